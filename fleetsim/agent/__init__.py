@@ -1,0 +1,1 @@
+"""The reference agent: to copy, or to test a caller against."""

@@ -1,0 +1,1 @@
+"""The caller's end of the wire: from a request to exactly one outcome."""

@@ -1,0 +1,207 @@
+"""What the caller must never forget, behind one narrow interface.
+
+The ledger decides: a request exists once ``accept`` returned true, and it has exactly one outcome, the
+first that ``close`` took. Everything else (screens, health, events) is derived. Every method is one
+transaction, acknowledged only when it is durable; methods called one after the other are applied in
+that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from fleetsim.model.journal import Event
+from fleetsim.model.task import JsonObject, Task
+from fleetsim.model.work import Answer, Outcome, Question, SkillRequest
+
+
+class Phase(StrEnum):
+    """How far a request has come.
+
+    ``INTENT``: recorded, nothing sent. ``SENDING``: bytes may have left. ``ACCEPTED``: the agent's answer
+    bound it to a task. ``CLOSED``: it has its outcome.
+    """
+
+    INTENT = "intent"
+    SENDING = "sending"
+    ACCEPTED = "accepted"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One accepted request and what is known of its task; all a restart needs to go on.
+
+    ``request`` has exactly one target, ``agent``. ``card`` is the routing decision taken from the card at
+    dispatch (dialect, streaming, push), which later card changes leave alone. ``answers`` counts the
+    answers the agent took; ``message_id`` stays the same over every retry of the first send.
+    """
+
+    request: SkillRequest
+    agent: str
+    skill: str
+    accepted_at: datetime
+    deadline_at: datetime
+    message_id: str
+    phase: Phase = Phase.INTENT
+    dialect: str | None = None
+    streaming: bool = False
+    push: bool = False
+    token_epoch: int = 1
+    task: Task | None = None
+    answers: int = 0
+    cancel_wanted: bool = False
+
+
+class QuestionState(StrEnum):
+    """What became of a question."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    DELIVERED = "delivered"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionRecord:
+    """A question, its state and, once given, its answer."""
+
+    question: Question
+    state: QuestionState = QuestionState.OPEN
+    answer: Answer | None = None
+    answered_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotClaim:
+    """One firing of one ceremony. (ceremony_id, scheduled_at) can be claimed once, ever.
+
+    A manual run is a slot of its own: ``scheduled_at`` is then the moment it was asked for.
+    """
+
+    ceremony_id: str
+    scheduled_at: datetime
+    run_id: str
+    trigger: str = "cron"
+
+
+class RunStatus(StrEnum):
+    """How a ceremony's run ended."""
+
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    TIMEOUT = "timeout"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run of a ceremony; ``children`` are the correlation ids of its requests, one per target."""
+
+    claim: SlotClaim
+    status: RunStatus = RunStatus.RUNNING
+    started_at: datetime
+    ended_at: datetime | None = None
+    children: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSnapshot:
+    """The last good card of an agent, as it came, and when."""
+
+    agent: str
+    url: str
+    fetched_at: datetime
+    card: JsonObject = field(default_factory=dict)
+
+
+class Ledger(Protocol):
+    """The caller's memory.
+
+    Every method may raise NotAccepting when the storage cannot take writes (disk full, I/O error); nothing
+    was recorded then, and reads go on.
+    """
+
+    async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
+        """Record requests (and the ceremony run they belong to) before a byte leaves; all or none.
+
+        Returns False, having recorded nothing, if ``run``'s slot was already claimed. A correlation id
+        that exists raises ValueError.
+        """
+        ...
+
+    async def update(self, record: RequestRecord) -> None:
+        """Remember how far a request has come. No effect once it is closed."""
+        ...
+
+    async def close(self, outcome: Outcome) -> bool:
+        """Decide a request's outcome. True for the one call that decided it, False for every later one."""
+        ...
+
+    async def ask(self, question: Question) -> bool:
+        """Open a question. False if this question id was opened before."""
+        ...
+
+    async def answer(self, answer: Answer, at: datetime) -> Question | None:
+        """Claim a question for this answer. None if it is not open: then the answer must not be sent."""
+        ...
+
+    async def settle(self, question_id: str, state: QuestionState) -> None:
+        """Say what became of a question that is open or answered; a settled one stays as it is."""
+        ...
+
+    async def save_run(self, run: RunRecord) -> None:
+        """Write a run's new status, or record a slot that was skipped or missed."""
+        ...
+
+    async def save_card(self, snapshot: CardSnapshot) -> None:
+        """Keep an agent's last good card."""
+        ...
+
+    async def append(self, events: Sequence[Event]) -> None:
+        """Add to the event journal, which keeps the newest ``events_max`` rows."""
+        ...
+
+    async def open_requests(self) -> tuple[RequestRecord, ...]:
+        """Requests without an outcome, oldest first."""
+        ...
+
+    async def request(self, correlation_id: str) -> RequestRecord | None:
+        """One request, closed or not."""
+        ...
+
+    async def outcome(self, correlation_id: str) -> Outcome | None:
+        """A request's outcome, if it has one."""
+        ...
+
+    async def outcomes(self, *, since: datetime, limit: int = 100_000) -> tuple[Outcome, ...]:
+        """Outcomes that ended at or after ``since``, oldest first; the newest ``limit`` of them."""
+        ...
+
+    async def questions(self, *, open_only: bool = True, limit: int = 1_000) -> tuple[QuestionRecord, ...]:
+        """Questions, oldest first; with ``open_only`` those that still need an answer or its delivery."""
+        ...
+
+    async def runs(self, ceremony_id: str | None = None, *, limit: int = 100) -> tuple[RunRecord, ...]:
+        """Runs, newest first."""
+        ...
+
+    async def cards(self) -> tuple[CardSnapshot, ...]:
+        """Every agent's last good card."""
+        ...
+
+    async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
+        """Journal rows after ``after_seq``, oldest first."""
+        ...
+
+    async def last_seq(self) -> int:
+        """The highest event number ever appended; 0 for a new ledger."""
+        ...

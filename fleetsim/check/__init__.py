@@ -1,0 +1,1 @@
+"""The conformance check: the checklist as data, and its probes."""

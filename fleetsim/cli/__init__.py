@@ -1,0 +1,1 @@
+"""The verbs: stdout is data, stderr is for the person."""

@@ -1,0 +1,1 @@
+"""One A2A client for every dialect."""

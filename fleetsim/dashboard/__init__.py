@@ -1,0 +1,1 @@
+"""The screens, which only render a fold of events."""

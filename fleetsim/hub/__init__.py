@@ -1,0 +1,1 @@
+"""The assembled caller with its HTTP face."""

@@ -1,0 +1,187 @@
+"""The operations of A2A and one frozen value per call and reply, free of any dialect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+from fleetsim.model.task import JsonObject, Message, Task, TaskState
+
+
+class Operation(StrEnum):
+    """What can be asked of an agent (A2A 1.0 section 3.1)."""
+
+    SEND = "send"
+    STREAM = "stream"
+    GET = "get"
+    LIST = "list"
+    CANCEL = "cancel"
+    SUBSCRIBE = "subscribe"
+    PUSH_SET = "push-set"
+    PUSH_GET = "push-get"
+    PUSH_LIST = "push-list"
+    PUSH_DELETE = "push-delete"
+    EXTENDED_CARD = "extended-card"
+
+
+STREAMING = frozenset({Operation.STREAM, Operation.SUBSCRIBE})
+"""Operations answered by a stream of events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConfig:
+    """Where and how to deliver updates of a task.
+
+    ``token`` is the resolved secret of either shape (seed "Token parsing"). ``scheme`` and
+    ``credentials`` keep the structured form for those who need the exact scheme. ``events`` belongs to
+    the 0.1 dialect alone.
+    """
+
+    url: str
+    config_id: str | None = None
+    token: str | None = field(default=None, repr=False)
+    scheme: str | None = None
+    credentials: str | None = field(default=None, repr=False)
+    events: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessage:
+    """Send, or send and stream. ``wait`` false asks for an answer at once, None leaves the agent's default.
+
+    ``task_id`` is the client-chosen id of dialect 0.1; other dialects carry it inside the message.
+    """
+
+    message: Message
+    wait: bool | None = False
+    accepted_output_modes: tuple[str, ...] = ()
+    history_length: int | None = None
+    push: PushConfig | None = None
+    task_id: str | None = None
+    metadata: JsonObject = field(default_factory=dict)
+    streaming: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetTask:
+    """Read one task. ``history_length`` None means the agent's default (A2A 1.0 section 3.2.4)."""
+
+    task_id: str
+    history_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTasks:
+    """Page through tasks (1.0 only)."""
+
+    context_id: str | None = None
+    state: TaskState | None = None
+    page_size: int | None = None
+    page_token: str | None = None
+    history_length: int | None = None
+    include_artifacts: bool = False
+    updated_after: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTask:
+    """Ask the agent to stop a task."""
+
+    task_id: str
+    metadata: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeToTask:
+    """Join the stream of a running task."""
+
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPush:
+    """Register a webhook."""
+
+    task_id: str
+    config: PushConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetPush:
+    """Read one webhook; None means the only or first one."""
+
+    task_id: str
+    config_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPush:
+    """Read all webhooks of a task."""
+
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletePush:
+    """Remove one webhook; None means the only one."""
+
+    task_id: str
+    config_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetExtendedCard:
+    """Read the card that only authenticated callers see."""
+
+
+Call: TypeAlias = (
+    SendMessage
+    | GetTask
+    | ListTasks
+    | CancelTask
+    | SubscribeToTask
+    | SetPush
+    | GetPush
+    | ListPush
+    | DeletePush
+    | GetExtendedCard
+)
+
+OPERATION_OF: dict[type, Operation] = {
+    GetTask: Operation.GET,
+    ListTasks: Operation.LIST,
+    CancelTask: Operation.CANCEL,
+    SubscribeToTask: Operation.SUBSCRIBE,
+    SetPush: Operation.PUSH_SET,
+    GetPush: Operation.PUSH_GET,
+    ListPush: Operation.PUSH_LIST,
+    DeletePush: Operation.PUSH_DELETE,
+    GetExtendedCard: Operation.EXTENDED_CARD,
+}
+
+
+def operation_of(call: Call) -> Operation:
+    """The operation a call belongs to."""
+    if isinstance(call, SendMessage):
+        return Operation.STREAM if call.streaming else Operation.SEND
+    return OPERATION_OF[type(call)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPush:
+    """A webhook as an agent reports it."""
+
+    task_id: str
+    config: PushConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPage:
+    """One page of tasks, newest first (A2A 1.0 section 3.1.4)."""
+
+    tasks: tuple[Task, ...]
+    next_page_token: str = ""
+    page_size: int = 0
+    total_size: int = 0

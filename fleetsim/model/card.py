@@ -1,0 +1,83 @@
+"""The agent card as a value (A2A 1.0 section 4.4, which the 0.3 shape maps into)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fleetsim.model.task import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentInterface:
+    """One address an agent can be called at. ``protocol_version`` is the text of the card, e.g. "0.3.0"."""
+
+    url: str
+    binding: str = "JSONRPC"
+    protocol_version: str = "0.3.0"
+    tenant: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentExtension:
+    """An extension the agent declares."""
+
+    uri: str
+    description: str | None = None
+    required: bool = False
+    params: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What the agent claims it can do; absent means no."""
+
+    streaming: bool = False
+    push_notifications: bool = False
+    state_transition_history: bool = False
+    extended_card: bool = False
+    extensions: tuple[AgentExtension, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSkill:
+    """One thing an agent offers to do."""
+
+    skill_id: str
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    input_modes: tuple[str, ...] = ()
+    output_modes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCard:
+    """Who an agent is, where it is and what it offers.
+
+    ``interfaces`` are in the card's own order of preference. ``security_schemes`` and ``security`` keep
+    the 0.3 (OpenAPI) shape, into which the 1.0 form is read.
+    """
+
+    name: str
+    description: str = ""
+    version: str = ""
+    interfaces: tuple[AgentInterface, ...] = ()
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    skills: tuple[AgentSkill, ...] = ()
+    default_input_modes: tuple[str, ...] = ("text/plain",)
+    default_output_modes: tuple[str, ...] = ("text/plain",)
+    provider_organization: str | None = None
+    provider_url: str | None = None
+    documentation_url: str | None = None
+    icon_url: str | None = None
+    security_schemes: JsonObject = field(default_factory=dict)
+    security: tuple[JsonObject, ...] = ()
+
+    def skill(self, skill_id: str) -> AgentSkill | None:
+        """The skill of that id, if offered."""
+        return next((s for s in self.skills if s.skill_id == skill_id), None)
+
+    def extension(self, uri: str) -> AgentExtension | None:
+        """The declaration of that extension, if there is one."""
+        return next((e for e in self.capabilities.extensions if e.uri == uri), None)

@@ -1,0 +1,193 @@
+"""The fleet's extensions: their URIs, media types and payloads, read the same way from every channel.
+
+Sources: the seed guide's "Extensions" list and the documents of the named extensions. Numbers from an
+agent are hostile: each is type-checked, must be finite, and is clamped to a published bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleetsim.model.card import AgentCard
+from fleetsim.model.task import Artifact, DataPart, Task
+
+BASE = "https://proto-labs.ai/a2a/ext/"
+COST = BASE + "cost-v1"
+CONFIDENCE = BASE + "confidence-v1"
+WORLDSTATE_DELTA = BASE + "worldstate-delta-v1"
+EFFECT_DOMAIN = BASE + "effect-domain-v1"
+BLAST = BASE + "blast-v1"
+HITL_MODE = BASE + "hitl-mode-v1"
+TRACE = BASE + "trace-v1"
+
+COST_TYPE = "application/vnd.protolabs.cost-v1+json"
+CONFIDENCE_TYPE = "application/vnd.protolabs.confidence-v1+json"
+WORLDSTATE_DELTA_TYPE = "application/vnd.protolabs.worldstate-delta+json"
+WORLDSTATE_DELTA_TYPES = (WORLDSTATE_DELTA_TYPE, "application/vnd.protolabs.worldstate-delta-v1+json")
+
+TOKENS_MAX = 10**12
+COST_USD_MAX = 1e6
+DURATION_MS_MAX = 7 * 24 * 3600 * 1000
+DELTAS_MAX = 256
+TEXT_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens a task used."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """cost-v1: what a task used and, if the agent knows, what it cost in US dollars."""
+
+    usage: Usage
+    duration_ms: int | None = None
+    cost_usd: float | None = None
+    success: bool | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """confidence-v1: how sure the agent is, 0 to 1."""
+
+    confidence: float
+    explanation: str | None = None
+    success: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectDelta:
+    """worldstate-delta-v1: one observed change; ``op`` is set, inc or push."""
+
+    domain: str
+    path: str
+    op: str
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """All extension payloads of one task."""
+
+    cost: Cost | None = None
+    confidence: Confidence | None = None
+    deltas: tuple[EffectDelta, ...] = ()
+
+    @property
+    def denies_success(self) -> bool:
+        """Whether a payload says ``success: false``."""
+        return any(x is not None and x.success is False for x in (self.cost, self.confidence))
+
+
+def read_extras(task: Task) -> Extras:
+    """Collect the payloads of a task's artifacts; malformed ones are left out.
+
+    A payload is a task's total: the last of a kind counts, and reading twice changes nothing.
+    """
+    cost: Cost | None = None
+    confidence: Confidence | None = None
+    deltas: dict[str, EffectDelta] = {}
+    for artifact in task.artifacts:
+        for kind, data in _payloads(artifact):
+            if kind in {COST_TYPE, COST}:
+                cost = _cost(data) or cost
+            elif kind in {CONFIDENCE_TYPE, CONFIDENCE}:
+                confidence = _confidence(data) or confidence
+            elif kind in {*WORLDSTATE_DELTA_TYPES, WORLDSTATE_DELTA}:
+                for at, delta in enumerate(_deltas(data)):
+                    deltas[f"{artifact.artifact_id}/{at}/{delta}"] = delta
+    return Extras(cost=cost, confidence=confidence, deltas=tuple(deltas.values())[:DELTAS_MAX])
+
+
+def _payloads(artifact: Artifact) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(media type or URI, payload): data parts first, then metadata keyed by URI."""
+    for part in artifact.parts:
+        if isinstance(part, DataPart) and isinstance(part.data, Mapping):
+            kind = part.metadata.get("mimeType") or part.media_type
+            if isinstance(kind, str):
+                yield kind, part.data
+    for uri, data in artifact.metadata.items():
+        if isinstance(data, Mapping):
+            yield uri, data
+
+
+def _number(value: Any, low: float, high: float) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return high if value > 0 else low
+    return min(max(number, low), high) if math.isfinite(number) else None
+
+
+def _count(value: Any, high: int) -> int:
+    return int(_number(value, 0, high) or 0)
+
+
+def _text(value: Any) -> str | None:
+    return value[:TEXT_MAX] if isinstance(value, str) and value else None
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _cost(data: Mapping[str, Any]) -> Cost | None:
+    usage = data.get("usage")
+    if not isinstance(usage, Mapping):
+        usage = {}
+    duration = _number(data.get("durationMs"), 0, DURATION_MS_MAX)
+    cost_usd = _number(data.get("costUsd"), 0, COST_USD_MAX)
+    success = _flag(data.get("success"))
+    if not usage and duration is None and cost_usd is None and success is None:
+        return None
+    return Cost(
+        usage=Usage(
+            input_tokens=_count(usage.get("input_tokens"), TOKENS_MAX),
+            output_tokens=_count(usage.get("output_tokens"), TOKENS_MAX),
+            cache_creation_input_tokens=_count(usage.get("cache_creation_input_tokens"), TOKENS_MAX),
+            cache_read_input_tokens=_count(usage.get("cache_read_input_tokens"), TOKENS_MAX),
+        ),
+        duration_ms=None if duration is None else int(duration),
+        cost_usd=cost_usd,
+        success=success,
+        model=_text(data.get("model")),
+    )
+
+
+def _confidence(data: Mapping[str, Any]) -> Confidence | None:
+    level = _number(data.get("confidence"), 0, 1)
+    if level is None:
+        return None
+    why = _text(data.get("explanation")) or _text(data.get("confidenceExplanation"))
+    return Confidence(confidence=level, explanation=why, success=_flag(data.get("success")))
+
+
+def _deltas(data: Mapping[str, Any]) -> Iterator[EffectDelta]:
+    """Both shapes in use: ``{deltas: [...]}`` and one flat delta."""
+    found = data.get("deltas", [data])
+    for item in found[:DELTAS_MAX] if isinstance(found, list) else []:
+        if not isinstance(item, Mapping):
+            continue
+        domain, path, op = item.get("domain"), item.get("path"), item.get("op")
+        if isinstance(domain, str) and isinstance(path, str) and op in {"set", "inc", "push"}:
+            yield EffectDelta(domain=domain[:200], path=path[:200], op=op, value=item.get("value"))
+
+
+def declared(card: AgentCard, uri: str, skill: str) -> Mapping[str, Any] | None:
+    """What the card declares for one skill under an extension's ``params.skills``."""
+    extension = card.extension(uri)
+    skills = extension.params.get("skills") if extension else None
+    entry = skills.get(skill) if isinstance(skills, Mapping) else None
+    return entry if isinstance(entry, Mapping) else None

@@ -1,0 +1,144 @@
+"""What the hub says happened: one event shape, Workstacean's topics, and the table that documents them.
+
+The dashboard, the journal file, the HTTP API and the simulator's checks all read these events; nobody
+asks a room "what happened". Payload keys are camelCase, as on Workstacean's bus. Text in a payload came
+from an agent: it is data, and whoever shows it neutralises it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from fleetsim.model.task import JsonObject
+
+
+class Level(StrEnum):
+    """How much an event matters to a person."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One happening. ``seq`` grows by one per hub and never repeats."""
+
+    seq: int
+    at: datetime
+    topic: str
+    level: Level = Level.INFO
+    correlation_id: str | None = None
+    parent_id: str | None = None
+    agent: str | None = None
+    skill: str | None = None
+    task_id: str | None = None
+    payload: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A row of the event reference. ``pattern`` has ``{...}`` where a name goes in."""
+
+    pattern: str
+    when: str
+    payload: tuple[str, ...]
+
+
+TOPICS: tuple[Topic, ...] = (
+    Topic(
+        "agent.skill.request", "a request was accepted, durably", ("skill", "text", "targets", "systemActor", "source")
+    ),
+    Topic(
+        "agent.skill.dispatched",
+        "the agent's first answer bound the request to a task",
+        ("state", "contextId", "dialect", "via"),
+    ),
+    Topic("agent.skill.update", "a task was seen to move", ("state", "previous", "via", "text")),
+    Topic("agent.skill.stale", "a signal came too late and was not applied", ("state", "via", "why")),
+    Topic(
+        "agent.skill.retry", "a send is tried again, nothing having been accepted", ("attempt", "inSeconds", "reason")
+    ),
+    Topic(
+        "agent.skill.response.{correlationId}",
+        "the answer to whoever asked",
+        ("content", "error", "taskState", "contextId"),
+    ),
+    Topic(
+        "agent.chat.inbound", "text or status arrived over a stream", ("type", "text", "append", "artifactId", "state")
+    ),
+    Topic("agent.chat.outbound", "a conversation turn was sent", ("text",)),
+    Topic(
+        "autonomous.outcome.{systemActor}.{skill}",
+        "a request ended; exactly once per request",
+        (
+            "kind",
+            "success",
+            "blame",
+            "reason",
+            "text",
+            "taskState",
+            "durationMs",
+            "usage",
+            "costUsd",
+            "confidence",
+            "systemActor",
+            "via",
+        ),
+    ),
+    Topic("dispatch.dropped.{reason}", "a request was refused before it was recorded", ("message", "targets")),
+    Topic(
+        "hitl.request.{correlationId}",
+        "an agent waits for a person",
+        ("questionId", "kind", "question", "expiresAt", "checkpoint", "contextId", "systemActor"),
+    ),
+    Topic(
+        "hitl.response.{correlationId}", "a question was answered or rejected", ("questionId", "decision", "decidedBy")
+    ),
+    Topic("hitl.expired.{correlationId}", "nobody answered in time", ("questionId",)),
+    Topic("ceremony.{id}.execute", "a ceremony fired", ("runId", "scheduledAt", "trigger", "targets", "latenessMs")),
+    Topic(
+        "ceremony.{id}.completed",
+        "all of a run's children ended",
+        ("runId", "status", "durationMs", "error", "correlationIds"),
+    ),
+    Topic("ceremony.{id}.skipped", "a due slot did not fire", ("scheduledAt", "why")),
+    Topic("ceremony.loaded", "the folder was read; the whole list follows", ("ceremonies", "errors")),
+    Topic("world.state.delta", "an agent reported effects", ("deltas", "source", "drift")),
+    Topic(
+        "agent.card.updated",
+        "a card was fetched",
+        (
+            "url",
+            "rpcUrl",
+            "dialect",
+            "skills",
+            "streaming",
+            "pushNotifications",
+            "changed",
+            "auth",
+            "warnings",
+            "latencyMs",
+        ),
+    ),
+    Topic("agent.card.failed", "a card could not be fetched", ("reason", "stale")),
+    Topic("agent.breaker.opened", "an agent is left alone for a while", ("failures", "retryInSeconds", "reason")),
+    Topic("agent.breaker.closed", "an agent answers again", ()),
+    Topic("agent.push.accepted", "a webhook was verified", ("state", "duplicate", "parked")),
+    Topic("agent.push.rejected", "a webhook was refused with 401", ("why", "peer")),
+    Topic("agent.push.registered", "the agent took our webhook", ()),
+    Topic("agent.push.degraded", "webhooks do not arrive; polling instead", ("why",)),
+    Topic("config.loaded", "agents.yaml was read", ("agents", "path")),
+    Topic("config.rejected", "a file is broken; the last good version stays", ("path", "error")),
+    Topic("hub.started", "the hub listens", ("url", "pid")),
+    Topic("hub.stopping", "the hub is closing", ()),
+)
+"""Every topic the hub publishes. ``docs/reference/events.md`` is generated from this table."""
+
+
+def outcome_topic(system_actor: str, skill: str) -> str:
+    """The topic of an outcome; Workstacean's spelling."""
+    return f"autonomous.outcome.{system_actor}.{skill}"

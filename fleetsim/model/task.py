@@ -1,0 +1,202 @@
+"""A2A tasks as frozen values, and the one table of moves between their states.
+
+Nouns follow A2A 1.0 section 4.1 in snake case. The caller sees samples of a task, the agent owns it:
+``observe`` is the caller's rule and ``advance`` the agent's, and both read the same ``TERMINAL``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from fleetsim.model.errors import InvalidMove
+
+JsonObject: TypeAlias = Mapping[str, Any]
+"""A decoded JSON object. Treat it as read-only: values cross rooms."""
+
+
+class TaskState(StrEnum):
+    """A task's state (A2A 1.0 section 4.1.3). Values are the 0.3 spelling, which logs and screens use."""
+
+    SUBMITTED = "submitted"
+    WORKING = "working"
+    INPUT_REQUIRED = "input-required"
+    AUTH_REQUIRED = "auth-required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+
+
+TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
+"""States that never change again."""
+
+INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
+"""States in which the agent waits for somebody."""
+
+_OPEN = frozenset({TaskState.SUBMITTED, TaskState.WORKING}) | INTERRUPTED
+
+MOVES: Mapping[TaskState, frozenset[TaskState]] = {
+    TaskState.SUBMITTED: (_OPEN | TERMINAL) - {TaskState.SUBMITTED},
+    TaskState.WORKING: INTERRUPTED | TERMINAL,
+    TaskState.INPUT_REQUIRED: frozenset({TaskState.WORKING, TaskState.AUTH_REQUIRED}) | TERMINAL,
+    TaskState.AUTH_REQUIRED: frozenset({TaskState.WORKING, TaskState.INPUT_REQUIRED}) | TERMINAL,
+    **{state: frozenset() for state in TERMINAL},
+    TaskState.UNKNOWN: frozenset(TaskState) - {TaskState.UNKNOWN},
+}
+"""Every move an agent may make with its own task."""
+
+
+def advance(old: TaskState, new: TaskState) -> TaskState:
+    """Return ``new`` if an agent may move its task there.
+
+    Raises:
+        InvalidMove: the table does not allow it; a terminal state allows nothing.
+    """
+    if new not in MOVES[old]:
+        raise InvalidMove(f"a task cannot go from {old} to {new}")
+    return new
+
+
+def observe(old: TaskState, new: TaskState) -> TaskState:
+    """Return what a caller should believe after sampling ``new``: terminal states stay, others follow."""
+    return old if old in TERMINAL else new
+
+
+class Role(StrEnum):
+    """Who wrote a message (A2A 1.0 section 4.1.5)."""
+
+    USER = "user"
+    AGENT = "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPart:
+    """Plain text."""
+
+    text: str
+    media_type: str | None = None
+    metadata: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPart:
+    """Structured JSON. Extension payloads name themselves in ``media_type``."""
+
+    data: Any
+    media_type: str | None = None
+    metadata: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """A file, by content (``raw``, base64 text as on the wire) or by reference (``uri``, never fetched)."""
+
+    raw: str | None = None
+    uri: str | None = None
+    filename: str | None = None
+    media_type: str | None = None
+    metadata: JsonObject = field(default_factory=dict)
+
+
+Part: TypeAlias = TextPart | DataPart | FilePart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn of a conversation (A2A 1.0 section 4.1.4)."""
+
+    message_id: str
+    role: Role
+    parts: tuple[Part, ...]
+    context_id: str | None = None
+    task_id: str | None = None
+    reference_task_ids: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+    metadata: JsonObject = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined with nothing."""
+        return join_text(self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A result of a task (A2A 1.0 section 4.1.7)."""
+
+    artifact_id: str
+    parts: tuple[Part, ...]
+    name: str | None = None
+    description: str | None = None
+    extensions: tuple[str, ...] = ()
+    metadata: JsonObject = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined with nothing."""
+        return join_text(self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """State, the message that came with it, and the agent's own time stamp (a hint only)."""
+
+    state: TaskState
+    message: Message | None = None
+    timestamp: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One piece of work at one agent, as last seen (A2A 1.0 section 4.1.1)."""
+
+    task_id: str
+    context_id: str
+    status: TaskStatus
+    artifacts: tuple[Artifact, ...] = ()
+    history: tuple[Message, ...] = ()
+    metadata: JsonObject = field(default_factory=dict)
+
+    @property
+    def state(self) -> TaskState:
+        """Short for ``status.state``."""
+        return self.status.state
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the task can no longer change."""
+        return self.status.state in TERMINAL
+
+    @property
+    def text(self) -> str:
+        """The text of all artifacts, one artifact a line; empty if there is none."""
+        return "\n".join(text for a in self.artifacts if (text := a.text))
+
+
+def join_text(parts: tuple[Part, ...]) -> str:
+    """The text of the text parts, joined with nothing between."""
+    return "".join(p.text for p in parts if isinstance(p, TextPart))
+
+
+def answer_text(task: Task) -> str:
+    """What the agent said in the end, or the empty string.
+
+    A failure speaks through its status message first, so that partial output never hides the reason;
+    everything else through its artifacts first (seed "A2A Runtime": artifacts, then message).
+    """
+    said = task.status.message.text if task.status.message else ""
+    if task.state in {TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED}:
+        return said or _last_agent_text(task) or task.text
+    return task.text or said or (_last_agent_text(task) if task.terminal else "")
+
+
+def _last_agent_text(task: Task) -> str:
+    for message in reversed(task.history):
+        if message.role is Role.AGENT and message.text:
+            return message.text
+    return ""

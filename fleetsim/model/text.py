@@ -1,0 +1,46 @@
+"""Make text from outside harmless before a person or a terminal sees it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 (but tab and newline), DEL, C1
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+_MARKS_MAX = 4
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def neutralise(text: str, *, limit: int = 65_536, lines: bool = True) -> str:
+    """Return ``text`` with nothing in it that a terminal, a log or a reader could be fooled by.
+
+    Control, bidirectional, zero-width and tag characters become U+FFFD; more than four combining marks
+    in a row are dropped; at most ``limit`` characters are kept. With ``lines=False`` newlines and tabs
+    become spaces, so that the text stays one log line. Applying it twice changes nothing.
+    """
+    cut = len(text) > limit
+    text = text[:limit].replace("\r\n", "\n").replace("\r", "\n")
+    text = _UNSAFE.sub(REPLACEMENT, text)
+    if not text.isascii():
+        text = _fewer_marks(text)
+    if not lines:
+        text = text.replace("\n", " ").replace("\t", " ")
+    return text[: limit - 1] + "…" if cut else text
+
+
+def _fewer_marks(text: str) -> str:
+    kept: list[str] = []
+    run = 0
+    for character in text:
+        run = run + 1 if unicodedata.combining(character) or unicodedata.category(character) == "Mn" else 0
+        if run <= _MARKS_MAX:
+            kept.append(character)
+    return "".join(kept)
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """Neutralised, on one line, at most ``limit`` characters."""
+    return neutralise(text, limit=limit, lines=False)

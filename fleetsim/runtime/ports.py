@@ -1,0 +1,175 @@
+"""The ports of the outside world and ``Runtime``, the one bundle of them that every room is given.
+
+A room reads dates from ``runtime.clock``, ids from ``runtime.ids``, chance from its own stream of
+``runtime.rng``, and reaches the network through ``runtime.transport``. Waiting is the event loop's:
+plain ``asyncio.sleep`` and ``asyncio.timeout``. So the same code runs on the wall clock and in a
+simulation where a day takes a second.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from fleetsim.runtime.address import AddressPolicy
+
+
+class Clock(Protocol):
+    """Dates and durations."""
+
+    def now(self) -> datetime:
+        """The wall time, aware, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards; the event loop's time."""
+        ...
+
+
+class Ids(Protocol):
+    """Names that must not repeat, and secrets that must not be guessed."""
+
+    def new(self) -> str:
+        """A fresh id (a UUID in the real form)."""
+        ...
+
+    def secret(self) -> str:
+        """256 bits of secret, URL-safe."""
+        ...
+
+
+class Rng(Protocol):
+    """Chance. One stream per room, so that a new draw in one room does not shift the others."""
+
+    def stream(self, room: str) -> random.Random:
+        """The room's own generator; the same object each time."""
+        ...
+
+
+class Resolver(Protocol):
+    """Names to addresses."""
+
+    async def resolve(self, host: str, port: int) -> tuple[str, ...]:
+        """Every address of ``host``, as text.
+
+        Raises:
+            Unreachable: the name does not resolve, or not within the time limit.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Deadlines in seconds and sizes in bytes for one exchange (defaults: docs/reference/limits.md).
+
+    ``total_s`` bounds the whole exchange, body included; None leaves a stream to its owner.
+    """
+
+    connect_s: float = 3.0
+    first_byte_s: float = 10.0
+    total_s: float | None = 15.0
+    body_bytes_max: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One HTTP request. ``streaming`` picks the client that long streams have to themselves."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+    limits: Limits = field(default_factory=Limits)
+    streaming: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One whole HTTP response. Header names are lower case; repeated ones are joined with ", "."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """An HTTP response whose body is still arriving. ``chunks`` yields raw bytes as they come."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
+
+
+class Transport(Protocol):
+    """The way out. No redirects, no proxies from the environment, no content encodings."""
+
+    def open(self, request: Request) -> AbstractAsyncContextManager[Incoming]:
+        """Send, and hand over the response as it arrives; leaving the context drops the connection.
+
+        Raises:
+            Unreachable: nothing was sent (refused, unresolved, TLS).
+            TimedOut: a deadline of ``request.limits`` passed; ``sent`` says whether bytes had left.
+            ConnectionLost: the connection broke, while sending or while ``chunks`` was read.
+            LimitReached: more bytes than ``body_bytes_max``, or a content encoding nobody asked for.
+            BlockedAddress: a guarded transport refused the destination.
+        """
+        ...
+
+    async def exchange(self, request: Request) -> Reply:
+        """Send and read the whole response under ``request.limits``. Raises as ``open`` does."""
+        ...
+
+    def guarded(self, policy: AddressPolicy) -> Transport:
+        """A transport that dials only addresses ``policy`` allows, checked on every connection."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStamp:
+    """One regular file of a folder and what its content hashes to."""
+
+    path: Path
+    digest: str
+
+
+class Files(Protocol):
+    """Small files. Symlinks and non-regular files are refused."""
+
+    async def read(self, path: Path, *, bytes_max: int) -> bytes:
+        """The content. Raises ConfigError if missing, unreadable or larger than ``bytes_max``."""
+        ...
+
+    async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
+        """The folder's files by name, each with a digest of its content. Raises ConfigError."""
+        ...
+
+    async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        """Replace atomically (temporary file, sync, rename)."""
+        ...
+
+    async def remove(self, path: Path) -> None:
+        """Delete if there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """Everything a room may know of the outside."""
+
+    clock: Clock
+    ids: Ids
+    rng: Rng
+    resolver: Resolver
+    transport: Transport
+    files: Files

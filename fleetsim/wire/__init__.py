@@ -1,0 +1,1 @@
+"""Bytes and values: the three dialects of A2A, without input or output."""
