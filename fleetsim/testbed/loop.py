@@ -1,0 +1,257 @@
+"""An asyncio event loop whose time jumps to the next timer, and ``run`` to drive a program on it.
+
+Code under it uses plain ``asyncio.sleep`` and ``asyncio.timeout``; a day of sleeping takes
+milliseconds. Whatever would make a run depend on the machine is refused or tamed: sockets, DNS and
+subprocesses raise ``NoOutside``, executors run inline, worker sets keep one order, and a program in
+which nothing can ever happen again raises ``Deadlock`` instead of hanging. It knows nothing of the
+network or of any room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import gc
+import math
+import random
+import selectors
+from asyncio import base_events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+"""The wall time at loop time zero, unless told otherwise: a Thursday, at midnight."""
+
+_ASYNCIO = PurePath(base_events.__file__).parent
+
+SPINS_MAX = 1_000_000
+"""Rounds of the loop at one and the same instant before ``Spinning`` is raised."""
+
+
+class Deadlock(RuntimeError):
+    """Nothing is ready, nothing is scheduled and the program is not done. Lists who waits where."""
+
+
+class Spinning(RuntimeError):
+    """The loop went round ``SPINS_MAX`` times without time moving: somebody polls without sleeping."""
+
+
+class NoOutside(RuntimeError):
+    """Code on virtual time reached for a socket, DNS, a signal or a subprocess."""
+
+
+class LeftOver(RuntimeError):
+    """The program ended with workers still running, or with errors that nobody looked at."""
+
+
+class _Worker(asyncio.Task[Any]):
+    """An asyncio task that hashes by birth, so that a set of them has the same order in every process."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], *, birth: int, **options: Any) -> None:
+        self._birth = birth
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._birth
+
+
+class _Jump(selectors.SelectSelector):
+    """A selector that watches nothing and never blocks; "wait until" becomes "it is now"."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._loop._turn(timeout)
+        return []
+
+
+class VirtualLoop(base_events.BaseEventLoop):
+    """The loop on virtual time. ``time()`` starts at 0.0 seconds; ``now()`` is ``start`` plus that.
+
+    With ``shuffle`` the callbacks that are ready in the same round run in an order drawn from ``seed``,
+    which shows races that first-in-first-out hides. Errors that nobody retrieved are collected and
+    raised as ``LeftOver`` by ``close``.
+    """
+
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _clock_resolution: float
+
+    def __init__(self, *, seed: int = 0, start: datetime = START, shuffle: bool = False) -> None:
+        super().__init__()
+        self.start = start
+        self.jumps = 0
+        self.complaints: list[str] = []
+        self._causes: list[BaseException] = []
+        self._time = 0.0
+        self._spins = 0
+        self._births = 0
+        self._order = random.Random(f"{seed}/ready-queue") if shuffle else None
+        self._selector = _Jump(self)
+        self._clock_resolution = math.ulp(0.0)
+        self.set_task_factory(_make_worker)  # type: ignore[arg-type]
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._time
+
+    def now(self) -> datetime:
+        """The virtual wall time."""
+        return self.start + timedelta(seconds=self._time)
+
+    def _turn(self, timeout: float | None) -> None:
+        if timeout == 0:
+            self._spins += 1
+            if self._spins > SPINS_MAX:
+                raise Spinning(f"{SPINS_MAX} rounds at {self._time} s without time moving; {self._who_waits()}")
+        elif self._scheduled:
+            self._spins = 0
+            self.jumps += 1
+            # The timer's own instant, not time + timeout: sums of floats drift.
+            self._time = max(self._time, self._scheduled[0].when())
+            # One float past now, so that a timer of this very instant is due however late it is.
+            self._clock_resolution = math.ulp(self._time)
+        else:
+            raise Deadlock(f"at {self._time} s nothing is ready and nothing is scheduled; {self._who_waits()}")
+        if self._order is not None and len(self._ready) > 1:
+            ready = list(self._ready)
+            self._order.shuffle(ready)
+            self._ready.clear()
+            self._ready.extend(ready)
+
+    def _who_waits(self) -> str:
+        waiting = sorted(f"{task.get_name()} ({where(task)})" for task in asyncio.all_tasks(self))
+        return "waiting: " + (", ".join(waiting) or "nobody")
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: concurrent.futures.Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Call ``func`` here and now: virtual time would overtake a thread."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - an executor hands over whatever was raised
+            future.set_exception(error)
+        return future
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Log as asyncio does, and keep the complaint for ``close``."""
+        super().default_exception_handler(context)
+        error = context.get("exception")
+        self.complaints.append(context.get("message", "unhandled error") + (f": {error!r}" if error else ""))
+        if isinstance(error, BaseException):
+            self._causes.append(error)
+
+    def close(self) -> None:
+        """Close. Raises ``LeftOver`` if an error was lost while the loop ran."""
+        super().close()
+        complaints, self.complaints = self.complaints, []
+        if complaints:
+            raise LeftOver("; ".join(complaints)) from (self._causes[0] if self._causes else None)
+
+    # What BaseEventLoop asks of a loop that has a selector.
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """There are no events of sockets."""
+
+    def _write_to_self(self) -> None:
+        """Nothing to wake: the loop never blocks."""
+
+    # The outside.
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise NoOutside(
+            "sockets, DNS, signals and subprocesses do not exist on virtual time; "
+            "use testbed.network, or mark the test with pytest.mark.sockets"
+        )
+
+    async def _refuse_async(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse()
+
+
+_REFUSED_AWAITABLES = """
+getaddrinfo getnameinfo create_connection create_server create_datagram_endpoint create_unix_connection
+create_unix_server start_tls sendfile connect_accepted_socket connect_read_pipe connect_write_pipe
+subprocess_exec subprocess_shell sock_recv sock_recv_into sock_recvfrom sock_sendall sock_sendto
+sock_connect sock_accept sock_sendfile
+"""
+_REFUSED_CALLS = "add_reader remove_reader add_writer remove_writer add_signal_handler remove_signal_handler"
+for _name in _REFUSED_AWAITABLES.split():
+    setattr(VirtualLoop, _name, VirtualLoop._refuse_async)
+for _name in _REFUSED_CALLS.split():
+    setattr(VirtualLoop, _name, VirtualLoop._refuse)
+
+
+def _make_worker(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+    assert isinstance(loop, VirtualLoop)
+    loop._births += 1
+    # The default names count per process, and would differ between two runs in one.
+    if options.get("name") is None:
+        options["name"] = f"worker-{loop._births}"
+    return _Worker(coro, birth=loop._births, loop=loop, **options)
+
+
+def where(task: asyncio.Task[Any]) -> str:
+    """The innermost place outside asyncio that a worker is suspended at, as ``file:line function``."""
+    awaiting: Any = task.get_coro()
+    place = "not started"
+    while awaiting is not None:
+        frame = getattr(awaiting, "cr_frame", None) or getattr(awaiting, "ag_frame", None)
+        if frame is None:
+            break
+        path = PurePath(frame.f_code.co_filename)
+        if path.parent != _ASYNCIO or place == "not started":
+            place = f"{path.name}:{frame.f_lineno} {frame.f_code.co_name}"
+        awaiting = getattr(awaiting, "cr_await", None) or getattr(awaiting, "ag_await", None)
+    return place
+
+
+def run(
+    main: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    seed: int = 0,
+    start: datetime = START,
+    shuffle: bool = False,
+    strict: bool = True,
+) -> T:
+    """Run ``main()`` to its end on a fresh ``VirtualLoop`` and return its result.
+
+    Raises:
+        Deadlock: everybody waits for something that cannot come.
+        LeftOver: ``main`` returned while workers it started still ran (``strict``), or an error in one of
+            them was never looked at.
+    """
+    runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(seed=seed, start=start, shuffle=shuffle))
+    try:
+        result = runner.run(main())
+        running = _still_running(runner.get_loop()) if strict else []
+    except BaseException:
+        # What the program itself raised comes first; what closing finds is its consequence.
+        with contextlib.suppress(LeftOver, Deadlock):
+            runner.close()
+        raise
+    gc.collect()  # a lost error is reported when its worker is collected
+    runner.close()
+    if running:
+        raise LeftOver("still running at the end: " + ", ".join(running))
+    return result
+
+
+def _still_running(loop: asyncio.AbstractEventLoop) -> list[str]:
+    # Workers that were cancelled but not yet awaited get the rounds they need to end.
+    for _ in range(10):
+        left = asyncio.all_tasks(loop)
+        if not left:
+            return []
+        loop.run_until_complete(asyncio.sleep(0))
+    return sorted(f"{task.get_name()} ({where(task)})" for task in asyncio.all_tasks(loop))
