@@ -1,0 +1,110 @@
+"""Small files on disk: read under a cap, listed with digests, replaced atomically, always off the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import FileStamp
+
+IRREGULAR = "irregular"
+"""The digest of what is not a regular file: listed, so that reading it can say why it is refused."""
+
+_BLOCK = 256 * 1024
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class DiskFiles:
+    """The real Files. Each call runs in a thread."""
+
+    async def read(self, path: Path, *, bytes_max: int) -> bytes:
+        """The content. Raises ConfigError if missing, unreadable, irregular or larger than ``bytes_max``."""
+        return await asyncio.to_thread(_read, path, bytes_max)
+
+    async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
+        """Files by name with digests; hidden ones are left out, irregular ones marked. Raises ConfigError."""
+        return await asyncio.to_thread(_listing, folder, suffixes)
+
+    async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        """Replace atomically: temporary file beside it, sync, rename, sync the folder. Raises ConfigError."""
+        await asyncio.to_thread(_write, path, data, mode)
+
+    async def remove(self, path: Path) -> None:
+        """Delete if there."""
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+
+
+def _open(path: Path) -> int:
+    """A descriptor of a regular file; never follows a link, never waits for a pipe's other end."""
+    try:
+        if path.is_symlink():
+            raise ConfigError(f"{path}: is a symbolic link; only regular files are read")
+        descriptor = os.open(path, _READ_FLAGS)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or 'not a usable path'}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigError(f"{path}: is not a regular file")
+    return descriptor
+
+
+def _read(path: Path, bytes_max: int) -> bytes:
+    with open(_open(path), "rb") as file:
+        data = file.read(bytes_max + 1)
+    if len(data) > bytes_max:
+        raise ConfigError(f"{path}: is larger than {bytes_max} bytes")
+    return data
+
+
+def _listing(folder: Path, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(suffixes) and not name.startswith("."))
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}") from error
+    return tuple(FileStamp(path=folder / name, digest=_digest(folder / name)) for name in names)
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(_open(path), "rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except (ConfigError, OSError):
+        return IRREGULAR
+    return digest.hexdigest()
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,196 @@
+"""The way out over HTTP/1.1: httpx on aiohttp's connections, under our own limits.
+
+Why aiohttp underneath: httpx's own pool grows quadratically with what is in flight and starves short calls
+behind long streams. The gate stands outside the pool, and streams have a client to themselves. Redirects,
+cookies, proxies from the environment and content encodings are off: each was seen to carry a secret or a
+bomb across a border.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx
+from httpx_aiohttp import AiohttpTransport
+
+from fleetsim import __version__
+from fleetsim.model.errors import LimitReached, TimedOut, TransportError, Unreachable
+from fleetsim.model.text import one_line
+from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.http_dial import HEADER_BYTES_MAX, HEADERS_MAX, Progress, new_session, progress_of
+from fleetsim.runtime.http_errors import FOREIGN, translate
+from fleetsim.runtime.ports import Incoming, Reply, Request, Resolver
+
+EXCHANGES_MAX = 64
+STREAMS_MAX = 1_000
+
+
+class HttpTransport:
+    """The real Transport. Deadlines start when a request is let through the gate, not while it waits there."""
+
+    def __init__(
+        self,
+        *,
+        resolver: Resolver,
+        exchanges_max: int = EXCHANGES_MAX,
+        streams_max: int = STREAMS_MAX,
+        policy: AddressPolicy | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        _quieten_libraries()
+        self._resolver = resolver
+        self._policy = policy
+        self._tls = tls or httpx.create_ssl_context()
+        self._exchanges_max, self._streams_max = exchanges_max, streams_max
+        self._exchange_gate = asyncio.Semaphore(exchanges_max)
+        self._stream_gate = asyncio.Semaphore(streams_max)
+        self._exchange_client = self._new_client()
+        self._stream_client = self._new_client()
+        self._guarded: dict[AddressPolicy, HttpTransport] = {}
+
+    def _new_client(self) -> httpx.AsyncClient:
+        inner = AiohttpTransport(
+            verify=self._tls, trust_env=False, client=lambda: new_session(self._resolver, self._policy, self._tls)
+        )
+        return httpx.AsyncClient(
+            transport=inner,
+            follow_redirects=False,
+            trust_env=False,
+            timeout=None,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            headers={"user-agent": f"fleetsim/{__version__}", "accept-encoding": "identity"},
+        )
+
+    def guarded(self, policy: AddressPolicy) -> HttpTransport:
+        """A transport with its own connections that dials only what ``policy`` permits; one per policy."""
+        if policy not in self._guarded:
+            self._guarded[policy] = HttpTransport(
+                resolver=self._resolver,
+                exchanges_max=self._exchanges_max,
+                streams_max=self._streams_max,
+                policy=policy,
+                tls=self._tls,
+            )
+        return self._guarded[policy]
+
+    async def aclose(self) -> None:
+        """Close every connection, those of guarded transports included."""
+        for guarded in self._guarded.values():
+            await guarded.aclose()
+        await self._exchange_client.aclose()
+        await self._stream_client.aclose()
+
+    async def exchange(self, request: Request) -> Reply:
+        """Send and read the whole response under ``request.limits``. Raises as ``open`` does."""
+        async with self.open(request) as incoming:
+            body = b"".join([chunk async for chunk in incoming.chunks])
+        return Reply(status=incoming.status, headers=incoming.headers, body=body)
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncIterator[Incoming]:
+        """Send, and hand over the response as it arrives; leaving drops the connection. Raises as the port says."""
+        gate = self._stream_gate if request.streaming else self._exchange_gate
+        async with gate:
+            loop = asyncio.get_running_loop()
+            total_s = request.limits.total_s
+            end_at = None if total_s is None else loop.time() + total_s
+            response = await self._send(request, end_at)
+            chunks = _chunks(response, request, end_at)
+            try:
+                _check_headers(response, request)
+                yield Incoming(status=response.status_code, headers=dict(response.headers.items()), chunks=chunks)
+            finally:
+                with suppress(RuntimeError):  # still being read by another worker, which the close below ends
+                    await chunks.aclose()
+                with suppress(*FOREIGN):
+                    await response.aclose()
+
+    async def _send(self, request: Request, end_at: float | None) -> httpx.Response:
+        client = self._stream_client if request.streaming else self._exchange_client
+        limits = request.limits
+        progress = Progress(first_byte_s=limits.first_byte_s, end_at=end_at)
+        connect_by = asyncio.get_running_loop().time() + limits.connect_s
+        token = progress_of.set(progress)
+        where = "the address"
+        try:
+            built = client.build_request(
+                request.method, request.url, headers=dict(request.headers), content=request.body
+            )
+            where = _where(built.url)
+            async with asyncio.timeout_at(connect_by if end_at is None else min(connect_by, end_at)) as deadline:
+                progress.deadline = deadline
+                return await client.send(built, stream=True)
+        except TimeoutError as error:
+            raise _timed_out(progress, where, limits.connect_s, limits.first_byte_s) from error
+        except FOREIGN as error:
+            raise translate(error, where=where, sent=progress.sent) from error
+        finally:
+            progress_of.reset(token)
+
+
+def _quieten_libraries() -> None:
+    """httpx logs full URLs at INFO, httpcore headers at DEBUG: a secret may be in either."""
+    for name in ("httpx", "httpcore", "aiohttp"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
+
+
+def _where(url: httpx.URL) -> str:
+    """Host and port for messages."""
+    port = url.port or {"https": 443}.get(url.scheme, 80)
+    return one_line(f"[{url.host}]:{port}" if ":" in url.host else f"{url.host}:{port}", 120)
+
+
+def _timed_out(progress: Progress, where: str, connect_s: float, first_byte_s: float) -> TransportError:
+    if progress.phase == "connection":
+        return Unreachable(f"{where}: no connection within {connect_s:g} s", hint="is it running, and reachable?")
+    return TimedOut(f"{where}: no answer within {first_byte_s:g} s", sent=progress.sent)
+
+
+def _check_headers(response: httpx.Response, request: Request) -> None:
+    """Refuse what would cost too much before a byte of the body is read. Raises LimitReached."""
+    where = _where(response.request.url)
+    raw = response.headers.raw
+    if len(raw) > HEADERS_MAX or sum(len(name) + len(value) + 4 for name, value in raw) > HEADER_BYTES_MAX:
+        raise LimitReached(
+            f"{where}: more response headers than {HEADERS_MAX} fields or {HEADER_BYTES_MAX // 1024} KiB"
+        )
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"", "identity"}:
+        raise LimitReached(
+            f"{where}: content encoding {one_line(encoding, 40)!r} refused", hint="answer without compression"
+        )
+    declared = response.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > request.limits.body_bytes_max:
+        raise _too_large(where, request.limits.body_bytes_max)
+
+
+def _too_large(where: str, bytes_max: int) -> LimitReached:
+    return LimitReached(f"{where}: the answer is larger than {bytes_max} bytes")
+
+
+async def _chunks(response: httpx.Response, request: Request, end_at: float | None) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, counted raw, under the total deadline (which never runs in the reader's own code)."""
+    where = _where(response.request.url)
+    seen = 0
+    async with aclosing(response.aiter_raw()) as raw:  # type: ignore[type-var]
+        while True:
+            try:
+                async with asyncio.timeout_at(end_at):
+                    chunk = await anext(raw, None)
+            except TimeoutError as error:
+                raise TimedOut(f"{where}: the answer was not complete within {request.limits.total_s:g} s") from error
+            except FOREIGN as error:
+                raise translate(error, where=where, sent=True) from error
+            if chunk is None:
+                return
+            seen += len(chunk)
+            if seen > request.limits.body_bytes_max:
+                raise _too_large(where, request.limits.body_bytes_max)
+            yield chunk

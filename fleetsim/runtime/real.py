@@ -1,0 +1,123 @@
+"""The real forms of the ports: the wall clock, the system's ids, chance and resolver, and the bundle of all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import socket
+import ssl
+import uuid
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from fleetsim.model.errors import Unreachable
+from fleetsim.model.text import one_line
+from fleetsim.runtime.files import DiskFiles
+from fleetsim.runtime.http import EXCHANGES_MAX, STREAMS_MAX, HttpTransport
+from fleetsim.runtime.ports import Runtime
+
+RESOLVER_THREADS = 4
+RESOLVER_LIMIT_S = 3.0
+
+
+class SystemClock:
+    """Wall time in UTC, and the running loop's time for durations."""
+
+    def now(self) -> datetime:
+        """The wall time, aware, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds of the running event loop. Raises RuntimeError outside one."""
+        return asyncio.get_running_loop().time()
+
+
+class UuidIds:
+    """Random UUIDs, and secrets from the operating system."""
+
+    def new(self) -> str:
+        """A fresh UUID."""
+        return str(uuid.uuid4())
+
+    def secret(self) -> str:
+        """256 bits, URL-safe."""
+        return secrets.token_urlsafe(32)
+
+
+class SystemRng:
+    """One generator per room, all from one seed; without a seed, from the operating system's entropy."""
+
+    def __init__(self, seed: int | str | None = None) -> None:
+        self._seed = secrets.token_hex(16) if seed is None else str(seed)
+        self._streams: dict[str, random.Random] = {}
+
+    def stream(self, room: str) -> random.Random:
+        """The room's own generator; the same object each time."""
+        if room not in self._streams:
+            self._streams[room] = random.Random(f"{self._seed}/{room}")
+        return self._streams[room]
+
+
+class SystemResolver:
+    """The system's resolver in a few threads of its own: a slow name server can hold up only other lookups."""
+
+    def __init__(self, *, threads: int = RESOLVER_THREADS, limit_s: float = RESOLVER_LIMIT_S) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="fleetsim-resolver")
+        self._limit_s = limit_s
+
+    async def resolve(self, host: str, port: int) -> tuple[str, ...]:
+        """Every address of ``host``. Raises Unreachable: no such name, no usable name, or too slow."""
+        shown = one_line(host, 100)
+        if not host or any(ord(character) < 33 or character == "\x7f" for character in host):
+            raise Unreachable(f"{shown}: not a usable host name")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._limit_s):
+                found = await loop.run_in_executor(
+                    self._pool, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                )
+        except TimeoutError as error:
+            raise Unreachable(f"{shown}: the name was not resolved within {self._limit_s:g} s") from error
+        except (OSError, UnicodeError) as error:
+            raise Unreachable(f"{shown}: the name does not resolve") from error
+        return tuple(dict.fromkeys(str(info[4][0]) for info in found))
+
+    def close(self) -> None:
+        """Let the threads go; a lookup under way is left to end by itself."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def real_runtime(
+    *,
+    seed: int | str | None = None,
+    exchanges_max: int = EXCHANGES_MAX,
+    streams_max: int = STREAMS_MAX,
+    tls: ssl.SSLContext | None = None,
+) -> Runtime:
+    """The bundle a program runs on. Whoever makes it closes ``runtime.transport``; see ``running_runtime``."""
+    resolver = SystemResolver()
+    return Runtime(
+        clock=SystemClock(),
+        ids=UuidIds(),
+        rng=SystemRng(seed),
+        resolver=resolver,
+        transport=HttpTransport(resolver=resolver, exchanges_max=exchanges_max, streams_max=streams_max, tls=tls),
+        files=DiskFiles(),
+    )
+
+
+@asynccontextmanager
+async def running_runtime(
+    *, seed: int | str | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Runtime]:
+    """A real runtime whose connections and threads are closed at the end."""
+    runtime = real_runtime(seed=seed, tls=tls)
+    try:
+        yield runtime
+    finally:
+        await runtime.transport.aclose()
+        if isinstance(runtime.resolver, SystemResolver):
+            runtime.resolver.close()
