@@ -14,9 +14,22 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from fleetsim.model.errors import ConfigError
 from fleetsim.model.journal import Event
 from fleetsim.model.task import JsonObject, Task
 from fleetsim.model.work import Answer, Outcome, Question, SkillRequest
+
+
+class LedgerDamaged(ConfigError):
+    """The file is not a ledger, or not whole. It is never replaced: a person decides (``--salvage``)."""
+
+
+class LedgerLocked(ConfigError):
+    """Another process has the ledger open; ``pid`` is its number, None if it cannot be told."""
+
+    def __init__(self, message: str, *, pid: int | None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.pid = pid
 
 
 class Phase(StrEnum):
@@ -37,8 +50,8 @@ class RequestRecord:
     """One accepted request and what is known of its task; all a restart needs to go on.
 
     ``request`` has exactly one target, ``agent``. ``card`` is the routing decision taken from the card at
-    dispatch (dialect, streaming, push), which later card changes leave alone. ``answers`` counts the
-    answers the agent took; ``message_id`` stays the same over every retry of the first send.
+    dispatch (dialect, streaming, push), which later card changes leave alone; ``register_push`` asks for a
+    separate registration after the reply instead of one inside the send. ``answers`` counts the answers the agent took; ``message_id`` stays the same over every retry of the first send.
     """
 
     request: SkillRequest
@@ -51,6 +64,7 @@ class RequestRecord:
     dialect: str | None = None
     streaming: bool = False
     push: bool = False
+    register_push: bool = False
     token_epoch: int = 1
     task: Task | None = None
     answers: int = 0

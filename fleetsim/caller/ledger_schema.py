@@ -1,0 +1,95 @@
+"""The ledger file's tables and how each version of them becomes the next.
+
+A migration, once released, never changes: the next one is added behind it. Knows SQL and nothing of what
+the rows mean.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+APPLICATION_ID = 0x666C7473
+"""``flts``, in the file's header, so that ``file(1)`` and we can tell a ledger from another database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step. ``statements`` run in order, then ``fill`` if there is one, in the same transaction."""
+
+    version: int
+    name: str
+    statements: tuple[str, ...]
+    fill: Callable[[sqlite3.Connection], None] | None = None
+
+
+_FIRST = (
+    """CREATE TABLE schema_version (
+        version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)""",
+    """CREATE TABLE runs (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL UNIQUE,
+        ceremony_id TEXT NOT NULL, scheduled_at INTEGER NOT NULL, status TEXT NOT NULL,
+        started_at INTEGER NOT NULL, body TEXT NOT NULL,
+        UNIQUE (ceremony_id, scheduled_at))""",
+    "CREATE INDEX runs_by_ceremony ON runs (ceremony_id, seq)",
+    """CREATE TABLE requests (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, correlation_id TEXT NOT NULL UNIQUE,
+        agent TEXT NOT NULL, phase TEXT NOT NULL, accepted_at INTEGER NOT NULL,
+        run_id TEXT REFERENCES runs (run_id), body TEXT NOT NULL)""",
+    "CREATE INDEX requests_open ON requests (seq) WHERE phase <> 'closed'",
+    "CREATE INDEX requests_by_run ON requests (run_id) WHERE run_id IS NOT NULL",
+    """CREATE TABLE outcomes (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        correlation_id TEXT NOT NULL UNIQUE REFERENCES requests (correlation_id),
+        agent TEXT NOT NULL, skill TEXT NOT NULL, kind TEXT NOT NULL, success INTEGER NOT NULL,
+        ended_at INTEGER NOT NULL, body TEXT NOT NULL)""",
+    "CREATE INDEX outcomes_by_end ON outcomes (ended_at, seq)",
+    """CREATE TABLE questions (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, question_id TEXT NOT NULL UNIQUE,
+        correlation_id TEXT NOT NULL REFERENCES requests (correlation_id),
+        state TEXT NOT NULL, body TEXT NOT NULL, answer TEXT, answered_at INTEGER)""",
+    "CREATE INDEX questions_open ON questions (seq) WHERE state IN ('open', 'answered')",
+    "CREATE INDEX questions_by_request ON questions (correlation_id)",
+    """CREATE TABLE cards (
+        agent TEXT PRIMARY KEY, fetched_at INTEGER NOT NULL, body TEXT NOT NULL)""",
+    """CREATE TABLE events (
+        seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, topic TEXT NOT NULL, body TEXT NOT NULL)""",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (Migration(1, "requests, outcomes, questions, runs, cards, events", _FIRST),)
+"""All steps, oldest first."""
+
+VERSION = MIGRATIONS[-1].version
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The file's schema version; 0 for an empty file."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, *, at_micros: int, upto: int = VERSION) -> None:
+    """Bring the file to version ``upto``, each step in a transaction of its own, recorded with the time."""
+    for step in MIGRATIONS:
+        if not version_of(connection) < step.version <= upto:
+            continue
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            _apply(connection, step, at_micros)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _apply(connection: sqlite3.Connection, step: Migration, at_micros: int) -> None:
+    for statement in step.statements:
+        connection.execute(statement)
+    if step.fill is not None:
+        step.fill(connection)
+    connection.execute(
+        "INSERT INTO schema_version (version, name, applied_at) VALUES (?, ?, ?)", (step.version, step.name, at_micros)
+    )
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {step.version}")

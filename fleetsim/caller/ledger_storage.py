@@ -1,0 +1,323 @@
+"""Who runs the ledger's transactions: a thread with group commit, or the caller itself.
+
+Both forms run the same ``Transactions``; they differ only in who waits for the disk. The in-process form
+has no thread, so that a simulation's virtual clock never overtakes it. Knows transactions and errors of
+SQLite, nothing of tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from fleetsim.caller.ledger import LedgerDamaged
+from fleetsim.model.errors import FleetsimError, NotAccepting
+from fleetsim.runtime.faults import fault
+
+T = TypeVar("T")
+
+Connection: TypeAlias = sqlite3.Connection
+Operation: TypeAlias = Callable[[Connection], T]
+Result: TypeAlias = tuple[Any, BaseException | None]
+
+GROUP_MAX = 256
+"""Operations in one commit: enough to share a sync, few enough to keep the slowest under 50 ms."""
+
+PENDING_MAX = 20_000
+"""Operations that may wait for the disk before new ones are refused."""
+
+_REASONS = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk reports an error",
+    sqlite3.SQLITE_READONLY: "the file or its folder is read-only",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+    sqlite3.SQLITE_PERM: "access to the file is denied",
+    sqlite3.SQLITE_BUSY: "another program holds the file's lock",
+    sqlite3.SQLITE_LOCKED: "another program holds the file's lock",
+    sqlite3.SQLITE_NOMEM: "memory has run out",
+    sqlite3.SQLITE_INTERRUPT: "the work was interrupted",
+    sqlite3.SQLITE_PROTOCOL: "the file's locks are contended",
+}
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def explain(error: Exception) -> Exception:
+    """What to raise for ``error``: NotAccepting or LedgerDamaged if SQLite says so, else the same."""
+    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if primary in _REASONS:
+        return NotAccepting(
+            f"the ledger cannot be written: {_REASONS[primary]} ({error})",
+            hint="work is accepted again by itself once this is over",
+        )
+    if primary in _DAMAGE:
+        return LedgerDamaged(f"the ledger is damaged ({error})")
+    return error
+
+
+class Transactions:
+    """Runs operations on one connection, several to a commit; one that raises undoes only itself."""
+
+    def __init__(self, connection: Connection, ready: Callable[[], None]) -> None:
+        self._connection = connection
+        self._ready = ready
+
+    def run(self, operations: Sequence[Operation[Any]]) -> list[Result]:
+        """Run and commit. When this returns, every result without an error is durable.
+
+        If the group as a whole fails, nothing of it was recorded, and each operation is tried by itself:
+        so a row too large for the disk does not take its neighbours with it.
+        """
+        try:
+            self._ready()
+            self._connection.execute("BEGIN IMMEDIATE")
+        except (sqlite3.Error, FleetsimError) as error:
+            return [(None, explain(error)) for _ in operations]
+        try:
+            return self._group(operations)
+        except sqlite3.Error as error:
+            self._rollback()
+            if len(operations) == 1:
+                return [(None, explain(error))]
+        except BaseException:
+            self._rollback()
+            raise
+        return [result for operation in operations for result in self.run([operation])]
+
+    def _group(self, operations: Sequence[Operation[Any]]) -> list[Result]:
+        results = [self._one(operation) for operation in operations]
+        fault("ledger.before_commit")
+        self._connection.execute("COMMIT")
+        fault("ledger.after_commit")
+        return results
+
+    def _one(self, operation: Operation[Any]) -> Result:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            value = operation(self._connection)
+        except Exception as error:
+            if not self._connection.in_transaction:
+                raise  # SQLite gave up the whole transaction
+            self._connection.execute("ROLLBACK TO one")
+            self._connection.execute("RELEASE one")
+            return None, explain(error)
+        self._connection.execute("RELEASE one")
+        return value, None
+
+    def _rollback(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open database. ``reader`` may be the writer. ``ready`` raises if the file must not be written now."""
+
+    writer: Connection
+    reader: Connection
+    ready: Callable[[], None]
+    close: Callable[[], None]
+
+
+class Storage(Protocol):
+    """Where operations run. Constructing is not starting."""
+
+    async def start(self) -> None:
+        """Open the file. Raises ConfigError (LedgerDamaged, LedgerLocked) if it must not be used."""
+        ...
+
+    async def write(self, operation: Operation[T]) -> T:
+        """Run it in a transaction, and return once that is durable. Operations run in the order of calls."""
+        ...
+
+    async def read(self, operation: Operation[T]) -> T:
+        """Run it on what is durable now, without waiting for writes in progress."""
+        ...
+
+    async def stop(self) -> None:
+        """Finish what was handed in, then close the file."""
+        ...
+
+
+_CLOSED = "the ledger is closed"
+
+
+class InlineStorage:
+    """The caller's own thread does the work: for tests, and for simulations on a virtual clock."""
+
+    def __init__(self, opener: Callable[[], Opened]) -> None:
+        self._opener = opener
+        self._opened: Opened | None = None
+
+    async def start(self) -> None:
+        """Open the file."""
+        self._opened = self._opener()
+
+    async def write(self, operation: Operation[T]) -> T:
+        """Run and commit now; others get a turn before the caller goes on, as they would with a thread."""
+        opened = self._require()
+        ((value, error),) = Transactions(opened.writer, opened.ready).run([operation])
+        await asyncio.sleep(0)
+        if error is not None:
+            raise error
+        result: T = value
+        return result
+
+    async def read(self, operation: Operation[T]) -> T:
+        """Run now."""
+        opened = self._require()
+        await asyncio.sleep(0)
+        try:
+            return operation(opened.reader)
+        except sqlite3.Error as error:
+            raise explain(error) from error
+
+    async def stop(self) -> None:
+        """Close the file."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def _require(self) -> Opened:
+        if self._opened is None:
+            raise NotAccepting(_CLOSED)
+        return self._opened
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    operation: Operation[Any]
+    done: asyncio.Future[Any]
+
+
+class _Lane:
+    """A thread and its queue. ``work`` gets what has gathered, in order, and returns one result for each."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, group_max: int) -> None:
+        self._loop = loop
+        self._group_max = group_max
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._work: Callable[[Sequence[Operation[Any]]], list[Result]] | None = None
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    def start(self, work: Callable[[Sequence[Operation[Any]]], list[Result]]) -> None:
+        self._work = work
+        self._thread.start()
+
+    def submit(self, operation: Operation[T]) -> asyncio.Future[T]:
+        """Hand in an operation; its future is resolved on the loop."""
+        if self._jobs.qsize() >= PENDING_MAX:
+            raise NotAccepting(f"the ledger is {PENDING_MAX:,} writes behind: the disk does not keep up")
+        job = _Job(operation, self._loop.create_future())
+        self._jobs.put(job)
+        return job.done
+
+    def finish(self) -> None:
+        """Tell the thread to end once it has done what was handed in."""
+        self._jobs.put(None)
+
+    def join(self) -> None:
+        """Wait for that; blocks."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        assert self._work is not None
+        more = True
+        while more:
+            jobs, more = self._gather()
+            if not jobs:
+                continue
+            try:
+                results = self._work([job.operation for job in jobs])
+            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+                results = [(None, error)] * len(jobs)
+            with suppress(RuntimeError):  # the loop is gone, and with it everyone who waited
+                self._loop.call_soon_threadsafe(_resolve, jobs, results)
+
+    def _gather(self) -> tuple[list[_Job], bool]:
+        """Wait for a job, then take what else is there; False when told to stop."""
+        jobs: list[_Job] = []
+        item = self._jobs.get()
+        while item is not None:
+            jobs.append(item)
+            if len(jobs) >= self._group_max:
+                return jobs, True
+            try:
+                item = self._jobs.get_nowait()
+            except queue.Empty:
+                return jobs, True
+        return jobs, False
+
+
+def _resolve(jobs: Sequence[_Job], results: Sequence[Result]) -> None:
+    for job, (value, error) in zip(jobs, results, strict=True):
+        if job.done.done():
+            continue
+        if error is None:
+            job.done.set_result(value)
+        else:
+            job.done.set_exception(error)
+
+
+class ThreadedStorage:
+    """One thread writes, with group commit; another reads, so that a read never waits for a sync."""
+
+    def __init__(self, opener: Callable[[], Opened], *, group_max: int = GROUP_MAX) -> None:
+        self._opener = opener
+        self._group_max = group_max
+        self._opened: Opened | None = None
+        self._writer: _Lane | None = None
+        self._reader: _Lane | None = None
+
+    async def start(self) -> None:
+        """Open the file and start the threads."""
+        loop = asyncio.get_running_loop()
+        self._opened = opened = await loop.run_in_executor(None, self._opener)
+        self._writer = _Lane("fleetsim-ledger-writer", loop, self._group_max)
+        self._writer.start(Transactions(opened.writer, opened.ready).run)
+        self._reader = self._writer
+        if opened.reader is not opened.writer:
+            self._reader = _Lane("fleetsim-ledger-reader", loop, self._group_max)
+            self._reader.start(lambda operations: [_read(opened.reader, operation) for operation in operations])
+
+    async def write(self, operation: Operation[T]) -> T:
+        """Join the next group; returns when its commit is on the disk."""
+        if self._writer is None:
+            raise NotAccepting(_CLOSED)
+        return await self._writer.submit(operation)
+
+    async def read(self, operation: Operation[T]) -> T:
+        """Run on the reading thread."""
+        if self._reader is None:
+            raise NotAccepting(_CLOSED)
+        return await self._reader.submit(operation)
+
+    async def stop(self) -> None:
+        """Refuse new work, finish what was handed in, close the file."""
+        writer, reader, opened = self._writer, self._reader, self._opened
+        self._writer = self._reader = self._opened = None
+        if writer is None or opened is None:
+            return
+        lanes = [writer] if reader is writer or reader is None else [writer, reader]
+        for lane in lanes:
+            lane.finish()
+
+        def end() -> None:
+            for lane in lanes:
+                lane.join()
+            opened.close()
+
+        await asyncio.get_running_loop().run_in_executor(None, end)
+
+
+def _read(connection: Connection, operation: Operation[Any]) -> Result:
+    try:
+        return operation(connection), None
+    except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+        return None, explain(error)
