@@ -141,7 +141,10 @@ class AuthRefused(HttpRefused):
 
 
 class RpcError(FleetsimError):
-    """A JSON-RPC error object. ``code`` is the wire's number; ``data`` whatever came with it."""
+    """A JSON-RPC error object. ``code`` is the wire's number; ``data`` whatever came with it.
+
+    ``request_id`` is the id of the request that was refused, as far as it could be read.
+    """
 
     blame = Blame.AGENT
     code: ClassVar[int] = -32000
@@ -153,6 +156,7 @@ class RpcError(FleetsimError):
         super().__init__(message or self.title, hint=hint)
         self.data = data
         self.wire_code = self.code if code is None else code
+        self.request_id: str | int | float | None = None
 
 
 class ParseError(RpcError):

@@ -1,1 +1,149 @@
 """What a dialect can do, and how one is chosen. The only module that imports the dialects themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fleetsim.model.call import Call, Operation
+from fleetsim.model.errors import ConfigError, MethodNotFound, VersionNotSupported
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.task import JsonObject, Task
+from fleetsim.wire.cards import read_card, write_card
+from fleetsim.wire.choice import Choice, choose
+from fleetsim.wire.reading import Reply
+from fleetsim.wire.v0_3 import V03
+
+__all__ = [
+    "DIALECTS",
+    "VERSION_HEADER",
+    "Choice",
+    "Dialect",
+    "Reply",
+    "choose",
+    "dialect",
+    "error_dialect",
+    "for_request",
+    "read_card",
+    "write_card",
+]
+
+VERSION_HEADER = "A2A-Version"
+"""The request header that 1.0 demands (A2A 1.0 section 3.6)."""
+
+
+class Dialect(Protocol):
+    """One version of the wire: operations to method names, values to JSON and back.
+
+    Encoding fails only for an operation the dialect lacks. Decoding what an agent sent raises WireError,
+    decoding what a caller sent raises MethodNotFound or InvalidParams, whatever the bytes were.
+    """
+
+    name: str
+    extensions_header: str
+    methods: Mapping[Operation, tuple[str, ...]]
+
+    def headers(self, operation: Operation) -> Mapping[str, str]:
+        """The HTTP headers of a call, beside its content type and credentials."""
+        ...
+
+    def method(self, operation: Operation) -> str:
+        """The method name to write. Raises UnsupportedOperation."""
+        ...
+
+    def operation(self, method: str) -> Operation:
+        """The operation of a method name, aliases included. Raises MethodNotFound."""
+        ...
+
+    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
+        """Method name and parameters. Raises UnsupportedOperation."""
+        ...
+
+    def decode_call(self, method: str, params: JsonObject) -> Call:
+        """A call from its method and parameters. Raises MethodNotFound, InvalidParams."""
+        ...
+
+    def encode_reply(self, call: Call, reply: Reply) -> Any:
+        """The ``result`` of the answer to ``call``."""
+        ...
+
+    def decode_reply(self, operation: Operation, result: Any) -> Reply:
+        """The answer from its ``result``. Raises WireError."""
+        ...
+
+    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
+        """The ``result`` of one streamed answer."""
+        ...
+
+    def decode_event(self, value: Any) -> TaskEvent:
+        """An event from the ``result`` of a streamed answer. Raises WireError."""
+        ...
+
+    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
+        """The webhook body for ``event``, which left the task as ``task``."""
+        ...
+
+    def event_name(self, event: TaskEvent) -> str | None:
+        """The SSE event name, or None."""
+        ...
+
+
+DIALECTS: Mapping[str, Dialect] = {found.name: found for found in (V03(),)}
+"""Every dialect by name, newest first."""
+
+_CURRENT = re.compile(r"1(\.\d{1,6}){0,2}")
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect of that name. Raises ConfigError for any other than 1.0, 0.3 and 0.1."""
+    found = DIALECTS.get(name)
+    if found is None:
+        raise ConfigError(f"no such A2A dialect; there are {', '.join(DIALECTS)}")
+    return found
+
+
+def for_request(method: str, params: JsonObject, version_header: str | None) -> Dialect:
+    """The dialect a request is written in; the method name decides (DESIGN section 4).
+
+    Names of 1.0 need an ``A2A-Version`` of 1.x; for all others the header is ignored. ``tasks/get``,
+    ``tasks/cancel`` and ``tasks/resubscribe`` are shared by 0.3 and 0.1 and answered as 0.3: who knows the
+    task answers in the dialect it was born in.
+
+    Raises:
+        MethodNotFound: no dialect has that method.
+        VersionNotSupported: a 1.0 name with another version, or with none, which means 0.3.
+    """
+    named = [found for found in DIALECTS.values() if any(method in names for names in found.methods.values())]
+    if not named:
+        raise MethodNotFound
+    if named[0].name == "1.0" and not _is_current(version_header):
+        raise VersionNotSupported(f"{method} needs the header {VERSION_HEADER}: 1.0")
+    if len(named) == 1:
+        return named[0]
+    return DIALECTS["0.1" if _is_legacy(method, params) else "0.3"]
+
+
+def _is_current(version_header: str | None) -> bool:
+    return version_header is not None and _CURRENT.fullmatch(version_header.strip()) is not None
+
+
+def _is_legacy(method: str, params: JsonObject) -> bool:
+    """Whether a request whose name 0.3 and 0.1 share is written in 0.1."""
+    if method == "tasks/send":
+        return params.get("id") is not None or _has_typed_parts(params)
+    return method.startswith("tasks/pushNotification/") and params.get("taskId") is None
+
+
+def _has_typed_parts(params: JsonObject) -> bool:
+    message = params.get("message")
+    listed = message.get("parts") if isinstance(message, Mapping) else None
+    return isinstance(listed, list) and any(isinstance(part, Mapping) and "type" in part for part in listed)
+
+
+def error_dialect(method: str | None, version_header: str | None) -> str:
+    """The dialect to word an error in when the request itself could not be read."""
+    current = DIALECTS.get("1.0")
+    if current is not None and any(method in names for names in current.methods.values()):
+        return "1.0"
+    return "1.0" if _is_current(version_header) else "0.3"

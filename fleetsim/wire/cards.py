@@ -1,0 +1,234 @@
+"""Agent cards: any shape read, the hybrid of 0.3 and 1.0 written.
+
+A card is advertising from outside: what is missing or mistyped is left out, and only something that is no
+card at all is an error. Security is kept in the 0.3 (OpenAPI) shape. Nothing a card points at is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, AgentSkill, Capabilities
+from fleetsim.model.errors import WireError
+from fleetsim.model.task import JsonObject
+from fleetsim.wire.fields import ID_CHARS_MAX, URL_CHARS_MAX, present
+from fleetsim.wire.security import read_requirements, read_schemes, write_requirements, write_schemes
+
+ITEMS_MAX = 1000
+"""Most skills, interfaces or extensions taken from one card."""
+
+_MARKS = frozenset({"url", "skills", "supportedInterfaces", "capabilities", "protocolVersion"})
+
+
+def read_card(value: Any) -> AgentCard:
+    """A card of any version. Raises WireError if it is none: no object, or without a name and any known member."""
+    if not isinstance(value, Mapping) or not (isinstance(value.get("name"), str) and _MARKS & value.keys()):
+        raise WireError("not an agent card: an object with a name and skills, url or interfaces is expected")
+    provider = _object(value, "provider")
+    return AgentCard(
+        name=_text(value, "name"),
+        description=_text(value, "description"),
+        version=_text(value, "version"),
+        interfaces=_interfaces(value),
+        capabilities=_capabilities(value),
+        skills=tuple(_skills(value)),
+        default_input_modes=_texts(value, "defaultInputModes") or ("text/plain",),
+        default_output_modes=_texts(value, "defaultOutputModes") or ("text/plain",),
+        provider_organization=_text(provider, "organization") or None,
+        provider_url=_text(provider, "url") or None,
+        documentation_url=_text(value, "documentationUrl") or None,
+        icon_url=_text(value, "iconUrl") or None,
+        security_schemes=read_schemes(value.get("securitySchemes")),
+        security=read_requirements(value),
+    )
+
+
+def _text(obj: JsonObject, name: str, chars_max: int = 65_536) -> str:
+    value = obj.get(name)
+    return value[:chars_max] if isinstance(value, str) else ""
+
+
+def _texts(obj: JsonObject, name: str) -> tuple[str, ...]:
+    value = obj.get(name)
+    return tuple(item for item in value[:ITEMS_MAX] if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def _object(obj: JsonObject, name: str) -> JsonObject:
+    value = obj.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _objects(obj: JsonObject, name: str) -> Iterator[JsonObject]:
+    value = obj.get(name)
+    for item in value[:ITEMS_MAX] if isinstance(value, list) else ():
+        if isinstance(item, Mapping):
+            yield item
+
+
+def _interfaces(card: JsonObject) -> tuple[AgentInterface, ...]:
+    """``supportedInterfaces`` first, then the 0.3 members; each address, binding and version once."""
+    version = _text(card, "protocolVersion", 64) or "0.3.0"
+    found: dict[tuple[str, str, str], AgentInterface] = {}
+    for url, binding, said, tenant in _addresses(card):
+        if not url or len(url) > URL_CHARS_MAX:
+            continue
+        interface = AgentInterface(
+            url=url, binding=binding or "JSONRPC", protocol_version=said or version, tenant=tenant or None
+        )
+        key = (url, interface.binding.upper(), major_minor(interface.protocol_version))
+        found.setdefault(key, interface)
+    return tuple(found.values())
+
+
+def _addresses(card: JsonObject) -> Iterator[tuple[str, str, str, str]]:
+    for item in _objects(card, "supportedInterfaces"):
+        binding = _text(item, "protocolBinding", 64) or _text(item, "transport", 64)
+        version = _text(item, "protocolVersion", 64)
+        yield _text(item, "url", URL_CHARS_MAX + 1), binding, version, _text(item, "tenant", ID_CHARS_MAX)
+    yield _text(card, "url", URL_CHARS_MAX + 1), _text(card, "preferredTransport", 64), "", ""
+    for item in _objects(card, "additionalInterfaces"):
+        yield _text(item, "url", URL_CHARS_MAX + 1), _text(item, "transport", 64), "", ""
+
+
+def major_minor(version: str) -> str:
+    """The first two numbers of a version; the rest does not count in negotiation (A2A 1.0 section 3.6)."""
+    return ".".join(version.strip().split(".")[:2])
+
+
+def _capabilities(card: JsonObject) -> Capabilities:
+    said = _object(card, "capabilities")
+    return Capabilities(
+        streaming=said.get("streaming") is True,
+        push_notifications=said.get("pushNotifications") is True,
+        state_transition_history=said.get("stateTransitionHistory") is True,
+        extended_card=said.get("extendedAgentCard") is True or card.get("supportsAuthenticatedExtendedCard") is True,
+        extensions=tuple(
+            AgentExtension(
+                uri=uri,
+                description=_text(item, "description") or None,
+                required=item.get("required") is True,
+                params=_object(item, "params"),
+            )
+            for item in _objects(said, "extensions")
+            if (uri := _text(item, "uri", URL_CHARS_MAX))
+        ),
+    )
+
+
+def _skills(card: JsonObject) -> Iterator[AgentSkill]:
+    seen: set[str] = set()
+    for item in _objects(card, "skills"):
+        skill_id = _text(item, "id", ID_CHARS_MAX) or _text(item, "name", ID_CHARS_MAX)
+        if not skill_id or skill_id in seen:
+            continue
+        seen.add(skill_id)
+        yield AgentSkill(
+            skill_id=skill_id,
+            name=_text(item, "name") or skill_id,
+            description=_text(item, "description"),
+            tags=_texts(item, "tags"),
+            examples=_texts(item, "examples"),
+            input_modes=_texts(item, "inputModes"),
+            output_modes=_texts(item, "outputModes"),
+        )
+
+
+def write_card(card: AgentCard) -> dict[str, Any]:
+    """The card for every client at once (interop.md section 8).
+
+    ``url``, ``protocolVersion`` and their kin appear when an interface below 1.0 is offered, and
+    ``supportedInterfaces`` when one of 1.0 is; so a card for one dialect is exactly that dialect's.
+    """
+    return {
+        "name": card.name,
+        "description": card.description,
+        "version": card.version,
+        **_write_interfaces(card.interfaces),
+        "capabilities": _write_capabilities(card),
+        "defaultInputModes": list(card.default_input_modes),
+        "defaultOutputModes": list(card.default_output_modes),
+        "skills": [_write_skill(skill) for skill in card.skills],
+        **_write_optional(card),
+    }
+
+
+def _write_interfaces(interfaces: tuple[AgentInterface, ...]) -> dict[str, Any]:
+    older = [item for item in interfaces if not is_current(item)]
+    written: dict[str, Any] = {}
+    if older:
+        first = older[0]
+        written = {
+            "protocolVersion": _three_numbers(first.protocol_version),
+            "url": first.url,
+            "preferredTransport": first.binding,
+            "additionalInterfaces": [{"transport": item.binding, "url": item.url} for item in older],
+        }
+    if any(is_current(item) for item in interfaces):
+        written["supportedInterfaces"] = [
+            {
+                "url": item.url,
+                "protocolBinding": item.binding,
+                "protocolVersion": major_minor(item.protocol_version),
+                **present(tenant=item.tenant),
+            }
+            for item in interfaces
+        ]
+    return written
+
+
+def is_current(interface: AgentInterface) -> bool:
+    """Whether an interface speaks 1.0 or newer; anything that is no number counts as older."""
+    major = interface.protocol_version.strip().split(".")[0]
+    return major.isascii() and major.isdigit() and int(major[:9]) >= 1
+
+
+def _three_numbers(version: str) -> str:
+    numbers = version.split(".")
+    return ".".join([*numbers, "0", "0"][: max(3, len(numbers))])
+
+
+def _write_capabilities(card: AgentCard) -> dict[str, Any]:
+    said = card.capabilities
+    extensions = [
+        {"uri": item.uri, **present(description=item.description), "required": item.required, **_params(item)}
+        for item in said.extensions
+    ]
+    written = {
+        "streaming": said.streaming,
+        "pushNotifications": said.push_notifications,
+        "stateTransitionHistory": said.state_transition_history,
+        **present(extensions=extensions),
+    }
+    if any(is_current(item) for item in card.interfaces):
+        written["extendedAgentCard"] = said.extended_card
+    return written
+
+
+def _params(extension: AgentExtension) -> dict[str, Any]:
+    return {"params": dict(extension.params)} if extension.params else {}
+
+
+def _write_skill(skill: AgentSkill) -> dict[str, Any]:
+    return {
+        "id": skill.skill_id,
+        "name": skill.name,
+        "description": skill.description,
+        "tags": list(skill.tags),
+        **present(
+            examples=list(skill.examples), inputModes=list(skill.input_modes), outputModes=list(skill.output_modes)
+        ),
+    }
+
+
+def _write_optional(card: AgentCard) -> dict[str, Any]:
+    provider = {}
+    if card.provider_organization is not None or card.provider_url is not None:
+        provider = {"organization": card.provider_organization or "", "url": card.provider_url or ""}
+    older = not card.interfaces or any(not is_current(item) for item in card.interfaces)
+    current = any(is_current(item) for item in card.interfaces)
+    written = present(provider=provider, documentationUrl=card.documentation_url, iconUrl=card.icon_url)
+    if older:
+        written["supportsAuthenticatedExtendedCard"] = card.capabilities.extended_card
+    schemes = write_schemes(card.security_schemes, older=older, current=current)
+    return written | schemes | write_requirements(card.security, older=older, current=current)

@@ -1,0 +1,103 @@
+"""Which dialect to speak to an agent and at which address, decided once from its card.
+
+The operator configured an address and a key for it. A card may choose the dialect and, when the
+configured address is only a base, the path; it can never move the call to another scheme, host or port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from fleetsim.model.card import AgentCard, AgentInterface
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
+from fleetsim.wire.cards import is_current, major_minor
+
+DEFAULT_PATH = "/a2a"
+"""Where an agent is called whose card names no address (interop.md section 6)."""
+
+_PORTS = {"http": 80, "https": 443}
+_PATH_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=:@/%")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """How to call an agent. ``warnings`` are lines for the operator; ``tenant`` goes into 1.0 parameters."""
+
+    dialect_name: str
+    url: str
+    warnings: tuple[str, ...] = ()
+    tenant: str | None = None
+
+
+def choose(card: AgentCard, configured_url: str, *, dialect_name: str | None = None) -> Choice:
+    """The newest JSON-RPC interface that both sides know, at the configured address.
+
+    Versions below 1 and absent ones count as 0.3; 0.1 is spoken only when ``dialect_name`` says so, which
+    overrules the card. Raises ConfigError when ``configured_url`` is no plain http(s) address.
+    """
+    base = _split(configured_url)
+    if base is None or "@" in base.netloc:
+        raise ConfigError("the agent's url must be http:// or https:// with a host and without a password")
+    warnings: list[str] = []
+    usable = _usable(card, warnings)
+    if base.path not in {"", "/"}:
+        usable = [item for item in usable if _same_path(item.url, base.path)] or usable
+    picked = next(
+        (item for item in usable if dialect_name is None or _dialect_of(item) == dialect_name), next(iter(usable), None)
+    )
+    name = dialect_name or (_dialect_of(picked) if picked else "0.3")
+    url = _address(base, picked, warnings)
+    tenant = picked.tenant if picked and name == "1.0" else None
+    return Choice(dialect_name=name, url=url, warnings=tuple(warnings), tenant=tenant)
+
+
+def _usable(card: AgentCard, warnings: list[str]) -> list[AgentInterface]:
+    """JSON-RPC interfaces of a version we speak, 1.0 before older ones, else in the card's order."""
+    spoken = [item for item in card.interfaces if item.binding.upper() == "JSONRPC"]
+    known = [item for item in spoken if _dialect_of(item) != ""]
+    if card.interfaces and not known:
+        warnings.append("the card offers no JSON-RPC interface of a version spoken here; trying the configured address")
+    return sorted(known, key=lambda item: _dialect_of(item) != "1.0")
+
+
+def _dialect_of(interface: AgentInterface) -> str:
+    if not is_current(interface):
+        return "0.3"
+    return "1.0" if major_minor(interface.protocol_version).split(".")[0] == "1" else ""
+
+
+def _split(url: str) -> SplitResult | None:
+    """The address in pieces, or None if it is no plain http(s) address."""
+    try:
+        found = urlsplit(url)
+        usable = found.scheme in _PORTS and bool(found.hostname) and (found.port or 1) > 0
+    except ValueError:
+        return None
+    return found if usable else None
+
+
+def _same_path(url: str, path: str) -> bool:
+    found = _split(url)
+    return found is not None and found.path.rstrip("/") == path.rstrip("/")
+
+
+def _origin(url: SplitResult) -> tuple[str, str, int]:
+    return url.scheme, (url.hostname or "").rstrip("."), url.port or _PORTS[url.scheme]
+
+
+def _address(base: SplitResult, picked: AgentInterface | None, warnings: list[str]) -> str:
+    origin = f"{base.scheme}://{base.netloc}"
+    said = _split(picked.url) if picked else None
+    if picked is not None and (said is None or _origin(said) != _origin(base)):
+        shown = f" {said.scheme}://{one_line(said.netloc.rpartition('@')[2], 120)}" if said else " something unreadable"
+        warnings.append(f"the card advertises{shown}, which is not the configured address; using {base.netloc}")
+    if base.path not in {"", "/"}:
+        return origin + base.path + (f"?{base.query}" if base.query else "")
+    if said is None:
+        return origin + DEFAULT_PATH
+    if not _PATH_CHARS.issuperset(said.path):
+        warnings.append(f"the card's path is not a plain one; using {DEFAULT_PATH}")
+        return origin + DEFAULT_PATH
+    return origin + (said.path or "/")
