@@ -44,9 +44,14 @@ def origin_of(url: str) -> Origin:
     return Origin(parts.scheme, parts.hostname.lower(), _PORTS[parts.scheme] if port is None else port)
 
 
+def path_of(url: str) -> str:
+    """The path of a URL, "/" if empty, without the query, which may hold secrets."""
+    return urlsplit(url).path or "/"
+
+
 def place(request: Request) -> str:
-    """How errors name a request: method, origin and path, never the query, which may hold secrets."""
-    return one_line(f"{request.method} {origin_of(request.url)}{urlsplit(request.url).path}")
+    """How errors name a request: method, origin and path. Raises Unreachable if the URL is none."""
+    return one_line(f"{request.method} {origin_of(request.url)}{path_of(request.url)}")
 
 
 def deadline_of(limits: Limits) -> float | None:

@@ -84,7 +84,10 @@ def _not_http(cause: aiohttp.ClientResponseError, where: str) -> FleetsimError:
 
 
 def _reason(cause: BaseException) -> str:
-    os_error = getattr(cause, "os_error", cause)
+    os_error = getattr(cause, "certificate_error", None) or getattr(cause, "os_error", cause)
+    if isinstance(os_error, ssl.SSLError):  # whose errno is OpenSSL's, not the system's
+        said = getattr(os_error, "verify_message", None) or os_error.reason or "handshake failed"
+        return one_line(str(said).replace("_", " ").lower(), 160)
     number = getattr(os_error, "errno", None)
     if isinstance(number, int) and number in errno.errorcode:
         return os.strerror(number).lower()

@@ -1,0 +1,203 @@
+"""Delivering one webhook body to an address somebody else named: vetted, guarded, retried, logged.
+
+The order of deliveries and who subscribed are the agent's affair; this is one delivery. The address is
+judged when it is registered and again at every connection, because a name may answer differently then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleetsim.model.errors import BlockedAddress, FleetsimError, TransportError
+from fleetsim.model.text import one_line
+from fleetsim.runtime.address import AddressPolicy, WebhookUrl, blocked, parse_webhook_url
+from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
+from fleetsim.runtime.retry import DELAYS_S, RETRY_STATUSES, jittered, retry_after_s
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = 256 * 1024
+"""Largest body sent; what receivers of the fleet take (reference "Default limits")."""
+
+REPLY_BYTES_MAX = 64 * 1024
+"""Largest answer read; its content is dropped."""
+
+ATTEMPT_S = 10.0
+DELIVERIES_MAX = 32
+"""Deliveries under way at once, over all configs."""
+
+_ANY_SIZE = 1 << 62  # reading stops by itself at REPLY_BYTES_MAX, which is no reason to call a 2xx a failure
+_HEADER_TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One body for one webhook. ``scheme`` and ``credentials`` make an exact Authorization header.
+
+    ``task_id`` and ``state`` are for the log line alone.
+    """
+
+    url: str
+    body: bytes = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+    scheme: str | None = None
+    credentials: str | None = field(default=None, repr=False)
+    task_id: str = ""
+    state: str = ""
+    content_type: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryResult:
+    """How a delivery ended. ``gone`` is 410: the receiver wants no more. ``reason`` is empty on success."""
+
+    delivered: bool
+    attempts: int
+    status: int | None = None
+    gone: bool = False
+    reason: str = ""
+
+
+class WebhookSender:
+    """Sends webhooks under one address policy. Times in seconds."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        policy: AddressPolicy,
+        *,
+        delays_s: tuple[float, ...] = DELAYS_S,
+        attempt_s: float = ATTEMPT_S,
+        deliveries_max: int = DELIVERIES_MAX,
+        schemes: tuple[str, ...] = ("http", "https"),
+    ) -> None:
+        self._runtime = runtime
+        self._policy = policy
+        self._transport = runtime.transport.guarded(policy)
+        self._rng = runtime.rng.stream("webhook")
+        self._delays_s = delays_s
+        self._limits = Limits(first_byte_s=attempt_s, total_s=attempt_s, body_bytes_max=_ANY_SIZE)
+        self._gate = asyncio.Semaphore(deliveries_max)
+        self._schemes = schemes
+
+    async def vet(self, url: str) -> WebhookUrl:
+        """Judge a URL at registration: its form, its port, and every address its name has now.
+
+        Raises:
+            BlockedAddress: with a message fit for whoever asked, telling nothing of our network.
+        """
+        parsed = parse_webhook_url(url, schemes=self._schemes)
+        try:
+            addresses = await self._runtime.resolver.resolve(parsed.host, parsed.port)
+        except TransportError as error:
+            raise blocked(parsed.host, parsed.port) from error
+        self._policy.require(parsed.host, parsed.port, addresses)
+        return parsed
+
+    async def deliver(self, delivery: Delivery) -> DeliveryResult:
+        """Send until it is taken, refused for good, or all retries are spent. Never raises for a bad receiver."""
+        attempts = 0
+        while True:
+            attempts += 1
+            async with self._gate:
+                result, asked_s = await self._attempt(delivery, attempts)
+            if result is not None:
+                return result
+            wait_s = jittered(self._delays_s[attempts - 1], self._rng)
+            await asyncio.sleep(max(wait_s, asked_s))
+
+    async def _attempt(self, delivery: Delivery, attempt: int) -> tuple[DeliveryResult | None, float]:
+        """One try: the final result, or None and the seconds the receiver asked us to wait."""
+        began = self._runtime.clock.monotonic()
+        status, asked_s, refusal = None, 0.0, None
+        try:
+            async with self._transport.open(self._request(delivery)) as incoming:
+                status = incoming.status
+                if status in {429, 503}:
+                    asked_s = retry_after_s(incoming.headers, self._runtime.clock.now()) or 0.0
+                await _discard(incoming)
+        except FleetsimError as error:
+            refusal = error if status is None else None
+        final, reason = _verdict(status, refusal)
+        self._log(delivery, attempt, status, reason, self._runtime.clock.monotonic() - began)
+        if not final and attempt <= len(self._delays_s):
+            return None, asked_s
+        gone = status == 410
+        result = DeliveryResult(delivered=not reason, attempts=attempt, status=status, gone=gone, reason=reason)
+        return result, 0.0
+
+    def _request(self, delivery: Delivery) -> Request:
+        """The request to send. Raises BlockedAddress: the URL or a secret is not what may be sent."""
+        parse_webhook_url(delivery.url, schemes=self._schemes)
+        if len(delivery.body) > BODY_BYTES_MAX:
+            raise BlockedAddress(f"the body is larger than {BODY_BYTES_MAX} bytes")
+        return Request(
+            method="POST", url=delivery.url, headers=_headers(delivery), body=delivery.body, limits=self._limits
+        )
+
+    def _log(self, delivery: Delivery, attempt: int, status: int | None, reason: str, took_s: float) -> None:
+        log.info(
+            "webhook %s task=%s state=%s attempt=%d status=%s %s in %d ms",
+            _origin(delivery.url),
+            one_line(delivery.task_id, 128),
+            one_line(delivery.state, 32),
+            attempt,
+            "-" if status is None else status,
+            f"not delivered ({one_line(reason, 120)})" if reason else "delivered",
+            round(took_s * 1000),
+        )
+
+
+def _verdict(status: int | None, refusal: FleetsimError | None) -> tuple[bool, str]:
+    """(final, reason): an empty reason is success. 2xx alone is success; a redirect is a refusal."""
+    if refusal is not None:
+        return not isinstance(refusal, TransportError), str(refusal)
+    assert status is not None  # either an answer or a refusal
+    if 200 <= status < 300:
+        return True, ""
+    return status < 500 and status not in RETRY_STATUSES, f"HTTP {status}"
+
+
+async def _discard(incoming: Incoming) -> None:
+    """Read the answer so that the connection can serve again; give up on it beyond the cap."""
+    seen = 0
+    async for chunk in incoming.chunks:
+        seen += len(chunk)
+        if seen > REPLY_BYTES_MAX:
+            return
+
+
+def check_secret(text: str | None) -> None:
+    """Refuse a token, scheme or credential that is no header text (RFC 9110 section 5.5).
+
+    Raises:
+        BlockedAddress: without repeating it.
+    """
+    if text is not None and (len(text) > 4_096 or not _HEADER_TEXT.fullmatch(text)):
+        raise BlockedAddress("the webhook's token or credentials cannot be sent in a header")
+
+
+def _headers(delivery: Delivery) -> Mapping[str, str]:
+    """Both token headers, since receivers look at one or the other."""
+    for text in (delivery.token, delivery.scheme, delivery.credentials):
+        check_secret(text)
+    headers = {"content-type": delivery.content_type}
+    if delivery.token:
+        headers["x-a2a-notification-token"] = delivery.token
+        headers["authorization"] = f"Bearer {delivery.token}"
+    if delivery.scheme and delivery.credentials:
+        headers["authorization"] = f"{delivery.scheme} {delivery.credentials}"
+    return headers
+
+
+def _origin(url: str) -> str:
+    """Scheme, host and port: a path or query may hold a secret."""
+    try:
+        parsed = parse_webhook_url(url)
+    except BlockedAddress:
+        return "(refused URL)"
+    return f"{parsed.scheme}://{parsed.host}:{parsed.port}"
