@@ -1,0 +1,125 @@
+"""Who gets a request: targets and skills to agent names. Pure; knows no card, no network, no clock.
+
+Unlike the original, an unknown target is an error and never another agent, ``all`` means all, and several
+targets are several children (facts 1.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
+
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.text import one_line
+from fleetsim.runtime.ports import Rng
+
+ALL = "all"
+"""The target that means every agent with the skill; no agent may have this name."""
+
+DEFAULT_SKILL = "chat"
+"""What a request without a skill is booked under (facts 9.1)."""
+
+_NAMES_SHOWN = 12
+
+
+class Registry:
+    """Resolves against whatever the fleet offers at that moment.
+
+    ``offers`` gives each agent's skills (YAML and card reconciled), ``weights`` how much work an agent
+    deserves; an agent missing there has no history and weighs 1.
+    """
+
+    def __init__(
+        self,
+        offers: Callable[[], Mapping[str, Collection[str]]],
+        weights: Callable[[], Mapping[str, float]],
+        rng: Rng,
+    ) -> None:
+        self._offers = offers
+        self._weights = weights
+        self._chance = rng.stream("registry").random
+
+    def resolve(self, skill: str | None, targets: Sequence[str] = ()) -> tuple[str, ...]:
+        """The agents to send to, at least one. Raises UnknownTarget."""
+        return resolve(skill, targets, offers=self._offers(), weights=self._weights(), chance=self._chance)
+
+
+def resolve(
+    skill: str | None,
+    targets: Sequence[str],
+    *,
+    offers: Mapping[str, Collection[str]],
+    weights: Mapping[str, float],
+    chance: Callable[[], float],
+) -> tuple[str, ...]:
+    """The agents to send to: each target once, every agent for ``all``, one by weight if none is named.
+
+    ``chance`` returns uniform numbers in [0, 1). Without a skill the targets are taken as they are.
+
+    Raises:
+        UnknownTarget: a target does not exist or lacks the skill, or nobody has it; says who does.
+    """
+    for name in targets:
+        if name != ALL and name not in offers:
+            raise UnknownTarget(f"there is no agent “{one_line(name, 64)}”", hint=_nearest(name, offers))
+    if ALL in targets:
+        return _everyone(skill, offers)
+    if targets:
+        for name in targets:
+            if skill is not None and skill not in offers[name]:
+                raise _lacks(name, skill, offers)
+        return tuple(dict.fromkeys(targets))
+    if skill is None:
+        raise UnknownTarget("the request names neither a skill nor an agent", hint="name one of them")
+    return (_choose(_everyone(skill, offers), weights, chance),)
+
+
+def weight(success_rate: float | None, cost_per_success_usd: float) -> float:
+    """How much work an agent deserves: its success rate, less the more a success costs; 1.0 without data."""
+    return 1.0 if success_rate is None else success_rate / (1.0 + cost_per_success_usd)
+
+
+def _everyone(skill: str | None, offers: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    if not offers:
+        raise UnknownTarget("the fleet has no enabled agents", hint="add one to agents.yaml")
+    found = tuple(name for name, skills in offers.items() if skill is None or skill in skills)
+    if found or skill is None:
+        return found
+    every = {s for skills in offers.values() for s in skills}
+    raise UnknownTarget(f"no agent offers the skill “{one_line(skill, 64)}”", hint=_nearest(skill, every))
+
+
+def _choose(names: tuple[str, ...], weights: Mapping[str, float], chance: Callable[[], float]) -> str:
+    """Weighted choice; the first if nobody deserves anything (facts 1.9)."""
+    shares = [max(0.0, weights.get(name, 1.0)) for name in names]
+    left = chance() * sum(shares)
+    for name, share in zip(names, shares, strict=True):
+        left -= share
+        if left < 0:
+            return name
+    return names[0]
+
+
+def _lacks(name: str, skill: str, offers: Mapping[str, Collection[str]]) -> UnknownTarget:
+    who = [other for other, skills in offers.items() if skill in skills]
+    if who:
+        hint = f"{_listed(who)} {'offers' if len(who) == 1 else 'offer'} it"
+    elif offers[name]:
+        hint = _nearest(skill, offers[name])
+    else:
+        hint = f"{name} offers no skill yet: its card has not been read and agents.yaml lists none"
+    return UnknownTarget(f"agent “{name}” does not offer the skill “{one_line(skill, 64)}”", hint=hint)
+
+
+def _nearest(word: str, known: Collection[str]) -> str:
+    """What the person may have meant."""
+    close = get_close_matches(word[:64], list(known), n=1)
+    if close:
+        return f"did you mean “{one_line(close[0], 64)}”?"
+    return f"known: {_listed(sorted(known))}" if known else "there are none"
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = [one_line(name, 64) for name in list(names)[:_NAMES_SHOWN]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from fleetsim.caller.registry import Registry, resolve, weight
+from fleetsim.model.errors import UnknownTarget
+
+OFFERS = {"quinn": {"pr_review", "bug_triage"}, "ava": {"bug_triage", "sitrep"}, "frank": set[str]()}
+
+
+def pick(skill: str | None, *targets: str, weights: dict[str, float] | None = None, chance: float = 0.0) -> list[str]:
+    return list(resolve(skill, targets, offers=OFFERS, weights=weights or {}, chance=lambda: chance))
+
+
+def refusal(skill: str | None, *targets: str) -> str:
+    with pytest.raises(UnknownTarget) as caught:
+        pick(skill, *targets)
+    return f"{caught.value} | {caught.value.hint}"
+
+
+def test_a_misspelled_target_is_an_error_and_never_another_agent() -> None:
+    assert refusal("bug_triage", "quin") == "there is no agent “quin” | did you mean “quinn”?"
+    assert "known: ava, frank, quinn" in refusal("bug_triage", "zzz")
+
+
+def test_one_unknown_target_among_known_ones_refuses_the_whole_request() -> None:
+    assert "no agent “nobody”" in refusal("bug_triage", "quinn", "nobody")
+    assert "no agent “nobody”" in refusal("bug_triage", "all", "nobody")
+
+
+def test_a_target_without_the_skill_is_refused_saying_who_has_it() -> None:
+    assert refusal("sitrep", "quinn") == "agent “quinn” does not offer the skill “sitrep” | ava offers it"
+    assert "quinn, ava offer it" in refusal("bug_triage", "frank")
+    assert "its card has not been read" in refusal("dance", "frank")
+    assert "did you mean “pr_review”" in refusal("pr_revew", "quinn")
+
+
+def test_several_targets_are_each_sent_to_once_in_order() -> None:
+    assert pick("bug_triage", "ava", "quinn", "ava") == ["ava", "quinn"]
+
+
+def test_all_means_every_agent_with_the_skill() -> None:
+    assert pick("bug_triage", "all") == ["quinn", "ava"]
+    assert pick("sitrep", "all") == ["ava"]
+    assert pick(None, "all") == ["quinn", "ava", "frank"]
+    assert "no agent offers the skill “dance”" in refusal("dance", "all")
+
+
+def test_a_request_without_a_skill_goes_where_it_is_told() -> None:
+    assert pick(None, "frank") == ["frank"]
+    assert "neither a skill nor an agent" in refusal(None)
+
+
+def test_a_skill_nobody_has_names_the_nearest() -> None:
+    assert refusal("bugtriage") == "no agent offers the skill “bugtriage” | did you mean “bug_triage”?"
+
+
+def test_an_empty_fleet_says_so() -> None:
+    with pytest.raises(UnknownTarget, match="no enabled agents"):
+        resolve("x", (), offers={}, weights={}, chance=lambda: 0.0)
+
+
+def test_an_only_candidate_is_taken_whatever_its_health() -> None:
+    assert pick("sitrep", weights={"ava": 0.0}) == ["ava"]
+
+
+def test_work_is_shared_by_success_rate_and_cost() -> None:
+    weights = {"quinn": weight(0.9, 0.0), "ava": weight(0.9, 2.0)}
+    assert weights == pytest.approx({"quinn": 0.9, "ava": 0.3})
+    chance = random.Random(7).random
+    drawn = Counter(resolve("bug_triage", (), offers=OFFERS, weights=weights, chance=chance)[0] for _ in range(4_000))
+    assert drawn["quinn"] / 4_000 == pytest.approx(0.75, abs=0.03)
+
+
+def test_an_agent_without_history_weighs_one() -> None:
+    assert weight(None, 5.0) == 1.0
+    assert pick("bug_triage", weights={"quinn": 0.25}, chance=0.19) == ["quinn"]
+    assert pick("bug_triage", weights={"quinn": 0.25}, chance=0.21) == ["ava"]
+
+
+def test_when_every_weight_is_zero_the_first_is_taken() -> None:
+    assert pick("bug_triage", weights={"quinn": 0.0, "ava": 0.0}, chance=0.99) == ["quinn"]
+
+
+def test_a_failing_agent_gets_nothing_while_a_working_one_is_there() -> None:
+    for chance in (0.0, 0.5, 0.999999):
+        assert pick("bug_triage", weights={"quinn": 0.0, "ava": 1.0}, chance=chance) == ["ava"]
+
+
+def test_hostile_names_are_made_harmless_in_the_message() -> None:
+    assert "\x1b" not in refusal("x\x1b[31m", "quinn")
+    assert "\x1b" not in refusal("x", "qui\x1b[31mnn")
+
+
+class Seeded:
+    def stream(self, room: str) -> random.Random:
+        return random.Random(room)
+
+
+def test_the_registry_reads_what_the_fleet_offers_now() -> None:
+    offers: dict[str, set[str]] = {"quinn": {"a"}}
+    registry = Registry(lambda: offers, dict, Seeded())
+    assert registry.resolve("a") == ("quinn",)
+    offers["quinn"] = {"b"}
+    with pytest.raises(UnknownTarget):
+        registry.resolve("a")
+    assert registry.resolve("b", ["quinn"]) == ("quinn",)
