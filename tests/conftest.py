@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
 
 REAL_TIME_MARKS = ("sockets", "interop")
 
@@ -23,3 +26,15 @@ def pytest_asyncio_loop_factories(
     if any(item.get_closest_marker(name) for name in REAL_TIME_MARKS):
         return {"real": asyncio.new_event_loop}
     return {"virtual": VirtualLoop}
+
+
+@pytest.fixture
+def network() -> MemoryNetwork:
+    """A network in memory with nothing on it yet. Mount applications, then ``async with network:``."""
+    return MemoryNetwork()
+
+
+@pytest.fixture
+def runtime(network: MemoryNetwork) -> Runtime:
+    """A ``Runtime`` on virtual time and the test's ``network``."""
+    return virtual_runtime(network=network)

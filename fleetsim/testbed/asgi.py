@@ -1,0 +1,217 @@
+"""One request through an ASGI application, both ways at once, as uvicorn would carry it.
+
+Chunks reach the reader as they are sent; the application reads ``http.disconnect`` when the client
+leaves; the client loses the connection when the application dies half way. No network in here: faults,
+addresses and delays are ``network``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+from fleetsim.model.errors import ConnectionLost
+
+log = logging.getLogger(__name__)
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+BUFFER_BYTES_MAX = 64 * 1024
+"""What lies between a fast application and a slow reader before ``send`` waits (uvicorn's high water)."""
+
+
+class AsgiCall:
+    """A request under way. ``run`` is the worker; ``head`` and ``chunk`` are the client's side of it."""
+
+    def __init__(self, app: App, scope: Scope, body: bytes, *, where: str) -> None:
+        self._app = app
+        self._scope = scope
+        self._body: bytes | None = body
+        self._where = where
+        self._head: tuple[int, dict[str, str]] | None = None
+        self._buffer: deque[tuple[float, bytes]] = deque()
+        self._buffered_bytes = 0
+        self._owed_bytes: int | None = None
+        self._complete = False
+        self._ended_at = 0.0
+        self._head_at = 0.0
+        self._lost: str | None = None
+        self._left = False
+        self._moved = asyncio.Event()
+        self._over = asyncio.Event()
+        self.crash: Exception | None = None
+
+    async def run(self) -> None:
+        """Run the application to its end. What it raises is logged and kept in ``crash``, as a server would."""
+        try:
+            await self._app(self._scope, self._receive, self._send)
+        except Exception as error:
+            self.crash = error
+            log.error("%s: the application raised %r", self._where, error, exc_info=error)
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._head is None and not self._left:
+            self._head = (500, {"content-type": "text/plain; charset=utf-8"})
+            self._head_at = _now()
+            self._buffer.append((_now(), b"Internal Server Error"))
+        elif not self._complete:
+            self._lost = self._lost or "the application ended before its response did"
+        if not self._complete:
+            self._complete = True
+            self._ended_at = _now()
+        self._wake()
+        self._over.set()
+
+    # The application's side.
+
+    async def _receive(self) -> Message:
+        if self._body is not None and not self._left:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._over.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        while self._buffered_bytes > BUFFER_BYTES_MAX and not self._left:
+            self._moved.clear()
+            await self._moved.wait()
+        if self._left:
+            if _spec_version(self._scope) >= (2, 4):
+                raise OSError("the client has left")
+            return
+        kind = message["type"]
+        if self._head is None and kind == "http.response.start":
+            self._head = (message["status"], _joined(message.get("headers", ())))
+            self._head_at = _now()
+            length = self._head[1].get("content-length")
+            self._owed_bytes = int(length) if length is not None and self._scope["method"] != "HEAD" else None
+        elif self._head is not None and not self._complete and kind == "http.response.body":
+            self._take(bytes(message.get("body", b"")), more=message.get("more_body", False))
+        else:
+            raise RuntimeError(f"ASGI message {kind!r} out of order")
+        self._wake()
+
+    def _take(self, body: bytes, *, more: bool) -> None:
+        if body and self._scope["method"] != "HEAD":
+            if self._owed_bytes is not None:
+                self._owed_bytes -= len(body)
+                if self._owed_bytes < 0:
+                    raise RuntimeError("response longer than its Content-Length")
+            self._buffer.append((_now(), body))
+            self._buffered_bytes += len(body)
+        if not more:
+            if self._owed_bytes:
+                raise RuntimeError(f"response {self._owed_bytes} bytes shorter than its Content-Length")
+            self._complete = True
+            self._ended_at = _now()
+            self._over.set()
+
+    # The client's side.
+
+    async def head(self) -> tuple[float, int, dict[str, str]]:
+        """When the head was sent, status and headers, once there. Raises ConnectionLost."""
+        while self._head is None:
+            if self._left:
+                raise self._loss()
+            self._moved.clear()
+            await self._moved.wait()
+        return (self._head_at, *self._head)
+
+    async def chunk(self) -> tuple[float, bytes]:
+        """When the next chunk was sent, and the chunk; empty at the end. Raises ConnectionLost."""
+        while not self._buffer:
+            if self._lost is not None or self._left:
+                raise self._loss()
+            if self._complete:
+                return self._ended_at, b""
+            self._moved.clear()
+            await self._moved.wait()
+        sent_at, chunk = self._buffer.popleft()
+        self._buffered_bytes -= len(chunk)
+        self._wake()
+        return sent_at, chunk
+
+    def leave(self, reason: str = "the connection was closed") -> None:
+        """Drop the connection: the application reads ``http.disconnect``, a reader ConnectionLost."""
+        if not self._left:
+            self._left = True
+            self._lost = self._lost or reason
+            self._wake()
+            self._over.set()
+
+    def _loss(self) -> ConnectionLost:
+        return ConnectionLost(f"{self._where}: {self._lost}")
+
+    def _wake(self) -> None:
+        self._moved.set()
+
+
+class Lifespan:
+    """The start and the end of an application. ``run`` is the worker that both happen in."""
+
+    def __init__(self, app: App, *, where: str) -> None:
+        self._app = app
+        self._where = where
+        self._stop = asyncio.Event()
+        self._asked = False
+        self.state: dict[str, Any] = {}
+        self.started = asyncio.Event()
+        self.failure: str | None = None
+
+    async def run(self, spec_version: str) -> None:
+        """Run the lifespan to its end. An application that knows none is served without one."""
+        scope: Scope = {
+            "type": "lifespan",
+            "asgi": {"version": "3.0", "spec_version": spec_version},
+            "state": self.state,
+        }
+        try:
+            await self._app(scope, self._receive, self._send)
+        except Exception as error:  # noqa: BLE001 - either it speaks no lifespan, or it said so already
+            log.debug("%s: lifespan ended with %r", self._where, error)
+        finally:
+            self.started.set()
+
+    async def _receive(self) -> Message:
+        if not self._asked:
+            self._asked = True
+            return {"type": "lifespan.startup"}
+        await self._stop.wait()
+        return {"type": "lifespan.shutdown"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] in {"lifespan.startup.failed", "lifespan.shutdown.failed"}:
+            self.failure = str(message.get("message", ""))
+            log.error("%s: %s: %s", self._where, message["type"], self.failure)
+        if message["type"].startswith("lifespan.startup."):
+            self.started.set()
+
+    def stop(self) -> None:
+        """Let the application shut down."""
+        self._stop.set()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _spec_version(scope: Scope) -> tuple[int, ...]:
+    return tuple(int(number) for number in scope["asgi"]["spec_version"].split("."))
+
+
+def _joined(raw: Any) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key = bytes(name).decode("latin-1").lower()
+        text = bytes(value).decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers

@@ -1,0 +1,148 @@
+"""One request's trip through the weather: what the faults decide is carried out here.
+
+It knows an ``AsgiCall`` to drive and the faults that apply; addresses and mounts are ``network``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+
+from fleetsim.model.errors import ConnectionLost, Unreachable
+from fleetsim.testbed.asgi import AsgiCall
+from fleetsim.testbed.faults import FOREVER, Again, Answer, Break, Data, End, Fault, Moment, Start, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a request: an answer from in between, or a body to deliver, and its copies."""
+
+    body: bytes
+    answer: Answer | None
+    again: tuple[Again, ...]
+
+
+async def pause(seconds: float) -> None:
+    """Sleep; for ever means until cancelled, without a timer that would drag virtual time along."""
+    if seconds == FOREVER:
+        await asyncio.Event().wait()
+    elif seconds > 0:
+        await asyncio.sleep(seconds)
+
+
+class Carriage:
+    """The faults of one request, each with its moment, in the order they were put up."""
+
+    def __init__(self, faults: Iterable[tuple[Fault, Moment]], *, where: str) -> None:
+        self._faults = tuple(faults)
+        self._where = where
+        self._last_arrival = 0.0
+
+    async def connect(self) -> None:
+        """Raises Unreachable if a fault refuses."""
+        for fault, moment in self._faults:
+            for step in fault.on_connect(moment):
+                if isinstance(step, Break):
+                    raise Unreachable(f"{self._where}: {step.reason}")
+                await pause(step.seconds)
+
+    async def request(self, body: bytes) -> Sent:
+        """Carry the body to the door. Raises ConnectionLost if it is lost on the way."""
+        again: list[Again] = []
+        for fault, moment in self._faults:
+            for step in fault.on_request(moment, body):
+                match step:
+                    case Wait():
+                        await pause(step.seconds)
+                    case Break():
+                        raise ConnectionLost(f"{self._where}: {step.reason}")
+                    case Data():
+                        body = step.content
+                    case Again():
+                        again.append(step)
+                    case Answer():
+                        return Sent(body, step, tuple(again))
+        return Sent(body, None, tuple(again))
+
+    async def start(self, sent_at: float, start: Start) -> Start:
+        """Carry status and headers back. Raises ConnectionLost."""
+        for fault, moment in self._faults:
+            for step in fault.on_start(moment, start):
+                match step:
+                    case Wait():
+                        await self._arrive(sent_at, step)
+                    case Break():
+                        raise ConnectionLost(f"{self._where}: {step.reason}")
+                    case Start():
+                        start = step
+        return start
+
+    def pieces(self, chunk: bytes) -> list[Data | Wait | Break | End]:
+        """What comes out at the reader's end for one chunk."""
+        pieces: list[Data | Wait | Break | End] = [Data(chunk)]
+        for fault, moment in self._faults:
+            passed: list[Data | Wait | Break | End] = []
+            for piece in pieces:
+                if not isinstance(piece, Data):
+                    passed.append(piece)
+                    continue
+                for step in fault.on_chunk(moment, piece.content):
+                    passed.append(step)
+                    if isinstance(step, Data):
+                        moment.passed_bytes += len(step.content)
+            pieces = passed
+        return pieces
+
+    async def deliver(self, sent_at: float, wait: Wait) -> None:
+        """Let the time of one piece of the body pass."""
+        await self._arrive(sent_at, wait)
+
+    async def _arrive(self, sent_at: float, wait: Wait) -> None:
+        now = asyncio.get_running_loop().time()
+        if wait.seconds == FOREVER:
+            await pause(FOREVER)
+        begin = sent_at if wait.overlapping else now
+        self._last_arrival = max(self._last_arrival, begin + wait.seconds)
+        await pause(self._last_arrival - now)
+
+
+class CarriedChunks(AsyncIterator[bytes]):
+    """The body as it comes out at the reader's end. A break reaches both sides: ``leave`` tells the other."""
+
+    def __init__(self, call: AsgiCall, carriage: Carriage, *, where: str, leave: Callable[[str], None]) -> None:
+        self._call = call
+        self._carriage = carriage
+        self._where = where
+        self._leave = leave
+        self._pieces: deque[Data | Wait | Break | End] = deque()
+        self._sent_at = 0.0
+        self._ended = False
+
+    async def __anext__(self) -> bytes:
+        while not self._ended:
+            if not self._pieces:
+                await self._more()
+                continue
+            piece = self._pieces[0]
+            if isinstance(piece, Wait):
+                await self._carriage.deliver(self._sent_at, piece)
+            self._pieces.popleft()
+            match piece:
+                case Data() if piece.content:
+                    return piece.content
+                case Break():
+                    self._leave(piece.reason)
+                    raise ConnectionLost(f"{self._where}: {piece.reason}")
+                case End():
+                    self._leave("the reader has enough")
+                    self._ended = True
+        raise StopAsyncIteration
+
+    async def _more(self) -> None:
+        self._sent_at, chunk = await self._call.chunk()
+        if not chunk:
+            self._ended = True
+            return
+        self._pieces.extend(self._carriage.pieces(chunk))

@@ -1,0 +1,363 @@
+"""Faults as small frozen values. Each decides, without doing: what happens to a connection at one of the
+four moments it is touched (connecting, the request's body, the response's start, each chunk of its body).
+
+``network`` and ``proxy`` carry the decisions out. A fault keeps no state: what it has let pass so far is in
+the ``Moment``. The idea of one small class per kind of trouble is Toxiproxy's.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from fleetsim.runtime.exchange import origin_of, path_of
+from fleetsim.runtime.ports import Request
+
+FOREVER = float("inf")
+
+
+# What a fault can decide.
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Time passes. ``overlapping`` waits delay what is under way (distance), others hold it up (slowness)."""
+
+    seconds: float
+    overlapping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """The connection is lost here."""
+
+    reason: str = "connection reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """These bytes go on."""
+
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The body ends here, as if it were whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Status and headers of a response, names in lower case."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """This is answered, and the request goes no further."""
+
+    start: Start
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The request arrives once more, ``after_s`` seconds after the first; nobody reads that answer."""
+
+    after_s: float = 0.0
+
+
+OnConnect: TypeAlias = Iterable[Wait | Break]
+OnRequest: TypeAlias = Iterable[Wait | Break | Data | Answer | Again]
+OnStart: TypeAlias = Iterable[Wait | Break | Start]
+OnChunk: TypeAlias = Iterable[Wait | Break | Data | End]
+
+
+@dataclass(slots=True)
+class Moment:
+    """What a fault may look at: the request, its own chance, and the body bytes it has let pass already."""
+
+    request: Request
+    rng: random.Random
+    passed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """No fault at all; the kinds below override the one moment they are about."""
+
+    def on_connect(self, moment: Moment) -> OnConnect:
+        """Before anything is sent. ``Break`` means refused."""
+        return ()
+
+    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+        """The request's body on its way to the application."""
+        return (Data(body),)
+
+    def on_start(self, moment: Moment, start: Start) -> OnStart:
+        """Status and headers on their way back."""
+        return (start,)
+
+    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+        """A chunk of the response's body."""
+        return (Data(chunk),)
+
+
+# Connecting.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse(Fault):
+    """Nobody listens."""
+
+    def on_connect(self, moment: Moment) -> OnConnect:
+        return (Break("connection refused"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall(Fault):
+    """Silence without a close: at ``connect``, before the ``response``, or in the ``body`` after some bytes."""
+
+    at: str = "response"
+    after_bytes: int = 0
+    seconds: float = FOREVER
+
+    def on_connect(self, moment: Moment) -> OnConnect:
+        return (Wait(self.seconds),) if self.at == "connect" else ()
+
+    def on_start(self, moment: Moment, start: Start) -> OnStart:
+        return (Wait(self.seconds), start) if self.at == "response" else (start,)
+
+    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+        here = self.after_bytes - moment.passed_bytes
+        if self.at != "body" or not 0 <= here < len(chunk):
+            return (Data(chunk),)
+        return (Data(chunk[:here]), Wait(self.seconds), Data(chunk[here:]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency(Fault):
+    """Distance: everything that comes back does so ``low_s`` to ``high_s`` seconds late, in order."""
+
+    low_s: float
+    high_s: float
+
+    def on_connect(self, moment: Moment) -> OnConnect:
+        return (Wait(moment.rng.uniform(self.low_s, self.high_s)),)
+
+    def on_start(self, moment: Moment, start: Start) -> OnStart:
+        return (Wait(moment.rng.uniform(self.low_s, self.high_s), overlapping=True), start)
+
+    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+        return (Wait(moment.rng.uniform(self.low_s, self.high_s), overlapping=True), Data(chunk))
+
+
+# The request on its way.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoseRequest(Fault):
+    """The request leaves and never arrives; the connection breaks."""
+
+    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+        return (Break("connection reset before the request arrived"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late(Fault):
+    """The request arrives ``low_s`` to ``high_s`` seconds late; with a wide range, out of order."""
+
+    low_s: float
+    high_s: float
+
+    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+        return (Wait(moment.rng.uniform(self.low_s, self.high_s)), Data(body))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duplicate(Fault):
+    """The request arrives ``copies`` more times, ``after_s`` seconds apart."""
+
+    copies: int = 1
+    after_s: float = 0.0
+
+    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+        return (Data(body), *(Again(self.after_s * (number + 1)) for number in range(self.copies)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditRequest(Fault):
+    """The body arrives as ``edit`` makes it."""
+
+    edit: Callable[[bytes], bytes]
+
+    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+        return (Data(self.edit(body)),)
+
+
+# Answers that are not the application's.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status(Fault):
+    """Something in between answers with ``status``; the application never hears of it."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "text/plain"})
+
+    def on_request(self, moment: Moment, body: bytes) -> OnRequest:
+        return (Answer(Start(self.status, dict(self.headers)), self.body),)
+
+
+HTML_ERROR = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n"
+
+
+def html_error(status: int = 502) -> Status:
+    """A proxy's error page."""
+    return Status(status=status, body=HTML_ERROR, headers={"content-type": "text/html"})
+
+
+# The response on its way back.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoseReply(Fault):
+    """The application did it; the reply is lost."""
+
+    def on_start(self, moment: Moment, start: Start) -> OnStart:
+        return (Break("connection reset before the reply"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowStart(Fault):
+    """The response starts ``seconds`` late."""
+
+    seconds: float
+
+    def on_start(self, moment: Moment, start: Start) -> OnStart:
+        return (Wait(self.seconds), start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditStart(Fault):
+    """The response carries another status or other headers; a header set to None is dropped."""
+
+    status: int | None = None
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+
+    def on_start(self, moment: Moment, start: Start) -> OnStart:
+        headers = {**start.headers, **self.headers}
+        kept = {name: value for name, value in headers.items() if value is not None}
+        return (Start(start.status if self.status is None else self.status, kept),)
+
+
+def wrong_content_type(content_type: str = "text/plain") -> EditStart:
+    """The right body under the wrong name."""
+    return EditStart(headers={"content-type": content_type})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropAfter(Fault):
+    """The connection breaks once ``bytes_passed`` bytes of the body have gone by."""
+
+    bytes_passed: int = 0
+
+    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+        left = self.bytes_passed - moment.passed_bytes
+        return (Data(chunk),) if len(chunk) < left else (Data(chunk[:left]), Break("connection reset by peer"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutAfter(Fault):
+    """The body ends cleanly after ``bytes_passed`` bytes: half a JSON, half an event."""
+
+    bytes_passed: int
+
+    def on_start(self, moment: Moment, start: Start) -> OnStart:
+        headers = {name: value for name, value in start.headers.items() if name != "content-length"}
+        return (Start(start.status, headers),)
+
+    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+        left = self.bytes_passed - moment.passed_bytes
+        return (Data(chunk),) if len(chunk) < left else (Data(chunk[:left]), End())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drip(Fault):
+    """The body comes ``size`` bytes at a time, ``every_s`` seconds apart."""
+
+    size: int = 1
+    every_s: float = 0.2
+
+    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+        for begin in range(0, len(chunk), self.size):
+            yield Wait(self.every_s)
+            yield Data(chunk[begin : begin + self.size])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditChunk(Fault):
+    """Each chunk of the body arrives as ``edit`` makes it; lengths are no longer promised."""
+
+    edit: Callable[[bytes], bytes]
+
+    def on_start(self, moment: Moment, start: Start) -> OnStart:
+        headers = {name: value for name, value in start.headers.items() if name != "content-length"}
+        return (Start(start.status, headers),)
+
+    def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
+        return (Data(self.edit(chunk)),)
+
+
+# What a fault is applied to.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which requests a fault is for. Everything left out matches; texts may hold shell wildcards.
+
+    ``rpc_method`` is the ``method`` of a JSON-RPC body, ``source`` the name of who sends (``seen_from``).
+    """
+
+    origin: str | None = None
+    path: str | None = None
+    method: str | None = None
+    rpc_method: str | None = None
+    source: str | None = None
+    where: Callable[[Request], bool] | None = None
+
+    def __call__(self, request: Request, source: str) -> bool:
+        """Whether ``request``, sent by ``source``, is meant."""
+        return (
+            _fits(self.method, request.method)
+            and _fits(self.source, source)
+            and (self.origin is None or _fits(_bare(self.origin), _bare(str(origin_of(request.url)))))
+            and (self.path is None or _fits(self.path, path_of(request.url)))
+            and (self.rpc_method is None or _fits(self.rpc_method, rpc_method(request.body)))
+            and (self.where is None or self.where(request))
+        )
+
+
+def rpc_method(body: bytes) -> str:
+    """The ``method`` of a JSON-RPC request, or the empty string."""
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        return ""
+    method = parsed.get("method") if isinstance(parsed, dict) else None
+    return method if isinstance(method, str) else ""
+
+
+def _fits(pattern: str | None, text: str) -> bool:
+    return pattern is None or fnmatchcase(text, pattern)
+
+
+def _bare(origin: str) -> str:
+    return origin.removesuffix("/").removesuffix(":80").removesuffix(":443").lower()

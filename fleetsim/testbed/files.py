@@ -1,0 +1,56 @@
+"""The ``Files`` port in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import FileStamp
+
+
+class MemoryFiles:
+    """A tree of files that is a dict. ``put`` and ``take`` are for the test that plays the editor."""
+
+    def __init__(self, files: dict[str, str | bytes] | None = None) -> None:
+        self._content: dict[Path, bytes] = {}
+        self.modes: dict[Path, int] = {}
+        for path, content in (files or {}).items():
+            self.put(path, content)
+
+    def put(self, path: str | Path, content: str | bytes) -> None:
+        """Create or replace a file, as an editor would."""
+        self._content[Path(path)] = content.encode() if isinstance(content, str) else content
+
+    def take(self, path: str | Path) -> bytes:
+        """The content. Raises KeyError if there is no such file."""
+        return self._content[Path(path)]
+
+    async def read(self, path: Path, *, bytes_max: int) -> bytes:
+        """The content. Raises ConfigError if missing or larger than ``bytes_max``."""
+        content = self._content.get(path)
+        if content is None:
+            raise ConfigError(f"{path}: no such file")
+        if len(content) > bytes_max:
+            raise ConfigError(f"{path}: larger than {bytes_max} bytes")
+        return content
+
+    async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
+        """The folder's own files by name. Raises ConfigError if nothing was ever put into it."""
+        if not any(folder in path.parents for path in self._content):
+            raise ConfigError(f"{folder}: no such folder")
+        return tuple(
+            FileStamp(path=path, digest=hashlib.sha256(content).hexdigest())
+            for path, content in sorted(self._content.items())
+            if path.parent == folder and path.suffix in suffixes
+        )
+
+    async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        """Replace at once; the mode is kept in ``modes``."""
+        self._content[path] = data
+        self.modes[path] = mode
+
+    async def remove(self, path: Path) -> None:
+        """Delete if there."""
+        self._content.pop(path, None)
+        self.modes.pop(path, None)

@@ -1,0 +1,102 @@
+"""The bundle of ports for virtual time: clock of the loop, counted ids, seeded chance, files in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import random
+from datetime import UTC, datetime, timedelta
+
+from fleetsim.runtime.ports import Files, Resolver, Runtime, Transport
+from fleetsim.testbed.files import MemoryFiles
+from fleetsim.testbed.loop import START
+from fleetsim.testbed.network import MemoryNetwork
+
+
+class VirtualClock:
+    """Wall time is ``start`` plus the loop's time; ``jump`` sets the wall clock alone, as NTP would."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._start = start.astimezone(UTC)
+        self._seen_s = 0.0
+
+    def now(self) -> datetime:
+        """The virtual wall time, in UTC."""
+        return self._start + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        """The running loop's seconds; outside a loop, the last ones seen."""
+        with contextlib.suppress(RuntimeError):
+            self._seen_s = asyncio.get_running_loop().time()
+        return self._seen_s
+
+    def jump(self, seconds: float) -> None:
+        """Move the wall clock by ``seconds``, forwards or back; timers do not notice."""
+        self._start += timedelta(seconds=seconds)
+
+
+class CountedIds:
+    """Ids that look like UUIDs and count up; secrets that only the seed knows. Same seed, same names."""
+
+    def __init__(self, seed: int = 0, room: str = "") -> None:
+        self._key = f"{seed}/{room}"
+        self._prefix = hashlib.sha256(self._key.encode()).hexdigest()[:8]
+        self._ids = 0
+        self._secrets = 0
+
+    def new(self) -> str:
+        """The next id; the last twelve digits are its number, in hexadecimal."""
+        self._ids += 1
+        return f"{self._prefix}-0000-4000-8000-{self._ids:012x}"
+
+    def secret(self) -> str:
+        """The next secret: 43 URL-safe characters."""
+        self._secrets += 1
+        digest = hashlib.sha256(f"{self._key}/secret/{self._secrets}".encode()).digest()
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+class SeededRng:
+    """One generator per room, seeded by the seed and the room's name."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._streams: dict[str, random.Random] = {}
+
+    def stream(self, room: str) -> random.Random:
+        """The room's generator; the same object each time."""
+        if room not in self._streams:
+            self._streams[room] = random.Random(f"{self._seed}/{room}")
+        return self._streams[room]
+
+
+def virtual_runtime(
+    seed: int = 0,
+    network: MemoryNetwork | None = None,
+    start: datetime = START,
+    *,
+    name: str = "",
+    files: Files | None = None,
+    transport: Transport | None = None,
+    resolver: Resolver | None = None,
+) -> Runtime:
+    """A ``Runtime`` on which nothing depends on the machine.
+
+    ``name`` keeps the ids of several runtimes in one run apart, and is the source that faults on
+    ``network`` can match. Without a network, every address is unreachable.
+    """
+    ground = network if network is not None else MemoryNetwork(seed=seed)
+    return Runtime(
+        clock=VirtualClock(start),
+        ids=CountedIds(seed, name),
+        rng=SeededRng(seed if not name else _mixed(seed, name)),
+        resolver=resolver if resolver is not None else ground,
+        transport=transport if transport is not None else ground.seen_from(name),
+        files=files if files is not None else MemoryFiles(),
+    )
+
+
+def _mixed(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "big")
