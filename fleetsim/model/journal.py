@@ -99,6 +99,7 @@ TOPICS: tuple[Topic, ...] = (
         "hitl.response.{correlationId}", "a question was answered or rejected", ("questionId", "decision", "decidedBy")
     ),
     Topic("hitl.expired.{correlationId}", "nobody answered in time", ("questionId",)),
+    Topic("hitl.withdrawn.{correlationId}", "the agent went on without an answer", ("questionId",)),
     Topic("ceremony.{id}.execute", "a ceremony fired", ("runId", "scheduledAt", "trigger", "targets", "latenessMs")),
     Topic(
         "ceremony.{id}.completed",
@@ -133,6 +134,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("agent.push.degraded", "webhooks do not arrive; polling instead", ("why",)),
     Topic("config.loaded", "agents.yaml was read", ("agents", "path")),
     Topic("config.rejected", "a file is broken; the last good version stays", ("path", "error")),
+    Topic("hub.storage", "the ledger cannot write for now", ("reason",)),
     Topic("hub.started", "the hub listens", ("url", "pid")),
     Topic("hub.stopping", "the hub is closing", ()),
 )

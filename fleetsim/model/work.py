@@ -106,6 +106,7 @@ class Outcome:
     via: Via = Via.LOCAL
     usage: Usage | None = None
     cost_usd: float | None = None
+    model: str | None = None
     confidence: float | None = None
     confidence_explanation: str | None = None
     effects: tuple[EffectDelta, ...] = ()

@@ -1,0 +1,175 @@
+"""Effects that reach out to an agent, each as one coroutine that ends in a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from fleetsim.caller.executor import Executor
+from fleetsim.caller.ledger import Ledger, Phase
+from fleetsim.caller.outcome import outcome_of
+from fleetsim.caller.signals import (
+    Cancel,
+    CancelFailed,
+    CancelReplied,
+    Effect,
+    Find,
+    Found,
+    Poll,
+    PollFailed,
+    PushRegistered,
+    RegisterPush,
+    Replied,
+    Resume,
+    Resumed,
+    ResumeFailed,
+    Send,
+    SendFailed,
+    Signal,
+    StreamEnded,
+    Subscribe,
+)
+from fleetsim.caller.track import Heard, Now, Track
+from fleetsim.model.errors import Blame, FleetsimError, TimedOut
+from fleetsim.model.event import Snapshot
+from fleetsim.model.work import Outcome, OutcomeKind, Via
+from fleetsim.runtime.faults import fault
+from fleetsim.runtime.ports import Runtime
+
+Tell: TypeAlias = Callable[[str, Signal], None]
+
+
+def work_for(
+    effect: Effect, track: Track, executor: Executor, ledger: Ledger, runtime: Runtime, tell: Tell
+) -> Coroutine[Any, Any, None]:
+    """The coroutine that carries ``effect`` out and tells the tracker how it went."""
+    carrier = _Carrier(track, executor, ledger, runtime, tell)
+    match effect:
+        case Send(stream=True):
+            return carrier.open_stream()
+        case Send():
+            return carrier.send()
+        case Subscribe():
+            return carrier.subscribe()
+        case Poll():
+            return carrier.poll()
+        case Find():
+            return carrier.find()
+        case RegisterPush():
+            return carrier.register_push()
+        case Resume():
+            return carrier.resume(effect)
+        case Cancel():
+            return carrier.cancel()
+    raise TypeError(f"no work for {effect}")
+
+
+def stolen_task(track: Track, now: Now) -> Outcome:
+    """The outcome of a request whose agent answered with a task id that another request already has (F-20)."""
+    return outcome_of(
+        track,
+        now,
+        kind=OutcomeKind.PROTOCOL_ERROR,
+        reason="the agent answered with a task id that belongs to another request",
+        blame=Blame.AGENT,
+    )
+
+
+class _Carrier:
+    def __init__(self, track: Track, executor: Executor, ledger: Ledger, runtime: Runtime, tell: Tell) -> None:
+        self._record = track.record
+        self._cid = track.correlation_id
+        self._executor = executor
+        self._ledger = ledger
+        self._clock = runtime.clock
+        self._tell_tracker = tell
+
+    def _tell(self, signal: Signal) -> None:
+        self._tell_tracker(self._cid, signal)
+
+    async def _intent_to_sending(self) -> None:
+        """Nothing leaves before it is on record that it may have left."""
+        await self._ledger.update(replace(self._record, phase=Phase.SENDING))
+        fault("before_send")
+
+    async def send(self) -> None:
+        try:
+            await self._intent_to_sending()
+            began = self._clock.monotonic()
+            reply = await self._executor.send(self._record)
+            fault("after_send_before_bind")
+        except FleetsimError as error:
+            self._tell(SendFailed(error=error))
+        else:
+            self._tell(Replied(reply=reply, began=began))
+
+    async def open_stream(self) -> None:
+        heard = 0
+        try:
+            await self._intent_to_sending()
+            async with self._executor.stream(self._record) as events:
+                async for event in events:
+                    heard += 1
+                    self._tell(Heard(event=event, via=Via.STREAM, began=self._clock.monotonic()))
+        except FleetsimError as error:
+            self._tell(StreamEnded(error=error) if heard else SendFailed(error=error))
+        else:
+            self._tell(StreamEnded() if heard else SendFailed(error=_empty_stream()))
+
+    async def subscribe(self) -> None:
+        try:
+            async with self._executor.subscribe(self._record) as events:
+                async for event in events:
+                    self._tell(Heard(event=event, via=Via.STREAM, began=self._clock.monotonic()))
+        except FleetsimError as error:
+            self._tell(StreamEnded(error=error))
+        else:
+            self._tell(StreamEnded())
+
+    async def poll(self) -> None:
+        began = self._clock.monotonic()
+        try:
+            task = await self._executor.poll(self._record)
+        except FleetsimError as error:
+            self._tell(PollFailed(error=error))
+        else:
+            fault("after_poll_before_hear")
+            self._tell(Heard(event=Snapshot(task=task), via=Via.POLL, began=began))
+
+    async def find(self) -> None:
+        try:
+            found = await self._executor.find(self._record)
+        except FleetsimError:
+            found = None  # the search is a kindness; the reconcile deadline decides
+        self._tell(Found(task=found))
+
+    async def register_push(self) -> None:
+        try:
+            await self._executor.register_push(self._record)
+        except FleetsimError as error:
+            self._tell(PushRegistered(error=error))
+        else:
+            self._tell(PushRegistered())
+
+    async def resume(self, effect: Resume) -> None:
+        began = self._clock.monotonic()
+        try:
+            reply = await self._executor.resume(self._record, effect.answer)
+        except FleetsimError as error:
+            self._tell(ResumeFailed(error=error))
+        else:
+            self._tell(Resumed(reply=reply, began=began))
+
+    async def cancel(self) -> None:
+        began = self._clock.monotonic()
+        try:
+            task = await self._executor.cancel(self._record)
+        except FleetsimError as error:
+            self._tell(CancelFailed(error=error))
+        else:
+            self._tell(CancelReplied(task=task, began=began))
+
+
+def _empty_stream() -> FleetsimError:
+    return TimedOut("the stream ended before its first event", sent=True)

@@ -1,0 +1,70 @@
+"""Telling the world of an outcome: one event for the fleet, one for whoever asked, one for the effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fleetsim.caller.events import EventLog
+from fleetsim.model.journal import Level, outcome_topic
+from fleetsim.model.work import Outcome
+
+TEXT_MAX = 16_000
+
+
+def outcome_payload(outcome: Outcome) -> Mapping[str, Any]:
+    """An outcome in camelCase, as events and the HTTP API carry it."""
+    usage = outcome.usage
+    return {
+        "kind": outcome.kind.value,
+        "success": outcome.success,
+        "blame": outcome.blame.value,
+        "reason": outcome.reason,
+        "text": outcome.text[:TEXT_MAX],
+        "taskState": outcome.kind.value,
+        "durationMs": outcome.duration_ms,
+        "startedAt": outcome.started_at.isoformat(),
+        "endedAt": outcome.ended_at.isoformat(),
+        "usage": asdict(usage) if usage else None,
+        "costUsd": outcome.cost_usd,
+        "model": outcome.model,
+        "confidence": outcome.confidence,
+        "confidenceExplanation": outcome.confidence_explanation,
+        "systemActor": outcome.system_actor,
+        "contextId": outcome.context_id,
+        "via": outcome.via.value,
+    }
+
+
+def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> None:
+    """Publish the one outcome of a request, its reply, and the effects the agent reported."""
+    about: dict[str, Any] = {
+        "correlation_id": outcome.correlation_id,
+        "parent_id": outcome.parent_id,
+        "agent": outcome.agent,
+        "skill": outcome.skill,
+        "task_id": outcome.task_id,
+    }
+    level = Level.INFO if outcome.success else Level.ERROR
+    topic = outcome_topic(outcome.system_actor, outcome.skill)
+    events.publish(topic, level=level, **about, **outcome_payload(outcome))
+    said = {"content": outcome.text[:TEXT_MAX]} if outcome.success else {"error": outcome.reason}
+    events.publish(
+        f"agent.skill.response.{outcome.correlation_id}",
+        level=Level.DEBUG,
+        **about,
+        **said,
+        taskState=outcome.kind.value,
+        contextId=outcome.context_id,
+    )
+    if outcome.effects:
+        deltas = [asdict(delta) for delta in outcome.effects]
+        events.publish(
+            "world.state.delta",
+            level=Level.WARN if drift else Level.INFO,
+            **about,
+            deltas=deltas,
+            source=outcome.agent,
+            drift=drift,
+        )

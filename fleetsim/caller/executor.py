@@ -1,0 +1,207 @@
+"""The executor carries one call to one agent and brings back its answer (Workstacean's A2AExecutor).
+
+It knows how a request looks on the wire: trace headers, metadata, the webhook inside the send. It decides
+nothing: errors go to ``step`` as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from fleetsim.caller.gate import Gate
+from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.client import AgentClient
+from fleetsim.model.call import (
+    CancelTask,
+    GetTask,
+    ListTasks,
+    PushConfig,
+    SendMessage,
+    SetPush,
+    SubscribeToTask,
+    TaskPage,
+)
+from fleetsim.model.errors import RpcError, WireError
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.extensions import TRACE
+from fleetsim.model.task import Message, Role, Task, TextPart
+from fleetsim.model.work import Answer
+
+CALLBACK_PATH = "/api/a2a/callback/"
+
+
+class Clients(Protocol):
+    """Where the executor gets an agent's client from: the card broker."""
+
+    def client(self, agent: str) -> AgentClient:
+        """The one client of that agent."""
+        ...
+
+
+class Executor:
+    """Calls agents. ``callback_base`` gives the address webhooks should come to, or None for polling only."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        gate: Gate,
+        *,
+        tokens: CallbackTokens,
+        callback_base: Callable[[str], str | None],
+    ) -> None:
+        self._clients = clients
+        self._gate = gate
+        self._tokens = tokens
+        self._callback_base = callback_base
+
+    async def send(self, record: RequestRecord) -> Task | Message:
+        """Send the request and return the agent's first answer. Raises FleetsimError as the client does."""
+        async with self._gate.call(record.agent):
+            call = self._message(record, streaming=False)
+            return _task_or_message(await self._client(record).call(call, headers=_trace(record)))
+
+    @asynccontextmanager
+    async def stream(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
+        """Send and stream. The slot is held until the first byte of the answer only."""
+        call = self._message(record, streaming=True)
+        slot = self._gate.call(record.agent)
+        await slot.__aenter__()
+        opened = self._client(record).events(call, headers=_trace(record))
+        try:
+            events = await opened.__aenter__()
+        except BaseException as error:
+            await slot.__aexit__(type(error), error, error.__traceback__)
+            raise
+        await slot.__aexit__(None, None, None)
+        try:
+            yield events
+        finally:
+            await opened.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def subscribe(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
+        """Rejoin the stream of a bound task."""
+        call = SubscribeToTask(task_id=_bound(record).task_id)
+        async with self._client(record).events(call, headers=_trace(record)) as events:
+            yield events
+
+    async def poll(self, record: RequestRecord) -> Task:
+        """Read a bound task. Always goes out, breaker or not: it is how a recovered agent is noticed."""
+        async with self._gate.call(record.agent, breaks=False):
+            reply = await self._client(record).call(GetTask(task_id=_bound(record).task_id), headers=_trace(record))
+        return _task(reply)
+
+    async def find(self, record: RequestRecord) -> Task | None:
+        """Look for a task whose reply was lost: by our own task id in 0.1, by our context in 1.0, else not."""
+        client = self._client(record)
+        if record.dialect == "1.0" and record.request.context_id is not None:
+            return None  # a shared context may hold other tasks; guessing could bind the wrong one
+        context = record.request.correlation_id
+        async with self._gate.call(record.agent, breaks=False):
+            if record.dialect == "0.1":
+                return _task(await client.call(GetTask(task_id=record.request.correlation_id), headers=_trace(record)))
+            if record.dialect != "1.0":
+                return None
+            page = await client.call(ListTasks(context_id=context, page_size=2), headers=_trace(record))
+        found = page.tasks if isinstance(page, TaskPage) else ()
+        return found[0] if len(found) == 1 else None
+
+    async def resume(self, record: RequestRecord, answer: Answer) -> Task | Message:
+        """Send an answer on the same task and the agent's own context; one message id per answer."""
+        task = _bound(record)
+        message = Message(
+            message_id=f"{answer.question_id}-answer",
+            role=Role.USER,
+            parts=(TextPart(text=answer.text),),
+            context_id=task.context_id or None,
+            task_id=task.task_id,
+        )
+        call = SendMessage(message=message, metadata=self._metadata(record), task_id=task.task_id)
+        async with self._gate.call(record.agent, breaks=False):
+            return _task_or_message(await self._client(record).call(call, headers=_trace(record)))
+
+    async def cancel(self, record: RequestRecord) -> Task:
+        """Ask the agent to stop."""
+        async with self._gate.call(record.agent, breaks=False):
+            reply = await self._client(record).call(CancelTask(task_id=_bound(record).task_id), headers=_trace(record))
+        return _task(reply)
+
+    async def register_push(self, record: RequestRecord) -> None:
+        """Register our webhook for a bound task; the path then ends in the agent's task id (the seed's form)."""
+        task_id = _bound(record).task_id
+        config = self._push_config(record, task_id)
+        if config is None:
+            raise RpcError("no callback address is configured")
+        async with self._gate.call(record.agent, breaks=False):
+            await self._client(record).call(SetPush(task_id=task_id, config=config), headers=_trace(record))
+
+    def _client(self, record: RequestRecord) -> AgentClient:
+        return self._clients.client(record.agent)
+
+    def _message(self, record: RequestRecord, *, streaming: bool) -> SendMessage:
+        request = record.request
+        context = request.context_id or (None if request.first_turn else request.correlation_id)
+        message = Message(
+            message_id=record.message_id,
+            role=Role.USER,
+            parts=(TextPart(text=request.text),),
+            context_id=context,
+            task_id=request.task_id,
+        )
+        inline = record.push and not record.register_push
+        return SendMessage(
+            message=message,
+            wait=False,
+            push=self._push_config(record, request.correlation_id) if inline else None,
+            task_id=request.task_id or request.correlation_id,
+            metadata=self._metadata(record),
+            streaming=streaming,
+        )
+
+    def _push_config(self, record: RequestRecord, last: str) -> PushConfig | None:
+        base = self._callback_base(record.agent)
+        if base is None:
+            return None
+        token = self._tokens.mint(record.agent, record.request.correlation_id, epoch=record.token_epoch)
+        return PushConfig(url=f"{base.rstrip('/')}{CALLBACK_PATH}{quote(last, safe='')}", token=token)
+
+    def _metadata(self, record: RequestRecord) -> Mapping[str, Any]:
+        request = record.request
+        ours: dict[str, Any] = {"skillHint": record.skill, "correlationId": request.correlation_id}
+        if request.parent_id:
+            ours["parentId"] = request.parent_id
+        ours["a2a.trace"] = {"traceId": request.correlation_id, "skill": record.skill, "extension": TRACE}
+        return {**request.metadata, **ours}
+
+
+def _trace(record: RequestRecord) -> Mapping[str, str]:
+    headers = {"X-Correlation-Id": record.request.correlation_id}
+    if record.request.parent_id:
+        headers["X-Parent-Id"] = record.request.parent_id
+    return headers
+
+
+def _bound(record: RequestRecord) -> Task:
+    if record.task is None:
+        raise WireError("the request is not bound to a task yet")
+    return record.task
+
+
+def _task(reply: object) -> Task:
+    if not isinstance(reply, Task):
+        raise WireError("the agent answered with something that is no task")
+    return reply
+
+
+def _task_or_message(reply: object) -> Task | Message:
+    if isinstance(reply, Task):
+        if not reply.task_id:
+            raise WireError("the agent answered with a task without an id")
+        return reply
+    if isinstance(reply, Message):
+        return reply
+    raise WireError("the agent answered with neither a task nor a message")

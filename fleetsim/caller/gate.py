@@ -1,0 +1,113 @@
+"""How much of an agent may be used at once, and when it is left alone.
+
+A hung agent fills its own slots and delays nobody else (reliability I-10, F-47); one that cannot be reached
+is not called again until a pause is over (F-01).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from fleetsim.caller.events import EventLog
+from fleetsim.model.errors import FleetsimError, HttpRefused, TransportError, Unreachable
+from fleetsim.model.journal import Level
+from fleetsim.runtime.ports import Runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateLimits:
+    """Concurrent calls overall and per agent; consecutive failures that open a breaker and its pause in seconds."""
+
+    calls_max: int = 64
+    calls_per_agent_max: int = 8
+    failures_max: int = 5
+    pause_s: float = 30.0
+
+
+@dataclass(slots=True)
+class _Lane:
+    slots: asyncio.Semaphore
+    failures: int = 0
+    open_until: float | None = None
+    probing: bool = False
+    waiting: int = field(default=0)
+
+
+class Gate:
+    """One lane per agent, and room for all of them together."""
+
+    def __init__(self, runtime: Runtime, events: EventLog, limits: GateLimits | None = None) -> None:
+        self._runtime = runtime
+        self._events = events
+        self._limits = limits or GateLimits()
+        self._all = asyncio.Semaphore(self._limits.calls_max)
+        self._lanes: dict[str, _Lane] = {}
+        self._rng = runtime.rng.stream("gate")
+
+    def is_open(self, agent: str) -> bool:
+        """Whether the agent's breaker is open now."""
+        lane = self._lanes.get(agent)
+        return lane is not None and lane.open_until is not None
+
+    @asynccontextmanager
+    async def call(self, agent: str, *, breaks: bool = True) -> AsyncIterator[None]:
+        """Hold a slot for one call. ``breaks``: refuse at once while the breaker is open.
+
+        Raises:
+            Unreachable: the breaker is open; nothing was sent.
+        """
+        lane = self._lanes.setdefault(agent, _Lane(slots=asyncio.Semaphore(self._limits.calls_per_agent_max)))
+        probe = self._admit(agent, lane) if breaks else False
+        try:
+            async with lane.slots, self._all:
+                yield
+        except FleetsimError as error:
+            self._count(agent, lane, error)
+            raise
+        else:
+            self._well(agent, lane)
+        finally:
+            if probe:
+                lane.probing = False
+
+    def _admit(self, agent: str, lane: _Lane) -> bool:
+        if lane.open_until is None:
+            return False
+        left = lane.open_until - self._runtime.clock.monotonic()
+        if left > 0 or lane.probing:
+            raise Unreachable(
+                f"{agent} failed {lane.failures} times in a row and is left alone for {max(left, 0):.0f} s more"
+            )
+        lane.probing = True
+        return True
+
+    def _count(self, agent: str, lane: _Lane, error: FleetsimError) -> None:
+        """Only the connection counts: an agent that answers, even with a refusal, is there."""
+        down = isinstance(error, TransportError) or (isinstance(error, HttpRefused) and error.status >= 500)
+        if not down:
+            self._well(agent, lane)
+            return
+        lane.failures += 1
+        if lane.failures < self._limits.failures_max:
+            return
+        pause = self._limits.pause_s * self._rng.uniform(0.8, 1.2)
+        newly = lane.open_until is None
+        lane.open_until = self._runtime.clock.monotonic() + pause
+        if newly:
+            self._events.publish(
+                "agent.breaker.opened",
+                level=Level.WARN,
+                agent=agent,
+                failures=lane.failures,
+                retryInSeconds=round(pause, 1),
+                reason=str(error),
+            )
+
+    def _well(self, agent: str, lane: _Lane) -> None:
+        lane.failures = 0
+        if lane.open_until is not None:
+            lane.open_until = None
+            self._events.publish("agent.breaker.closed", agent=agent)

@@ -1,0 +1,70 @@
+"""From a track that ended to its one outcome. Pure."""
+
+from __future__ import annotations
+
+from fleetsim.caller.track import Now, Track
+from fleetsim.model.errors import Blame
+from fleetsim.model.extensions import Extras, read_extras
+from fleetsim.model.task import answer_text
+from fleetsim.model.text import one_line
+from fleetsim.model.work import KIND_OF_STATE, Outcome, OutcomeKind, Via
+
+REASON_MAX = 500
+_BLAME_OF_KIND = {
+    OutcomeKind.COMPLETED: Blame.NOBODY,
+    OutcomeKind.FAILED: Blame.AGENT,
+    OutcomeKind.REJECTED: Blame.AGENT,
+    OutcomeKind.CANCELED: Blame.HUMAN,
+}
+
+
+def outcome_of(
+    track: Track,
+    now: Now,
+    *,
+    kind: OutcomeKind | None = None,
+    reason: str = "",
+    blame: Blame | None = None,
+    via: Via | None = None,
+) -> Outcome:
+    """The outcome of a track that ends now; ``kind`` None means the agent's own terminal state.
+
+    ``success`` means the goal was met: the agent completed it and no payload of its own denies that
+    (seed "Health = outcomes"). Text, cost and effects are read from the task as folded, so they are the
+    same whichever channel ended it, and counted once.
+    """
+    task, record = track.task, track.record
+    extras = read_extras(task) if task else Extras()
+    found = kind or KIND_OF_STATE[task.state] if task else kind or OutcomeKind.UNKNOWN
+    success = found is OutcomeKind.COMPLETED and not extras.denies_success
+    text = answer_text(task) if task else ""
+    if found is OutcomeKind.COMPLETED and not success:
+        reason = reason or "the agent said completed, and its own payload says success: false"
+    elif not success and not reason:
+        reason = one_line(text, REASON_MAX) or f"the agent said {found.value} without a reason"
+    agents_fault = found is OutcomeKind.COMPLETED and not success
+    cost, confidence = extras.cost, extras.confidence
+    return Outcome(
+        correlation_id=track.correlation_id,
+        parent_id=record.request.parent_id,
+        agent=record.agent,
+        skill=record.skill,
+        system_actor=record.request.system_actor,
+        kind=found,
+        success=success,
+        blame=blame or (Blame.AGENT if agents_fault else _BLAME_OF_KIND.get(found, Blame.AGENT)),
+        started_at=record.accepted_at,
+        ended_at=now.wall,
+        duration_ms=max(0, round((now.mono - track.began) * 1000)),
+        text=text,
+        reason=reason,
+        task_id=task.task_id if task else None,
+        context_id=task.context_id if task else record.request.context_id,
+        via=via or track.via,
+        usage=cost.usage if cost else None,
+        cost_usd=cost.cost_usd if cost else None,
+        model=cost.model if cost else None,
+        confidence=confidence.confidence if confidence else None,
+        confidence_explanation=confidence.explanation if confidence else None,
+        effects=extras.deltas,
+    )

@@ -1,0 +1,154 @@
+"""The webhook door: verify, then hand the news to the tracker, nothing else (Workstacean's callback route).
+
+A token is checked from itself before anything is looked up; wrong, missing and unknown look alike from
+outside (reliability T-10 to T-14, DESIGN section 3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.executor import CALLBACK_PATH
+from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.step_hear import state_of
+from fleetsim.caller.tokens import Bearer, CallbackTokens
+from fleetsim.caller.tracker import Tracker
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.journal import Level
+from fleetsim.model.text import one_line
+from fleetsim.runtime.ports import Clock
+from fleetsim.wire.json import parse_untrusted
+from fleetsim.wire.push import push_task_id, read_push_body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverLimits:
+    """Bytes and seconds for one webhook body, and webhooks per second and agent."""
+
+    body_bytes_max: int = 256 * 1024
+    body_s: float = 10.0
+    per_agent_per_s: float = 50.0
+    burst: float = 200.0
+
+
+class CallbackReceiver:
+    """Answers webhooks: 401 for every token that is not ours, 202 for early ones, 200 for all others."""
+
+    def __init__(
+        self,
+        tokens: CallbackTokens,
+        tracker: Tracker,
+        events: EventLog,
+        clock: Clock,
+        *,
+        known: Callable[[str], Awaitable[RequestRecord | None]],
+        limits: ReceiverLimits | None = None,
+    ) -> None:
+        self._tokens = tokens
+        self._tracker = tracker
+        self._events = events
+        self._clock = clock
+        self._known = known
+        self._limits = limits or ReceiverLimits()
+        self._budget: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def routes(self) -> list[Route]:
+        """The one route, to be mounted beside the API."""
+        return [Route(CALLBACK_PATH + "{task_id:path}", self.receive, methods=["POST"])]
+
+    async def receive(self, request: Request) -> Response:
+        """Handle one webhook."""
+        bearer = self._bearer(request)
+        if bearer is None:
+            return self._refuse(request, "no token of ours")
+        if not self._spend(bearer.agent):
+            return JSONResponse({"success": False, "error": "too many webhooks"}, 429, {"Retry-After": "1"})
+        body = await self._body(request)
+        if isinstance(body, Response):
+            return body
+        try:
+            events = read_push_body(parse_untrusted(body, bytes_max=self._limits.body_bytes_max))
+        except FleetsimError:
+            return JSONResponse({"success": False, "error": "not a webhook body"}, 400)
+        return await self._deliver(request, bearer, events)
+
+    def _bearer(self, request: Request) -> Bearer | None:
+        """The verified token of either header; if both are sent they must agree."""
+        given = [
+            *(_scheme_free(value) for value in request.headers.getlist("authorization")),
+            *request.headers.getlist("x-a2a-notification-token"),
+        ]
+        if len(given) not in {1, 2} or len(request.headers.getlist("authorization")) > 1 or len(set(given)) != 1:
+            return None
+        return self._tokens.verify(given[0].strip())
+
+    async def _body(self, request: Request) -> bytes | Response:
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > self._limits.body_bytes_max:
+                        return JSONResponse({"success": False, "error": "body too large"}, 413)
+        except TimeoutError:
+            return JSONResponse({"success": False, "error": "body too slow"}, 408)
+        except ClientDisconnect:
+            return JSONResponse({"success": False, "error": "body cut off"}, 400)
+        return bytes(body)
+
+    async def _deliver(self, request: Request, bearer: Bearer, events: tuple[TaskEvent, ...]) -> Response:
+        """Path, body, agent and task must agree with what the token says."""
+        cid, last = bearer.correlation_id, request.path_params["task_id"]
+        track = self._tracker.track(cid)
+        record = track.record if track else await self._known(cid)
+        if record is None or record.agent != bearer.agent:
+            return self._refuse(request, "a token for a request that is not known")
+        bound = record.task.task_id if record.task else None
+        named = {task_id for event in events if (task_id := push_task_id(event))}
+        if last not in {cid, bound} or (bound is not None and not named <= {bound}):
+            return self._refuse(request, "path, body and token disagree")
+        early = track is not None and track.task is None and track.in_air
+        for event in events:
+            self._tracker.hear_push(cid, event)
+        self._events.publish(
+            "agent.push.accepted",
+            level=Level.DEBUG,
+            correlation_id=cid,
+            agent=bearer.agent,
+            task_id=bound,
+            state=next((state for event in events if (state := state_of(event))), None),
+            duplicate=track is None,
+            parked=early,
+        )
+        return JSONResponse({"success": True}, 202 if early else 200)
+
+    def _refuse(self, request: Request, why: str) -> Response:
+        """One answer for every token that does not fit: same status, same bytes."""
+        if self._spend("\0refused"):
+            peer = request.client.host if request.client else "?"
+            self._events.publish("agent.push.rejected", level=Level.WARN, why=why, peer=one_line(peer, 64))
+        return JSONResponse({"success": False, "error": "Invalid notification token"}, 401)
+
+    def _spend(self, agent: str) -> bool:
+        """A token bucket per agent; the least recently used are forgotten beyond a thousand."""
+        now = self._clock.monotonic()
+        left, at = self._budget.pop(agent, (self._limits.burst, now))
+        left = min(self._limits.burst, left + (now - at) * self._limits.per_agent_per_s)
+        self._budget[agent] = (max(left - 1, 0.0), now)
+        if len(self._budget) > 1_000:
+            self._budget.popitem(last=False)
+        return left >= 1
+
+
+def _scheme_free(value: str) -> str:
+    scheme, _, credentials = value.partition(" ")
+    return credentials if scheme.lower() == "bearer" else ""

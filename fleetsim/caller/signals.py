@@ -1,0 +1,216 @@
+"""What can reach a track, and what a track can ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from fleetsim.caller.track import Heard
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.journal import Level
+from fleetsim.model.task import Message, Task
+from fleetsim.model.work import Answer, Outcome, Question
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Start: nothing has been sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Start again after a restart, from what the ledger kept. ``question`` is the open one, if any."""
+
+    question: Question | None = None
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replied:
+    """The first send was answered."""
+
+    reply: Task | Message
+    began: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendFailed:
+    """The first send, or the opening of its stream, failed."""
+
+    error: FleetsimError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEnded:
+    """A stream that had begun ended, with or without an error."""
+
+    error: FleetsimError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollFailed:
+    """A poll brought no task."""
+
+    error: FleetsimError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The search for a task whose reply was lost came back."""
+
+    task: Task | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushRegistered:
+    """A webhook was registered after the reply (``error`` None) or refused."""
+
+    error: FleetsimError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A person or a dispatching agent answered the open question; the ledger has claimed it."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The agent took the answer."""
+
+    reply: Task | Message
+    began: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeFailed:
+    """The answer did not get through."""
+
+    error: FleetsimError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelAsked:
+    """Somebody wants the task stopped."""
+
+    by: str = "operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelReplied:
+    """The agent answered a cancel."""
+
+    task: Task
+    began: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelFailed:
+    """The agent refused a cancel, or could not be reached."""
+
+    error: FleetsimError
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Time has passed."""
+
+
+Signal: TypeAlias = (
+    Begin
+    | Recovered
+    | Replied
+    | SendFailed
+    | Heard
+    | StreamEnded
+    | PollFailed
+    | Found
+    | PushRegistered
+    | Answered
+    | Resumed
+    | ResumeFailed
+    | CancelAsked
+    | CancelReplied
+    | CancelFailed
+    | Due
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Send the request; ``stream`` asks for the streaming form."""
+
+    stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Rejoin the task's stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Read the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Look for the task by our context id."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPush:
+    """Register a webhook for the bound task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Remember the record durably."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Put a question to somebody."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """A question is over: delivered, withdrawn or expired (``ledger.QuestionState`` value)."""
+
+    question_id: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Send the answer on the same task and the agent's own context."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Ask the agent to stop the task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """The one outcome."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    """Publish an event about this request."""
+
+    topic: str
+    level: Level = Level.INFO
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+
+Effect: TypeAlias = Send | Subscribe | Poll | Find | RegisterPush | Save | Ask | Settle | Resume | Cancel | Close | Say

@@ -1,0 +1,142 @@
+"""Answers on their way to the agent, and cancelling."""
+
+from __future__ import annotations
+
+from fleetsim.caller import step_ask, step_hear
+from fleetsim.caller.signals import Cancel, Resume, Settle
+from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.track import Heard
+from fleetsim.model.errors import (
+    Blame,
+    FleetsimError,
+    HttpRefused,
+    RpcError,
+    TaskNotCancelable,
+    TransportError,
+    UnsupportedOperation,
+)
+from fleetsim.model.event import Snapshot
+from fleetsim.model.journal import Level
+from fleetsim.model.task import Message, Task
+from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
+
+
+def answered(s: Stepping, answer: Answer) -> None:
+    """The ledger gave this answer the question: send it, or cancel the task if it was rejected."""
+    asked = s.track.asked
+    if asked is None or asked.question.question_id != answer.question_id:
+        return
+    s.set(asked=None)
+    step_ask.unpause(s)
+    s.say(
+        "hitl.response.{correlationId}",
+        questionId=answer.question_id,
+        decision=answer.decision.value,
+        decidedBy=answer.by,
+    )
+    if answer.decision is Decision.REJECT:
+        s.emit(Settle(question_id=answer.question_id, state="delivered"))
+        cancel_asked(s, answer.by)
+        return
+    s.set(
+        resume=answer,
+        resume_attempt=0,
+        answered_keys=(*s.track.answered_keys, asked.key)[-32:],
+        answered_at=s.now.mono,
+        moved_since_answer=False,
+        poll_due=None,
+    )
+    s.emit(Resume(answer=answer))
+
+
+def resumed(s: Stepping, reply: Task | Message, began: float) -> None:
+    """The agent took the answer; what it says now is news like any other."""
+    answer = s.track.resume
+    if answer is not None:
+        s.emit(Settle(question_id=answer.question_id, state="delivered"))
+    s.set(resume=None, resume_due=None, answered_at=s.now.mono, resubscribes=0)
+    s.record(answers=s.track.record.answers + 1)
+    if isinstance(reply, Message):
+        s.poll_at(s.now.mono)
+    else:
+        step_hear.heard(s, Heard(event=Snapshot(task=reply), via=Via.REPLY, began=began))
+    if s.track.outcome is None and s.track.asked is None:
+        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+        if s.track.record.streaming and not s.track.stream_open:
+            s.set(retry_due=s.now.mono, gap=True)
+
+
+def resume_failed(s: Stepping, error: FleetsimError) -> None:
+    """Try again with the same message id only if nothing arrived; otherwise ask the agent what it thinks."""
+    answer = s.track.resume
+    if answer is None:
+        return
+    lost = isinstance(error, TransportError | HttpRefused) and error.sent
+    if not lost and error.retryable and s.track.resume_attempt < len(s.rules.retry_waits_s):
+        wait = s.rules.retry_waits_s[s.track.resume_attempt] * s.now.luck
+        s.set(resume_attempt=s.track.resume_attempt + 1, resume_due=s.now.mono + wait)
+        s.say(
+            "agent.skill.retry", Level.WARN, attempt=s.track.resume_attempt, inSeconds=round(wait, 1), reason=str(error)
+        )
+        return
+    s.set(resume=None, resume_due=None, answered_at=s.now.mono)
+    s.record(answers=s.track.record.answers + 1)
+    s.emit(Settle(question_id=answer.question_id, state="delivered"))
+    if lost or isinstance(error, UnsupportedOperation | TaskNotCancelable):
+        s.say(
+            "agent.skill.retry",
+            Level.WARN,
+            attempt=0,
+            inSeconds=0,
+            reason=f"whether the answer arrived is not known: {error}",
+        )
+        s.poll_at(s.now.mono)
+        return
+    code = f" ({error.wire_code})" if isinstance(error, RpcError) else ""
+    s.emit(Cancel())
+    s.close(OutcomeKind.FAILED, f"the agent refused the answer{code}: {error}", Blame.AGENT)
+
+
+def resume_again(s: Stepping) -> None:
+    """The pause before sending the answer again is over."""
+    answer = s.track.resume
+    s.set(resume_due=None)
+    if answer is not None:
+        s.emit(Resume(answer=answer))
+
+
+def cancel_asked(s: Stepping, by: str) -> None:
+    """Cancel what is bound, remember it for what is not, and end at once what was never sent (F-25)."""
+    s.record(cancel_wanted=True)
+    if s.track.task is not None:
+        if not s.track.cancel_sent:
+            s.set(cancel_sent=True, cancel_due=s.now.mono + s.rules.cancel_patience_s)
+            s.emit(Cancel())
+    elif s.track.retry_due is not None:
+        s.set(retry_due=None)
+        s.close(OutcomeKind.UNDELIVERABLE, f"cancelled by {by} before it was sent", Blame.HUMAN)
+
+
+def cancel_replied(s: Stepping) -> None:
+    """The agent took the cancel but has not ended the task yet: look again soon."""
+    if s.track.outcome is None:
+        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+
+
+def cancel_failed(s: Stepping, error: FleetsimError) -> None:
+    """Whatever the agent says wins: read the true state (F-24). An unreachable agent is asked again once."""
+    s.say("agent.skill.retry", Level.WARN, attempt=0, inSeconds=0, reason=f"cancel: {error}")
+    s.poll_at(s.now.mono)
+
+
+def cancel_lapsed(s: Stepping) -> None:
+    """Nobody confirmed the cancel in time."""
+    s.set(cancel_due=None)
+    reason = "cancel was asked for and the agent did not confirm it in time"
+    s.close(OutcomeKind.EXPIRED, reason, Blame.AGENT)
+
+
+def question_lapsed(s: Stepping) -> None:
+    """Nobody answered: cancel the remote task and end with that reason (F-23)."""
+    s.emit(Cancel())
+    s.close(OutcomeKind.EXPIRED, "nobody answered the agent's question in time", Blame.HUMAN)

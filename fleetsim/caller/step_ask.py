@@ -1,0 +1,143 @@
+"""Questions an agent asks: told apart, opened once, and withdrawn when the agent goes on by itself."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+
+from fleetsim.caller.signals import Ask, Settle
+from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.track import Asked, Heard
+from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
+from fleetsim.model.work import Question, QuestionKind, Via
+
+QUESTION_MAX = 8_000
+_SILENT = "The agent asks for input and says no more."
+
+
+def key_of(task: Task) -> str:
+    """Which question this is: the status message's id, else its time stamp, else its text (DESIGN section 3)."""
+    return _key(task.status)
+
+
+def _key(status: TaskStatus) -> str:
+    message = status.message
+    if message is not None and message.message_id:
+        return f"id:{message.message_id}"
+    if status.timestamp is not None:
+        return f"at:{status.timestamp.isoformat()}"
+    return f"text:{message.text if message else ''}"
+
+
+def _status(event: TaskEvent) -> TaskStatus | None:
+    match event:
+        case Snapshot(task=task):
+            return task.status
+        case StatusUpdate(status=status):
+            return status
+        case _:
+            return None
+
+
+def doubtful(s: Stepping, signal: Heard) -> bool:
+    """Whether a webhook about a question must be checked by a poll before it is believed.
+
+    Webhooks may be late, doubled or out of order: one cannot reopen a question that was answered, replace
+    the one that is open, or say that the agent has moved on from it.
+    """
+    status = _status(signal.event)
+    if signal.via is not Via.PUSH or status is None or s.track.task is None:
+        return False
+    if status.state in INTERRUPTED:
+        key = _key(status)
+        if s.track.asked is not None:
+            return key != s.track.asked.key
+        return key in s.track.answered_keys or s.track.resume is not None
+    return status.state is TaskState.WORKING and (s.track.asked is not None)
+
+
+def wanted(s: Stepping, signal: Heard) -> None:
+    """The agent waits for somebody: open the question once, whichever way it was seen."""
+    task = s.track.task
+    assert task is not None
+    key = key_of(task)
+    asked = s.track.asked
+    if asked is not None and asked.key == key:
+        _watch_slowly(s)
+        return
+    if s.track.resume is not None or (key in s.track.answered_keys and not _asked_again(s, signal)):
+        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+        return
+    if asked is not None:
+        s.emit(Settle(question_id=asked.question.question_id, state="withdrawn"))
+    _open(s, task, key)
+
+
+def _asked_again(s: Stepping, signal: Heard) -> bool:
+    """After our answer the same question is new once ``working`` was seen, or a later poll reports it."""
+    return s.track.moved_since_answer or (signal.via is Via.POLL and signal.began > s.track.answered_at)
+
+
+def _open(s: Stepping, task: Task, key: str) -> None:
+    record = s.track.record
+    checkpoint = record.answers + 1
+    said = task.status.message.text if task.status.message else ""
+    digest = hashlib.sha256("\0".join((record.agent, task.task_id, key, str(checkpoint), said)).encode()).hexdigest()
+    ttl = s.rules.question_ttl_s
+    question = Question(
+        question_id=f"q-{digest[:24]}",
+        correlation_id=s.track.correlation_id,
+        agent=record.agent,
+        skill=record.skill,
+        task_id=task.task_id,
+        context_id=task.context_id,
+        kind=QuestionKind(task.state.value),
+        text=(said or task.text or _SILENT)[:QUESTION_MAX],
+        asked_at=s.now.wall,
+        expires_at=s.now.wall + timedelta(seconds=ttl),
+        checkpoint=checkpoint,
+        system_actor=record.request.system_actor,
+    )
+    left = s.track.paused_left if s.track.paused_left is not None else max(s.track.deadline - s.now.mono, 60.0)
+    s.set(asked=Asked(question=question, key=key, due=s.now.mono + ttl), paused_left=left)
+    _watch_slowly(s)
+    s.emit(Ask(question=question))
+
+
+def reopen(s: Stepping, question: Question) -> None:
+    """Take an open question up again after a restart; its remaining life is clamped to the rule's."""
+    task = s.track.task
+    left = min(max((question.expires_at - s.now.wall).total_seconds(), 0.0), s.rules.question_ttl_s)
+    key = key_of(task) if task is not None and task.state in INTERRUPTED else ""
+    s.set(
+        asked=Asked(question=question, key=key, due=s.now.mono + left),
+        paused_left=max(s.track.deadline - s.now.mono, 60.0),
+    )
+
+
+def _watch_slowly(s: Stepping) -> None:
+    """While a person thinks, look now and then: the agent may give up or go on by itself."""
+    s.set(poll_due=s.now.mono + s.jitter(2 * s.rules.poll_interval_s))
+
+
+def moved(s: Stepping, signal: Heard) -> None:
+    """The agent works. An open question is over; our answer, if one was given, has been taken up."""
+    task = s.track.task
+    assert task is not None
+    if task.state is not TaskState.WORKING:
+        return
+    if s.track.answered_keys:
+        s.set(moved_since_answer=True)
+    asked = s.track.asked
+    if asked is not None:
+        s.emit(Settle(question_id=asked.question.question_id, state="withdrawn"))
+        unpause(s)
+        s.set(asked=None)
+
+
+def unpause(s: Stepping) -> None:
+    """The deadline runs again; it stood still while the agent waited for somebody."""
+    left = s.track.paused_left
+    if left is not None:
+        s.set(deadline=s.now.mono + left, paused_left=None)

@@ -1,0 +1,342 @@
+"""What an agent says about a task, whichever way it came: one fold, one rule of staleness, one ending."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fleetsim.caller import step_ask
+from fleetsim.caller.ledger import Phase
+from fleetsim.caller.signals import Cancel, Poll, RegisterPush, Subscribe
+from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.track import Heard
+from fleetsim.model.errors import (
+    AuthRefused,
+    Blame,
+    FleetsimError,
+    HttpRefused,
+    MethodNotFound,
+    TaskNotFound,
+    UnsupportedOperation,
+    WireError,
+)
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
+from fleetsim.model.journal import Level
+from fleetsim.model.task import INTERRUPTED, TERMINAL, Task, TaskState, answer_text
+from fleetsim.model.work import OutcomeKind, Via
+
+SHOWN_MAX = 4_000
+
+
+def state_of(event: TaskEvent) -> str | None:
+    """The state an event names, if it names one."""
+    match event:
+        case Snapshot(task=task):
+            return task.state.value
+        case StatusUpdate(status=status):
+            return status.state.value
+        case DirectReply():
+            return TaskState.COMPLETED.value
+        case ArtifactUpdate():
+            return None
+
+
+def heard(s: Stepping, signal: Heard) -> None:
+    """Take one piece of news, or record why not."""
+    if signal.via is Via.POLL:
+        s.set(poll_began=None, polls=s.track.polls + 1, bad_polls=0, misses=0)
+    if signal.via is Via.STREAM:
+        s.set(in_air=False, stream_open=True)
+    if signal.via is Via.PUSH:
+        s.set(pushes=s.track.pushes + 1)
+    if _must_wait(s, signal):
+        return
+    why = _stale(s, signal)
+    if why is not None:
+        s.say("agent.skill.stale", Level.DEBUG, state=state_of(signal.event), via=signal.via.value, why=why)
+        _after_stale(s, signal)
+        return
+    _fold(s, signal)
+
+
+def _must_wait(s: Stepping, signal: Heard) -> bool:
+    """A webhook that overtakes the reply is kept until the reply has bound the task (F-15)."""
+    if signal.via is not Via.PUSH or s.track.task is not None or not s.track.in_air:
+        return False
+    if len(s.track.parked) < s.rules.parked_max:
+        s.set(parked=(*s.track.parked, signal))
+    return True
+
+
+def _task_id(event: TaskEvent) -> str:
+    match event:
+        case Snapshot(task=task):
+            return task.task_id
+        case DirectReply(message=message):
+            return message.task_id or ""
+        case StatusUpdate(task_id=task_id) | ArtifactUpdate(task_id=task_id):
+            return task_id
+
+
+def _stale(s: Stepping, signal: Heard) -> str | None:
+    """Why a signal must not be applied, or None. Agents' own time stamps are hints and are not read."""
+    task, event = s.track.task, signal.event
+    if task is None:
+        return "a webhook without a task id" if signal.via is Via.PUSH and not _task_id(event) else None
+    if _task_id(event) not in {"", task.task_id}:
+        return "it names another task"
+    state = state_of(event)
+    if task.terminal:
+        ends = state in {t.value for t in TERMINAL}
+        return None if ends and signal.via is not Via.STREAM else "the task has ended"
+    if state in {t.value for t in TERMINAL}:
+        return None
+    if signal.via in {Via.POLL, Via.REPLY} and signal.began < s.track.applied_at:
+        return "it was asked for before the last news arrived"
+    if state == TaskState.SUBMITTED and task.state is not TaskState.SUBMITTED:
+        return "the task has moved on since"
+    if isinstance(event, ArtifactUpdate) and event.append and (s.track.gap or signal.via is Via.PUSH):
+        return "a chunk whose predecessors may be missing"
+    return None
+
+
+def _after_stale(s: Stepping, signal: Heard) -> None:
+    """A stale poll is owed again soon; a chunk that could not be placed leaves the artifact incomplete."""
+    if signal.via is Via.POLL and not (s.track.task and s.track.task.terminal):
+        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+    elif signal.via is Via.POLL:
+        _pay_owed(s)
+    if isinstance(signal.event, ArtifactUpdate):
+        s.set(unclosed=s.track.unclosed | {signal.event.artifact.artifact_id})
+
+
+def _fold(s: Stepping, signal: Heard) -> None:
+    before = s.track.task
+    if step_ask.doubtful(s, signal):
+        s.poll_at(s.now.mono)
+        return
+    task = fold(before, _bounded(s, signal.event))
+    if not task.context_id:
+        task = replace(task, context_id=s.track.record.request.context_id or s.track.correlation_id)
+    first = before is None
+    s.set(applied_at=s.now.mono, via=signal.via, record=replace(s.track.record, task=task))
+    _note_parts(s, signal)
+    if first:
+        _bind(s, signal)
+    _publish(s, signal, before, task)
+    if first or before is None or before.state is not task.state or task.state in INTERRUPTED:
+        s.record(task=task)
+    if task.terminal:
+        _end(s, signal)
+    elif task.state in INTERRUPTED:
+        step_ask.wanted(s, signal)
+    else:
+        step_ask.moved(s, signal)
+        _keep_watch(s, signal)
+    if first and s.track.outcome is None:
+        unpark(s)
+
+
+def unpark(s: Stepping) -> None:
+    """Webhooks that came before the reply speak now: their token already proved which request they mean."""
+    parked = s.track.parked
+    s.set(parked=())
+    for early in parked:
+        if s.track.outcome is None:
+            heard(s, early)
+
+
+def _bounded(s: Stepping, event: TaskEvent) -> TaskEvent:
+    """Text past the limit is not kept; the closing artifact or a poll brings the bounded whole."""
+    if isinstance(event, ArtifactUpdate) and event.append and s.track.task is not None:
+        held = sum(len(a.text) for a in s.track.task.artifacts)
+        if held + len(event.artifact.text) > s.rules.text_chars_max:
+            return replace(event, artifact=replace(event.artifact, parts=()))
+    return event
+
+
+def _note_parts(s: Stepping, signal: Heard) -> None:
+    """Keep account of which artifacts are known whole."""
+    unclosed = s.track.unclosed
+    match signal.event:
+        case Snapshot():
+            unclosed = frozenset()
+            s.set(gap=False)
+        case ArtifactUpdate(artifact=artifact, append=append, last_chunk=last):
+            whole = last and not append
+            unclosed = unclosed - {artifact.artifact_id} if whole else unclosed | {artifact.artifact_id}
+        case StatusUpdate(artifacts=artifacts):
+            unclosed = unclosed - {a.artifact_id for a in artifacts}
+        case DirectReply():
+            unclosed = frozenset()
+    s.set(unclosed=unclosed)
+
+
+def _bind(s: Stepping, signal: Heard) -> None:
+    """The first news fixes which task this is (T-07), and how it will be watched."""
+    s.set(reconcile_due=None, find_due=None, retry_due=None)
+    s.record(phase=Phase.ACCEPTED)
+    task = s.track.task
+    assert task is not None
+    s.say(
+        "agent.skill.dispatched",
+        state=task.state.value,
+        contextId=task.context_id,
+        dialect=s.track.record.dialect,
+        via=signal.via.value,
+    )
+    if task.terminal:
+        return
+    if s.track.record.push and s.track.record.register_push:
+        s.set(registered=True)
+        s.emit(RegisterPush())
+    first_offset = s.now.luck * s.rules.poll_interval_s
+    s.poll_at(s.now.mono + max(first_offset, min(0.5, s.rules.poll_interval_s)))
+    if s.track.record.cancel_wanted and not s.track.cancel_sent:
+        s.set(cancel_sent=True, cancel_due=s.now.mono + s.rules.cancel_patience_s)
+        s.emit(Cancel())
+
+
+def _publish(s: Stepping, signal: Heard, before: Task | None, task: Task) -> None:
+    event = signal.event
+    if signal.via is Via.STREAM or (signal.via is Via.PUSH and isinstance(event, ArtifactUpdate)):
+        _publish_stream(s, event)
+    if before is None or before.state is not task.state or (before.text != task.text and signal.via is not Via.STREAM):
+        s.say(
+            "agent.skill.update",
+            state=task.state.value,
+            previous=before.state.value if before else None,
+            via=signal.via.value,
+            text=answer_text(task)[:SHOWN_MAX],
+        )
+
+
+def _publish_stream(s: Stepping, event: TaskEvent) -> None:
+    match event:
+        case ArtifactUpdate(artifact=artifact, append=append):
+            s.say(
+                "agent.chat.inbound",
+                Level.DEBUG,
+                type="artifact",
+                text=artifact.text[:SHOWN_MAX],
+                append=append,
+                artifactId=artifact.artifact_id,
+            )
+        case StatusUpdate(status=status):
+            said = status.message.text[:SHOWN_MAX] if status.message else ""
+            s.say("agent.chat.inbound", Level.DEBUG, type="status", text=said, state=status.state.value)
+        case Snapshot(task=task):
+            s.say("agent.chat.inbound", Level.DEBUG, type="task", text=task.text[:SHOWN_MAX], state=task.state.value)
+        case DirectReply(message=message):
+            s.say("agent.chat.inbound", Level.DEBUG, type="message", text=message.text[:SHOWN_MAX])
+
+
+def _end(s: Stepping, signal: Heard) -> None:
+    """The task is terminal. Close if all of it is known, else owe a poll first."""
+    if _complete(s, signal):
+        s.close()
+        return
+    if s.track.owed == 0:
+        s.set(owed=s.rules.owed_polls_max)
+        s.poll_at(s.now.mono)
+
+
+def _complete(s: Stepping, signal: Heard) -> bool:
+    task = s.track.task
+    assert task is not None
+    match signal.event:
+        case DirectReply():
+            return True
+        case Snapshot(task=seen):
+            return signal.via in {Via.POLL, Via.REPLY} or bool(seen.artifacts)
+        case _:
+            return bool(task.artifacts) and not s.track.unclosed
+
+
+def _pay_owed(s: Stepping) -> None:
+    """A poll that was owed brought nothing better; after the last, close with what is known."""
+    owed = s.track.owed - 1
+    s.set(owed=max(owed, 0))
+    if owed <= 0:
+        s.close()
+    else:
+        s.poll_at(s.now.mono + 1.0 * (s.rules.owed_polls_max - owed))
+
+
+def _keep_watch(s: Stepping, signal: Heard) -> None:
+    """See to it that the task is looked at again, at most two intervals away, whatever else arrives."""
+    if signal.via is Via.POLL or s.track.poll_due is None:
+        quiet = s.track.stream_open or s.track.pushes > 0
+        s.poll_at(s.now.mono + s.jitter(s.rules.poll_interval_s * (2 if quiet else 1)))
+    record = s.track.record
+    if signal.via is Via.POLL and record.push and not s.track.pushes and not s.track.registered and s.track.polls >= 1:
+        s.set(registered=True)
+        s.emit(RegisterPush())
+
+
+def poll_now(s: Stepping) -> None:
+    """The poll fell due."""
+    s.set(poll_due=None, poll_began=s.now.mono)
+    s.emit(Poll())
+
+
+def push_registered(s: Stepping, error: FleetsimError | None) -> None:
+    """The task may have moved between the reply and the registration: look once (DESIGN section 3)."""
+    if error is None:
+        s.say("agent.push.registered")
+        s.poll_at(s.now.mono)
+    else:
+        s.record(push=False)
+        s.say("agent.push.degraded", Level.WARN, why=str(error))
+
+
+def rejoin(s: Stepping) -> None:
+    """The pause before rejoining a stream is over."""
+    s.set(retry_due=None)
+    s.emit(Subscribe())
+
+
+def poll_failed(s: Stepping, error: FleetsimError) -> None:
+    """A poll brought nothing. What will not change ends the task with that reason; the rest is tried again."""
+    s.set(poll_began=None, polls=s.track.polls + 1)
+    task = s.track.task
+    if task is not None and task.terminal:
+        _pay_owed(s)
+        return
+    if isinstance(error, TaskNotFound | AuthRefused) or (
+        isinstance(error, HttpRefused) and error.status in {404, 405, 410}
+    ):
+        _gone(s, error)
+    elif isinstance(error, MethodNotFound | UnsupportedOperation):
+        s.set(poll_due=None)
+    elif isinstance(error, WireError):
+        _bad_poll(s, error)
+    else:
+        waits = s.rules.poll_interval_s * min(2**s.track.bad_polls, 4)
+        if isinstance(error, HttpRefused) and error.retry_after_s is not None:
+            waits = max(waits, min(error.retry_after_s, s.rules.retry_after_max_s))
+        s.set(bad_polls=s.track.bad_polls + 1)
+        s.poll_at(s.now.mono + s.jitter(min(waits, 2 * s.rules.poll_interval_s)))
+
+
+def _gone(s: Stepping, error: FleetsimError) -> None:
+    """An answer that will not change: confirmed once, three times while the task is young (F-12)."""
+    misses = s.track.misses + 1
+    s.set(misses=misses)
+    young = isinstance(error, TaskNotFound) and s.now.mono - s.track.began < s.rules.young_s
+    if misses <= (3 if young else 1):
+        s.poll_at(s.now.mono + s.rules.lost_confirm_s)
+        return
+    if isinstance(error, AuthRefused):
+        reason, blame = f"the agent refuses our credential (HTTP {error.status})", Blame.CALLER
+    else:
+        reason, blame = f"the agent no longer knows the task: {error}", Blame.AGENT
+    s.close(OutcomeKind.LOST, reason, blame)
+
+
+def _bad_poll(s: Stepping, error: FleetsimError) -> None:
+    bad = s.track.bad_polls + 1
+    s.set(bad_polls=bad)
+    if bad >= s.rules.bad_polls_max and not s.track.stream_open:
+        s.close(OutcomeKind.PROTOCOL_ERROR, str(error), error.blame)
+    else:
+        s.poll_at(s.now.mono + s.jitter(s.rules.poll_interval_s))

@@ -1,0 +1,178 @@
+"""The first send: retried only while nothing can have been accepted, searched for when its reply is lost."""
+
+from __future__ import annotations
+
+from fleetsim.caller import step_ask, step_hear
+from fleetsim.caller.ledger import Phase
+from fleetsim.caller.signals import Find, Resume, Send
+from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.track import Heard
+from fleetsim.model.errors import (
+    AuthRefused,
+    Blame,
+    FleetsimError,
+    HttpRefused,
+    InternalError,
+    LimitReached,
+    MethodNotFound,
+    NotAccepting,
+    RpcError,
+    TaskNotFound,
+    TransportError,
+    UnsupportedOperation,
+    WireError,
+)
+from fleetsim.model.event import DirectReply, Snapshot
+from fleetsim.model.journal import Level
+from fleetsim.model.task import Message, Task
+from fleetsim.model.work import Answer, OutcomeKind, Question, Via
+
+
+def begin(s: Stepping) -> None:
+    """Send for the first time."""
+    s.set(in_air=True)
+    s.emit(Send(stream=s.track.try_stream))
+
+
+def recover(s: Stepping, question: Question | None, answer: Answer | None) -> None:
+    """Go on where the ledger says we were: never resend what may have been accepted (F-29)."""
+    record = s.track.record
+    if record.phase is Phase.INTENT:
+        begin(s)
+        return
+    if record.phase is Phase.SENDING and record.task is None:
+        _reply_lost(s, "the hub restarted before the reply arrived")
+        return
+    s.poll_at(s.now.mono + min(s.now.luck * s.rules.poll_interval_s, 4.0))
+    if question is not None:
+        _reopen(s, question, answer)
+
+
+def _reopen(s: Stepping, question: Question, answer: Answer | None) -> None:
+    task = s.track.task
+    if answer is not None:
+        s.set(
+            resume=answer,
+            resume_attempt=0,
+            answered_keys=(step_ask.key_of(task),) if task else (),
+            answered_at=s.now.mono,
+        )
+        s.emit(Resume(answer=answer))
+        return
+    step_ask.reopen(s, question)
+
+
+def replied(s: Stepping, reply: Task | Message, began: float) -> None:
+    """The agent took it: bind the task, then treat the answer like any other news of it."""
+    s.set(in_air=False)
+    event = Snapshot(task=reply) if isinstance(reply, Task) else DirectReply(message=reply)
+    step_hear.heard(s, Heard(event=event, via=Via.REPLY, began=began))
+
+
+def failed(s: Stepping, error: FleetsimError) -> None:
+    """The first send failed. Only what cannot have been accepted is tried again."""
+    s.set(in_air=False)
+    if s.track.record.cancel_wanted and not _maybe_accepted(error):
+        s.close(OutcomeKind.UNDELIVERABLE, "cancelled before it was sent", Blame.HUMAN)
+        return
+    if s.track.try_stream and isinstance(error, MethodNotFound | UnsupportedOperation):
+        s.set(try_stream=False, in_air=True)
+        s.say(
+            "agent.skill.retry", attempt=s.track.attempt, inSeconds=0, reason="no streaming after all: sending plainly"
+        )
+        s.emit(Send(stream=False))
+        return
+    if isinstance(error, WireError | LimitReached):
+        s.close(OutcomeKind.PROTOCOL_ERROR, str(error), error.blame)
+    elif isinstance(error, InternalError):
+        s.close(OutcomeKind.FAILED, f"the agent answered {error.wire_code}: {error}", Blame.AGENT)
+    elif _maybe_accepted(error):
+        _reply_lost(s, str(error))
+    elif error.retryable and s.track.attempt < len(s.rules.retry_waits_s):
+        _retry(s, error)
+    else:
+        s.close(OutcomeKind.UNDELIVERABLE, _why(error), _blame(error))
+
+
+def _maybe_accepted(error: FleetsimError) -> bool:
+    if isinstance(error, TransportError | HttpRefused):
+        return error.sent
+    return False
+
+
+def _why(error: FleetsimError) -> str:
+    if isinstance(error, AuthRefused):
+        return f"the agent refused our credential (HTTP {error.status})"
+    if isinstance(error, RpcError):
+        return f"the agent refused it with {error.wire_code}: {error}"
+    return str(error)
+
+
+def _blame(error: FleetsimError) -> Blame:
+    return Blame.CALLER if isinstance(error, AuthRefused | NotAccepting) else error.blame
+
+
+def _retry(s: Stepping, error: FleetsimError) -> None:
+    """Wait with full jitter, but never less than the agent asked for (Retry-After)."""
+    wait = max(s.rules.retry_waits_s[s.track.attempt] * s.now.luck, 0.05)
+    if isinstance(error, HttpRefused) and error.retry_after_s is not None:
+        wait = max(wait, min(max(error.retry_after_s, 0.0), s.rules.retry_after_max_s))
+    attempt = s.track.attempt + 1
+    s.set(attempt=attempt, retry_due=s.now.mono + wait)
+    s.record(phase=Phase.INTENT)
+    s.say("agent.skill.retry", Level.WARN, attempt=attempt + 1, inSeconds=round(wait, 1), reason=str(error))
+
+
+def resend(s: Stepping) -> None:
+    """The retry fell due."""
+    s.set(retry_due=None, in_air=True)
+    s.emit(Send(stream=s.track.try_stream))
+
+
+def _reply_lost(s: Stepping, why: str) -> None:
+    """The agent may have it. Look for it; never send it again (F-03)."""
+    wait = 2 * s.rules.poll_interval_s
+    s.set(reconcile_due=s.now.mono + wait, find_due=s.now.mono + wait / 2, poll_due=None)
+    s.say(
+        "agent.skill.retry",
+        Level.WARN,
+        attempt=s.track.attempt + 1,
+        inSeconds=round(wait, 1),
+        reason=f"reply lost, looking for the task: {why}",
+    )
+    s.emit(Find())
+    step_hear.unpark(s)
+
+
+def found(s: Stepping, task: Task | None) -> None:
+    """The search for a lost task came back."""
+    if task is not None and s.track.task is None:
+        s.say("agent.skill.retry", attempt=0, inSeconds=0, reason="found the task whose reply was lost")
+        step_hear.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))
+
+
+def give_up_reply(s: Stepping) -> None:
+    """Nothing turned up: it may have run, and nobody knows."""
+    s.set(reconcile_due=None, find_due=None)
+    reason = "the reply was lost and the task was never found: it may have run"
+    s.close(OutcomeKind.UNKNOWN, reason, Blame.NETWORK)
+
+
+def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
+    """A stream is never an outcome: rejoin it a few times, and poll (F-10)."""
+    s.set(stream_open=False)
+    if s.track.task is None:
+        failed(s, error or _empty_stream())
+        return
+    if s.track.task.terminal or s.track.asked is not None:
+        return
+    refused = isinstance(error, MethodNotFound | UnsupportedOperation | TaskNotFound)
+    if not refused and s.track.resubscribes < s.rules.resubscribes_max:
+        wait = s.rules.retry_waits_s[min(s.track.resubscribes, len(s.rules.retry_waits_s) - 1)] * s.now.luck
+        s.set(retry_due=s.now.mono + wait, resubscribes=s.track.resubscribes + 1, gap=True)
+    s.set(gap=True)
+    s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+
+
+def _empty_stream() -> TransportError:
+    return TransportError("the stream ended before its first event", sent=True)

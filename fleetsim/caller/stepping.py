@@ -1,0 +1,66 @@
+"""One step under way: what the parts of ``step`` share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fleetsim.caller.outcome import outcome_of
+from fleetsim.caller.signals import Close, Effect, Save, Say, Settle
+from fleetsim.caller.track import Now, Rules, Track
+from fleetsim.model.errors import Blame
+from fleetsim.model.journal import Level
+from fleetsim.model.work import OutcomeKind
+
+
+class Stepping:
+    """One step under way: the track as it stands, the effects so far. Lives only inside ``step``."""
+
+    __slots__ = ("effects", "now", "rules", "track")
+
+    def __init__(self, track: Track, now: Now, rules: Rules) -> None:
+        self.track = track
+        self.now = now
+        self.rules = rules
+        self.effects: list[Effect] = []
+
+    def set(self, **changes: Any) -> None:
+        """Change the track."""
+        self.track = replace(self.track, **changes)
+
+    def record(self, **changes: Any) -> None:
+        """Change the durable part and have it saved."""
+        self.track = replace(self.track, record=replace(self.track.record, **changes))
+        if not any(isinstance(e, Save) for e in self.effects):
+            self.effects.append(Save())
+
+    def emit(self, *effects: Effect) -> None:
+        """Ask for effects, in order."""
+        self.effects.extend(effects)
+
+    def say(self, topic: str, level: Level = Level.INFO, **payload: Any) -> None:
+        """Publish an event."""
+        self.effects.append(Say(topic=topic, level=level, payload=payload))
+
+    def jitter(self, seconds: float, spread: float = 0.1) -> float:
+        """``seconds`` plus or minus ``spread`` of it, by the moment's luck."""
+        return seconds * (1 + spread * (2 * self.now.luck - 1))
+
+    def poll_at(self, when: float) -> None:
+        """Poll then, or earlier if one is due earlier. At most one poll is in the air (I-10)."""
+        due = self.track.poll_due
+        self.set(poll_due=when if due is None else min(due, when))
+
+    def close(self, kind: OutcomeKind | None = None, reason: str = "", blame: Blame | None = None) -> None:
+        """End the track: fix its outcome, and settle a question nobody needs any more.
+
+        ``kind`` None means the agent's own terminal state.
+        """
+        asked = self.track.asked
+        if asked is not None:
+            state = "expired" if kind is OutcomeKind.EXPIRED else "withdrawn"
+            self.emit(Settle(question_id=asked.question.question_id, state=state))
+            self.set(asked=None)
+        outcome = outcome_of(self.track, self.now, kind=kind, reason=reason, blame=blame)
+        self.set(outcome=outcome, parked=())
+        self.emit(Close(outcome=outcome))

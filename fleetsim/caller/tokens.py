@@ -1,0 +1,71 @@
+"""Webhook tokens that prove themselves: no lookup is needed to know a forged one.
+
+A token carries a key epoch, the agent and our request id, and an HMAC-SHA256 over the three under that
+epoch's key (reliability T-10). Two epochs are valid at a time, so keys can be rotated under running tasks.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_DOMAIN = b"fleetsim callback v1\0"
+TOKEN_CHARS_MAX = 2_048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """What a verified token says."""
+
+    epoch: int
+    agent: str
+    correlation_id: str
+
+
+class CallbackTokens:
+    """Mints and verifies tokens. ``keys`` maps key epochs to secrets; ``current`` is the one to mint with."""
+
+    def __init__(self, keys: Mapping[int, bytes], *, current: int) -> None:
+        if current not in keys:
+            raise ValueError(f"no callback key of epoch {current}")
+        self._keys = dict(keys)
+        self.current = current
+
+    def mint(self, agent: str, correlation_id: str, *, epoch: int | None = None) -> str:
+        """A token for one request to one agent."""
+        epoch = self.current if epoch is None or epoch not in self._keys else epoch
+        said = "\0".join((str(epoch), agent, correlation_id)).encode()
+        return f"{_b64(said)}.{_b64(self._mac(epoch, said))}"
+
+    def verify(self, token: str) -> Bearer | None:
+        """What the token says if it is ours, None otherwise. Never raises, whatever the text."""
+        if len(token) > TOKEN_CHARS_MAX or not token.isascii():
+            return None
+        body, _, signature = token.partition(".")
+        try:
+            said, given = _unb64(body), _unb64(signature)
+            epoch_text, agent, correlation_id = said.decode().split("\0")
+            epoch = int(epoch_text)
+        except (ValueError, binascii.Error):
+            return None
+        if epoch not in self._keys or not hmac.compare_digest(given, self._mac(epoch, said)):
+            return None
+        return Bearer(epoch=epoch, agent=agent, correlation_id=correlation_id)
+
+    def _mac(self, epoch: int, said: bytes) -> bytes:
+        return hmac.new(self._keys[epoch], _DOMAIN + said, hashlib.sha256).digest()
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _unb64(text: str) -> bytes:
+    data = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if _b64(data) != text:
+        raise ValueError("not the canonical spelling")
+    return data

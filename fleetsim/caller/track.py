@@ -1,0 +1,134 @@
+"""A track: everything the caller believes about one request between acceptance and outcome.
+
+A value: ``step.step(track, signal, now, rules)`` is the one decision about it, ``signals`` what can reach it
+and what it can ask for. Nothing here waits, sends or reads a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleetsim.caller.ledger import RequestRecord
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.task import Task
+from fleetsim.model.work import Answer, Outcome, Question, Via
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The limits a track lives by, in seconds and counts (defaults: docs/reference/limits.md)."""
+
+    poll_interval_s: float = 30.0
+    task_limit_s: float = 3600.0
+    question_ttl_s: float = 24 * 3600.0
+    retry_waits_s: tuple[float, ...] = (1.0, 3.0, 9.0)
+    retry_after_max_s: float = 120.0
+    lost_confirm_s: float = 5.0
+    young_s: float = 60.0
+    cancel_patience_s: float = 30.0
+    resubscribes_max: int = 3
+    owed_polls_max: int = 3
+    bad_polls_max: int = 3
+    text_chars_max: int = 1024 * 1024
+    parked_max: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """A moment: monotonic seconds for durations, wall time for people, and one draw of chance for jitter."""
+
+    mono: float
+    wall: datetime
+    luck: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """The agent said something about the task. ``began`` is when the request that brought it was started."""
+
+    event: TaskEvent
+    via: Via
+    began: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An open question and when it lapses (monotonic seconds)."""
+
+    question: Question
+    key: str
+    due: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """One request in flight. Times are monotonic seconds; None means not scheduled or not going on.
+
+    ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``unclosed``
+    names artifacts known only in part, ``gap`` that a stream may have been missed in between. ``owed``
+    counts the polls still owed before a terminal state may be believed complete.
+    """
+
+    record: RequestRecord
+    began: float
+    deadline: float
+    in_air: bool = False
+    stream_open: bool = False
+    try_stream: bool = False
+    attempt: int = 0
+    resubscribes: int = 0
+    retry_due: float | None = None
+    reconcile_due: float | None = None
+    find_due: float | None = None
+    poll_due: float | None = None
+    poll_began: float | None = None
+    polls: int = 0
+    bad_polls: int = 0
+    misses: int = 0
+    applied_at: float = float("-inf")
+    unclosed: frozenset[str] = frozenset()
+    gap: bool = False
+    owed: int = 0
+    via: Via = Via.LOCAL
+    asked: Asked | None = None
+    paused_left: float | None = None
+    answered_keys: tuple[str, ...] = ()
+    answered_at: float = float("-inf")
+    moved_since_answer: bool = False
+    resume: Answer | None = None
+    resume_attempt: int = 0
+    resume_due: float | None = None
+    cancel_due: float | None = None
+    cancel_sent: bool = False
+    pushes: int = 0
+    registered: bool = False
+    parked: tuple[Heard, ...] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def task(self) -> Task | None:
+        """The task as last believed."""
+        return self.record.task
+
+    @property
+    def correlation_id(self) -> str:
+        """The request's id."""
+        return self.record.request.correlation_id
+
+    @property
+    def wake(self) -> float | None:
+        """When something falls due next; None once closed."""
+        if self.outcome is not None:
+            return None
+        times = (
+            None if self.asked else self.deadline,
+            self.retry_due,
+            self.reconcile_due,
+            self.find_due,
+            self.poll_due if self.poll_began is None else None,
+            self.asked.due if self.asked else None,
+            self.resume_due,
+            self.cancel_due,
+        )
+        return min((t for t in times if t is not None), default=None)

@@ -1,0 +1,352 @@
+"""The tracker drives every track: it feeds signals to ``step`` and carries the effects out.
+
+All decisions are ``step``'s. Signals are applied one at a time and at once (no waiting inside), so there
+are no races to lose; what waits (a send, a poll, a commit) runs as a named worker and comes back as a
+signal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from fleetsim.caller import carry
+from fleetsim.caller.closing import publish_outcome
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.executor import Executor
+from fleetsim.caller.ledger import Ledger, QuestionState, RequestRecord
+from fleetsim.caller.signals import (
+    Answered,
+    Ask,
+    Begin,
+    CancelAsked,
+    Close,
+    Due,
+    Effect,
+    Recovered,
+    Save,
+    Say,
+    Settle,
+    Signal,
+)
+from fleetsim.caller.step import new_track, step
+from fleetsim.caller.track import Heard, Now, Rules, Track
+from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.journal import Level
+from fleetsim.model.work import Answer, Outcome, Question, Via
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+
+SETTLED_MAX = 10_000
+_RECORD_AGAIN_S = 1.0
+
+
+class Tracker:
+    """Every request between acceptance and outcome. Use as ``async with``; it starts nothing by itself.
+
+    ``settled`` are called once per decided outcome, in order (health is one of them).
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        executor: Executor,
+        ledger: Ledger,
+        events: EventLog,
+        rules: Rules,
+        *,
+        settled: Iterable[Callable[[Outcome], None]] = (),
+        drift: Callable[[Outcome], list[str]] | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._executor = executor
+        self._ledger = ledger
+        self._events = events
+        self.rules = rules
+        self._settled = list(settled)
+        self._drift = drift
+        self._rng = runtime.rng.stream("tracker")
+        self._workers = Workers("tracker")
+        self._tracks: dict[str, Track] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._waiters: dict[str, asyncio.Future[Outcome]] = {}
+        self._dirty: dict[str, RequestRecord] = {}
+        self._saving = False
+        self._asides: deque[Callable[[], Awaitable[None]]] = deque()
+        self._asiding = False
+        self._by_task: dict[tuple[str, str], str] = {}
+
+    # ------------------------------------------------------------------ outside
+
+    def begin(self, record: RequestRecord) -> None:
+        """Take on a request that the ledger accepted."""
+        self._tracks[record.request.correlation_id] = new_track(record, self._now())
+        self.signal(record.request.correlation_id, Begin())
+
+    def recover(self, record: RequestRecord, question: Question | None = None, answer: Answer | None = None) -> None:
+        """Take a request up again after a restart."""
+        cid = record.request.correlation_id
+        self._tracks[cid] = new_track(record, self._now())
+        if record.task is not None:
+            self._by_task[record.agent, record.task.task_id] = cid
+        self.signal(cid, Recovered(question=question, answer=answer))
+
+    def tracks(self) -> tuple[Track, ...]:
+        """All open tracks, oldest first."""
+        return tuple(self._tracks.values())
+
+    def track(self, correlation_id: str) -> Track | None:
+        """One open track."""
+        return self._tracks.get(correlation_id)
+
+    def questions(self) -> tuple[Question, ...]:
+        """What agents wait for, oldest first."""
+        return tuple(t.asked.question for t in self._tracks.values() if t.asked is not None)
+
+    async def wait(self, correlation_id: str) -> Outcome:
+        """The outcome of an accepted request, waiting for it if need be.
+
+        Raises:
+            UnknownTarget: no request has that id.
+        """
+        if correlation_id in self._tracks:
+            waiter = self._waiters.setdefault(correlation_id, asyncio.get_running_loop().create_future())
+            return await asyncio.shield(waiter)
+        outcome = await self._ledger.outcome(correlation_id)
+        if outcome is None:
+            raise UnknownTarget(f"no request {correlation_id!r} is known")
+        return outcome
+
+    async def answer(self, answer: Answer) -> Question:
+        """Give a question its answer; it lands at most once.
+
+        Raises:
+            UnknownTarget: the question is not open (answered, withdrawn or expired meanwhile).
+        """
+        found = [t for t in self._tracks.values() if t.asked and t.asked.question.question_id == answer.question_id]
+        question = await self._ledger.answer(answer, self._runtime.clock.now()) if found else None
+        if question is None:
+            raise UnknownTarget(
+                f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
+            )
+        self.signal(question.correlation_id, Answered(answer=answer))
+        return question
+
+    def cancel(self, correlation_id: str, *, by: str = "operator") -> None:
+        """Ask for a request to be stopped. Raises UnknownTarget if it is not in flight."""
+        if correlation_id not in self._tracks:
+            raise UnknownTarget(f"no request {correlation_id!r} is in flight")
+        self.signal(correlation_id, CancelAsked(by=by))
+
+    def find(self, agent: str, task_id: str) -> str | None:
+        """The open request bound to an agent's task."""
+        return self._by_task.get((agent, task_id))
+
+    def hear_push(self, correlation_id: str, event: TaskEvent) -> None:
+        """A verified webhook."""
+        self.signal(correlation_id, Heard(event=event, via=Via.PUSH, began=self._runtime.clock.monotonic()))
+
+    # ------------------------------------------------------------------ signals and effects
+
+    def signal(self, correlation_id: str, signal: Signal) -> None:
+        """Apply one signal now. Signals for requests that are gone are dropped."""
+        track = self._tracks.get(correlation_id)
+        if track is None:
+            return
+        new, effects = step(track, signal, self._now(), self.rules)
+        self._tracks[correlation_id] = new
+        if track.task is None and new.task is not None and not self._bind(new):
+            return
+        for effect in effects:
+            self._carry_out(new, effect)
+        self._rearm(new)
+
+    def _bind(self, track: Track) -> bool:
+        """(agent, task id) belongs to one request for good; a second claim on it is the agent's fault (F-20)."""
+        assert track.task is not None
+        key = (track.record.agent, track.task.task_id)
+        owner = self._by_task.setdefault(key, track.correlation_id)
+        if owner == track.correlation_id or not track.task.task_id:
+            return True
+        self._carry_out(track, Close(outcome=carry.stolen_task(track, self._now())))
+        return False
+
+    def _carry_out(self, track: Track, effect: Effect) -> None:
+        cid = track.correlation_id
+        match effect:
+            case Say(topic=topic, level=level, payload=payload):
+                self._say(track, topic, level, dict(payload))
+            case Save():
+                self._save(track.record)
+            case Ask(question=question):
+                self._aside(lambda: self._ask(question))
+            case Settle(question_id=question_id, state=state):
+                self._aside(lambda: self._settle(track, question_id, QuestionState(state)))
+            case Close(outcome=outcome):
+                self._start(self._close(track, outcome), f"close:{cid}")
+            case _:
+                work = carry.work_for(effect, track, self._executor, self._ledger, self._runtime, self.signal)
+                self._start(work, f"{type(effect).__name__.lower()}:{cid}")
+
+    def _start(self, work: Any, name: str) -> None:
+        self._workers.start(work, name=name)
+
+    def _say(self, track: Track, topic: str, level: Level, payload: dict[str, Any]) -> None:
+        record = track.record
+        self._events.publish(
+            topic.replace("{correlationId}", track.correlation_id),
+            level=level,
+            correlation_id=track.correlation_id,
+            parent_id=record.request.parent_id,
+            agent=record.agent,
+            skill=record.skill,
+            task_id=track.task.task_id if track.task else None,
+            **payload,
+        )
+
+    def _now(self) -> Now:
+        clock = self._runtime.clock
+        return Now(clock.monotonic(), clock.now(), self._rng.random())
+
+    def _rearm(self, track: Track) -> None:
+        cid = track.correlation_id
+        timer, wake = self._timers.get(cid), track.wake
+        if timer is not None:
+            if wake is not None and timer.when() == wake:
+                return
+            timer.cancel()
+            del self._timers[cid]
+        if wake is not None:
+            self._timers[cid] = asyncio.get_running_loop().call_at(wake, self._due, cid)
+
+    def _due(self, correlation_id: str) -> None:
+        self._timers.pop(correlation_id, None)
+        self.signal(correlation_id, Due())
+
+    # ------------------------------------------------------------------ memory
+
+    def _save(self, record: RequestRecord) -> None:
+        """Remember the newest record of each request; many changes in one moment become one write."""
+        self._dirty[record.request.correlation_id] = record
+        if not self._saving:
+            self._saving = True
+            self._start(self._save_all(), "save")
+
+    async def _save_all(self) -> None:
+        try:
+            while self._dirty:
+                batch, self._dirty = self._dirty, {}
+                try:
+                    await asyncio.gather(*(self._ledger.update(record) for record in batch.values()))
+                except NotAccepting:
+                    self._dirty = {**batch, **self._dirty}
+                    await asyncio.sleep(_RECORD_AGAIN_S)
+        finally:
+            self._saving = False
+
+    def _aside(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write about questions one after the other: opening one must not be overtaken by its settling."""
+        self._asides.append(write)
+        if not self._asiding:
+            self._asiding = True
+            self._start(self._write_asides(), "questions")
+
+    async def _write_asides(self) -> None:
+        try:
+            while self._asides:
+                await self._asides.popleft()()
+        finally:
+            self._asiding = False
+
+    async def _ask(self, question: Question) -> None:
+        if not await self._until_recorded(lambda: self._ledger.ask(question)):
+            return
+        self._events.publish(
+            f"hitl.request.{question.correlation_id}",
+            level=Level.WARN,
+            correlation_id=question.correlation_id,
+            agent=question.agent,
+            skill=question.skill,
+            task_id=question.task_id,
+            questionId=question.question_id,
+            kind=question.kind.value,
+            question=question.text,
+            expiresAt=question.expires_at.isoformat(),
+            checkpoint=question.checkpoint,
+            contextId=question.context_id,
+            systemActor=question.system_actor,
+        )
+
+    async def _settle(self, track: Track, question_id: str, state: QuestionState) -> None:
+        await self._until_recorded(lambda: self._ledger.settle(question_id, state))
+        if state in {QuestionState.EXPIRED, QuestionState.WITHDRAWN}:
+            topic = "hitl.expired." if state is QuestionState.EXPIRED else "hitl.withdrawn."
+            self._events.publish(
+                topic + track.correlation_id,
+                level=Level.WARN if state is QuestionState.EXPIRED else Level.INFO,
+                correlation_id=track.correlation_id,
+                agent=track.record.agent,
+                skill=track.record.skill,
+                questionId=question_id,
+            )
+
+    async def _until_recorded(self, write: Callable[[], Any]) -> Any:
+        """Repeat a write until the storage takes it: what is owed is not forgotten (F-31)."""
+        while True:
+            try:
+                return await write()
+            except NotAccepting as error:
+                self._events.publish("hub.storage", level=Level.ERROR, reason=str(error))
+                await asyncio.sleep(_RECORD_AGAIN_S)
+
+    async def _close(self, track: Track, outcome: Outcome) -> None:
+        """Decide, durably, then tell. Only the call that decided tells anybody (I-01, I-04)."""
+        cid = track.correlation_id
+        decided = await self._until_recorded(lambda: self._ledger.close(outcome))
+        self._forget(track)
+        if not decided:
+            kept = await self._ledger.outcome(cid)
+            self._resolve(cid, kept or outcome)
+            return
+        publish_outcome(self._events, outcome, drift=self._drift(outcome) if self._drift else [])
+        for listener in self._settled:
+            listener(outcome)
+        self._resolve(cid, outcome)
+
+    def _forget(self, track: Track) -> None:
+        cid = track.correlation_id
+        self._tracks.pop(cid, None)
+        self._dirty.pop(cid, None)
+        if (timer := self._timers.pop(cid, None)) is not None:
+            timer.cancel()
+        if track.task is not None and self._by_task.get((track.record.agent, track.task.task_id)) == cid:
+            del self._by_task[track.record.agent, track.task.task_id]
+
+    def _resolve(self, correlation_id: str, outcome: Outcome) -> None:
+        waiter = self._waiters.pop(correlation_id, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(outcome)
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Tracker:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        await self._workers.close()
+        for waiter in self._waiters.values():
+            if not waiter.done():
+                waiter.cancel()
+        self._waiters.clear()
+        pending, self._dirty = self._dirty, {}
+        for record in pending.values():
+            try:
+                await self._ledger.update(record)
+            except FleetsimError:
+                break
