@@ -1,0 +1,182 @@
+"""What is wrong with a file, one line per problem: file:line:col, the value, and the nearest valid key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
+from fleetsim.runtime.yaml import Document, Path
+
+PROBLEMS_MAX = 20
+
+_SECRETIVE = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)
+_PLAIN_WORDS = {
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+}
+
+
+def nearest(key: str, valid: Iterable[str]) -> str | None:
+    """The valid key somebody probably meant, or None. Case, ``-`` and ``_`` count little."""
+    by_folded = {_fold(name): name for name in valid}
+    found = difflib.get_close_matches(_fold(key), by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None
+
+
+def _fold(key: str) -> str:
+    return key[:100].lower().replace("-", "").replace("_", "")
+
+
+def did_you_mean(key: str, valid: Iterable[str]) -> str:
+    """ " (did you mean 'x'?)" or, if nothing is near, " (known: …)"; ready to append."""
+    names = list(valid)
+    near = nearest(key, names)
+    if near is not None:
+        return f" (did you mean {near!r}?)"
+    return f" (known: {', '.join(sorted(names)[:12])})" if names else ""
+
+
+def unknown_key(document: Document, path: Path, valid: Iterable[str]) -> ConfigError:
+    """The error about a key nobody knows."""
+    key = str(path[-1]) if path else ""
+    return document.error(path, f"unknown key {one_line(key, 60)!r}{did_you_mean(key, valid)}", key=True)
+
+
+def explain(
+    document: Document, error: ValidationError, model: type[BaseModel] | None = None, *, prefix: Path = ()
+) -> tuple[ConfigError, ...]:
+    """One ConfigError per problem, in the order of the file, at most ``PROBLEMS_MAX``.
+
+    ``model`` lends its keys to hints; ``prefix`` is where the validated value stands in the document.
+    """
+    problems = [(_real_path(document, dict(found), prefix), dict(found)) for found in error.errors(include_url=False)]
+    problems = [found for found in problems if not _beaten(found, problems)]
+    problems.sort(key=lambda found: _order(document, found[0]))
+    return tuple(_one(document, problem, path, model, prefix) for path, problem in problems[:PROBLEMS_MAX])
+
+
+def _beaten(found: tuple[Path, dict[str, Any]], others: list[tuple[Path, dict[str, Any]]]) -> bool:
+    """Whether a wrong type is only the other branch of a union, of which a deeper problem tells more."""
+    path, problem = found
+    if not str(problem["type"]).endswith("_type"):
+        return False
+    return any(len(other) > len(path) and other[: len(path)] == path for other, _ in others)
+
+
+def combine(problems: tuple[ConfigError, ...]) -> ConfigError:
+    """All problems as one error to raise: the first line is the first problem, one line each."""
+    hint = next((problem.hint for problem in problems if problem.hint), None)
+    return ConfigError("\n".join(str(problem) for problem in problems), hint=hint)
+
+
+def _order(document: Document, path: Path) -> tuple[int, int]:
+    while path and path not in document.places and path not in document.keys:
+        path = path[:-1]
+    place = document.keys.get(path) or document.places.get(path)
+    return (place.line, place.column) if place else (0, 0)
+
+
+def _real_path(document: Document, problem: dict[str, Any], prefix: Path) -> Path:
+    """The path without the union branches pydantic puts into it: steps the document does not have."""
+    loc: Path = tuple(problem["loc"])
+    real = prefix
+    for step in loc:
+        candidate = (*real, step)
+        if candidate in document.places or candidate in document.keys:
+            real = candidate
+    return (*real, loc[-1]) if problem["type"] == "missing" else real
+
+
+def _one(
+    document: Document, problem: dict[str, Any], path: Path, model: type[BaseModel] | None, prefix: Path
+) -> ConfigError:
+    kind: str = problem["type"]
+    name = one_line(str(path[-1]), 60) if path else "the file"
+    if kind == "extra_forbidden":
+        return unknown_key(document, path, _known_keys(model, path[len(prefix) : -1]))
+    if kind == "missing":
+        known = set(document.at(path[:-1]) or ()) if isinstance(document.at(path[:-1]), dict) else set()
+        near = nearest(str(name), known - set(_known_keys(model, path[len(prefix) : -1])))
+        return document.error(path, f"{name!r} is missing" + (f" (is {near!r} meant to be it?)" if near else ""))
+    value = document.at(path)
+    said = _PLAIN_WORDS.get(kind) or _said(problem)
+    text = f"{name!r} {said}{_shown(path, value)}"
+    wants_text = kind == "string_type" and isinstance(value, (int, float))
+    return document.error(path, text, hint="put it in quotes to make it text" if wants_text else None)
+
+
+def _said(problem: dict[str, Any]) -> str:
+    message = str(problem.get("msg", "is not valid"))
+    message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    message = (
+        message.replace("Input should be", "must be").replace("String should", "must").replace("Value should", "must")
+    )
+    return one_line(message[:1].lower() + message[1:], 200)
+
+
+def _shown(path: Path, value: Any) -> str:
+    """The value as written (never an environment variable's), unless its name or shape suggests a secret."""
+    if isinstance(value, (dict, list)) or value is None:
+        return ""
+    if any(isinstance(step, str) and _SECRETIVE.search(step) for step in path):
+        return ""
+    text = one_line(str(value).lower() if isinstance(value, bool) else str(value), 40)
+    return f", not {text!r}" if isinstance(value, str) else f", not {text}"
+
+
+def _known_keys(model: type[BaseModel] | None, path: Path) -> tuple[str, ...]:
+    current: Any = model
+    for step in path:
+        current = _inner(current, step)
+    return tuple(_keys_of(current))
+
+
+def _keys_of(annotation: Any) -> Iterator[str]:
+    for candidate in _models(annotation):
+        for name, info in candidate.model_fields.items():
+            yield info.alias or name
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models an annotation may hold, through unions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in {Union, UnionType}:
+        for part in get_args(annotation):
+            yield from _models(part)
+
+
+def _inner(annotation: Any, step: str | int) -> Any:
+    """What stands at one step inside an annotation: a model's field, a list's item, a mapping's value."""
+    if annotation is None:
+        return None
+    for candidate in _models(annotation):
+        for name, info in candidate.model_fields.items():
+            if step in {name, info.alias}:
+                return info.annotation
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in {Union, UnionType}:
+        return next((found for part in arguments if (found := _inner(part, step)) is not None), None)
+    if origin in {list, tuple, set, frozenset} and isinstance(step, int) and arguments:
+        return arguments[0]
+    if origin is not None and len(arguments) == 2 and isinstance(step, str):
+        return arguments[1]
+    return None

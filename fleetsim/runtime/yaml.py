@@ -1,0 +1,248 @@
+"""Reading the YAML a person wrote: a strict subset, bounded before anything is built, with places kept.
+
+The text is scanned as parser events (safe at any depth) and values are built here, so that nothing of
+PyYAML's YAML 1.1 surprises gets in. What is read:
+
+- mappings with unique text keys, lists, and scalars; one document; UTF-8;
+- plain ``true``/``false`` are booleans, ``null``, ``~`` and nothing are null, decimal integers without leading
+  zeros and decimal floats are numbers; ``no``, ``on``, ``12:30``, dates and ``007`` stay text;
+- anything quoted is text. ``1.10`` is the float 1.1: where text is wanted the models refuse it and say to quote.
+
+Refused: anchors, aliases, merge keys, tags, duplicate keys, and more bytes, nesting or nodes than allowed.
+Source of the rules: reference "YAML" and "Config files".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import yaml
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where a value is: mapping keys and list indices from the root."""
+
+CEREMONY_BYTES_MAX = 32 * 1024
+AGENTS_BYTES_MAX = 256 * 1024
+DEPTH_MAX = 16
+NODES_MAX = 4_000
+
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
+_NUMBER_CHARACTERS_MAX = 18
+_WORDS: Mapping[str, bool | None] = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+}
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position in a file; both numbers count from one."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What a file holds, and where each value and key of it stands."""
+
+    source: str
+    value: Any
+    places: Mapping[Path, Place] = field(repr=False)
+    keys: Mapping[Path, Place] = field(repr=False)
+
+    def where(self, path: Path, *, key: bool = False) -> str:
+        """``file:line:col`` of a value (or of its key), or of the nearest thing around it."""
+        maps = (self.keys, self.places) if key else (self.places,)
+        while True:
+            for places in maps:
+                if path in places:
+                    return f"{self.source}:{places[path].line}:{places[path].column}"
+            if not path:
+                return f"{self.source}:1:1"
+            path = path[:-1]
+
+    def error(self, path: Path, message: str, *, key: bool = False, hint: str | None = None) -> ConfigError:
+        """The error to raise about a value: one line that says where and what."""
+        return ConfigError(f"{self.where(path, key=key)}: {message}", hint=hint)
+
+    def at(self, path: Path) -> Any:
+        """The value at ``path``, None if there is none."""
+        value = self.value
+        for step in path:
+            try:
+                value = value[step]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return value
+
+
+def load(text: str | bytes, source: str, *, bytes_max: int = CEREMONY_BYTES_MAX) -> Document:
+    """Read one document. ``source`` is how errors name the file.
+
+    Raises:
+        ConfigError: "source:line:col: what is wrong".
+    """
+    decoded = _decode(text, source, bytes_max)
+    builder = _Builder(source)
+    try:
+        for event in yaml.parse(decoded, Loader=_LOADER):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+        said = one_line(error.problem or error.context or "not YAML", 160)
+        raise ConfigError(f"{source}:{place}: {said}", hint=_syntax_hint(decoded, mark)) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}:1:1: {one_line(str(error), 160)}") from error
+    return Document(source=source, value=builder.value, places=builder.places, keys=builder.keys)
+
+
+def _decode(text: str | bytes, source: str, bytes_max: int) -> str:
+    try:
+        data = text.encode() if isinstance(text, str) else text
+        decoded = data.decode("utf-8-sig")
+    except UnicodeError as error:
+        raise ConfigError(f"{source}:1:1: not UTF-8 text") from error
+    if len(data) > bytes_max:
+        raise ConfigError(f"{source}:1:1: larger than {bytes_max} bytes")
+    return decoded
+
+
+def _syntax_hint(text: str, mark: Any) -> str | None:
+    lines = text.splitlines()
+    if mark is not None and mark.line < len(lines) and "\t" in lines[mark.line][: mark.column + 1]:
+        return "indent with spaces, not tabs"
+    return None
+
+
+class _Frame:
+    """One open mapping or list."""
+
+    __slots__ = ("key", "path", "value")
+
+    def __init__(self, value: dict[str, Any] | list[Any], path: Path) -> None:
+        self.value = value
+        self.path = path
+        self.key: str | None = None
+
+
+class _Builder:
+    """Builds the value from parser events on a stack of its own; never recurses."""
+
+    def __init__(self, source: str) -> None:
+        self.value: Any = None
+        self.places: dict[Path, Place] = {}
+        self.keys: dict[Path, Place] = {}
+        self._source = source
+        self._stack: list[_Frame] = []
+        self._nodes = 0
+        self._documents = 0
+
+    def take(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                raise self._error(event, "a second document; one file holds one")
+            if event.tags:
+                raise self._error(event, "a tag directive; tags are not used here")
+        elif isinstance(event, yaml.AliasEvent):
+            raise self._error(event, "an alias (*name); write the value out")
+        elif isinstance(event, yaml.NodeEvent):
+            self._node(event)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self._stack.pop()
+
+    def _node(self, event: yaml.NodeEvent) -> None:
+        if event.anchor is not None:
+            raise self._error(event, "an anchor (&name); write the value out where it is needed")
+        if getattr(event, "tag", None) is not None:
+            raise self._error(event, "a tag (!name); write plain values")
+        self._nodes += 1
+        if self._nodes > NODES_MAX:
+            raise self._error(event, f"more than {NODES_MAX} values")
+        frame = self._stack[-1] if self._stack else None
+        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
+            self._key(frame, event)
+            return
+        path = self._path(frame)
+        self.places[path] = _place(event)
+        if isinstance(event, yaml.ScalarEvent):
+            self._put(frame, self._scalar(event))
+            return
+        if len(self._stack) >= DEPTH_MAX:
+            raise self._error(event, f"nested deeper than {DEPTH_MAX}")
+        opened: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
+        self._put(frame, opened)
+        self._stack.append(_Frame(opened, path))
+
+    def _key(self, frame: _Frame, event: yaml.NodeEvent) -> None:
+        if not isinstance(event, yaml.ScalarEvent) or not event.value:
+            raise self._error(event, "a key that is not plain text")
+        if event.value == "<<":
+            raise self._error(event, "a merge key (<<); write the keys out")
+        shown = one_line(event.value, 80)
+        if event.value in frame.value:
+            first = self.keys[(*frame.path, event.value)]
+            raise self._error(event, f"the key {shown!r} stands here twice; first on line {first.line}")
+        frame.key = event.value
+        self.keys[(*frame.path, event.value)] = _place(event)
+
+    def _path(self, frame: _Frame | None) -> Path:
+        if frame is None:
+            return ()
+        if isinstance(frame.value, list):
+            return (*frame.path, len(frame.value))
+        return (*frame.path, frame.key or "")
+
+    def _put(self, frame: _Frame | None, value: Any) -> None:
+        if frame is None:
+            self.value = value
+        elif isinstance(frame.value, list):
+            frame.value.append(value)
+        else:
+            frame.value[frame.key or ""] = value
+            frame.key = None
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Any:
+        text: str = event.value
+        if event.style not in {None, ""}:
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        whole = _INT.fullmatch(text)
+        if whole is None and not _FLOAT.fullmatch(text):
+            return text
+        if len(text) > _NUMBER_CHARACTERS_MAX:
+            raise self._error(event, f"a number of more than {_NUMBER_CHARACTERS_MAX} characters; quote it to keep it")
+        return int(text) if whole else float(text)
+
+    def _error(self, event: yaml.Event, message: str) -> ConfigError:
+        place = _place(event)
+        return ConfigError(f"{self._source}:{place.line}:{place.column}: {message}")
+
+
+def _place(event: yaml.Event) -> Place:
+    mark = event.start_mark
+    return Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+
+
+def strings(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Every text value (not keys) under ``value`` with its path. Depth is bounded by ``load``."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from strings(inner, (*path, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from strings(inner, (*path, index))
