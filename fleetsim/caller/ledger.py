@@ -49,9 +49,10 @@ class Phase(StrEnum):
 class RequestRecord:
     """One accepted request and what is known of its task; all a restart needs to go on.
 
-    ``request`` has exactly one target, ``agent``. ``card`` is the routing decision taken from the card at
-    dispatch (dialect, streaming, push), which later card changes leave alone; ``register_push`` asks for a
-    separate registration after the reply instead of one inside the send. ``answers`` counts the answers the agent took; ``message_id`` stays the same over every retry of the first send.
+    ``request`` has exactly one target, ``agent``. Dialect, streaming and push are the routing decision
+    taken from the card at dispatch, which later card changes leave alone; ``register_push`` asks for a
+    separate registration after the reply instead of one inside the send. ``answers`` counts the answers
+    the agent took; ``message_id`` stays the same over every retry of the first send.
     """
 
     request: SkillRequest

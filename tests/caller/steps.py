@@ -1,0 +1,103 @@
+"""A hand to drive ``step`` with: one track, a clock to push, and what it asked for so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.signals import Begin, Close, Due, Effect, Signal
+from fleetsim.caller.step import new_track, step
+from fleetsim.caller.track import Heard, Now, Rules, Track
+from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.extensions import COST_TYPE
+from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskState, TaskStatus, TextPart
+from fleetsim.model.work import Outcome, SkillRequest, Via
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def record(*, streaming: bool = False, push: bool = False, limit_s: float = 3600) -> RequestRecord:
+    return RequestRecord(
+        request=SkillRequest(correlation_id="c-1", text="do it", skill="echo", targets=("a",)),
+        agent="a",
+        skill="echo",
+        accepted_at=START,
+        deadline_at=START + timedelta(seconds=limit_s),
+        message_id="m-1",
+        dialect="0.3",
+        streaming=streaming,
+        push=push,
+    )
+
+
+def message(text: str, message_id: str = "s-1") -> Message:
+    return Message(message_id=message_id, role=Role.AGENT, parts=(TextPart(text=text),))
+
+
+def task(state: TaskState, text: str = "", said: str = "", *, said_id: str = "s-1", cost: bool = False) -> Task:
+    parts = (TextPart(text=text),) if text else ()
+    if cost:
+        data = {"usage": {"input_tokens": 10, "output_tokens": 5}, "costUsd": 0.5}
+        parts = (*parts, DataPart(data=data, metadata={"mimeType": COST_TYPE}))
+    return Task(
+        task_id="t-1",
+        context_id="ctx",
+        status=TaskStatus(state=state, message=message(said, said_id) if said else None),
+        artifacts=(Artifact(artifact_id="t-1", parts=parts),) if parts else (),
+    )
+
+
+def status(state: TaskState, said: str = "", *, said_id: str = "s-1", final: bool = False) -> StatusUpdate:
+    told = message(said, said_id) if said else None
+    return StatusUpdate(task_id="t-1", context_id="ctx", status=TaskStatus(state=state, message=told), final=final)
+
+
+def chunk(text: str, *, append: bool = True, last: bool = False) -> ArtifactUpdate:
+    artifact = Artifact(artifact_id="t-1", parts=(TextPart(text=text),))
+    return ArtifactUpdate(task_id="t-1", context_id="ctx", artifact=artifact, append=append, last_chunk=last)
+
+
+@dataclass
+class Hand:
+    """Signals in, effects out. ``effects`` holds those of the latest signal."""
+
+    track: Track
+    rules: Rules = field(default_factory=Rules)
+    mono: float = 0.0
+    effects: tuple[Effect, ...] = ()
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @classmethod
+    def begun(cls, rules: Rules | None = None, **kind: bool) -> Hand:
+        hand = cls(track=new_track(record(**kind), Now(0.0, START)), rules=rules or Rules())
+        hand.tell(Begin())
+        return hand
+
+    def now(self) -> Now:
+        return Now(self.mono, START + timedelta(seconds=self.mono), 0.5)
+
+    def tell(self, signal: Signal) -> Hand:
+        self.track, self.effects = step(self.track, signal, self.now(), self.rules)
+        self.outcomes += [e.outcome for e in self.effects if isinstance(e, Close)]
+        return self
+
+    def hear(self, event: TaskEvent | Task, via: Via, *, began: float | None = None) -> Hand:
+        event = Snapshot(task=event) if isinstance(event, Task) else event
+        return self.tell(Heard(event=event, via=via, began=self.mono if began is None else began))
+
+    def wait(self, seconds: float) -> Hand:
+        """Let time pass, stopping at every moment something falls due; collects all effects."""
+        until, seen = self.mono + seconds, []
+        while self.track.wake is not None and self.track.wake <= until:
+            self.mono = max(self.mono, self.track.wake)
+            before = self.track.wake
+            self.tell(Due())
+            seen += self.effects
+            assert self.track.wake is None or self.track.wake > before or self.effects, "time stands still"
+        self.mono = until
+        self.effects = tuple(seen)
+        return self
+
+    def asked_for(self, kind: type) -> list[Effect]:
+        return [e for e in self.effects if isinstance(e, kind)]

@@ -1,0 +1,437 @@
+"""The decision about one request, signal by signal."""
+
+from __future__ import annotations
+
+import pytest
+from tests.caller.steps import Hand, chunk, status, task
+
+from fleetsim.caller.ledger import Phase
+from fleetsim.caller.signals import (
+    Answered,
+    Ask,
+    Cancel,
+    CancelAsked,
+    CancelFailed,
+    Found,
+    Poll,
+    PollFailed,
+    RegisterPush,
+    Replied,
+    Resume,
+    Resumed,
+    ResumeFailed,
+    Send,
+    SendFailed,
+    Settle,
+    StreamEnded,
+    Subscribe,
+)
+from fleetsim.model.errors import (
+    AuthRefused,
+    Blame,
+    ConnectionLost,
+    FleetsimError,
+    HttpRefused,
+    InternalError,
+    InvalidParams,
+    MethodNotFound,
+    TaskNotCancelable,
+    TaskNotFound,
+    TimedOut,
+    Unreachable,
+    WireError,
+)
+from fleetsim.model.task import TaskState
+from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
+
+W, C, F, S, I = (  # noqa: E741
+    TaskState.WORKING,
+    TaskState.COMPLETED,
+    TaskState.FAILED,
+    TaskState.SUBMITTED,
+    TaskState.INPUT_REQUIRED,
+)
+
+
+def bound(**kind: bool) -> Hand:
+    return Hand.begun(**kind).tell(Replied(reply=task(S), began=0.0))
+
+
+def asking(via: Via = Via.POLL) -> Hand:
+    return bound().hear(task(I, said="which branch?", said_id="q1"), via)
+
+
+def only_outcome(hand: Hand) -> OutcomeKind:
+    assert len(hand.outcomes) == 1
+    return hand.outcomes[0].kind
+
+
+def test_a_send_answered_with_a_finished_task_ends_at_once() -> None:
+    hand = Hand.begun().tell(Replied(reply=task(C, "done", cost=True), began=0.0))
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
+    assert (hand.outcomes[0].text, hand.outcomes[0].cost_usd, hand.outcomes[0].success) == ("done", 0.5, True)
+
+
+def test_a_submitted_task_is_polled_until_it_ends() -> None:
+    hand = bound()
+    assert hand.track.record.phase is Phase.ACCEPTED
+    assert len(hand.wait(31).asked_for(Poll)) == 1
+    hand.hear(task(W), Via.POLL).wait(34)
+    assert len(hand.asked_for(Poll)) == 1
+    hand.hear(task(C, "done"), Via.POLL)
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
+
+
+def test_at_most_one_poll_is_in_the_air_however_long_it_takes() -> None:
+    hand = bound()
+    assert len(hand.wait(600).asked_for(Poll)) == 1
+
+
+def test_a_webhook_that_lands_during_a_poll_leaves_one_outcome() -> None:
+    hand = bound(push=True).wait(31)
+    hand.hear(task(C, "done"), Via.PUSH)
+    hand.hear(task(C, "done"), Via.POLL, began=15.0)
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
+
+
+def test_a_bare_terminal_webhook_owes_a_poll_and_the_outcome_has_its_text_and_cost() -> None:
+    hand = bound(push=True).hear(status(C, final=True), Via.PUSH)
+    assert not hand.outcomes
+    assert len(hand.wait(0.1).asked_for(Poll)) == 1
+    hand.hear(task(C, "all of it", cost=True), Via.POLL)
+    assert (hand.outcomes[0].text, hand.outcomes[0].cost_usd) == ("all of it", 0.5)
+
+
+def test_an_owed_poll_that_never_succeeds_still_ends_in_the_agents_state() -> None:
+    hand = bound(push=True).hear(status(C, final=True), Via.PUSH)
+    for _ in range(3):
+        hand.wait(5).tell(PollFailed(error=Unreachable("gone")))
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
+
+
+def test_webhooks_never_postpone_the_safety_poll_beyond_two_intervals() -> None:
+    hand, polls = bound(push=True), 0
+    for _ in range(1200):
+        hand.hear(status(W), Via.PUSH)
+        polls += len(hand.wait(0.1).asked_for(Poll))
+        if polls and hand.track.poll_began is not None:
+            hand.hear(task(W), Via.POLL)
+    assert polls >= 2
+
+
+def test_working_after_completed_is_stale() -> None:
+    hand = bound(push=True).hear(status(C), Via.PUSH).hear(status(W), Via.PUSH)
+    assert hand.track.task is not None
+    assert hand.track.task.state is C
+
+
+def test_a_poll_begun_before_the_last_news_is_not_applied() -> None:
+    hand = bound(push=True)
+    hand.mono = 10.0
+    hand.hear(status(W, "step 2", said_id="s2"), Via.PUSH)
+    hand.hear(task(S), Via.POLL, began=9.0)
+    assert hand.track.task is not None
+    assert hand.track.task.state is W
+
+
+def test_a_webhook_that_overtakes_the_reply_is_kept_for_it() -> None:
+    hand = Hand.begun(push=True).hear(task(C, "quick"), Via.PUSH)
+    assert not hand.outcomes
+    hand.tell(Replied(reply=task(S), began=0.0))
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
+    assert hand.outcomes[0].text == "quick"
+
+
+def test_news_of_another_task_is_ignored() -> None:
+    from dataclasses import replace
+
+    hand = bound(push=True).hear(replace(task(C, "theirs"), task_id="t-2"), Via.PUSH)
+    assert not hand.outcomes
+
+
+def test_a_stream_with_its_closing_pair_needs_no_poll() -> None:
+    hand = Hand.begun(streaming=True)
+    assert hand.asked_for(Send) == [Send(stream=True)]
+    for event in (task(S), status(W), chunk("one "), chunk("two"), chunk("one two", append=False, last=True)):
+        hand.hear(event, Via.STREAM)
+    hand.hear(status(C, final=True), Via.STREAM)
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
+    assert hand.outcomes[0].text == "one two"
+
+
+def test_a_stream_of_chunks_without_a_closing_artifact_owes_a_poll() -> None:
+    hand = Hand.begun(streaming=True).hear(task(S), Via.STREAM).hear(chunk("half"), Via.STREAM)
+    hand.hear(status(C, final=True), Via.STREAM)
+    assert not hand.outcomes
+    hand.wait(0.1).hear(task(C, "half and half"), Via.POLL)
+    assert hand.outcomes[0].text == "half and half"
+
+
+def test_a_stream_that_breaks_is_rejoined_and_polled_and_is_no_outcome() -> None:
+    hand = Hand.begun(streaming=True).hear(task(W), Via.STREAM).tell(StreamEnded(error=ConnectionLost("cut")))
+    assert not hand.outcomes
+    hand.wait(2)
+    assert len(hand.asked_for(Subscribe)) == 1
+    assert len(hand.asked_for(Poll)) == 1
+
+
+def test_after_a_gap_chunks_wait_for_a_snapshot_so_no_text_is_doubled() -> None:
+    hand = Hand.begun(streaming=True).hear(task(W), Via.STREAM).hear(chunk("ab"), Via.STREAM)
+    hand.tell(StreamEnded()).hear(chunk("zz"), Via.STREAM)
+    assert hand.track.task is not None
+    assert hand.track.task.text == "ab"
+    hand.hear(task(W, "abc"), Via.STREAM).hear(chunk("d"), Via.STREAM)
+    assert hand.track.task.text == "abcd"
+
+
+def test_streaming_refused_falls_back_to_one_plain_send() -> None:
+    hand = Hand.begun(streaming=True).tell(SendFailed(error=MethodNotFound()))
+    assert hand.asked_for(Send) == [Send(stream=False)]
+    hand.tell(SendFailed(error=MethodNotFound()))
+    assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
+
+
+def test_an_unreachable_agent_is_tried_four_times_then_undeliverable() -> None:
+    hand, sends = Hand.begun(), 1
+    for _ in range(4):
+        hand.tell(SendFailed(error=Unreachable("refused")))
+        sends += len(hand.wait(10).asked_for(Send))
+    assert sends == 4
+    assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
+    assert hand.outcomes[0].blame is Blame.NETWORK
+
+
+def test_retry_after_is_honoured_and_clamped() -> None:
+    busy = HttpRefused("busy", status=503, retry_after_s=20)
+    hand = Hand.begun().tell(SendFailed(error=busy))
+    assert not hand.wait(19).asked_for(Send)
+    assert hand.wait(2).asked_for(Send)
+    forever = HttpRefused("busy", status=503, retry_after_s=1e9)
+    hand.tell(SendFailed(error=forever))
+    assert hand.wait(121).asked_for(Send)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TimedOut("silent"), ConnectionLost("reset"), HttpRefused("proxy", status=502), HttpRefused("proxy", status=504)],
+)
+def test_a_lost_reply_is_looked_for_and_never_sent_again(error: FleetsimError) -> None:
+    hand = Hand.begun().tell(SendFailed(error=error))
+    hand.wait(1000)
+    assert not hand.asked_for(Send)
+    assert only_outcome(hand) is OutcomeKind.UNKNOWN
+    assert "may have run" in hand.outcomes[0].reason
+
+
+def test_a_webhook_binds_a_task_whose_reply_was_lost() -> None:
+    hand = Hand.begun(push=True).tell(SendFailed(error=TimedOut("silent")))
+    hand.hear(task(C, "it did run"), Via.PUSH)
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
+
+
+def test_a_search_binds_a_task_whose_reply_was_lost() -> None:
+    hand = Hand.begun().tell(SendFailed(error=TimedOut("silent"))).tell(Found(task=task(W)))
+    hand.wait(200)
+    assert not hand.outcomes
+    assert hand.asked_for(Poll)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (WireError("HTML"), OutcomeKind.PROTOCOL_ERROR),
+        (InvalidParams("no text"), OutcomeKind.UNDELIVERABLE),
+        (InternalError("boom"), OutcomeKind.FAILED),
+        (AuthRefused("no", status=401), OutcomeKind.UNDELIVERABLE),
+        (HttpRefused("gone", status=404), OutcomeKind.UNDELIVERABLE),
+    ],
+)
+def test_a_refusal_that_will_not_change_ends_at_once(error: FleetsimError, kind: OutcomeKind) -> None:
+    assert only_outcome(Hand.begun().tell(SendFailed(error=error))) is kind
+
+
+def test_a_wrong_key_is_the_callers_fault() -> None:
+    hand = Hand.begun().tell(SendFailed(error=AuthRefused("no", status=401)))
+    assert hand.outcomes[0].blame is Blame.CALLER
+
+
+def test_a_task_the_agent_forgot_is_lost_after_a_second_look() -> None:
+    hand = bound()
+    hand.mono = 100.0
+    hand.wait(1).tell(PollFailed(error=TaskNotFound()))
+    assert not hand.outcomes
+    hand.wait(6).tell(PollFailed(error=TaskNotFound()))
+    assert only_outcome(hand) is OutcomeKind.LOST
+
+
+def test_a_young_task_may_be_missing_three_times() -> None:
+    hand = bound().wait(16)
+    for _ in range(3):
+        hand.tell(PollFailed(error=TaskNotFound())).wait(6)
+    assert not hand.outcomes
+    hand.tell(PollFailed(error=TaskNotFound()))
+    assert only_outcome(hand) is OutcomeKind.LOST
+
+
+def test_an_unreachable_agent_is_polled_on() -> None:
+    hand = bound()
+    for _ in range(20):
+        hand.wait(61).tell(PollFailed(error=Unreachable("down")))
+    assert not hand.outcomes
+
+
+def test_a_request_past_its_limit_expires_and_its_task_is_cancelled() -> None:
+    hand = bound().wait(1).hear(task(W), Via.POLL)
+    while not hand.outcomes:
+        hand.wait(30)
+        cancels = hand.asked_for(Cancel)
+        if hand.track.poll_began is not None:
+            hand.hear(task(W), Via.POLL)
+    assert only_outcome(hand) is OutcomeKind.EXPIRED
+    assert cancels
+    assert 3600 <= hand.mono < 3700
+
+
+@pytest.mark.parametrize("via", [Via.POLL, Via.PUSH, Via.STREAM])
+def test_input_required_opens_one_question_from_any_channel(via: Via) -> None:
+    hand = asking(via)
+    (ask,) = hand.asked_for(Ask)
+    assert ask.question.text == "which branch?"
+    hand.hear(task(I, said="which branch?", said_id="q1"), via)
+    assert not hand.asked_for(Ask)
+
+
+def test_input_required_in_the_first_reply_opens_a_question() -> None:
+    hand = Hand.begun().tell(Replied(reply=task(I, said="name?"), began=0.0))
+    assert hand.asked_for(Ask)
+    assert not hand.outcomes
+
+
+def test_one_answer_makes_one_resume_on_the_agents_own_context() -> None:
+    hand = asking()
+    question = hand.track.asked.question
+    answer = Answer(question_id=question.question_id, text="main")
+    hand.tell(Answered(answer=answer))
+    assert hand.asked_for(Resume) == [Resume(answer=answer)]
+    assert hand.tell(Answered(answer=answer)).effects == ()
+    hand.tell(Resumed(reply=task(W), began=hand.mono))
+    assert [e.state for e in hand.asked_for(Settle)] == ["delivered"]
+    hand.hear(task(C, "merged"), Via.POLL)
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
+
+
+def answered_hand() -> Hand:
+    hand = asking()
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    return hand.tell(Resumed(reply=task(I, said="which branch?", said_id="q1"), began=hand.mono))
+
+
+def test_the_same_question_in_the_reply_to_our_answer_is_not_asked_again() -> None:
+    hand = answered_hand()
+    assert hand.track.asked is None
+
+
+def test_the_same_question_is_new_once_a_later_poll_reports_it() -> None:
+    hand = answered_hand().wait(1.1)
+    hand.hear(task(I, said="which branch?", said_id="q1"), Via.POLL)
+    assert hand.track.asked is not None
+    assert hand.track.asked.question.checkpoint == 2
+
+
+def test_a_late_webhook_of_an_answered_question_only_causes_a_poll() -> None:
+    hand = answered_hand().wait(1.1).hear(task(W), Via.POLL)
+    hand.hear(status(I, "which branch?", said_id="q1"), Via.PUSH)
+    assert hand.track.asked is None
+    assert hand.wait(0.1).asked_for(Poll)
+
+
+def test_a_question_the_agent_dropped_is_withdrawn() -> None:
+    hand = asking()
+    hand.mono += 1
+    hand.hear(task(W), Via.POLL)
+    assert [e.state for e in hand.asked_for(Settle)] == ["withdrawn"]
+
+
+def test_an_unanswered_question_expires_and_cancels_the_remote_task() -> None:
+    hand = asking()
+    while not hand.outcomes and hand.mono < 100_000:
+        hand.wait(600)
+        last = hand.effects
+        if hand.track.poll_began is not None:
+            hand.hear(task(I, said="which branch?", said_id="q1"), Via.POLL)
+    assert only_outcome(hand) is OutcomeKind.EXPIRED
+    assert hand.outcomes[0].blame is Blame.HUMAN
+    assert any(isinstance(e, Cancel) for e in last)
+    assert hand.mono >= 24 * 3600
+
+
+def test_rejecting_a_question_cancels_the_task() -> None:
+    hand = asking()
+    answer = Answer(question_id=hand.track.asked.question.question_id, text="", decision=Decision.REJECT)
+    assert hand.tell(Answered(answer=answer)).asked_for(Cancel)
+
+
+def test_an_answer_that_found_no_connection_is_sent_again() -> None:
+    hand = asking()
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    hand.tell(ResumeFailed(error=Unreachable("down")))
+    assert hand.wait(2).asked_for(Resume)
+
+
+def test_an_answer_whose_reply_was_lost_is_not_sent_again() -> None:
+    hand = asking()
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    hand.tell(ResumeFailed(error=TimedOut("silent"))).wait(60)
+    assert not hand.asked_for(Resume)
+    assert hand.asked_for(Poll)
+
+
+def test_cancel_is_the_agents_word_when_it_races_completion() -> None:
+    hand = bound().tell(CancelAsked())
+    assert hand.asked_for(Cancel)
+    hand.tell(CancelFailed(error=TaskNotCancelable()))
+    hand.wait(0.1).hear(task(C, "too late"), Via.POLL)
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
+
+
+def test_cancel_before_the_reply_is_sent_once_the_task_is_known() -> None:
+    hand = Hand.begun().tell(CancelAsked())
+    assert not hand.asked_for(Cancel)
+    hand.tell(Replied(reply=task(S), began=0.0))
+    assert hand.asked_for(Cancel)
+
+
+def test_cancel_between_retries_ends_without_another_send() -> None:
+    hand = Hand.begun().tell(SendFailed(error=Unreachable("down"))).tell(CancelAsked())
+    assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
+    assert not hand.wait(60).asked_for(Send)
+
+
+def test_a_canceled_task_is_no_success() -> None:
+    hand = bound().hear(task(TaskState.CANCELED), Via.POLL)
+    assert not hand.outcomes[0].success
+
+
+def test_completed_with_success_false_in_its_payload_is_no_success() -> None:
+    from dataclasses import replace
+
+    from fleetsim.model.extensions import CONFIDENCE_TYPE
+    from fleetsim.model.task import Artifact, DataPart
+
+    part = DataPart(data={"confidence": 0.9, "success": False}, metadata={"mimeType": CONFIDENCE_TYPE})
+    done = replace(task(C, "Error: no"), artifacts=(Artifact(artifact_id="x", parts=(part,)),))
+    hand = bound().hear(done, Via.POLL)
+    assert hand.outcomes[0].kind is OutcomeKind.COMPLETED
+    assert not hand.outcomes[0].success
+
+
+def test_a_failed_tasks_reason_is_its_message_not_its_partial_output() -> None:
+    hand = bound().hear(task(F, "partial output", said="disk full"), Via.POLL)
+    assert hand.outcomes[0].reason == "disk full"
+
+
+def test_a_silent_webhook_channel_leads_to_one_registration() -> None:
+    hand = bound(push=True).wait(31).hear(task(W), Via.POLL)
+    assert len(hand.asked_for(RegisterPush)) == 1
+    hand.wait(70).hear(task(W), Via.POLL)
+    assert not hand.asked_for(RegisterPush)
