@@ -13,7 +13,9 @@ from fleetsim.model.task import JsonObject, Task
 from fleetsim.wire.cards import read_card, write_card
 from fleetsim.wire.choice import Choice, choose
 from fleetsim.wire.reading import Reply
+from fleetsim.wire.v0_1 import V01
 from fleetsim.wire.v0_3 import V03
+from fleetsim.wire.v1_0 import V10
 
 __all__ = [
     "DIALECTS",
@@ -89,7 +91,7 @@ class Dialect(Protocol):
         ...
 
 
-DIALECTS: Mapping[str, Dialect] = {found.name: found for found in (V03(),)}
+DIALECTS: Mapping[str, Dialect] = {found.name: found for found in (V10(), V03(), V01())}
 """Every dialect by name, newest first."""
 
 _CURRENT = re.compile(r"1(\.\d{1,6}){0,2}")
@@ -143,7 +145,5 @@ def _has_typed_parts(params: JsonObject) -> bool:
 
 def error_dialect(method: str | None, version_header: str | None) -> str:
     """The dialect to word an error in when the request itself could not be read."""
-    current = DIALECTS.get("1.0")
-    if current is not None and any(method in names for names in current.methods.values()):
-        return "1.0"
-    return "1.0" if _is_current(version_header) else "0.3"
+    named = any(method in names for names in DIALECTS["1.0"].methods.values())
+    return "1.0" if named or _is_current(version_header) else "0.3"

@@ -1,0 +1,358 @@
+"""A2A 1.0: ``SendMessage`` and its family, objects told apart by the member that holds them.
+
+Follows ProtoJSON: camelCase, enums by their full names, one wrapping member per event and per answer to a
+message. Every request needs the header ``A2A-Version``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fleetsim.model.call import (
+    Call,
+    CancelTask,
+    DeletePush,
+    GetExtendedCard,
+    GetPush,
+    GetTask,
+    ListPush,
+    ListTasks,
+    Operation,
+    SendMessage,
+    SetPush,
+    SubscribeToTask,
+    TaskPage,
+    TaskPush,
+    operation_of,
+)
+from fleetsim.model.card import AgentCard
+from fleetsim.model.errors import WireError
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.task import (
+    TERMINAL,
+    Artifact,
+    DataPart,
+    FilePart,
+    JsonObject,
+    Message,
+    Part,
+    Task,
+    TaskState,
+    TaskStatus,
+    TextPart,
+)
+from fleetsim.wire import base, fields
+from fleetsim.wire.cards import write_card
+from fleetsim.wire.parts import data_metadata
+from fleetsim.wire.pushconfig import read_push_config, read_task_push, write_push_config
+from fleetsim.wire.reading import Reply
+
+LOSES = (
+    "a file's address when its content is there too",
+    "microseconds of a time stamp",
+    "events of a push configuration",
+    "final, and artifacts, beside a status update that is streamed",
+)
+"""What a value may have that 1.0 cannot carry."""
+
+PAGE_SIZE_MAX = 100
+"""Most tasks on one page (A2A 1.0 section 3.1.4)."""
+
+METHODS: Mapping[Operation, tuple[str, ...]] = {
+    Operation.SEND: ("SendMessage",),
+    Operation.STREAM: ("SendStreamingMessage",),
+    Operation.GET: ("GetTask",),
+    Operation.LIST: ("ListTasks",),
+    Operation.CANCEL: ("CancelTask",),
+    Operation.SUBSCRIBE: ("SubscribeToTask",),
+    Operation.PUSH_SET: ("CreateTaskPushNotificationConfig",),
+    Operation.PUSH_GET: ("GetTaskPushNotificationConfig",),
+    Operation.PUSH_LIST: ("ListTaskPushNotificationConfigs",),
+    Operation.PUSH_DELETE: ("DeleteTaskPushNotificationConfig",),
+    Operation.EXTENDED_CARD: ("GetExtendedAgentCard",),
+}
+"""A2A 1.0 section 9.4."""
+
+
+def write_state(state: TaskState) -> str:
+    """A2A 1.0 section 4.1.3."""
+    return "TASK_STATE_UNSPECIFIED" if state is TaskState.UNKNOWN else f"TASK_STATE_{state.name}"
+
+
+def write_part(part: Part) -> dict[str, Any]:
+    """A2A 1.0 section 4.1.6. Data names its media type in its metadata too, where 0.3 readers look."""
+    match part:
+        case TextPart():
+            return {"text": part.text, **fields.present(mediaType=part.media_type, metadata=dict(part.metadata))}
+        case DataPart():
+            return {"data": part.data, **fields.present(mediaType=part.media_type, metadata=data_metadata(part))}
+        case FilePart():
+            content = {"raw": part.raw} if part.raw is not None else {"url": part.uri or ""}
+            named = fields.present(filename=part.filename, mediaType=part.media_type, metadata=dict(part.metadata))
+            return {**content, **named}
+
+
+def write_message(message: Message) -> dict[str, Any]:
+    """A2A 1.0 section 4.1.4."""
+    return {
+        "messageId": message.message_id,
+        "role": f"ROLE_{message.role.name}",
+        "parts": [write_part(part) for part in message.parts],
+        **fields.present(
+            contextId=message.context_id,
+            taskId=message.task_id,
+            referenceTaskIds=list(message.reference_task_ids),
+            extensions=list(message.extensions),
+            metadata=dict(message.metadata),
+        ),
+    }
+
+
+def write_artifact(artifact: Artifact) -> dict[str, Any]:
+    """A2A 1.0 section 4.1.7."""
+    return {
+        "artifactId": artifact.artifact_id,
+        "parts": [write_part(part) for part in artifact.parts],
+        **fields.present(
+            name=artifact.name,
+            description=artifact.description,
+            extensions=list(artifact.extensions),
+            metadata=dict(artifact.metadata),
+        ),
+    }
+
+
+def write_status(status: TaskStatus) -> dict[str, Any]:
+    """A2A 1.0 section 4.1.2."""
+    return {
+        "state": write_state(status.state),
+        **fields.present(
+            message=write_message(status.message) if status.message else None,
+            timestamp=fields.write_time(status.timestamp) if status.timestamp else None,
+        ),
+    }
+
+
+def write_task(task: Task) -> dict[str, Any]:
+    """A2A 1.0 section 4.1.1."""
+    return {
+        "id": task.task_id,
+        "contextId": task.context_id,
+        "status": write_status(task.status),
+        **fields.present(
+            artifacts=[write_artifact(artifact) for artifact in task.artifacts],
+            history=[write_message(message) for message in task.history],
+            metadata=dict(task.metadata),
+        ),
+    }
+
+
+def write_task_push(push: TaskPush) -> dict[str, Any]:
+    """A2A 1.0 section 4.3.1: flat, the task beside the address."""
+    return {"taskId": push.task_id, **write_push_config(push.config, schemes_listed=False)}
+
+
+class V10(base.DialectBase):
+    """A2A 1.0."""
+
+    name = "1.0"
+    extensions_header = "A2A-Extensions"
+    methods = METHODS
+
+    def _decoders(self) -> Mapping[Operation, base.Decoder]:
+        return _DECODERS
+
+    def headers(self, operation: Operation) -> Mapping[str, str]:
+        """As every dialect, with the version (A2A 1.0 section 3.6.1)."""
+        return {**super().headers(operation), "A2A-Version": "1.0"}
+
+    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
+        """Method name and parameters."""
+        return self.method(operation_of(call)), _params(call)
+
+    def encode_reply(self, call: Call, reply: Reply) -> Any:
+        """The ``result`` of an answer to ``call``; the answer to a message is wrapped, all others are bare."""
+        match reply:
+            case Task():
+                written = write_task(reply)
+                return {"task": written} if isinstance(call, SendMessage) else written
+            case Message():
+                return {"message": write_message(reply)}
+            case TaskPush():
+                return write_task_push(reply)
+            case tuple():
+                return {"configs": [write_task_push(push) for push in reply], "nextPageToken": ""}
+            case AgentCard():
+                return write_card(reply)
+            case TaskPage():
+                return _write_page(reply)
+            case None:
+                return None
+
+    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
+        """The ``result`` of one streamed answer (A2A 1.0 section 3.2.3)."""
+        match event:
+            case Snapshot(task=task):
+                return {"task": write_task(task)}
+            case DirectReply(message=message):
+                return {"message": write_message(message)}
+            case StatusUpdate():
+                update = {
+                    "taskId": event.task_id,
+                    "contextId": event.context_id,
+                    "status": write_status(event.status),
+                    **fields.present(metadata=dict(event.metadata)),
+                }
+                return {"statusUpdate": update}
+            case ArtifactUpdate():
+                more = {
+                    "taskId": event.task_id,
+                    "contextId": event.context_id,
+                    "artifact": write_artifact(event.artifact),
+                    "append": event.append,
+                    "lastChunk": event.last_chunk,
+                    **fields.present(metadata=dict(event.metadata)),
+                }
+                return {"artifactUpdate": more}
+
+    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
+        """A webhook body (A2A 1.0 section 4.3.3).
+
+        A terminal move is told as the whole task without its history, so that one body carries state,
+        text and cost; the section allows any one of the four forms.
+        """
+        if isinstance(event, ArtifactUpdate | DirectReply):
+            return self.encode_event(event)
+        status = base.pushed_status(event, task)
+        if isinstance(event, Snapshot) or status.state in TERMINAL:
+            return self.encode_event(Snapshot(task=replace(task, status=status, history=())))
+        return self.encode_event(event)
+
+
+def _write_page(page: TaskPage) -> dict[str, Any]:
+    return {
+        "tasks": [write_task(task) for task in page.tasks],
+        "nextPageToken": page.next_page_token,
+        "pageSize": page.page_size,
+        "totalSize": page.total_size,
+    }
+
+
+def _params(call: Call) -> dict[str, Any]:
+    match call:
+        case SendMessage():
+            return _write_send(call)
+        case GetTask():
+            return {"id": call.task_id, **fields.present(historyLength=call.history_length)}
+        case ListTasks():
+            return _write_list(call)
+        case CancelTask():
+            return {"id": call.task_id, **fields.present(metadata=dict(call.metadata))}
+        case SubscribeToTask():
+            return {"id": call.task_id}
+        case SetPush():
+            return write_task_push(TaskPush(task_id=call.task_id, config=call.config))
+        case GetPush() | DeletePush():
+            return {"taskId": call.task_id, **fields.present(id=call.config_id)}
+        case ListPush():
+            return {"taskId": call.task_id}
+        case GetExtendedCard():
+            return {}
+
+
+def _write_send(call: SendMessage) -> dict[str, Any]:
+    push = None if call.push is None else write_push_config(call.push, schemes_listed=False)
+    configuration = {
+        "acceptedOutputModes": list(call.accepted_output_modes),
+        **fields.present(
+            returnImmediately=None if call.wait is None else not call.wait,
+            historyLength=call.history_length,
+            taskPushNotificationConfig=push,
+        ),
+    }
+    return {
+        "message": write_message(call.message),
+        "configuration": configuration,
+        **fields.present(metadata=dict(call.metadata)),
+    }
+
+
+def _write_list(call: ListTasks) -> dict[str, Any]:
+    return {
+        **fields.present(
+            contextId=call.context_id,
+            status=None if call.state is None else write_state(call.state),
+            pageSize=call.page_size,
+            pageToken=call.page_token,
+            historyLength=call.history_length,
+            statusTimestampAfter=fields.write_time(call.updated_after) if call.updated_after else None,
+        ),
+        "includeArtifacts": call.include_artifacts,
+    }
+
+
+def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
+    """A2A 1.0 section 3.2.1. Required members must be there, and required lists not empty (section 5.7)."""
+    message = base.read_sent_message(params)
+    if not message.message_id:
+        raise WireError("message.messageId is missing or empty")
+    if not message.parts:
+        raise WireError("message.parts must hold at least one part")
+    configuration = base.read_configuration(params)
+    push = fields.member(configuration, "taskPushNotificationConfig", "pushNotificationConfig")
+    at_once = fields.flag(configuration, "returnImmediately")
+    return SendMessage(
+        message=message,
+        wait=None if at_once is None else not at_once,
+        accepted_output_modes=fields.texts(configuration, "acceptedOutputModes"),
+        history_length=base.history_length(configuration),
+        push=None if push is None else read_push_config(push),
+        metadata=fields.metadata(params),
+        streaming=streaming,
+    )
+
+
+def _read_list(params: JsonObject) -> ListTasks:
+    """A2A 1.0 section 3.1.4."""
+    state = None if params.get("status") is None else fields.read_state(params["status"])
+    if state is TaskState.UNKNOWN and params["status"] != "TASK_STATE_UNSPECIFIED":
+        raise WireError("status must be one of the task states")
+    after = params.get("statusTimestampAfter")
+    updated_after = fields.read_time(after)
+    if after is not None and updated_after is None:
+        raise WireError("statusTimestampAfter must be an ISO 8601 time")
+    return ListTasks(
+        context_id=fields.identifier(params, "contextId"),
+        state=None if state is TaskState.UNKNOWN else state,
+        page_size=fields.count(params, "pageSize", low=1, high=PAGE_SIZE_MAX),
+        page_token=fields.text(params, "pageToken", chars_max=fields.ID_CHARS_MAX) or None,
+        history_length=base.history_length(params),
+        include_artifacts=fields.flag(params, "includeArtifacts") or False,
+        updated_after=updated_after,
+    )
+
+
+def _read_set_push(params: JsonObject) -> SetPush:
+    push = read_task_push(params)
+    return SetPush(task_id=push.task_id, config=push.config)
+
+
+def _task(params: JsonObject) -> str:
+    return fields.need_identifier(params, "taskId")
+
+
+_DECODERS: Mapping[Operation, base.Decoder] = {
+    Operation.SEND: lambda params: _read_send(params, streaming=False),
+    Operation.STREAM: lambda params: _read_send(params, streaming=True),
+    Operation.GET: base.read_get,
+    Operation.LIST: _read_list,
+    Operation.CANCEL: base.read_cancel,
+    Operation.SUBSCRIBE: base.read_subscribe,
+    Operation.PUSH_SET: _read_set_push,
+    Operation.PUSH_GET: lambda params: GetPush(task_id=_task(params), config_id=fields.identifier(params, "id")),
+    Operation.PUSH_LIST: lambda params: ListPush(task_id=_task(params)),
+    Operation.PUSH_DELETE: lambda params: DeletePush(task_id=_task(params), config_id=fields.identifier(params, "id")),
+    Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
+}
