@@ -1,0 +1,39 @@
+# Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check types format interop lock clean
+BIN := .venv/bin
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+demo: ## a live fleet with its dashboard; without a terminal it runs to its end and prints a health table
+	@scripts/setup run
+	@$(BIN)/fleetsim demo
+
+test: ## all tests that need nothing but Python
+	@scripts/setup dev
+	@$(BIN)/python -m pytest -m "not interop"
+
+check: ## format, lint, types, import contracts
+	@scripts/setup dev
+	@$(BIN)/ruff format --check -q . || { echo "run: make format"; exit 1; }
+	@$(BIN)/ruff check -q .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo
+	@echo "check: format, lint, types and import contracts hold"
+
+format: ## write the formatting that check asks for
+	@scripts/setup dev
+	@$(BIN)/ruff format -q .
+	@$(BIN)/ruff check -q --fix .
+
+interop: ## released A2A peers against ours, in environments of their own
+	@scripts/setup dev
+	@if [ -x tests/interop/run ]; then tests/interop/run; else echo "interop: not run: tests/interop/run is missing"; exit 1; fi
+
+lock: ## resolve the dependencies anew and write requirements/*.txt
+	@scripts/lock
+
+clean: ## remove .venv and caches
+	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
