@@ -1,0 +1,231 @@
+"""The figures of a set of outcomes, kept as sums while outcomes come and go. Pure; used by ``health``.
+
+Every number is defined in facts 6.3. Reading never walks the rows: times and durations are kept sorted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from fleetsim.model.text import one_line
+from fleetsim.model.work import BESIDE_RATE, Outcome, OutcomeKind
+
+WINDOW = timedelta(hours=24)
+RECENT = timedelta(hours=1)
+FAILURES_SHOWN = 10
+TREND_BUCKETS = 16
+CONFIDENT_AT = 0.8
+"""From here on an agent was sure of itself; failing then is worth a count (facts 6.7)."""
+_NANO = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentFailure:
+    """One outcome that was not a success; ``failure_reason`` is one harmless line."""
+
+    timestamp: datetime
+    skill: str
+    correlation_id: str
+    kind: OutcomeKind
+    failure_reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendBucket:
+    """1.5 hours: how many outcomes the agent answers for, and how many of them were successes."""
+
+    outcomes: int
+    successes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data."""
+
+    total_outcomes: int = 0
+    answered_outcomes: int = 0
+    success_count: int = 0
+    unknown_count: int = 0
+    undeliverable_count: int = 0
+    success_rate: float | None = None
+    p50_latency_ms: int = 0
+    p95_latency_ms: int = 0
+    max_latency_ms: int = 0
+    total_cost_usd: float = 0.0
+    cost_per_successful_outcome: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    failure_rate_1h: float = 0.0
+    mean_confidence: float | None = None
+    confident_failures: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    channels: Mapping[str, int] = field(default_factory=dict)
+    recent_failures: tuple[RecentFailure, ...] = ()
+    trend: tuple[TrendBucket, ...] = ()
+    last_outcome_at: datetime | None = None
+    last_outcome_kind: OutcomeKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One outcome as it is counted; ``answered`` says whether the agent answers for it."""
+
+    at: float
+    outcome: Outcome
+    answered: bool
+    cost_nano_usd: int
+
+
+def row_of(outcome: Outcome, cost_usd: float) -> Row:
+    """What counts of an outcome: its text is let go, its reason becomes one harmless line."""
+    reason = "" if outcome.success else one_line(outcome.reason or outcome.kind.value)
+    return Row(
+        outcome.ended_at.timestamp(),
+        replace(outcome, text="", effects=(), confidence_explanation=None, reason=reason),
+        outcome.kind not in BESIDE_RATE,
+        round(cost_usd * _NANO),
+    )
+
+
+def _at(row: Row) -> float:
+    return row.at
+
+
+def _failure(row: Row) -> RecentFailure:
+    outcome = row.outcome
+    return RecentFailure(
+        timestamp=outcome.ended_at,
+        skill=outcome.skill,
+        correlation_id=outcome.correlation_id,
+        kind=outcome.kind,
+        failure_reason=outcome.reason,
+    )
+
+
+class Bucket:
+    """A set of rows with every sum kept as rows come and go, so that reading never walks them."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.failures: list[Row] = []
+        self.answered_at: list[float] = []
+        self.success_at: list[float] = []
+        self.durations: list[int] = []
+        self.sums: Counter[str] = Counter()
+
+    def add(self, row: Row) -> None:
+        """Count a row, in whatever order rows arrive."""
+        insort(self.rows, row, key=_at)
+        outcome = row.outcome
+        if row.answered:
+            insort(self.answered_at, row.at)
+            insort(self.durations, outcome.duration_ms)
+        if outcome.success:
+            insort(self.success_at, row.at)
+        else:
+            insort(self.failures, row, key=_at)
+        self._count(row, 1)
+
+    def drop_before(self, cutoff: float) -> list[Row]:
+        """Forget rows older than ``cutoff`` and return them."""
+        gone = self.rows[: bisect_left(self.rows, cutoff, key=_at)]
+        if not gone:
+            return gone
+        del self.rows[: len(gone)]
+        for times in (self.answered_at, self.success_at):
+            del times[: bisect_left(times, cutoff)]
+        del self.failures[: bisect_left(self.failures, cutoff, key=_at)]
+        if len(gone) > len(self.rows) // 8:
+            self.durations = sorted(r.outcome.duration_ms for r in self.rows if r.answered)
+        else:
+            for row in gone:
+                if row.answered:
+                    self.durations.pop(bisect_left(self.durations, row.outcome.duration_ms))
+        for row in gone:
+            self._count(row, -1)
+        return gone
+
+    def _count(self, row: Row, by: int) -> None:
+        outcome, sums = row.outcome, self.sums
+        sums["kind:" + outcome.kind] += by
+        sums["via:" + outcome.via] += by
+        sums["cost"] += by * row.cost_nano_usd
+        if outcome.usage is not None:
+            sums["input"] += by * outcome.usage.input_tokens
+            sums["output"] += by * outcome.usage.output_tokens
+        if outcome.confidence is not None:
+            sums["confidence"] += by * round(outcome.confidence * _NANO)
+            sums["confident"] += by
+            sums["confident failure"] += by * (outcome.confidence >= CONFIDENT_AT and not outcome.success)
+
+    def _group(self, prefix: str) -> dict[str, int]:
+        return {k[len(prefix) :]: n for k, n in sorted(self.sums.items()) if k.startswith(prefix) and n}
+
+    def successes(self) -> int:
+        """How many outcomes met their goal."""
+        return len(self.success_at)
+
+    def cost_usd(self) -> float:
+        """US dollars of all outcomes, failures included."""
+        return self.sums["cost"] / _NANO
+
+    def rate(self) -> float | None:
+        """Successes over outcomes the agent answers for; None without any."""
+        return len(self.success_at) / len(self.answered_at) if self.answered_at else None
+
+    def cost_per_success(self) -> float:
+        """US dollars of all outcomes over successes; 0 without a success."""
+        return self.cost_usd() / len(self.success_at) if self.success_at else 0.0
+
+    def _failure_rate_since(self, cutoff: float) -> float:
+        answered = len(self.answered_at) - bisect_left(self.answered_at, cutoff)
+        successes = len(self.success_at) - bisect_left(self.success_at, cutoff)
+        return (answered - successes) / answered if answered else 0.0
+
+    def _quantile(self, share: float) -> int:
+        """Value at index min(floor(n × share), n − 1) of the sorted durations (facts 6.3)."""
+        n = len(self.durations)
+        return self.durations[min(int(n * share), n - 1)] if n else 0
+
+    def _trend(self, now: float) -> tuple[TrendBucket, ...]:
+        width = WINDOW.total_seconds() / TREND_BUCKETS
+        edges = [now - WINDOW.total_seconds() + width * n for n in range(TREND_BUCKETS)]
+        outcomes = [bisect_left(self.answered_at, edge) for edge in edges] + [len(self.answered_at)]
+        successes = [bisect_left(self.success_at, edge) for edge in edges] + [len(self.success_at)]
+        return tuple(
+            TrendBucket(outcomes=outcomes[n + 1] - outcomes[n], successes=successes[n + 1] - successes[n])
+            for n in range(TREND_BUCKETS)
+        )
+
+    def figures(self, now: float) -> Figures:
+        """All figures at ``now``, in seconds since 1970."""
+        last = self.rows[-1] if self.rows else None
+        rated = self.sums["confident"]
+        return Figures(
+            total_outcomes=len(self.rows),
+            answered_outcomes=len(self.answered_at),
+            success_count=self.successes(),
+            unknown_count=self.sums["kind:" + OutcomeKind.UNKNOWN],
+            undeliverable_count=self.sums["kind:" + OutcomeKind.UNDELIVERABLE],
+            success_rate=self.rate(),
+            p50_latency_ms=self._quantile(0.5),
+            p95_latency_ms=self._quantile(0.95),
+            max_latency_ms=self.durations[-1] if self.durations else 0,
+            total_cost_usd=self.cost_usd(),
+            cost_per_successful_outcome=self.cost_per_success(),
+            input_tokens=self.sums["input"],
+            output_tokens=self.sums["output"],
+            failure_rate_1h=self._failure_rate_since(now - RECENT.total_seconds()),
+            mean_confidence=self.sums["confidence"] / _NANO / rated if rated else None,
+            confident_failures=self.sums["confident failure"],
+            kinds=self._group("kind:"),
+            channels=self._group("via:"),
+            recent_failures=tuple(_failure(row) for row in reversed(self.failures[-FAILURES_SHOWN:])),
+            trend=self._trend(now),
+            last_outcome_at=last.outcome.ended_at if last else None,
+            last_outcome_kind=last.outcome.kind if last else None,
+        )

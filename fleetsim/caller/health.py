@@ -1,0 +1,236 @@
+"""Fleet health: outcomes of the last 24 hours, folded one by one, read at any moment. Pure.
+
+Each number is defined in facts 6.3 and 6.4, with the faults marked there repaired: an outcome counts once
+per correlation id and for the agent that did the work; whoever asked is counted beside it; success rate
+and latency are taken over outcomes the agent answers for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from fleetsim.caller.figures import WINDOW, Bucket, Figures, row_of
+from fleetsim.caller.jsonable import to_json
+from fleetsim.caller.rates import Rates
+from fleetsim.caller.registry import weight
+from fleetsim.model.work import Outcome
+
+OUTCOMES_MAX = 200_000
+
+
+class HealthWord(StrEnum):
+    """An agent's state in a word (ux 3.7)."""
+
+    UP = "up"
+    DEGRADED = "degraded"
+    DOWN = "down"
+    UNKNOWN = "unknown"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Where words change: success rates 0 to 1, and how many outcomes a rate needs to be worth a colour."""
+
+    up_at: float = 0.95
+    down_below: float = 0.5
+    outcomes_min: int = 5
+    p95_limit_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What is known of an agent now, beside its outcomes. ``reachable`` None: nobody has tried yet."""
+
+    reachable: bool | None = None
+    breaker_open: bool = False
+    push_silent: bool = False
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentHealth:
+    """One agent's row."""
+
+    agent_name: str
+    health: HealthWord
+    why: str
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillHealth:
+    """One skill at one agent."""
+
+    agent_name: str
+    skill: str
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemActor:
+    """Whoever asked for work, and how it went."""
+
+    system_actor: str
+    total_outcomes: int
+    success_count: int
+    failure_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSnapshot:
+    """The fleet at one moment. ``orphaned_skills`` had outcomes and not one success from any agent."""
+
+    collected_at: datetime
+    agents: tuple[AgentHealth, ...]
+    skills: tuple[SkillHealth, ...]
+    system_actors: tuple[SystemActor, ...]
+    orphaned_skills: tuple[str, ...]
+    total_outcomes: int
+    total_cost_usd_1d: float
+    max_failure_rate_1h: float
+    window_hours: int = int(WINDOW / timedelta(hours=1))
+    outcomes_shed: int = 0
+
+    @property
+    def orphaned_skill_count(self) -> int:
+        """How many skills never worked in the window."""
+        return len(self.orphaned_skills)
+
+    def agent(self, name: str) -> AgentHealth | None:
+        """The row of one agent."""
+        return next((a for a in self.agents if a.agent_name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The snapshot as JSON with the field names of facts 6.3 and 6.4; figures lie flat in their row."""
+        found: dict[str, Any] = to_json(self)
+        for rows in (found["agents"], found["skills"]):
+            for row in rows:
+                row.update(row.pop("figures"))
+        found["orphanedSkillCount"] = self.orphaned_skill_count
+        return found
+
+
+class FleetHealth:
+    """The rolling aggregate. Folding costs the same whatever has been folded before."""
+
+    def __init__(
+        self, *, rates: Rates | None = None, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX
+    ) -> None:
+        self._rates = rates or Rates()
+        self._thresholds = thresholds or Thresholds()
+        self._outcomes_max = outcomes_max
+        self._agents: dict[str, Bucket] = {}
+        self._skills: dict[tuple[str, str], Bucket] = {}
+        self._actors: dict[str, Bucket] = {}
+        self._known: set[str] = set()
+        self._shed = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def fold(self, outcome: Outcome) -> bool:
+        """Count an outcome; False if its correlation id is in the window already."""
+        if outcome.correlation_id in self._known:
+            return False
+        self._known.add(outcome.correlation_id)
+        row = row_of(outcome, self._rates.cost(outcome.usage, outcome.model, outcome.cost_usd))
+        self._agents.setdefault(outcome.agent, Bucket()).add(row)
+        self._skills.setdefault((outcome.agent, outcome.skill), Bucket()).add(row)
+        self._actors.setdefault(outcome.system_actor, Bucket()).add(row)
+        if len(self._known) > self._outcomes_max:
+            self._shed_oldest()
+        return True
+
+    def prune(self, now: datetime) -> None:
+        """Forget what ended more than 24 hours before ``now``."""
+        self._drop_before(now.timestamp() - WINDOW.total_seconds())
+
+    def weights(self, now: datetime) -> dict[str, float]:
+        """What the registry shares work by; agents without an outcome they answer for are left out."""
+        self.prune(now)
+        rated = ((name, bucket.rate(), bucket.cost_per_success()) for name, bucket in self._agents.items())
+        return {name: weight(rate, cost) for name, rate, cost in rated if rate is not None}
+
+    def snapshot(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> HealthSnapshot:
+        """All figures at ``now``. ``conditions`` names the configured agents, which appear even without outcomes."""
+        self.prune(now)
+        at, known = now.timestamp(), conditions or {}
+        names = dict.fromkeys([*known, *sorted(self._agents)])
+        agents = tuple(self._agent(name, at, known.get(name, Condition())) for name in names)
+        skills = tuple(
+            SkillHealth(agent_name=agent, skill=skill, figures=bucket.figures(at))
+            for (agent, skill), bucket in sorted(self._skills.items())
+        )
+        return HealthSnapshot(
+            collected_at=now.astimezone(UTC),
+            agents=agents,
+            skills=skills,
+            system_actors=tuple(_actor(name, bucket) for name, bucket in sorted(self._actors.items())),
+            orphaned_skills=self._orphaned(),
+            total_outcomes=len(self._known),
+            total_cost_usd_1d=sum(bucket.cost_usd() for bucket in self._agents.values()),
+            max_failure_rate_1h=max((a.figures.failure_rate_1h for a in agents), default=0.0),
+            outcomes_shed=self._shed,
+        )
+
+    def _agent(self, name: str, now: float, condition: Condition) -> AgentHealth:
+        bucket = self._agents.get(name)
+        figures = bucket.figures(now) if bucket else Bucket().figures(now)
+        word, why = judge(figures, condition, self._thresholds)
+        return AgentHealth(agent_name=name, health=word, why=why, figures=figures)
+
+    def _orphaned(self) -> tuple[str, ...]:
+        worked = {skill for (_, skill), bucket in self._skills.items() if bucket.successes()}
+        return tuple(sorted({skill for _, skill in self._skills} - worked))
+
+    def _shed_oldest(self) -> None:
+        """Make room: the oldest tenth goes, and is counted as shed."""
+        before = len(self._known)
+        times = sorted(row.at for bucket in self._agents.values() for row in bucket.rows)
+        self._drop_before(times[max(1, len(times) // 10)])
+        self._shed += before - len(self._known)
+
+    def _drop_before(self, cutoff: float) -> None:
+        for bucket in self._agents.values():
+            self._known.difference_update(row.outcome.correlation_id for row in bucket.drop_before(cutoff))
+        for others in (self._skills, self._actors):
+            for bucket in others.values():
+                bucket.drop_before(cutoff)
+        self._agents = {k: b for k, b in self._agents.items() if b.rows}
+        self._skills = {k: b for k, b in self._skills.items() if b.rows}
+        self._actors = {k: b for k, b in self._actors.items() if b.rows}
+
+
+def judge(figures: Figures, condition: Condition, limits: Thresholds) -> tuple[HealthWord, str]:
+    """An agent's word and the reason for it (ux 3.7). A rate over too few outcomes decides nothing."""
+    rate = figures.success_rate if figures.answered_outcomes >= limits.outcomes_min else None
+    percent = f"{rate:.0%} of {figures.answered_outcomes} succeeded" if rate is not None else ""
+    if condition.paused:
+        return HealthWord.PAUSED, "not enabled in agents.yaml"
+    if condition.reachable is False:
+        return HealthWord.DOWN, "unreachable"
+    if condition.breaker_open:
+        return HealthWord.DOWN, "left alone after repeated failures"
+    if rate is not None and rate < limits.down_below:
+        return HealthWord.DOWN, percent
+    if condition.reachable is None:
+        return HealthWord.UNKNOWN, "not reached yet"
+    if rate is not None and rate < limits.up_at:
+        return HealthWord.DEGRADED, percent
+    if limits.p95_limit_ms is not None and figures.p95_latency_ms > limits.p95_limit_ms:
+        return HealthWord.DEGRADED, f"p95 {figures.p95_latency_ms} ms is over {limits.p95_limit_ms} ms"
+    if condition.push_silent:
+        return HealthWord.DEGRADED, "its webhooks do not arrive"
+    return HealthWord.UP, percent
+
+
+def _actor(name: str, bucket: Bucket) -> SystemActor:
+    total, successes = len(bucket.rows), bucket.successes()
+    return SystemActor(
+        system_actor=name, total_outcomes=total, success_count=successes, failure_count=total - successes
+    )

@@ -1,0 +1,56 @@
+"""What tokens cost when an agent does not say: US dollars per token by model. Pure; the table is editable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleetsim.model.extensions import Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """US dollars per million tokens. Cache reads and writes default to the usual share of the input price."""
+
+    input_usd: float
+    output_usd: float
+    cache_read_usd: float | None = None
+    cache_write_usd: float | None = None
+
+    def price(self, usage: Usage) -> float:
+        """US dollars for ``usage``."""
+        read = self.input_usd * 0.1 if self.cache_read_usd is None else self.cache_read_usd
+        write = self.input_usd * 1.25 if self.cache_write_usd is None else self.cache_write_usd
+        total = usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd
+        total += usage.cache_read_input_tokens * read + usage.cache_creation_input_tokens * write
+        return total / 1e6
+
+
+DEFAULT = "default"
+BUILT_IN: Mapping[str, Rate] = {
+    "claude-opus-4-6": Rate(input_usd=15, output_usd=75),
+    "claude-sonnet-4-6": Rate(input_usd=3, output_usd=15),
+    "claude-haiku-4-5": Rate(input_usd=0.25, output_usd=1.25),
+    "gpt-4o": Rate(input_usd=2.5, output_usd=10),
+    "gpt-4o-mini": Rate(input_usd=0.15, output_usd=0.6),
+    DEFAULT: Rate(input_usd=3, output_usd=15),
+}
+"""The table of facts 6.2. A model's longest known prefix counts, so dated names find their rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """The table in force. ``by_model`` must have ``default``."""
+
+    by_model: Mapping[str, Rate] = field(default_factory=lambda: BUILT_IN)
+
+    def rate(self, model: str | None) -> Rate:
+        """The rate of ``model``: its own, else that of its longest listed prefix, else the default."""
+        known = [name for name in self.by_model if name != DEFAULT and model and model.startswith(name)]
+        return self.by_model[max(known, key=len, default=DEFAULT)]
+
+    def cost(self, usage: Usage | None, model: str | None, reported_usd: float | None) -> float:
+        """US dollars: what the agent reported, else what its tokens cost, else nothing."""
+        if reported_usd is not None:
+            return reported_usd
+        return self.rate(model).price(usage) if usage else 0.0

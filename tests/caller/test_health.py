@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetsim.caller.health import Condition, FleetHealth, HealthWord, Thresholds
+from fleetsim.caller.rates import BUILT_IN, Rate, Rates
+from fleetsim.model.errors import Blame
+from fleetsim.model.extensions import Usage
+from fleetsim.model.work import BESIDE_RATE, Outcome, OutcomeKind
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+UP = {"quinn": Condition(reachable=True)}
+AGES = st.one_of(st.integers(0, 25 * 3600), st.sampled_from([0, 3600, 86_400, 86_401]))
+
+
+def outcome(n: int = 0, *, ago_s: float = 60, success: bool = True, **changes: Any) -> Outcome:
+    ended = NOW - timedelta(seconds=ago_s)
+    values: dict[str, Any] = {
+        "correlation_id": f"c-{n}",
+        "agent": "quinn",
+        "skill": "echo",
+        "system_actor": "user",
+        "kind": OutcomeKind.COMPLETED if success else OutcomeKind.FAILED,
+        "success": success,
+        "blame": Blame.AGENT,
+        "started_at": ended,
+        "ended_at": ended,
+        "duration_ms": 100,
+    }
+    return Outcome(**{**values, **changes})
+
+
+def folded(*outcomes: Outcome, **settings_: Any) -> FleetHealth:
+    health = FleetHealth(**settings_)
+    for one in outcomes:
+        health.fold(one)
+    return health
+
+
+def row(health: FleetHealth, name: str = "quinn", now: datetime = NOW) -> Any:
+    found = health.snapshot(now).agent(name)
+    assert found is not None
+    return found.figures
+
+
+def test_the_agent_that_did_the_work_has_the_outcome_and_the_actor_is_counted_beside_it() -> None:
+    health = folded(outcome(1, system_actor="ceremony.digest"), outcome(2, success=False))
+    snapshot = health.snapshot(NOW).to_json()
+    assert [a["agentName"] for a in snapshot["agents"]] == ["quinn"]
+    assert snapshot["agents"][0]["successRate"] == 0.5
+    assert snapshot["systemActors"] == [
+        {"systemActor": "ceremony.digest", "totalOutcomes": 1, "successCount": 1, "failureCount": 0},
+        {"systemActor": "user", "totalOutcomes": 1, "successCount": 0, "failureCount": 1},
+    ]
+
+
+def test_the_same_correlation_id_counts_once() -> None:
+    health = FleetHealth()
+    assert health.fold(outcome(1, cost_usd=0.5))
+    assert not health.fold(outcome(1, cost_usd=0.5))
+    assert row(health).total_outcomes == 1
+    assert row(health).total_cost_usd == 0.5
+
+
+def test_a_cancelled_or_denied_task_is_not_a_success() -> None:
+    health = folded(
+        outcome(1, kind=OutcomeKind.CANCELED, success=False), outcome(2, kind=OutcomeKind.COMPLETED, success=False)
+    )
+    assert row(health).success_rate == 0.0
+
+
+def test_what_the_agent_does_not_answer_for_is_counted_beside_its_rate() -> None:
+    health = folded(
+        outcome(1),
+        outcome(2, success=False, kind=OutcomeKind.UNKNOWN, duration_ms=9_000),
+        outcome(3, success=False, kind=OutcomeKind.UNDELIVERABLE, duration_ms=9_000, reason="connection refused"),
+    )
+    figures = row(health)
+    assert (figures.total_outcomes, figures.answered_outcomes, figures.success_rate) == (3, 1, 1.0)
+    assert (figures.unknown_count, figures.undeliverable_count) == (1, 1)
+    assert figures.max_latency_ms == 100
+    assert figures.failure_rate_1h == 0.0
+    assert "connection refused" in {f.failure_reason for f in figures.recent_failures}
+
+
+@pytest.mark.parametrize(
+    ("durations", "p50", "p95"),
+    [([], 0, 0), ([7], 7, 7), ([10, 30], 30, 30), (list(range(1, 21)), 11, 20), (list(range(1, 101)), 51, 96)],
+)
+def test_percentiles_follow_the_definition(durations: list[int], p50: int, p95: int) -> None:
+    health = folded(*(outcome(n, duration_ms=d, success=n % 2 == 0) for n, d in enumerate(durations)))
+    figures = health.snapshot(NOW, UP).agents[0].figures
+    assert (figures.p50_latency_ms, figures.p95_latency_ms) == (p50, p95)
+
+
+def test_cost_per_success_carries_the_cost_of_failures() -> None:
+    health = folded(outcome(1, cost_usd=0.3), outcome(2, cost_usd=0.1, success=False))
+    assert row(health).cost_per_successful_outcome == pytest.approx(0.4)
+    assert row(folded(outcome(1, cost_usd=0.3, success=False))).cost_per_successful_outcome == 0.0
+
+
+def test_reported_cost_wins_then_the_models_rate_then_the_default() -> None:
+    usage = Usage(input_tokens=1_000_000, output_tokens=100_000)
+    rates = Rates()
+    assert rates.cost(usage, "gpt-4o", 0.25) == 0.25
+    assert rates.cost(usage, "gpt-4o", None) == pytest.approx(3.5)
+    assert rates.cost(usage, "gpt-4o-mini", None) == pytest.approx(0.21)
+    assert rates.cost(usage, "claude-haiku-4-5-20251001", None) == pytest.approx(0.375)
+    assert rates.cost(usage, "somebody-else", None) == rates.cost(usage, None, None) == pytest.approx(4.5)
+    assert rates.cost(None, "gpt-4o", None) == 0.0
+    mine = Rates(by_model={**BUILT_IN, "somebody": Rate(input_usd=1, output_usd=0)})
+    assert row(folded(outcome(1, usage=usage, model="somebody-else"), rates=mine)).total_cost_usd == 1.0
+
+
+def test_cached_tokens_are_paid_for() -> None:
+    usage = Usage(cache_creation_input_tokens=1_000_000, cache_read_input_tokens=1_000_000)
+    assert Rate(input_usd=2, output_usd=0).price(usage) == pytest.approx(2.7)
+    assert Rate(input_usd=2, output_usd=0, cache_read_usd=1, cache_write_usd=1).price(usage) == pytest.approx(2.0)
+
+
+def test_the_window_is_24_hours_with_its_edge() -> None:
+    health = folded(outcome(1, ago_s=86_400), outcome(2, ago_s=86_401), outcome(3, ago_s=5))
+    assert row(health).total_outcomes == 2
+    assert row(health, now=NOW + timedelta(seconds=1)).total_outcomes == 1
+    assert health.snapshot(NOW + timedelta(days=2)).agents == ()
+    assert len(health) == 0
+
+
+def test_the_failure_rate_looks_back_one_hour_with_its_edge() -> None:
+    health = folded(
+        outcome(1, ago_s=3_600, success=False), outcome(2, ago_s=10), outcome(3, ago_s=3_601, success=False)
+    )
+    assert row(health).failure_rate_1h == 0.5
+    assert health.snapshot(NOW).max_failure_rate_1h == 0.5
+
+
+def test_the_newest_ten_failures_are_kept_newest_first() -> None:
+    health = folded(*(outcome(n, ago_s=1_000 - n, success=False, reason=f"r{n}") for n in range(12)))
+    assert [f.failure_reason for f in row(health).recent_failures] == [f"r{n}" for n in range(11, 1, -1)]
+
+
+def test_agent_text_in_a_failure_is_one_harmless_line() -> None:
+    health = folded(outcome(1, success=False, reason="boom\n\x1b[31mred\u202e" + "x" * 1_000))
+    reason = row(health).recent_failures[0].failure_reason
+    assert "\x1b" not in reason
+    assert "\n" not in reason
+    assert len(reason) == 200
+
+
+def test_a_skill_is_orphaned_until_any_agent_succeeds_at_it() -> None:
+    health = folded(outcome(1, skill="triage", success=False), outcome(2, skill="echo"))
+    assert health.snapshot(NOW).orphaned_skills == ("triage",)
+    health.fold(outcome(3, skill="triage", agent="ava"))
+    assert health.snapshot(NOW).to_json()["orphanedSkillCount"] == 0
+
+
+def test_a_skill_row_is_kept_per_agent() -> None:
+    health = folded(outcome(1, skill="a"), outcome(2, skill="b", success=False), outcome(3, skill="a", agent="ava"))
+    rows = [(s.agent_name, s.skill, s.figures.success_rate) for s in health.snapshot(NOW).skills]
+    assert rows == [("ava", "a", 1.0), ("quinn", "a", 1.0), ("quinn", "b", 0.0)]
+
+
+def test_the_trend_has_sixteen_buckets_of_an_hour_and_a_half() -> None:
+    health = folded(outcome(1, ago_s=1), outcome(2, ago_s=2, success=False), outcome(3, ago_s=86_400))
+    trend = [(b.outcomes, b.successes) for b in row(health).trend]
+    assert trend == [(1, 1), *[(0, 0)] * 14, (2, 1)]
+
+
+def test_weights_fall_with_failures_and_with_cost() -> None:
+    health = folded(outcome(1, cost_usd=1.0), outcome(2, agent="ava"), outcome(3, agent="ava", success=False))
+    assert health.weights(NOW) == {"quinn": 0.5, "ava": 0.5}
+    assert folded(outcome(1, kind=OutcomeKind.UNKNOWN, success=False)).weights(NOW) == {}
+
+
+@pytest.mark.parametrize(
+    ("successes", "failures", "condition", "word"),
+    [
+        (0, 0, Condition(), HealthWord.UNKNOWN),
+        (0, 0, Condition(reachable=True), HealthWord.UP),
+        (0, 0, Condition(reachable=False), HealthWord.DOWN),
+        (100, 0, Condition(reachable=False), HealthWord.DOWN),
+        (100, 0, Condition(reachable=True, breaker_open=True), HealthWord.DOWN),
+        (19, 1, Condition(reachable=True), HealthWord.UP),
+        (18, 2, Condition(reachable=True), HealthWord.DEGRADED),
+        (10, 10, Condition(reachable=True), HealthWord.DEGRADED),
+        (9, 11, Condition(reachable=True), HealthWord.DOWN),
+        (0, 4, Condition(reachable=True), HealthWord.UP),
+        (0, 5, Condition(reachable=True), HealthWord.DOWN),
+        (100, 0, Condition(reachable=True, push_silent=True), HealthWord.DEGRADED),
+        (100, 0, Condition(reachable=True, paused=True), HealthWord.PAUSED),
+    ],
+)
+def test_the_health_word_follows_the_thresholds(
+    successes: int, failures: int, condition: Condition, word: HealthWord
+) -> None:
+    health = folded(*(outcome(n, success=n < successes) for n in range(successes + failures)))
+    assert health.snapshot(NOW, {"quinn": condition}).agents[0].health is word
+
+
+def test_a_slow_agent_is_degraded_when_a_limit_is_set() -> None:
+    health = folded(outcome(1, duration_ms=2_000), thresholds=Thresholds(p95_limit_ms=1_000))
+    found = health.snapshot(NOW, UP).agents[0]
+    assert (found.health, found.why) == (HealthWord.DEGRADED, "p95 2000 ms is over 1000 ms")
+
+
+def test_a_configured_agent_appears_without_outcomes_and_json_has_no_rate_for_it() -> None:
+    found = FleetHealth().snapshot(NOW, UP).to_json()["agents"][0]
+    assert (found["agentName"], found["health"], found["successRate"], found["totalOutcomes"]) == (
+        "quinn",
+        "up",
+        None,
+        0,
+    )
+
+
+def test_json_has_the_field_names_of_the_fact_sheet() -> None:
+    found = folded(outcome(1, success=False)).snapshot(NOW).to_json()
+    assert {"agents", "windowHours", "maxFailureRate1h", "totalCostUsd1d", "orphanedSkillCount"} <= set(found)
+    assert {"systemActors", "collectedAt"} <= set(found)
+    assert {
+        "agentName",
+        "successRate",
+        "p50LatencyMs",
+        "p95LatencyMs",
+        "costPerSuccessfulOutcome",
+        "totalCostUsd",
+        "recentFailures",
+        "totalOutcomes",
+        "failureRate1h",
+    } <= set(found["agents"][0])
+    assert set(found["agents"][0]["recentFailures"][0]) == {
+        "timestamp",
+        "skill",
+        "correlationId",
+        "kind",
+        "failureReason",
+    }
+    assert found["collectedAt"] == "2026-11-21T12:00:00.000Z"
+
+
+def test_confidence_is_averaged_and_confident_failures_are_counted() -> None:
+    health = folded(outcome(1, confidence=0.9, success=False), outcome(2, confidence=0.5), outcome(3))
+    assert row(health).mean_confidence == pytest.approx(0.7)
+    assert row(health).confident_failures == 1
+
+
+def test_too_many_outcomes_shed_the_oldest_and_say_so() -> None:
+    health = folded(*(outcome(n, ago_s=1_000 - n) for n in range(101)), outcomes_max=100)
+    snapshot = health.snapshot(NOW)
+    assert snapshot.total_outcomes + snapshot.outcomes_shed == 101
+    assert snapshot.total_outcomes == 91
+    assert row(health).total_outcomes == 91
+
+
+def test_a_clock_that_jumped_ahead_and_back_counts_again() -> None:
+    health = folded(outcome(1))
+    health.prune(NOW + timedelta(days=3))
+    assert health.fold(outcome(2))
+    assert row(health).total_outcomes == 1
+
+
+OUTCOMES = st.lists(
+    st.builds(
+        lambda n, ago, kind, duration, cost, agent: outcome(
+            n,
+            ago_s=ago,
+            kind=kind,
+            success=kind is OutcomeKind.COMPLETED,
+            duration_ms=duration,
+            cost_usd=cost / 1e6,
+            agent=agent,
+        ),
+        st.integers(0, 60),
+        AGES,
+        st.sampled_from(OutcomeKind),
+        st.integers(0, 5_000),
+        st.integers(0, 10**7),
+        st.sampled_from(["quinn", "ava"]),
+    ),
+    max_size=60,
+)
+
+
+@given(OUTCOMES, st.lists(st.integers(0, 20 * 3600), max_size=4).map(sorted))
+@settings(max_examples=200, deadline=None)
+def test_the_rolling_figures_equal_a_recount_at_every_moment(outcomes: list[Outcome], steps: list[int]) -> None:
+    health, first = FleetHealth(), dict[str, Outcome]()
+    for one in outcomes:
+        health.fold(one)
+        first.setdefault(one.correlation_id, one)
+    for step in [0, *steps]:
+        now = NOW + timedelta(seconds=step)
+        snapshot = health.snapshot(now)
+        kept = [o for o in first.values() if o.ended_at >= now - timedelta(hours=24)]
+        assert sorted(a.agent_name for a in snapshot.agents) == sorted({o.agent for o in kept})
+        for found in snapshot.agents:
+            mine = [o for o in kept if o.agent == found.agent_name]
+            answered = [o for o in mine if o.kind not in BESIDE_RATE]
+            durations = sorted(o.duration_ms for o in answered)
+            figures = found.figures
+            assert figures.total_outcomes == len(mine)
+            assert figures.success_count == sum(o.success for o in mine)
+            assert figures.total_cost_usd == pytest.approx(sum(o.cost_usd or 0 for o in mine))
+            assert figures.max_latency_ms == (durations[-1] if durations else 0)
+            if durations:
+                assert figures.p95_latency_ms == durations[min(int(len(durations) * 0.95), len(durations) - 1)]
+            assert sum(b.outcomes for b in figures.trend) == len(answered)
+            assert sum(figures.kinds.values()) == len(mine)
+            hour = [o for o in answered if o.ended_at >= now - timedelta(hours=1)]
+            assert figures.failure_rate_1h == (sum(not o.success for o in hour) / len(hour) if hour else 0.0)
