@@ -142,7 +142,9 @@ class Ledger(Protocol):
     """The caller's memory.
 
     Every method may raise NotAccepting when the storage cannot take writes (disk full, I/O error); nothing
-    was recorded then, and reads go on.
+    was recorded then, and reads go on. A write whose caller is cancelled while it waits may still be
+    recorded. A read sees every write that was acknowledged before it was called. A value that cannot be
+    recorded raises ValueError, a damaged row LedgerDamaged.
     """
 
     async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
@@ -158,11 +160,15 @@ class Ledger(Protocol):
         ...
 
     async def close(self, outcome: Outcome) -> bool:
-        """Decide a request's outcome. True for the one call that decided it, False for every later one."""
+        """Decide a request's outcome. True for the one call that decided it, False for every later one.
+
+        Its open questions end in the same transaction: expired if the outcome is, else withdrawn. A request
+        that was never accepted has no outcome: False.
+        """
         ...
 
     async def ask(self, question: Question) -> bool:
-        """Open a question. False if this question id was opened before."""
+        """Open a question. False if this question id was opened before, or its request is not open."""
         ...
 
     async def answer(self, answer: Answer, at: datetime) -> Question | None:
@@ -174,7 +180,10 @@ class Ledger(Protocol):
         ...
 
     async def save_run(self, run: RunRecord) -> None:
-        """Write a run's new status, or record a slot that was skipped or missed."""
+        """Write a run's new status, or record a slot that was skipped or missed.
+
+        A slot that another run has claimed stays that run's.
+        """
         ...
 
     async def save_card(self, snapshot: CardSnapshot) -> None:
@@ -182,7 +191,10 @@ class Ledger(Protocol):
         ...
 
     async def append(self, events: Sequence[Event]) -> None:
-        """Add to the event journal, which keeps the newest ``events_max`` rows."""
+        """Add to the event journal, which keeps the newest ``events_max`` rows; all or none.
+
+        An outcome event marks its request's outcome as announced. A number used before raises ValueError.
+        """
         ...
 
     async def open_requests(self) -> tuple[RequestRecord, ...]:
@@ -201,8 +213,15 @@ class Ledger(Protocol):
         """Outcomes that ended at or after ``since``, oldest first; the newest ``limit`` of them."""
         ...
 
-    async def questions(self, *, open_only: bool = True, limit: int = 1_000) -> tuple[QuestionRecord, ...]:
-        """Questions, oldest first; with ``open_only`` those that still need an answer or its delivery."""
+    async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:
+        """Outcomes without an event in the journal, oldest first: a crash came between; a restart tells them."""
+        ...
+
+    async def questions(self, *, open_only: bool = True, limit: int = 10_000) -> tuple[QuestionRecord, ...]:
+        """Questions, oldest first, the newest ``limit`` of them; with ``open_only`` those still in need of care.
+
+        These are the open ones, and the answered ones whose answer was not delivered, of open requests.
+        """
         ...
 
     async def runs(self, ceremony_id: str | None = None, *, limit: int = 100) -> tuple[RunRecord, ...]:

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger_rows import micros
+from fleetsim.caller.ledger_rows import micros, teach
 from fleetsim.caller.ledger_schema import APPLICATION_ID, VERSION, migrate, version_of
 from fleetsim.caller.ledger_storage import Opened
 from fleetsim.model.errors import ConfigError, NotAccepting
@@ -96,7 +96,9 @@ def _refusal(path: Path, error: sqlite3.Error) -> ConfigError:
 
 
 def _connect(name: str) -> sqlite3.Connection:
-    return sqlite3.connect(name, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(name, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    teach(connection)
+    return connection
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

@@ -1,24 +1,39 @@
-"""Values to text and back: the JSON that the ledger's rows hold, and the integers it sorts by.
+"""Values to rows and back: JSON bodies, the integers they are sorted by, and the sums that show damage.
 
 Bodies are the dataclasses in snake-case JSON, so that a person can read the file and a new field with a
-default needs no migration. Knows no SQL.
+default needs no migration. A row's sum covers every column that means something; it is checked whenever
+the row is read, so that a flipped bit on the disk is an error and never an answer.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
+import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
+
+from fleetsim.caller.ledger import LedgerDamaged
 
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+SUMMED = {
+    "runs": "run_id, ceremony_id, scheduled_at, status, started_at, body",
+    "requests": "correlation_id, agent, phase, accepted_at, run_id, body",
+    "outcomes": "correlation_id, agent, skill, kind, success, ended_at, body",
+    "questions": "question_id, correlation_id, state, body, answer, answered_at",
+    "cards": "agent, fetched_at, body",
+    "events": "seq, at, topic, body",
+}
+"""What the sum of each table's rows covers, in order. Outcomes are also linked into a chain (``link``)."""
 
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
 
@@ -55,16 +70,16 @@ def _mend(value: Any) -> Any:
 
 
 def decoder(kind: type[T]) -> Callable[[str], T]:
-    """A function from JSON to ``kind``.
-
-    It raises ValueError, naming no content, if the text is not one: then the row was damaged.
-    """
+    """A function from JSON to ``kind``; it raises LedgerDamaged, naming no content, if the text is not one."""
+    adapter = _adapter(kind)
 
     def decode(text: str) -> T:
         try:
-            value: T = _adapter(kind).validate_json(text)
+            value: T = adapter.validate_json(text)
         except ValidationError as error:
-            raise ValueError(f"a row does not hold a {kind.__name__} ({error.error_count()} errors)") from None
+            raise LedgerDamaged(
+                f"a row of the ledger holds no {kind.__name__} ({error.error_count()} errors)"
+            ) from None
         return value
 
     return decode
@@ -80,3 +95,40 @@ def micros(at: datetime) -> int:
 def moment(at_micros: int) -> datetime:
     """The date of ``micros``."""
     return _EPOCH + at_micros * _MICROSECOND
+
+
+def row_sum(*columns: object) -> int:
+    """CRC-32 over the columns; any one changed byte changes it."""
+    return zlib.crc32(_bytes(columns))
+
+
+def link(before: bytes, *columns: object) -> bytes:
+    """The next link of the chain over all outcomes: it covers this one and, through ``before``, every earlier one."""
+    return sha256(before + _bytes(columns)).digest()
+
+
+def _bytes(columns: tuple[object, ...]) -> bytes:
+    return "\x1f".join(["\x00" if column is None else str(column) for column in columns]).encode("utf-8", "replace")
+
+
+def teach(connection: sqlite3.Connection) -> None:
+    """Let the connection's SQL compute sums: ``row_sum(...)``."""
+    connection.create_function("row_sum", -1, row_sum, deterministic=True)
+
+
+def checked(table: str) -> str:
+    """The SQL expression that is true for a row whose sum is right."""
+    return f"{table}.sum = row_sum({', '.join(f'{table}.{name}' for name in SUMMED[table].split(', '))})"
+
+
+def read(kind: type[T], rows: sqlite3.Cursor) -> tuple[T, ...]:
+    """Decode rows of (body, whether the sum is right). Raises LedgerDamaged."""
+    decode = decoder(kind)
+    return tuple(decode(sound(body, right)) for body, right in rows)
+
+
+def sound(body: str, right: int) -> str:
+    """The body, if its row's sum is right. Raises LedgerDamaged."""
+    if not right:
+        raise LedgerDamaged("a row of the ledger is not what was written (its sum is wrong)")
+    return body

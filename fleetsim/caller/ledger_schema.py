@@ -10,6 +10,8 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fleetsim.caller.ledger_rows import SUMMED, link
+
 APPLICATION_ID = 0x666C7473
 """``flts``, in the file's header, so that ``file(1)`` and we can tell a ledger from another database."""
 
@@ -24,7 +26,7 @@ class Migration:
     fill: Callable[[sqlite3.Connection], None] | None = None
 
 
-_FIRST = (
+_TABLES = (
     """CREATE TABLE schema_version (
         version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)""",
     """CREATE TABLE runs (
@@ -57,7 +59,27 @@ _FIRST = (
         seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, topic TEXT NOT NULL, body TEXT NOT NULL)""",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, "requests, outcomes, questions, runs, cards, events", _FIRST),)
+_SUMS = (
+    *(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT 0" for table in SUMMED),
+    "ALTER TABLE outcomes ADD COLUMN chain BLOB NOT NULL DEFAULT x''",
+    "ALTER TABLE outcomes ADD COLUMN announced INTEGER NOT NULL DEFAULT 0",
+    *(f"UPDATE {table} SET sum = row_sum({columns})" for table, columns in SUMMED.items()),
+    "UPDATE outcomes SET announced = 1",
+    "CREATE INDEX outcomes_unannounced ON outcomes (seq) WHERE announced = 0",
+)
+
+
+def _chain_up(connection: sqlite3.Connection) -> None:
+    before = b""
+    for seq, *columns in connection.execute(f"SELECT seq, {SUMMED['outcomes']} FROM outcomes ORDER BY seq").fetchall():
+        before = link(before, *columns)
+        connection.execute("UPDATE outcomes SET chain = ? WHERE seq = ?", (before, seq))
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, "requests, outcomes, questions, runs, cards, events", _TABLES),
+    Migration(2, "sums on every row, a chain over outcomes, announced outcomes", _SUMS, _chain_up),
+)
 """All steps, oldest first."""
 
 VERSION = MIGRATIONS[-1].version

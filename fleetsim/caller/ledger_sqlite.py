@@ -6,14 +6,15 @@ that cannot be recorded fails its caller alone. Everything else happens where th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from fleetsim.caller import ledger_sql as sql
+from fleetsim.caller import ledger_diary as diary
+from fleetsim.caller import ledger_work as work
 from fleetsim.caller.ledger import (
     CardSnapshot,
     Ledger,
@@ -24,20 +25,28 @@ from fleetsim.caller.ledger import (
 )
 from fleetsim.caller.ledger_file import open_file, open_memory
 from fleetsim.caller.ledger_rows import encode, micros
-from fleetsim.caller.ledger_storage import InlineStorage, Opened, Storage, ThreadedStorage
+from fleetsim.caller.ledger_storage import Connection, InlineStorage, Opened, Storage, ThreadedStorage
 from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.runtime.ports import Clock
 
-EVENTS_MAX = 100_000
-"""Journal rows kept."""
+PRUNE_EVERY = 64
+"""Outcomes between two prunings: each then has a few times as many rows to drop as were added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerLimits:
-    """How much the ledger keeps (docs/explanation/ledger.md)."""
+    """How much the ledger keeps (docs/explanation/ledger.md).
 
-    events_max: int = EVENTS_MAX
+    ``events_max`` journal rows; requests with their outcome and questions, and ceremony runs, for ``keep_s``
+    seconds after their end: at least the newest ``outcomes_min``, in case the clock is wrong, and at most
+    ``outcomes_max``. Open requests are kept whatever their age.
+    """
+
+    events_max: int = 100_000
+    outcomes_min: int = 10_000
+    outcomes_max: int = 1_000_000
+    keep_s: float = 30 * 86_400.0
 
 
 class SqliteLedger(Ledger):
@@ -46,6 +55,7 @@ class SqliteLedger(Ledger):
     def __init__(self, storage: Storage, limits: LedgerLimits) -> None:
         self._storage = storage
         self._limits = limits
+        self._decided = 0
 
     async def __aenter__(self) -> SqliteLedger:
         await self._storage.start()
@@ -56,80 +66,98 @@ class SqliteLedger(Ledger):
 
     async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
         """Record requests, and the run they belong to; all or none (see ``Ledger``)."""
-        rows = [sql.RequestRow.of(record) for record in records]
-        return await self._storage.write(partial(sql.accept, rows=rows, run=sql.RunRow.of(run) if run else None))
+        rows = [work.RequestRow.of(record) for record in records]
+        return await self._storage.write(partial(work.accept, rows=rows, run=work.RunRow.of(run) if run else None))
 
     async def update(self, record: RequestRecord) -> None:
         """Remember how far a request has come."""
-        await self._storage.write(partial(sql.update, row=sql.RequestRow.of(record)))
+        await self._storage.write(partial(work.update, row=work.RequestRow.of(record)))
 
     async def close(self, outcome: Outcome) -> bool:
         """Decide a request's outcome; its open questions end with it."""
-        return await self._storage.write(partial(sql.close, outcome=outcome, body=encode(outcome)))
+        decided = await self._storage.write(partial(work.close, outcome=outcome, body=encode(outcome)))
+        if decided:
+            self._decided += 1
+            if self._decided % PRUNE_EVERY == 0:
+                self._storage.soon(self._pruning(outcome.ended_at))
+        return decided
+
+    async def prune(self, now: datetime) -> int:
+        """Drop some of what is older than ``keep_s`` at ``now``; how many outcomes. Happens by itself too."""
+        return await self._storage.write(self._pruning(now))
+
+    def _pruning(self, now: datetime) -> Callable[[Connection], int]:
+        limits = self._limits
+        before = micros(now) - int(limits.keep_s * 1_000_000)
+        return partial(diary.prune, before=before, outcomes_min=limits.outcomes_min, outcomes_max=limits.outcomes_max)
 
     async def ask(self, question: Question) -> bool:
         """Open a question."""
-        return await self._storage.write(partial(sql.ask, question=question, body=encode(question)))
+        return await self._storage.write(partial(work.ask, question=question, body=encode(question)))
 
     async def answer(self, answer: Answer, at: datetime) -> Question | None:
         """Claim a question for this answer."""
         return await self._storage.write(
-            partial(sql.answer, question_id=answer.question_id, body=encode(answer), at=micros(at))
+            partial(work.answer, question_id=answer.question_id, body=encode(answer), at=micros(at))
         )
 
     async def settle(self, question_id: str, state: QuestionState) -> None:
         """Say what became of a question."""
-        await self._storage.write(partial(sql.settle, question_id=question_id, state=state))
+        await self._storage.write(partial(work.settle, question_id=question_id, state=state))
 
     async def save_run(self, run: RunRecord) -> None:
         """Write a run's new status, or record a slot that did not fire."""
-        await self._storage.write(partial(sql.save_run, run=sql.RunRow.of(run)))
+        await self._storage.write(partial(diary.save_run, run=work.RunRow.of(run)))
 
     async def save_card(self, snapshot: CardSnapshot) -> None:
         """Keep an agent's last good card."""
-        await self._storage.write(partial(sql.save_card, snapshot=snapshot, body=encode(snapshot)))
+        await self._storage.write(partial(diary.save_card, snapshot=snapshot, body=encode(snapshot)))
 
     async def append(self, events: Sequence[Event]) -> None:
         """Add to the event journal."""
-        rows = [(event.seq, micros(event.at), event.topic, encode(event)) for event in events]
+        rows = [diary.event_row(event, encode(event)) for event in events]
         if rows:
-            await self._storage.write(partial(sql.append, rows=rows, events_max=self._limits.events_max))
+            await self._storage.write(partial(diary.append, rows=rows, events_max=self._limits.events_max))
 
     async def open_requests(self) -> tuple[RequestRecord, ...]:
         """Requests without an outcome, oldest first."""
-        return await self._storage.read(sql.open_requests)
+        return await self._storage.read(work.open_requests)
 
     async def request(self, correlation_id: str) -> RequestRecord | None:
         """One request, closed or not."""
-        return await self._storage.read(partial(sql.request, correlation_id=correlation_id))
+        return await self._storage.read(partial(work.request, correlation_id=correlation_id))
 
     async def outcome(self, correlation_id: str) -> Outcome | None:
         """A request's outcome, if it has one."""
-        return await self._storage.read(partial(sql.outcome, correlation_id=correlation_id))
+        return await self._storage.read(partial(work.outcome, correlation_id=correlation_id))
 
     async def outcomes(self, *, since: datetime, limit: int = 100_000) -> tuple[Outcome, ...]:
         """Outcomes that ended at or after ``since``, oldest first; the newest ``limit`` of them."""
-        return await self._storage.read(partial(sql.outcomes, since=micros(since), limit=limit))
+        return await self._storage.read(partial(work.outcomes, since=micros(since), limit=limit))
 
-    async def questions(self, *, open_only: bool = True, limit: int = 1_000) -> tuple[QuestionRecord, ...]:
+    async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:
+        """Outcomes without an event in the journal, oldest first."""
+        return await self._storage.read(partial(work.unannounced, limit=limit))
+
+    async def questions(self, *, open_only: bool = True, limit: int = 10_000) -> tuple[QuestionRecord, ...]:
         """Questions, oldest first; the newest ``limit`` of them."""
-        return await self._storage.read(partial(sql.questions, open_only=open_only, limit=limit))
+        return await self._storage.read(partial(work.questions, open_only=open_only, limit=limit))
 
     async def runs(self, ceremony_id: str | None = None, *, limit: int = 100) -> tuple[RunRecord, ...]:
         """Runs, newest first."""
-        return await self._storage.read(partial(sql.runs, ceremony_id=ceremony_id, limit=limit))
+        return await self._storage.read(partial(diary.runs, ceremony_id=ceremony_id, limit=limit))
 
     async def cards(self) -> tuple[CardSnapshot, ...]:
         """Every agent's last good card, by agent name."""
-        return await self._storage.read(sql.cards)
+        return await self._storage.read(diary.cards)
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """Journal rows after ``after_seq``, oldest first."""
-        return await self._storage.read(partial(sql.events, after_seq=after_seq, limit=limit))
+        return await self._storage.read(partial(diary.events, after_seq=after_seq, limit=limit))
 
     async def last_seq(self) -> int:
         """The highest event number ever appended."""
-        return await self._storage.read(sql.last_seq)
+        return await self._storage.read(diary.last_seq)
 
 
 def open_ledger(

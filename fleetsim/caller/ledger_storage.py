@@ -8,6 +8,7 @@ SQLite, nothing of tables.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -21,6 +22,7 @@ from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.runtime.faults import fault
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 Connection: TypeAlias = sqlite3.Connection
 Operation: TypeAlias = Callable[[Connection], T]
@@ -136,6 +138,10 @@ class Storage(Protocol):
         """Run it in a transaction, and return once that is durable. Operations run in the order of calls."""
         ...
 
+    def soon(self, operation: Operation[Any]) -> None:
+        """Run it in a transaction some time; nobody waits, and a failure is logged."""
+        ...
+
     async def read(self, operation: Operation[T]) -> T:
         """Run it on what is durable now, without waiting for writes in progress."""
         ...
@@ -161,13 +167,21 @@ class InlineStorage:
 
     async def write(self, operation: Operation[T]) -> T:
         """Run and commit now; others get a turn before the caller goes on, as they would with a thread."""
-        opened = self._require()
-        ((value, error),) = Transactions(opened.writer, opened.ready).run([operation])
+        ((value, error),) = self._run(operation)
         await asyncio.sleep(0)
         if error is not None:
             raise error
         result: T = value
         return result
+
+    def soon(self, operation: Operation[Any]) -> None:
+        """Run now."""
+        ((_, error),) = self._run(operation)
+        _note(error)
+
+    def _run(self, operation: Operation[Any]) -> list[Result]:
+        opened = self._require()
+        return Transactions(opened.writer, opened.ready).run([operation])
 
     async def read(self, operation: Operation[T]) -> T:
         """Run now."""
@@ -292,6 +306,12 @@ class ThreadedStorage:
             raise NotAccepting(_CLOSED)
         return await self._writer.submit(operation)
 
+    def soon(self, operation: Operation[Any]) -> None:
+        """Join a group, waiting for nothing."""
+        if self._writer is not None:
+            done = self._writer.submit(operation)
+            done.add_done_callback(lambda future: _note(None if future.cancelled() else future.exception()))
+
     async def read(self, operation: Operation[T]) -> T:
         """Run on the reading thread."""
         if self._reader is None:
@@ -314,6 +334,11 @@ class ThreadedStorage:
             opened.close()
 
         await asyncio.get_running_loop().run_in_executor(None, end)
+
+
+def _note(error: BaseException | None) -> None:
+    if error is not None:
+        log.warning("the ledger could not be tidied: %s", error)
 
 
 def _read(connection: Connection, operation: Operation[Any]) -> Result:

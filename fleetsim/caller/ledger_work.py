@@ -1,0 +1,261 @@
+"""Requests, outcomes and questions as SQL on one connection, in a transaction somebody else commits.
+
+Each function is run again from the start if its group could not be committed, so none keeps state of its
+own. Knows SQL and the values; not threads, files or clocks.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from fleetsim.caller.ledger import Phase, QuestionRecord, QuestionState, RequestRecord, RunRecord
+from fleetsim.caller.ledger_rows import (
+    SUMMED,
+    checked,
+    decoder,
+    encode,
+    link,
+    micros,
+    moment,
+    read,
+    row_sum,
+    sound,
+)
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
+
+Connection: TypeAlias = sqlite3.Connection
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """A RequestRecord, encoded before it is handed over: what is written is what it was at the call."""
+
+    correlation_id: str
+    agent: str
+    phase: str
+    accepted_at: int
+    body: str
+
+    @classmethod
+    def of(cls, record: RequestRecord) -> RequestRow:
+        """Encode. Raises ValueError if it cannot be, or if it claims to be closed."""
+        if record.phase is Phase.CLOSED:
+            raise ValueError("a request is closed by its outcome alone")
+        return cls(
+            record.request.correlation_id, record.agent, record.phase.value, micros(record.accepted_at), encode(record)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A RunRecord, encoded."""
+
+    run_id: str
+    ceremony_id: str
+    scheduled_at: int
+    status: str
+    started_at: int
+    body: str
+
+    @classmethod
+    def of(cls, run: RunRecord) -> RunRow:
+        """Encode. Raises ValueError if it cannot be."""
+        claim, status = run.claim, run.status.value
+        return cls(
+            claim.run_id, claim.ceremony_id, micros(claim.scheduled_at), status, micros(run.started_at), encode(run)
+        )
+
+    def values(self) -> tuple[Any, ...]:
+        """The columns of ``runs``, its sum last."""
+        columns = (self.run_id, self.ceremony_id, self.scheduled_at, self.status, self.started_at, self.body)
+        return (*columns, row_sum(*columns))
+
+
+# -- requests and their outcomes ------------------------------------------------------------------------------
+
+
+def accept(connection: Connection, rows: Sequence[RequestRow], run: RunRow | None) -> bool:
+    """All rows or none; False if the run's slot was taken."""
+    if run is not None and not _claim(connection, run):
+        return False
+    run_id = run.run_id if run else None
+    values = [(row.correlation_id, row.agent, row.phase, row.accepted_at, run_id, row.body) for row in rows]
+    try:
+        connection.executemany(
+            f"INSERT INTO requests ({SUMMED['requests']}, sum) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(*columns, row_sum(*columns)) for columns in values],
+        )
+    except sqlite3.IntegrityError as error:
+        raise ValueError(f"a correlation id is already in use ({error})") from None
+    return True
+
+
+def _claim(connection: Connection, run: RunRow) -> bool:
+    try:
+        done = connection.execute(
+            f"INSERT INTO runs ({SUMMED['runs']}, sum) VALUES (?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (ceremony_id, scheduled_at) DO NOTHING",
+            run.values(),
+        )
+    except sqlite3.IntegrityError:
+        raise ValueError(f"the run id {run.run_id!r} is already in use") from None
+    return done.rowcount == 1
+
+
+def update(connection: Connection, row: RequestRow) -> None:
+    """Overwrite what is known of an open request; who it is for and when it was accepted stay."""
+    connection.execute(
+        "UPDATE requests SET phase = ?1, body = ?2, sum = row_sum(correlation_id, agent, ?1, accepted_at, run_id, ?2)"
+        " WHERE correlation_id = ?3 AND phase <> 'closed'",
+        (row.phase, row.body, row.correlation_id),
+    )
+
+
+def close(connection: Connection, outcome: Outcome, body: str) -> bool:
+    """Close the request and write its outcome, if no one did before. Open questions end with it."""
+    correlation_id = outcome.correlation_id
+    closed = connection.execute(
+        "UPDATE requests SET phase = 'closed',"
+        " sum = row_sum(correlation_id, agent, 'closed', accepted_at, run_id, body)"
+        " WHERE correlation_id = ? AND phase <> 'closed'",
+        (correlation_id,),
+    )
+    if closed.rowcount != 1:
+        return False
+    _add_outcome(connection, outcome, body)
+    ending = QuestionState.EXPIRED if outcome.kind is OutcomeKind.EXPIRED else QuestionState.WITHDRAWN
+    _end_questions(connection, ending, "correlation_id = ? AND state = 'open'", correlation_id)
+    return True
+
+
+def _add_outcome(connection: Connection, outcome: Outcome, body: str) -> None:
+    last = connection.execute("SELECT chain FROM outcomes ORDER BY seq DESC LIMIT 1").fetchone()
+    columns = (
+        outcome.correlation_id,
+        outcome.agent,
+        outcome.skill,
+        outcome.kind.value,
+        int(outcome.success),
+        micros(outcome.ended_at),
+        body,
+    )
+    connection.execute(
+        f"INSERT INTO outcomes ({SUMMED['outcomes']}, sum, chain) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*columns, row_sum(*columns), link(last[0] if last else b"", *columns)),
+    )
+
+
+def open_requests(connection: Connection) -> tuple[RequestRecord, ...]:
+    """Requests without an outcome, in the order they were accepted."""
+    return read(
+        RequestRecord,
+        connection.execute(f"SELECT body, {checked('requests')} FROM requests WHERE phase <> 'closed' ORDER BY seq"),
+    )
+
+
+def request(connection: Connection, correlation_id: str) -> RequestRecord | None:
+    """One request. A closed one shows its last update, and that it is closed."""
+    row = connection.execute(
+        f"SELECT body, {checked('requests')}, phase FROM requests WHERE correlation_id = ?", (correlation_id,)
+    ).fetchone()
+    return None if row is None else replace(decoder(RequestRecord)(sound(*row[:2])), phase=Phase(row[2]))
+
+
+def outcome(connection: Connection, correlation_id: str) -> Outcome | None:
+    """A request's outcome."""
+    found = read(
+        Outcome,
+        connection.execute(
+            f"SELECT body, {checked('outcomes')} FROM outcomes WHERE correlation_id = ?", (correlation_id,)
+        ),
+    )
+    return found[0] if found else None
+
+
+def outcomes(connection: Connection, since: int, limit: int) -> tuple[Outcome, ...]:
+    """The newest ``limit`` that ended at or after ``since``, oldest first."""
+    newest = connection.execute(
+        f"SELECT body, {checked('outcomes')} FROM outcomes WHERE ended_at >= ?"
+        " ORDER BY ended_at DESC, seq DESC LIMIT ?",
+        (since, limit),
+    )
+    return read(Outcome, newest)[::-1]
+
+
+def unannounced(connection: Connection, limit: int) -> tuple[Outcome, ...]:
+    """Outcomes of which the journal has no event, oldest first."""
+    rows = connection.execute(
+        f"SELECT body, {checked('outcomes')} FROM outcomes WHERE announced = 0 ORDER BY seq LIMIT ?", (limit,)
+    )
+    return read(Outcome, rows)
+
+
+# -- questions ------------------------------------------------------------------------------------------------
+
+
+def ask(connection: Connection, question: Question, body: str) -> bool:
+    """Open a question of an open request, unless its id was used before."""
+    columns = (question.question_id, question.correlation_id, QuestionState.OPEN.value, body, None, None)
+    done = connection.execute(
+        f"INSERT INTO questions ({SUMMED['questions']}, sum) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7"
+        " WHERE EXISTS (SELECT 1 FROM requests WHERE correlation_id = ?2 AND phase <> 'closed')"
+        " ON CONFLICT (question_id) DO NOTHING",
+        (*columns, row_sum(*columns)),
+    )
+    return done.rowcount == 1
+
+
+def answer(connection: Connection, question_id: str, body: str, at: int) -> Question | None:
+    """Claim an open question for one answer."""
+    done = connection.execute(
+        "UPDATE questions SET state = 'answered', answer = ?1, answered_at = ?2,"
+        " sum = row_sum(question_id, correlation_id, 'answered', body, ?1, ?2)"
+        " WHERE question_id = ?3 AND state = 'open'",
+        (body, at, question_id),
+    )
+    if done.rowcount != 1:
+        return None
+    row = connection.execute(
+        f"SELECT body, {checked('questions')} FROM questions WHERE question_id = ?", (question_id,)
+    )
+    return read(Question, row)[0]
+
+
+def settle(connection: Connection, question_id: str, state: QuestionState) -> None:
+    """End a question that is open or answered."""
+    _end_questions(connection, state, "question_id = ? AND state IN ('open', 'answered')", question_id)
+
+
+def _end_questions(connection: Connection, state: QuestionState, which: str, value: str) -> None:
+    connection.execute(
+        "UPDATE questions SET state = ?1, sum = row_sum(question_id, correlation_id, ?1, body, answer, answered_at)"
+        f" WHERE {which.replace('?', '?2')}",
+        (state.value, value),
+    )
+
+
+def questions(connection: Connection, open_only: bool, limit: int) -> tuple[QuestionRecord, ...]:
+    """The newest ``limit``, oldest first. An answer whose request is closed needs no delivery any more."""
+    waiting = (
+        " JOIN requests ON requests.correlation_id = questions.correlation_id AND requests.phase <> 'closed'"
+        " WHERE questions.state IN ('open', 'answered')"
+    )
+    rows = connection.execute(
+        f"SELECT questions.body, {checked('questions')}, questions.state, questions.answer, questions.answered_at"
+        f" FROM questions{waiting if open_only else ''} ORDER BY questions.seq DESC LIMIT ?",
+        (limit,),
+    )
+    return tuple(_question(row) for row in rows)[::-1]
+
+
+def _question(row: tuple[Any, ...]) -> QuestionRecord:
+    body, right, state, given, answered_at = row
+    return QuestionRecord(
+        question=decoder(Question)(sound(body, right)),
+        state=QuestionState(state),
+        answer=None if given is None else decoder(Answer)(given),
+        answered_at=None if answered_at is None else moment(answered_at),
+    )
