@@ -1,0 +1,209 @@
+"""A ceremony: a skill request that fires on a schedule. Pure values; the folder and the clock are the scheduler's.
+
+The YAML keys are Workstacean's, plus ``prompt`` (or ``content``), ``overlap`` and ``catchUp``. Nothing in a
+ceremony file is read from the environment: whoever writes ceremonies need not be trusted with it (T-37).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Literal, TypeAlias, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+
+from fleetsim.caller.cron import Cron, next_slot, parse_cron
+from fleetsim.caller.registry import ALL
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
+from fleetsim.model.work import SkillRequest, Source
+from fleetsim.runtime.explain import combine, explain
+from fleetsim.runtime.yaml import Document
+
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}")
+"""Ceremony ids, always used with ``fullmatch`` (T-35)."""
+
+DEFAULT_TIMEOUT_S = 600.0
+DEFAULT_CATCH_UP_S = 600
+CATCH_UP_S_MAX = 24 * 3600
+TIMEOUT_MS_MAX = 7 * 24 * 3600 * 1000
+TARGETS_MAX = 64
+TEXT_MAX = 16_384
+
+T = TypeVar("T")
+_Target: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Overlap(StrEnum):
+    """What happens to a slot that comes while the run before is still going."""
+
+    SKIP = "skip"
+    ALLOW = "allow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceremony:
+    """A checked ceremony. ``catch_up_s`` is how late a missed slot may still fire; 0 means never."""
+
+    ceremony_id: str
+    name: str
+    schedule: Cron
+    skill: str
+    targets: tuple[str, ...]
+    enabled: bool = True
+    timezone: str = "UTC"
+    text: str = ""
+    description: str = ""
+    notify_channel: str = ""
+    created_by: str = "system"
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    overlap: Overlap = Overlap.SKIP
+    catch_up_s: int = DEFAULT_CATCH_UP_S
+
+    @property
+    def system_actor(self) -> str:
+        """Who asks for this ceremony's work (facts 7.5)."""
+        return f"ceremony.{self.ceremony_id}"
+
+
+def next_due(ceremony: Ceremony, after: datetime) -> datetime:
+    """The ceremony's first slot strictly after ``after``, in UTC."""
+    return next_slot(ceremony.schedule, after, zone_of(ceremony.timezone))
+
+
+@lru_cache(maxsize=256)
+def zone_of(name: str) -> tzinfo:
+    """The IANA zone of that name. Raises ConfigError if there is none."""
+    if name.upper() in {"UTC", "ETC/UTC"}:
+        return UTC
+    try:
+        if re.fullmatch(r"[A-Za-z0-9_+\-]{1,32}(/[A-Za-z0-9_+\-]{1,32}){0,2}", name):
+            return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        pass
+    hint = "an IANA name such as Europe/Berlin; leave it out for UTC"
+    raise ConfigError(f"unknown time zone “{one_line(name, 64)}”", hint=hint)
+
+
+def request_text(ceremony: Ceremony, run_id: str) -> str:
+    """What the agent is told: the ceremony's own text, else the generated form of facts 2.2."""
+    if ceremony.text:
+        return ceremony.text
+    targets = json.dumps(list(ceremony.targets), ensure_ascii=False)
+    lines = (
+        f"Execute skill: {ceremony.skill}",
+        f"ceremonyId: {ceremony.ceremony_id}",
+        f"ceremonyName: {ceremony.name}",
+        f"targets: {targets}",
+        f"runId: {run_id}",
+        f"projectPaths: {targets}",
+        f"meta: {json.dumps({'systemActor': ceremony.system_actor}, ensure_ascii=False)}",
+    )
+    return "\n".join(lines)
+
+
+def child_request(ceremony: Ceremony, run_id: str, correlation_id: str, target: str) -> SkillRequest:
+    """One target's request of one run."""
+    return SkillRequest(
+        correlation_id=correlation_id,
+        parent_id=run_id,
+        text=request_text(ceremony, run_id),
+        skill=ceremony.skill,
+        targets=(target,),
+        system_actor=ceremony.system_actor,
+        source=Source(interface="cron", channel_id=ceremony.notify_channel or None),
+        metadata={
+            "ceremonyId": ceremony.ceremony_id,
+            "ceremonyName": ceremony.name,
+            "runId": run_id,
+        },
+        timeout_s=ceremony.timeout_s,
+    )
+
+
+class CeremonyFile(BaseModel):
+    """The keys of a ceremony file; also the source of its JSON Schema. ``catchUp`` is in seconds."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+
+    id: str
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    schedule: str
+    skill: Annotated[str, Field(min_length=1, max_length=200)]
+    targets: Annotated[list[_Target], Field(min_length=1, max_length=TARGETS_MAX)]
+    enabled: bool = True
+    notify_channel: Annotated[str, Field(max_length=200)] | int | None = None
+    created_by: Annotated[str, Field(min_length=1, max_length=128)] = "system"
+    description: Annotated[str, Field(max_length=2_000)] | None = None
+    timezone: str = "UTC"
+    timeout_ms: Annotated[int, Field(gt=0, le=TIMEOUT_MS_MAX)] | None = None
+    prompt: Annotated[str, Field(max_length=TEXT_MAX)] | None = None
+    content: Annotated[str, Field(max_length=TEXT_MAX)] | None = None
+    overlap: Literal["skip", "allow"] = "skip"
+    catch_up: Annotated[int, Field(ge=0, le=CATCH_UP_S_MAX)] = DEFAULT_CATCH_UP_S
+
+    @field_validator("id")
+    @classmethod
+    def _plain_id(cls, value: str) -> str:
+        if not ID.fullmatch(value):
+            raise ValueError("must be 1 to 128 letters, digits, dots, dashes or underscores, the first no mark")
+        return value
+
+
+def parse_ceremony(document: Document) -> Ceremony:
+    """Check one ceremony file.
+
+    Raises:
+        ConfigError: all that is wrong with it, one "file:line:col" line each.
+    """
+    if not isinstance(document.value, dict):
+        raise document.error((), "a ceremony file holds one mapping: id, name, schedule, skill, targets …")
+    try:
+        file = CeremonyFile.model_validate(document.value)
+    except ValidationError as error:
+        raise combine(explain(document, error, CeremonyFile)) from None
+    problems: list[ConfigError] = []
+    schedule = _checked(document, "schedule", lambda: parse_cron(file.schedule), problems)
+    _checked(document, "timezone", lambda: zone_of(file.timezone), problems)
+    if file.prompt is not None and file.content is not None:
+        problems.append(document.error(("content",), "prompt and content are the same thing; keep one", key=True))
+    if ALL in file.targets and len(file.targets) > 1:
+        problems.append(document.error(("targets",), f"“{ALL}” stands alone: it means every agent with the skill"))
+    if problems or schedule is None:
+        raise combine(tuple(problems))
+    return _ceremony(file, schedule)
+
+
+def _ceremony(file: CeremonyFile, schedule: Cron) -> Ceremony:
+    return Ceremony(
+        ceremony_id=file.id,
+        name=file.name,
+        schedule=schedule,
+        skill=file.skill,
+        targets=tuple(dict.fromkeys(file.targets)),
+        enabled=file.enabled,
+        timezone=file.timezone,
+        text=file.prompt or file.content or "",
+        description=file.description or "",
+        notify_channel=str(file.notify_channel or ""),
+        created_by=file.created_by,
+        timeout_s=file.timeout_ms / 1000 if file.timeout_ms else DEFAULT_TIMEOUT_S,
+        overlap=Overlap(file.overlap),
+        catch_up_s=file.catch_up,
+    )
+
+
+def _checked(document: Document, key: str, check: Callable[[], T], problems: list[ConfigError]) -> T | None:
+    """The checked value, or None with the problem noted at its place."""
+    try:
+        return check()
+    except ConfigError as error:
+        problems.append(document.error((key,), f"'{key}': {error}", hint=error.hint))
+        return None
