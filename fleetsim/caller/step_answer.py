@@ -43,7 +43,6 @@ def answered(s: Stepping, answer: Answer) -> None:
         resume_attempt=0,
         answered_keys=(*s.track.answered_keys, asked.key)[-32:],
         answered_at=s.now.mono,
-        moved_since_answer=False,
         poll_due=None,
     )
     s.emit(Resume(answer=answer))
@@ -67,17 +66,17 @@ def resumed(s: Stepping, reply: Task | Message, began: float) -> None:
 
 
 def resume_failed(s: Stepping, error: FleetsimError) -> None:
-    """Try again with the same message id only if nothing arrived; otherwise ask the agent what it thinks."""
+    """Keep trying with the same message id while nothing arrived (F-22); otherwise ask the agent what it thinks."""
     answer = s.track.resume
     if answer is None:
         return
     lost = isinstance(error, TransportError | HttpRefused) and error.sent
-    if not lost and error.retryable and s.track.resume_attempt < len(s.rules.retry_waits_s):
-        wait = s.rules.retry_waits_s[s.track.resume_attempt] * s.now.luck
+    if not lost and error.retryable:
+        waits = (*s.rules.retry_waits_s, s.rules.poll_interval_s)
+        wait = waits[min(s.track.resume_attempt, len(waits) - 1)] * max(s.now.luck, 0.05)
         s.set(resume_attempt=s.track.resume_attempt + 1, resume_due=s.now.mono + wait)
-        s.say(
-            "agent.skill.retry", Level.WARN, attempt=s.track.resume_attempt, inSeconds=round(wait, 1), reason=str(error)
-        )
+        attempt = s.track.resume_attempt + 1
+        s.say("agent.skill.retry", Level.WARN, attempt=attempt, inSeconds=round(wait, 1), reason=str(error))
         return
     s.set(resume=None, resume_due=None, answered_at=s.now.mono)
     s.record(answers=s.track.record.answers + 1)

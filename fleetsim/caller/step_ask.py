@@ -41,20 +41,21 @@ def _status(event: TaskEvent) -> TaskStatus | None:
 
 
 def doubtful(s: Stepping, signal: Heard) -> bool:
-    """Whether a webhook about a question must be checked by a poll before it is believed.
+    """Whether news about a question must be checked by a poll before it is believed.
 
-    Webhooks may be late, doubled or out of order: one cannot reopen a question that was answered, replace
-    the one that is open, or say that the agent has moved on from it.
+    Webhooks may be late, doubled or out of order, and a stream may lag behind both: neither can reopen a
+    question that was answered, replace the one that is open, or say that the agent has moved on from it.
+    Only a poll asked for afterwards can.
     """
     status = _status(signal.event)
-    if signal.via is not Via.PUSH or status is None or s.track.task is None:
+    if signal.via not in {Via.PUSH, Via.STREAM} or status is None or s.track.task is None:
         return False
     if status.state in INTERRUPTED:
         key = _key(status)
         if s.track.asked is not None:
             return key != s.track.asked.key
         return key in s.track.answered_keys or s.track.resume is not None
-    return status.state is TaskState.WORKING and (s.track.asked is not None)
+    return status.state is TaskState.WORKING and s.track.asked is not None
 
 
 def wanted(s: Stepping, signal: Heard) -> None:
@@ -75,15 +76,16 @@ def wanted(s: Stepping, signal: Heard) -> None:
 
 
 def _asked_again(s: Stepping, signal: Heard) -> bool:
-    """After our answer the same question is new once ``working`` was seen, or a later poll reports it."""
-    return s.track.moved_since_answer or (signal.via is Via.POLL and signal.began > s.track.answered_at)
+    """After our answer the same question is new only if a poll asked for afterwards reports it."""
+    return signal.via is Via.POLL and signal.began > s.track.answered_at
 
 
 def _open(s: Stepping, task: Task, key: str) -> None:
     record = s.track.record
     checkpoint = record.answers + 1
     said = task.status.message.text if task.status.message else ""
-    digest = hashlib.sha256("\0".join((record.agent, task.task_id, key, str(checkpoint), said)).encode()).hexdigest()
+    asked_at = s.now.wall.isoformat()
+    digest = hashlib.sha256("\0".join((record.agent, task.task_id, key, asked_at, said)).encode()).hexdigest()
     ttl = s.rules.question_ttl_s
     question = Question(
         question_id=f"q-{digest[:24]}",
@@ -122,13 +124,11 @@ def _watch_slowly(s: Stepping) -> None:
 
 
 def moved(s: Stepping, signal: Heard) -> None:
-    """The agent works. An open question is over; our answer, if one was given, has been taken up."""
+    """The agent works: an open question is over."""
     task = s.track.task
     assert task is not None
     if task.state is not TaskState.WORKING:
         return
-    if s.track.answered_keys:
-        s.set(moved_since_answer=True)
     asked = s.track.asked
     if asked is not None:
         s.emit(Settle(question_id=asked.question.question_id, state="withdrawn"))

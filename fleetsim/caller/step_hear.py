@@ -106,7 +106,7 @@ def _after_stale(s: Stepping, signal: Heard) -> None:
     elif signal.via is Via.POLL:
         _pay_owed(s)
     if isinstance(signal.event, ArtifactUpdate):
-        s.set(unclosed=s.track.unclosed | {signal.event.artifact.artifact_id})
+        s.set(whole=s.track.whole - {signal.event.artifact.artifact_id})
 
 
 def _fold(s: Stepping, signal: Heard) -> None:
@@ -155,20 +155,20 @@ def _bounded(s: Stepping, event: TaskEvent) -> TaskEvent:
 
 
 def _note_parts(s: Stepping, signal: Heard) -> None:
-    """Keep account of which artifacts are known whole."""
-    unclosed = s.track.unclosed
+    """Keep account of which artifacts are known whole; a snapshot of a running task shows none of them whole."""
+    whole = s.track.whole
     match signal.event:
         case Snapshot():
-            unclosed = frozenset()
+            whole = frozenset()
             s.set(gap=False)
         case ArtifactUpdate(artifact=artifact, append=append, last_chunk=last):
-            whole = last and not append
-            unclosed = unclosed - {artifact.artifact_id} if whole else unclosed | {artifact.artifact_id}
+            closed = last and not append
+            whole = whole | {artifact.artifact_id} if closed else whole - {artifact.artifact_id}
         case StatusUpdate(artifacts=artifacts):
-            unclosed = unclosed - {a.artifact_id for a in artifacts}
+            whole = whole | {a.artifact_id for a in artifacts}
         case DirectReply():
-            unclosed = frozenset()
-    s.set(unclosed=unclosed)
+            pass
+    s.set(whole=whole)
 
 
 def _bind(s: Stepping, signal: Heard) -> None:
@@ -249,7 +249,7 @@ def _complete(s: Stepping, signal: Heard) -> bool:
         case Snapshot(task=seen):
             return signal.via in {Via.POLL, Via.REPLY} or bool(seen.artifacts)
         case _:
-            return bool(task.artifacts) and not s.track.unclosed
+            return bool(task.artifacts) and all(a.artifact_id in s.track.whole for a in task.artifacts)
 
 
 def _pay_owed(s: Stepping) -> None:
@@ -259,7 +259,7 @@ def _pay_owed(s: Stepping) -> None:
     if owed <= 0:
         s.close()
     else:
-        s.poll_at(s.now.mono + 1.0 * (s.rules.owed_polls_max - owed))
+        s.poll_at(s.now.mono + min(3.0 ** (s.rules.owed_polls_max - owed - 1), s.rules.poll_interval_s))
 
 
 def _keep_watch(s: Stepping, signal: Heard) -> None:

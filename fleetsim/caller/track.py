@@ -28,7 +28,7 @@ class Rules:
     young_s: float = 60.0
     cancel_patience_s: float = 30.0
     resubscribes_max: int = 3
-    owed_polls_max: int = 3
+    owed_polls_max: int = 6
     bad_polls_max: int = 3
     text_chars_max: int = 1024 * 1024
     parked_max: int = 16
@@ -65,8 +65,8 @@ class Asked:
 class Track:
     """One request in flight. Times are monotonic seconds; None means not scheduled or not going on.
 
-    ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``unclosed``
-    names artifacts known only in part, ``gap`` that a stream may have been missed in between. ``owed``
+    ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``whole``
+    names artifacts known to be complete, ``gap`` that a stream may have been missed in between. ``owed``
     counts the polls still owed before a terminal state may be believed complete.
     """
 
@@ -87,7 +87,7 @@ class Track:
     bad_polls: int = 0
     misses: int = 0
     applied_at: float = float("-inf")
-    unclosed: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
     gap: bool = False
     owed: int = 0
     via: Via = Via.LOCAL
@@ -95,7 +95,6 @@ class Track:
     paused_left: float | None = None
     answered_keys: tuple[str, ...] = ()
     answered_at: float = float("-inf")
-    moved_since_answer: bool = False
     resume: Answer | None = None
     resume_attempt: int = 0
     resume_due: float | None = None

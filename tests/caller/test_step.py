@@ -104,8 +104,8 @@ def test_a_bare_terminal_webhook_owes_a_poll_and_the_outcome_has_its_text_and_co
 
 def test_an_owed_poll_that_never_succeeds_still_ends_in_the_agents_state() -> None:
     hand = bound(push=True).hear(status(C, final=True), Via.PUSH)
-    for _ in range(3):
-        hand.wait(5).tell(PollFailed(error=Unreachable("gone")))
+    for _ in range(6):
+        hand.wait(31).tell(PollFailed(error=Unreachable("gone")))
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
