@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 import gc
+import heapq
 import math
 import random
 import selectors
@@ -21,9 +23,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall time at loop time zero, unless told otherwise: a Thursday, at midnight."""
@@ -61,6 +64,22 @@ class _Worker(asyncio.Task[Any]):
         return self._birth
 
 
+class _Timer(asyncio.TimerHandle):
+    """A timer that, among those of one instant, fires in the order it was set."""
+
+    __slots__ = ("_birth",)
+    _scheduled: bool
+
+    def __init__(self, birth: int, *handle: Any) -> None:
+        super().__init__(*handle)
+        self._birth = birth
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        if isinstance(other, _Timer) and self.when() == other.when():
+            return self._birth < other._birth
+        return self.when() < other.when()
+
+
 class _Jump(selectors.SelectSelector):
     """A selector that watches nothing and never blocks; "wait until" becomes "it is now"."""
 
@@ -82,7 +101,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     """
 
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
+    _scheduled: list[_Timer]
     _clock_resolution: float
 
     def __init__(self, *, seed: int = 0, start: datetime = START, shuffle: bool = False) -> None:
@@ -106,6 +125,18 @@ class VirtualLoop(base_events.BaseEventLoop):
     def now(self) -> datetime:
         """The virtual wall time."""
         return self.start + timedelta(seconds=self._time)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As ``asyncio``; timers of one instant fire in the order they were set."""
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
+        self._births += 1
+        timer = _Timer(self._births, when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True
+        return timer
 
     def _turn(self, timeout: float | None) -> None:
         if timeout == 0:
