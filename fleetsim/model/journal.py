@@ -100,6 +100,16 @@ TOPICS: tuple[Topic, ...] = (
     ),
     Topic("hitl.expired.{correlationId}", "nobody answered in time", ("questionId",)),
     Topic("hitl.withdrawn.{correlationId}", "the agent went on without an answer", ("questionId",)),
+    Topic("hitl.notification.{correlationId}", "work declared worth a note has started", ()),
+    Topic(
+        "hitl.veto.{correlationId}",
+        "work that may be vetoed started, was vetoed, or its window closed",
+        ("decision", "expiresAt", "decidedBy"),
+    ),
+    Topic(
+        "hitl.escalated.{correlationId}", "the dispatching agent gave no answer; a person must", ("questionId", "why")
+    ),
+    Topic("hitl.skipped.{correlationId}", "a gated skill completed without asking anybody", ()),
     Topic("ceremony.{id}.execute", "a ceremony fired", ("runId", "scheduledAt", "trigger", "targets", "latenessMs")),
     Topic(
         "ceremony.{id}.completed",

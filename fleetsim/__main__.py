@@ -1,0 +1,5 @@
+"""``python -m fleetsim``."""
+
+from fleetsim.cli.main import main
+
+main()

@@ -1,0 +1,156 @@
+"""The command line: which verbs there are, what they share, and how errors reach a person.
+
+stdout carries the result and nothing else; progress, hints and logs go to stderr. Verbs are loaded only
+when called, so that ``--help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fleetsim import __version__
+from fleetsim.cli.exits import Exit, code_for, exit_for
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.text import neutralise
+
+VERBS: dict[str, tuple[str, str]] = {
+    "demo": ("fleetsim.cli.demo:demo", "Watch a small fleet at work, on this machine, in one command."),
+    "up": ("fleetsim.cli.up:up", "Run the hub for your agents.yaml, with the dashboard."),
+    "send": ("fleetsim.cli.send:send", "Ask one agent to do something."),
+    "task": ("fleetsim.cli.task:task", "Look at requests in flight, or cancel one."),
+    "inbox": ("fleetsim.cli.inbox:inbox", "Read and answer what agents ask."),
+    "ceremony": ("fleetsim.cli.ceremony:ceremony", "List ceremonies, or fire one now."),
+    "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
+    "card": ("fleetsim.cli.card:card", "Read an agent's card and say how it would be called."),
+    "events": ("fleetsim.cli.events:events", "Follow what the hub says happens."),
+    "agent": ("fleetsim.cli.agent:agent", "Run the reference agent."),
+}
+
+
+@dataclass(slots=True)
+class Common:
+    """What every verb shares."""
+
+    output: str = "text"
+    config: Path | None = None
+    state: Path | None = None
+    quiet: bool = False
+    ascii: bool = False
+
+    @property
+    def as_json(self) -> bool:
+        """Whether stdout carries JSON."""
+        return self.output == "json"
+
+    def note(self, text: str) -> None:
+        """Tell the person something, on stderr."""
+        if not self.quiet:
+            click.echo(neutralise(text), err=True)
+
+
+class LazyGroup(click.Group):
+    """A group whose verbs are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs, in the order of the table."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a verb."""
+        if cmd_name not in VERBS:
+            return None
+        module, _, name = VERBS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs from the table, importing none."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest verb when there is none of that name."""
+        import difflib
+
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else " See 'fleetsim --help'."
+            raise click.UsageError(f"No such verb: {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "FLEETSIM"})
+@click.version_option(__version__, "-v", "--version", prog_name="fleetsim", message="%(prog)s %(version)s")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="What stdout carries.")
+@click.option("--config", type=click.Path(path_type=Path), help="agents.yaml [default: ./agents.yaml].")
+@click.option("--state", type=click.Path(path_type=Path), help="Where the hub keeps its key and ledger.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and hints on stderr.")
+@click.option("--ascii", "plain", is_flag=True, help="No glyphs and box drawing.")
+@click.option("--debug", is_flag=True, help="Log everything the hub does, without secrets.")
+@click.pass_context
+def cli(
+    ctx: click.Context, output: str, config: Path | None, state: Path | None, quiet: bool, plain: bool, debug: bool
+) -> None:
+    """Run, watch and test a fleet of A2A agents.
+
+    \b
+    New here?          fleetsim demo
+    Have an agent?     fleetsim send --url http://127.0.0.1:8000 "hello"
+    Have a fleet?      fleetsim up            (reads ./agents.yaml and ./ceremonies/)
+    """
+    ctx.obj = Common(output=output, config=config, state=state, quiet=quiet, ascii=plain)
+    level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    for loud in ("httpx", "httpcore", "asyncio", "aiohttp", "uvicorn.access"):
+        logging.getLogger(loud).setLevel(logging.WARNING)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The console script."""
+    sys.exit(run(lambda: cli.main(args=argv, prog_name="fleetsim", standalone_mode=False), argv))
+
+
+def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
+    """Run a verb and return the exit code; errors become one clear line and the next step."""
+    try:
+        code = work()
+        sys.stdout.flush()
+        return int(code) if isinstance(code, int) else Exit.OK
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except FleetsimError as error:
+        _tell(error, argv if argv is not None else sys.argv[1:])
+        return exit_for(error)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+
+
+def _tell(error: FleetsimError, argv: list[str]) -> None:
+    """What happened and what to do next; as one JSON document if JSON was asked for."""
+    if "json" in argv:
+        told = {"code": code_for(error), "message": str(error), "hint": error.hint, "blame": error.blame.value}
+        if hasattr(error, "wire_code"):
+            told["a2aCode"] = error.wire_code
+        click.echo(json.dumps({"error": told}, ensure_ascii=False), err=True)
+        return
+    click.echo(f"error: {neutralise(str(error))}", err=True)
+    if error.hint:
+        click.echo(f"  next: {neutralise(error.hint)}", err=True)

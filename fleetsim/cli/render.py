@@ -1,0 +1,86 @@
+"""Results on stdout: one JSON document, or plain lines that line up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from fleetsim.model.text import neutralise, one_line
+
+GLYPHS: Mapping[str, tuple[str, str]] = {
+    "up": ("●", "+"),
+    "degraded": ("◐", "~"),
+    "down": ("○", "-"),
+    "unknown": ("?", "?"),
+    "paused": ("‖", "="),
+    "submitted": ("·", "."),
+    "working": ("▶", ">"),
+    "input-required": ("?", "?"),
+    "auth-required": ("!", "!"),
+    "completed": ("✓", "v"),
+    "success": ("✓", "v"),
+    "failed": ("✗", "x"),
+    "failure": ("✗", "x"),
+    "canceled": ("⊘", "o"),
+    "rejected": ("⊗", "#"),
+    "expired": ("◷", "L"),
+    "timeout": ("◷", "L"),
+    "lost": ("✗", "x"),
+    "undeliverable": ("✗", "x"),
+    "protocol_error": ("✗", "x"),
+    "missed": ("–", "-"),
+    "skipped": ("–", "-"),
+    "running": ("▶", ">"),
+}
+
+
+def word(state: str, *, plain: bool = False) -> str:
+    """A state as glyph and word; a state nobody knows stays the raw word."""
+    glyph = GLYPHS.get(state)
+    return one_line(state, 24) if glyph is None else f"{glyph[1] if plain else glyph[0]} {state}"
+
+
+def emit_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def emit_json_line(value: Any) -> None:
+    """One JSON document on one line."""
+    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+
+
+def labels(rows: Iterable[tuple[str, Any]]) -> None:
+    """``Label: value`` lines; empty values are left out."""
+    for label, value in rows:
+        if value not in (None, "", []):
+            click.echo(f"{label}: {neutralise(str(value))}")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, right: frozenset[int] = frozenset()) -> None:
+    """Columns padded to their widest cell; ``right`` names columns that align right."""
+    cells = [[one_line("-" if c is None else str(c), 60) for c in row] for row in rows]
+    widths = [
+        max(len(str(head[i])), *(len(row[i]) for row in cells)) if cells else len(head[i]) for i in range(len(head))
+    ]
+    for row in [list(head), *cells]:
+        line = (
+            text.rjust(width) if i in right else text.ljust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        click.echo("  ".join(line).rstrip())
+
+
+def seconds(value: float | None) -> str:
+    """A duration a person can read."""
+    if value is None:
+        return "-"
+    if value < 10:
+        return f"{value:.1f}s"
+    if value < 120:
+        return f"{value:.0f}s"
+    minutes, rest = divmod(int(value), 60)
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
