@@ -188,25 +188,31 @@ def _three_numbers(version: str) -> str:
     return ".".join([*numbers, "0", "0"][: max(3, len(numbers))])
 
 
+def _offers_older(card: AgentCard) -> bool:
+    return not card.interfaces or any(not is_current(item) for item in card.interfaces)
+
+
+def _offers_current(card: AgentCard) -> bool:
+    return any(is_current(item) for item in card.interfaces)
+
+
 def _write_capabilities(card: AgentCard) -> dict[str, Any]:
     said = card.capabilities
     extensions = [
-        {"uri": item.uri, **present(description=item.description), "required": item.required, **_params(item)}
+        {
+            "uri": item.uri,
+            **present(description=item.description),
+            "required": item.required,
+            **present(params=dict(item.params)),
+        }
         for item in said.extensions
     ]
-    written = {
-        "streaming": said.streaming,
-        "pushNotifications": said.push_notifications,
-        "stateTransitionHistory": said.state_transition_history,
-        **present(extensions=extensions),
-    }
-    if any(is_current(item) for item in card.interfaces):
+    written: dict[str, Any] = {"streaming": said.streaming, "pushNotifications": said.push_notifications}
+    if _offers_older(card):
+        written["stateTransitionHistory"] = said.state_transition_history
+    if _offers_current(card):
         written["extendedAgentCard"] = said.extended_card
-    return written
-
-
-def _params(extension: AgentExtension) -> dict[str, Any]:
-    return {"params": dict(extension.params)} if extension.params else {}
+    return written | present(extensions=extensions)
 
 
 def _write_skill(skill: AgentSkill) -> dict[str, Any]:
@@ -225,8 +231,7 @@ def _write_optional(card: AgentCard) -> dict[str, Any]:
     provider = {}
     if card.provider_organization is not None or card.provider_url is not None:
         provider = {"organization": card.provider_organization or "", "url": card.provider_url or ""}
-    older = not card.interfaces or any(not is_current(item) for item in card.interfaces)
-    current = any(is_current(item) for item in card.interfaces)
+    older, current = _offers_older(card), _offers_current(card)
     written = present(provider=provider, documentationUrl=card.documentation_url, iconUrl=card.icon_url)
     if older:
         written["supportsAuthenticatedExtendedCard"] = card.capabilities.extended_card

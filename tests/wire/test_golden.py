@@ -1,0 +1,369 @@
+"""Every operation of every dialect against a golden file, both ways; each file names its source."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from fleetsim.model.call import (
+    Call,
+    CancelTask,
+    DeletePush,
+    GetExtendedCard,
+    GetPush,
+    GetTask,
+    ListPush,
+    ListTasks,
+    Operation,
+    PushConfig,
+    SendMessage,
+    SetPush,
+    SubscribeToTask,
+    TaskPage,
+    TaskPush,
+    operation_of,
+)
+from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, AgentSkill, Capabilities
+from fleetsim.model.errors import TaskNotFound
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
+from fleetsim.model.extensions import COST, COST_TYPE, read_extras
+from fleetsim.model.task import (
+    Artifact,
+    DataPart,
+    FilePart,
+    Message,
+    Role,
+    Task,
+    TaskState,
+    TaskStatus,
+    TextPart,
+)
+from fleetsim.wire import jsonrpc
+from fleetsim.wire.dialect import DIALECTS, Reply, dialect, read_card, write_card
+from fleetsim.wire.push import read_push_body
+
+HERE = Path(__file__).parent
+GOLDEN = {path.stem: json.loads(path.read_text()) for path in sorted((HERE / "golden").glob("*.json"))}
+SCHEMA = json.loads((HERE / "spec" / "a2a-0.3.0.schema.json").read_text())
+
+ASK = Message(
+    message_id="m-1",
+    role=Role.USER,
+    parts=(
+        TextPart(text="Summarise the report"),
+        DataPart(data={"rows": 3}),
+        FilePart(raw="aGVsbG8=", filename="a.txt", media_type="text/plain"),
+        FilePart(uri="https://files.example/b.pdf", metadata={"page": 2}),
+    ),
+    context_id="c-1",
+    task_id="t-1",
+    reference_task_ids=("t-0",),
+    extensions=("https://ext.example/x",),
+    metadata={"lang": "en"},
+)
+SAID = Message(message_id="m-2", role=Role.AGENT, parts=(TextPart(text="Done."),), context_id="c-1", task_id="t-1")
+PING = Message(message_id="m-3", role=Role.USER, parts=(TextPart(text="ping"),))
+COST_DATA = {"usage": {"input_tokens": 10, "output_tokens": 5}, "durationMs": 1200, "costUsd": 0.01}
+ANSWER = Artifact(
+    artifact_id="a-1",
+    parts=(
+        TextPart(text="## Results"),
+        DataPart(data=COST_DATA, media_type=COST_TYPE, metadata={"mimeType": COST_TYPE}),
+    ),
+    name="response",
+    description="The answer",
+)
+DONE = TaskStatus(state=TaskState.COMPLETED, message=SAID, timestamp=datetime(2026, 4, 15, 20, 0, tzinfo=UTC))
+TASK = Task(task_id="t-1", context_id="c-1", status=DONE, artifacts=(ANSWER,), history=(ASK,), metadata={"run": "7"})
+CANCELED = Task(task_id="t-1", context_id="c-1", status=TaskStatus(state=TaskState.CANCELED))
+PUSH = PushConfig(url="https://caller.example/api/a2a/callback/t-1", config_id="p-1", token="secret-1")
+PUSH_2 = PushConfig(
+    url="https://caller.example/hook",
+    config_id="p-2",
+    token="secret-2",
+    scheme="Bearer",
+    credentials="secret-2",
+)
+ON_TASK = TaskPush(task_id="t-1", config=PUSH)
+ON_TASK_2 = TaskPush(task_id="t-1", config=PUSH_2)
+CARD = AgentCard(
+    name="my-agent",
+    description="One-line summary",
+    version="1.0.0",
+    capabilities=Capabilities(
+        streaming=True, push_notifications=True, extended_card=True, extensions=(AgentExtension(uri=COST),)
+    ),
+    skills=(
+        AgentSkill(
+            skill_id="my_skill",
+            name="My Skill",
+            description="What it does",
+            tags=("category",),
+            examples=("do the thing",),
+        ),
+    ),
+    default_output_modes=("text/markdown",),
+    provider_organization="Example",
+    provider_url="https://example.org",
+    security_schemes={"apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"}},
+    security=({"apiKey": []},),
+)
+RPC_URL = "http://host.example/a2a"
+CARD_03 = replace(CARD, interfaces=(AgentInterface(url=RPC_URL, protocol_version="0.3.0"),))
+CARD_10 = replace(CARD, interfaces=(AgentInterface(url=RPC_URL, protocol_version="1.0", tenant="blue"),))
+HYBRID = replace(
+    CARD,
+    interfaces=(
+        AgentInterface(url=RPC_URL, protocol_version="1.0"),
+        AgentInterface(url=RPC_URL, protocol_version="0.3"),
+    ),
+)
+SENT = SendMessage(
+    message=ASK,
+    accepted_output_modes=("text/markdown",),
+    history_length=4,
+    push=PUSH,
+    metadata={"skillHint": "report"},
+)
+LISTING = ListTasks(
+    context_id="c-1",
+    state=TaskState.WORKING,
+    page_size=20,
+    page_token="cursor",
+    history_length=3,
+    include_artifacts=True,
+    updated_after=datetime(2026, 4, 15, 19, 0, tzinfo=UTC),
+)
+PAGE = TaskPage(tasks=(TASK,), next_page_token="next", page_size=20, total_size=41)
+
+OPERATIONS: dict[str, tuple[Call, Reply]] = {
+    "send": (SENT, TASK),
+    "send-message-reply": (SendMessage(message=PING, wait=True), SAID),
+    "stream": (SendMessage(message=ASK, streaming=True), TASK),
+    "get": (GetTask(task_id="t-1", history_length=0), TASK),
+    "list": (LISTING, PAGE),
+    "cancel": (CancelTask(task_id="t-1", metadata={"why": "late"}), CANCELED),
+    "subscribe": (SubscribeToTask(task_id="t-1"), TASK),
+    "push-set": (SetPush(task_id="t-1", config=PUSH), ON_TASK),
+    "push-get": (GetPush(task_id="t-1", config_id="p-2"), ON_TASK_2),
+    "push-list": (ListPush(task_id="t-1"), (ON_TASK, ON_TASK_2)),
+    "push-delete": (DeletePush(task_id="t-1", config_id="p-1"), None),
+    "extended-card": (GetExtendedCard(), CARD_03),
+}
+
+READING = TaskStatus(
+    state=TaskState.WORKING,
+    message=replace(SAID, parts=(TextPart(text="Reading"),)),
+    timestamp=datetime(2026, 4, 15, 19, 59, 0, 250_000, tzinfo=UTC),
+)
+ASKING = TaskStatus(state=TaskState.INPUT_REQUIRED, message=replace(SAID, parts=(TextPart(text="Which year?"),)))
+MORE = Artifact(artifact_id="a-1", parts=(TextPart(text="more"),))
+EVENTS: dict[str, TaskEvent] = {
+    "event-status": StatusUpdate(task_id="t-1", context_id="c-1", status=READING),
+    "event-asking": StatusUpdate(task_id="t-1", context_id="c-1", status=ASKING, final=True),
+    "event-final": StatusUpdate(
+        task_id="t-1",
+        context_id="c-1",
+        status=TaskStatus(state=TaskState.COMPLETED),
+        final=True,
+        metadata={"n": 1},
+    ),
+    "event-artifact": ArtifactUpdate(task_id="t-1", context_id="c-1", artifact=MORE, append=True),
+    "event-task": Snapshot(task=TASK),
+    "event-message": DirectReply(message=SAID),
+}
+
+
+def old_message(message: Message, context_id: str | None = None) -> Message:
+    """What 0.1 keeps of a message."""
+    return Message(
+        message_id="", role=message.role, parts=message.parts, metadata=message.metadata, context_id=context_id
+    )
+
+
+def old_task(task: Task) -> Task:
+    """What 0.1 keeps of a task."""
+    said = task.status.message
+    return replace(
+        task,
+        status=replace(task.status, message=None if said is None else old_message(said)),
+        history=tuple(old_message(message) for message in task.history),
+    )
+
+
+OLD_PUSH = replace(PUSH, config_id=None, events=("status", "artifact"))
+OLD_OPERATIONS: dict[str, tuple[Call, Reply]] = {
+    "send": (replace(SENT, task_id="t-1", push=OLD_PUSH), TASK),
+    "stream": (SendMessage(message=ASK, streaming=True, task_id="t-1"), TASK),
+    "get": (GetTask(task_id="t-1", history_length=0), TASK),
+    "cancel": (CancelTask(task_id="t-1"), CANCELED),
+    "subscribe": (SubscribeToTask(task_id="t-1"), TASK),
+    "push-set": (SetPush(task_id="t-1", config=OLD_PUSH), TaskPush(task_id="t-1", config=OLD_PUSH)),
+    "push-get": (GetPush(task_id="t-1"), TaskPush(task_id="t-1", config=OLD_PUSH)),
+}
+
+
+def operation_cases() -> list[str]:
+    return [name for name, doc in GOLDEN.items() if "method" in doc]
+
+
+def event_cases() -> list[str]:
+    return [name for name, doc in GOLDEN.items() if "body" in doc and not doc.get("push")]
+
+
+def call_and_reply(name: str) -> tuple[Call, Reply]:
+    """The values a golden file stands for."""
+    version, _, case = name.partition("-")
+    if version == "v0_1":
+        return OLD_OPERATIONS[case]
+    if name == "v1_0-extended-card":
+        return GetExtendedCard(), CARD_10
+    return OPERATIONS[case]
+
+
+def valid_03(value: Any, definition: str) -> None:
+    schema = {"definitions": SCHEMA["definitions"], "$ref": f"#/definitions/{definition}"}
+    jsonschema.Draft7Validator(schema).validate(value)
+
+
+def test_every_golden_file_names_its_source() -> None:
+    assert all(len(doc["source"]) > 10 for doc in GOLDEN.values())
+
+
+def test_every_operation_of_every_dialect_has_a_golden_file() -> None:
+    held = {(doc["dialect"], doc["operation"]) for doc in GOLDEN.values() if "method" in doc}
+    assert held == {(name, operation.value) for name, found in DIALECTS.items() for operation in found.methods}
+
+
+@pytest.mark.parametrize("name", operation_cases())
+def test_calls_are_written_as_the_golden_file_says(name: str) -> None:
+    doc = GOLDEN[name]
+    call, _ = call_and_reply(name)
+    assert dialect(doc["dialect"]).encode_call(call) == (doc["method"], doc["params"])
+
+
+@pytest.mark.parametrize("name", operation_cases())
+def test_calls_are_read_from_the_golden_file(name: str) -> None:
+    doc = GOLDEN[name]
+    call, _ = call_and_reply(name)
+    found = dialect(doc["dialect"]).decode_call(doc["method"], doc["params"])
+    if isinstance(call, SendMessage) and doc["dialect"] == "0.1":
+        call = replace(call, message=old_message(call.message, "c-1"))
+    assert found == call
+    assert operation_of(found) is Operation(doc["operation"])
+
+
+@pytest.mark.parametrize("name", operation_cases())
+def test_replies_are_written_as_the_golden_file_says(name: str) -> None:
+    doc = GOLDEN[name]
+    call, reply = call_and_reply(name)
+    assert dialect(doc["dialect"]).encode_reply(call, reply) == doc["result"]
+
+
+@pytest.mark.parametrize("name", operation_cases())
+def test_replies_are_read_from_the_golden_file(name: str) -> None:
+    doc = GOLDEN[name]
+    _, reply = call_and_reply(name)
+    if doc["dialect"] == "0.1" and isinstance(reply, Task):
+        reply = old_task(reply)
+    assert dialect(doc["dialect"]).decode_reply(Operation(doc["operation"]), doc["result"]) == reply
+
+
+@pytest.mark.parametrize("name", [name for name in operation_cases() if name.startswith("v0_3")])
+def test_calls_and_replies_of_0_3_satisfy_the_published_schema(name: str) -> None:
+    doc = GOLDEN[name]
+    call, reply = call_and_reply(name)
+    method, params = dialect("0.3").encode_call(call)
+    valid_03(json.loads(jsonrpc.request("r-1", method, params)), doc["schema"]["request"])
+    valid_03(jsonrpc.result(7, dialect("0.3").encode_reply(call, reply)), doc["schema"]["response"])
+
+
+@pytest.mark.parametrize("name", event_cases())
+def test_events_are_written_and_read_as_the_golden_file_says(name: str) -> None:
+    doc = GOLDEN[name]
+    event = EVENTS[name.partition("-")[2]]
+    spoken = dialect(doc["dialect"])
+    assert spoken.encode_event(event) == doc["body"]
+    assert spoken.event_name(event) == doc.get("event_name")
+    assert spoken.decode_event(doc["body"]) == as_carried(event, doc["dialect"])
+
+
+def as_carried(event: TaskEvent, version: str) -> TaskEvent:
+    """The event less what the dialect says it loses."""
+    if isinstance(event, StatusUpdate) and version == "1.0":
+        return replace(event, final=False)
+    if isinstance(event, StatusUpdate) and version == "0.1":
+        said = event.status.message
+        status = replace(event.status, message=None if said is None else old_message(said))
+        return replace(event, context_id="", status=status, metadata={})
+    if isinstance(event, ArtifactUpdate) and version == "0.1":
+        return replace(event, context_id="")
+    if isinstance(event, Snapshot) and version == "0.1":
+        return Snapshot(task=old_task(event.task))
+    return event
+
+
+@pytest.mark.parametrize("name", [name for name in event_cases() if name.startswith("v0_3")])
+def test_events_of_0_3_satisfy_the_published_schema(name: str) -> None:
+    valid_03(jsonrpc.result("r-1", GOLDEN[name]["body"]), GOLDEN[name]["schema"])
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
+def test_a_webhook_on_completion_carries_text_and_cost_in_one_body(version: str) -> None:
+    doc = GOLDEN[f"v{version.replace('.', '_')}-push-completed"]
+    moved = StatusUpdate(task_id="t-1", context_id="c-1", status=DONE, final=True)
+    assert dialect(version).encode_push(moved, TASK) == doc["body"]
+    (event,) = read_push_body(doc["body"])
+    seen = fold(None, event)
+    assert seen.terminal
+    assert seen.text == "## Results"
+    cost = read_extras(seen).cost
+    assert cost is not None
+    assert cost.cost_usd == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
+def test_a_webhook_on_a_move_is_written_as_the_golden_file_says(version: str) -> None:
+    status = replace(READING, message=None)
+    moved = StatusUpdate(task_id="t-1", context_id="c-1", status=status)
+    task = replace(TASK, status=status)
+    body = dialect(version).encode_push(moved, task)
+    assert body == GOLDEN[f"v{version.replace('.', '_')}-push-working"]["body"]
+    (event,) = read_push_body(body)
+    assert event == replace(moved, context_id="" if version == "0.1" else "c-1")
+
+
+def test_a_card_for_all_clients_is_written_and_read_as_the_golden_file_says() -> None:
+    assert write_card(HYBRID) == GOLDEN["card-hybrid"]["card"]
+    assert read_card(GOLDEN["card-hybrid"]["card"]) == HYBRID
+    valid_03(write_card(HYBRID), "AgentCard")
+
+
+def test_a_card_of_0_2_with_an_empty_url_is_read_without_an_address() -> None:
+    card = read_card(GOLDEN["card-0_2"]["card"])
+    assert card.interfaces == ()
+    assert [skill.skill_id for skill in card.skills] == ["summarize"]
+
+
+def test_the_seed_guides_card_counts_as_0_3_over_json_rpc() -> None:
+    card = read_card(GOLDEN["card-fleet"]["card"])
+    assert card.interfaces == (AgentInterface(url=RPC_URL, binding="JSONRPC", protocol_version="0.3.0"),)
+    assert card.capabilities == Capabilities(streaming=True, push_notifications=True)
+    assert card.security_schemes == CARD.security_schemes
+
+
+@pytest.mark.parametrize("version", ["0.3", "1.0"])
+def test_errors_are_written_as_the_golden_file_says(version: str) -> None:
+    doc = GOLDEN[f"v{version.replace('.', '_')}-error"]
+    written = jsonrpc.error("r-1", TaskNotFound(data={"taskId": "t-9"}), version)
+    assert written == doc["answer"]
+    if version == "0.3":
+        valid_03(written, doc["schema"])
+    with pytest.raises(TaskNotFound):
+        jsonrpc.read_response(written, expect_id="r-1")
