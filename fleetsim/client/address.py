@@ -1,0 +1,69 @@
+"""The address an operator configured for an agent: where its card is, and the origin a credential belongs to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from fleetsim.model.errors import BlockedAddress, ConfigError
+from fleetsim.model.text import one_line
+
+CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+"""Where a card may be, newest first (A2A 0.3 section 5.3 and 0.2)."""
+
+_PORTS = {"http": 80, "https": 443}
+_PLAIN = re.compile(r"[\x21-\x7e]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUrl:
+    """A configured address, checked once."""
+
+    text: str
+    origin: tuple[str, str, int]
+    where: str
+
+    @classmethod
+    def parse(cls, url: str) -> AgentUrl:
+        """Check an address: http or https, a host, no userinfo, no fragment.
+
+        Raises:
+            ConfigError: naming the rule, without repeating what may hold a password.
+        """
+        url = url.strip()
+        if not _PLAIN.fullmatch(url) or "\\" in url or "#" in url:
+            raise ConfigError("the agent's url must be plain ASCII without spaces, backslashes or #")
+        origin = origin_of(url)
+        if origin is None or "@" in urlsplit(url).netloc:
+            raise ConfigError("the agent's url must be http:// or https:// with a host and without a password")
+        _, host, port = origin
+        return cls(url, origin, one_line(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", 120))
+
+    def card_urls(self) -> tuple[str, ...]:
+        """Where to look for the card, in order: beside the configured path, then at the root."""
+        parts = urlsplit(self.text)
+        root = f"{parts.scheme}://{parts.netloc}"
+        path = parts.path.rstrip("/").removesuffix("/a2a").rstrip("/")
+        return tuple(dict.fromkeys(root + base + card for base in (path, "") for card in CARD_PATHS))
+
+    def require(self, url: str) -> None:
+        """Refuse an address of another origin: nothing of ours, the credential least of all, goes there.
+
+        Raises:
+            BlockedAddress: scheme, host or port differ from the configured ones.
+        """
+        if origin_of(url) != self.origin:
+            raise BlockedAddress(f"{self.where}: a call to another address than the configured one was refused")
+
+
+def origin_of(url: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of an http(s) address; None for anything else."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or not parts.hostname or port == 0:
+        return None
+    return parts.scheme, parts.hostname.removesuffix("."), port or _PORTS[parts.scheme]

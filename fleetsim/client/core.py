@@ -1,0 +1,276 @@
+"""One agent, called in whatever dialect its card asks for: discover, call, stream.
+
+The credential and the configured headers go to the configured origin and nowhere else. Ids come from the
+runtime; nothing here waits but for the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fleetsim.client.address import AgentUrl
+from fleetsim.client.answer import Asked, is_event_stream, read_result, wire_error
+from fleetsim.client.credential import Credential
+from fleetsim.client.discovery import fetch_card
+from fleetsim.client.stream import EventStream
+from fleetsim.model.call import Call, SendMessage, operation_of
+from fleetsim.model.card import AgentCard
+from fleetsim.model.errors import HttpRefused, WireError
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of
+from fleetsim.runtime.http_sse import StreamLimits, read_events
+from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime, Transport
+from fleetsim.runtime.real import real_runtime
+from fleetsim.wire import dialect as wire
+from fleetsim.wire.jsonrpc import request as rpc_body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """What a client allows an agent: deadlines in seconds, sizes in bytes (docs/reference/limits.md)."""
+
+    connect_s: float = 3.0
+    first_byte_s: float = 10.0
+    total_s: float = 15.0
+    card_bytes_max: int = 256 * 1024
+    body_bytes_max: int = 1024 * 1024
+    stream: StreamLimits = field(default_factory=StreamLimits)
+
+    def for_call(self, timeout_s: float | None) -> Limits:
+        """The limits of one exchange; ``timeout_s`` replaces both deadlines for the answer."""
+        return Limits(
+            connect_s=self.connect_s,
+            first_byte_s=timeout_s or self.first_byte_s,
+            total_s=timeout_s or self.total_s,
+            body_bytes_max=self.body_bytes_max,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    request: Request
+    asked: Asked
+    dialect: wire.Dialect
+
+
+class AgentCaller:
+    """What every form of client has in common; see ``AgentClient``."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        runtime: Runtime | None = None,
+        transport: Transport | None = None,
+        credential: Credential | None = None,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        dialect: str | None = None,
+        extensions: tuple[str, ...] = (),
+        limits: ClientLimits | None = None,
+    ) -> None:
+        self._address = AgentUrl.parse(url)
+        self._given_runtime = runtime
+        self._given_transport = transport
+        self._runtime_now: Runtime | None = None
+        self._credential = credential
+        self._headers = {name.lower(): value for name, value in dict(headers).items()}
+        self._pinned = wire.dialect(dialect).name if dialect is not None else None
+        self._extensions = extensions
+        self.limits = limits or ClientLimits()
+        self._card: AgentCard | None = None
+        self._choice: wire.Choice | None = None
+        self._discovering = asyncio.Lock()
+
+    @property
+    def url(self) -> str:
+        """The configured address."""
+        return self._address.text
+
+    @property
+    def where(self) -> str:
+        """Host and port, for messages."""
+        return self._address.where
+
+    @property
+    def card(self) -> AgentCard | None:
+        """The card last discovered or adopted."""
+        return self._card
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime in use: the one given, with the transport given, else a real one made at first need."""
+        if self._runtime_now is None:
+            runtime = self._given_runtime or real_runtime()
+            self._runtime_now = replace(runtime, transport=self._given_transport) if self._given_transport else runtime
+        return self._runtime_now
+
+    async def aclose(self) -> None:
+        """Close the connections of a runtime the client made itself; one that was given is left alone."""
+        if self._runtime_now is not None and self._given_runtime is None and self._given_transport is None:
+            await self._runtime_now.transport.aclose()
+            self._runtime_now = None
+
+    async def discover(self, refresh: bool = False) -> AgentCard:
+        """The agent's card, fetched once; ``refresh`` fetches it again.
+
+        Raises:
+            AuthRefused, HttpRefused, WireError, TransportError, LimitReached: no card could be had. A card
+            already known stays in use.
+        """
+        before = self._card
+        async with self._discovering:
+            if self._card is not None and (not refresh or self._card is not before):
+                return self._card
+            card = await fetch_card(
+                self.runtime,
+                self._address,
+                headers={**self._headers, **self._credential_headers()},
+                limits=replace(self.limits.for_call(None), body_bytes_max=self.limits.card_bytes_max),
+                credential=self._credential.source if self._credential else None,
+            )
+            self.adopt(card)
+            return card
+
+    def adopt(self, card: AgentCard) -> wire.Choice:
+        """Use ``card`` from now on, as if discovered, and say how the agent will be called."""
+        self._choice = wire.choose(card, self._address.text, dialect_name=self._pinned)
+        self._card = card
+        return self._choice
+
+    async def choice(self) -> wire.Choice:
+        """How the agent is called: dialect and address. Discovers if need be.
+
+        An agent whose dialect is pinned and that has no card is called at the configured address.
+
+        Raises as ``discover``.
+        """
+        if self._choice is not None:
+            return self._choice
+        try:
+            card = await self.discover()
+        except (HttpRefused, WireError):
+            if self._pinned is None:
+                raise
+            return wire.choose(AgentCard(name=""), self._address.text, dialect_name=self._pinned)
+        return self._choice or self.adopt(card)
+
+    async def call(
+        self, call: Call, *, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> wire.Reply:
+        """Carry out one call that is answered at once.
+
+        ``headers`` are added to this request (trace headers); ``timeout_s`` replaces the deadline for the
+        answer, for agents that answer when the work is done.
+
+        Raises:
+            RpcError: the agent's refusal, as the class of its code.
+            AuthRefused, HttpRefused: a status instead of an answer.
+            WireError, LimitReached: an answer that is not the protocol.
+            TransportError: no answer; ``sent`` says whether the agent may have acted.
+            ConfigError: the credential is not there.
+        """
+        reply, _ = await self.call_raw(call, headers=headers, timeout_s=timeout_s)
+        return reply
+
+    async def call_raw(
+        self, call: Call, *, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> tuple[wire.Reply, Any]:
+        """As ``call``, with the undecoded ``result`` beside the reply."""
+        made = await self._prepare(call, headers, self.limits.for_call(timeout_s))
+        answer = await self.runtime.transport.exchange(made.request)
+        now = self.runtime.clock.now()
+        result = read_result(made.asked, answer.status, answer.headers, answer.body, now)
+        try:
+            return made.dialect.decode_reply(operation_of(call), result), result
+        except WireError as error:
+            raise wire_error(self.where, str(error), answer.headers, answer.body) from error
+
+    @asynccontextmanager
+    async def events(
+        self, call: Call, *, headers: Mapping[str, str] | None = None, limits: StreamLimits | None = None
+    ) -> AsyncIterator[EventStream]:
+        """Open the stream of a send or subscription; leaving the context drops the connection.
+
+        An agent that answers with plain JSON yields one event. Entering raises as ``call`` does; iterating
+        raises RpcError, WireError, LimitReached and TransportError.
+        """
+        if isinstance(call, SendMessage) and not call.streaming:
+            call = replace(call, streaming=True)
+        allowed = limits or self.limits.stream
+        made = await self._prepare(
+            call,
+            headers,
+            replace(self.limits.for_call(None), total_s=None, body_bytes_max=allowed.stream_bytes_max),
+            streaming=True,
+        )
+        async with self.runtime.transport.open(made.request) as incoming:
+            if incoming.status == 200 and is_event_stream(incoming.headers):
+                stream = EventStream(read_events(incoming, limits=allowed), made.asked, made.dialect)
+            else:
+                stream = await self._plain_answer(made, incoming)
+            async with aclosing(stream):
+                yield stream
+
+    async def _plain_answer(self, made: _Prepared, incoming: Incoming) -> EventStream:
+        """JSON where a stream was expected: an error, or one event (interop.md section 7)."""
+        body = await self._read(incoming)
+        now = self.runtime.clock.now()
+        result = read_result(made.asked, incoming.status, incoming.headers, body, now)
+        try:
+            event = made.dialect.decode_event(result)
+        except WireError as error:
+            raise wire_error(self.where, str(error), incoming.headers, body) from error
+        return EventStream.single(event, made.asked, made.dialect)
+
+    async def _read(self, incoming: Incoming) -> bytes:
+        limits = self.limits.for_call(None)
+        chunks = BoundedChunks(incoming.chunks, limits=limits, deadline=deadline_of(limits), where=self.where)
+        return b"".join([chunk async for chunk in chunks])
+
+    async def _prepare(
+        self, call: Call, headers: Mapping[str, str] | None, limits: Limits, *, streaming: bool = False
+    ) -> _Prepared:
+        choice = await self.choice()
+        dialect = wire.dialect(choice.dialect_name)
+        call = self._fitted(call, choice.dialect_name)
+        method, params = dialect.encode_call(call)
+        if choice.tenant is not None:
+            params = {**params, "tenant": choice.tenant}
+        request_id = self.runtime.ids.new()
+        self._address.require(choice.url)
+        request = Request(
+            method="POST",
+            url=choice.url,
+            headers=self._request_headers(call, dialect, headers),
+            body=rpc_body(request_id, method, params),
+            limits=limits,
+            streaming=streaming,
+        )
+        source = self._credential.source if self._credential else None
+        asked = Asked(request_id=request_id, dialect_name=dialect.name, where=self.where, credential=source)
+        return _Prepared(request, asked, dialect)
+
+    def _fitted(self, call: Call, dialect_name: str) -> Call:
+        """In 0.1 the client names the task."""
+        if dialect_name == "0.1" and isinstance(call, SendMessage) and call.task_id is None:
+            return replace(call, task_id=call.message.task_id or self.runtime.ids.new())
+        return call
+
+    def _request_headers(
+        self, call: Call, dialect: wire.Dialect, headers: Mapping[str, str] | None
+    ) -> Mapping[str, str]:
+        """Configured headers first, then the call's, the dialect's and the credential, which nothing overrides."""
+        merged = dict(self._headers)
+        merged.update((name.lower(), value) for name, value in (headers or {}).items())
+        merged.update((name.lower(), value) for name, value in dialect.headers(operation_of(call)).items())
+        if self._extensions:
+            merged[dialect.extensions_header.lower()] = ", ".join(self._extensions)
+        merged["content-type"] = "application/json"
+        merged.update(self._credential_headers())
+        return merged
+
+    def _credential_headers(self) -> Mapping[str, str]:
+        return self._credential.headers() if self._credential is not None else {}

@@ -1,0 +1,68 @@
+"""Fetching an agent's card: both paths, with the credential and under limits, each failure told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleetsim.client.address import AgentUrl
+from fleetsim.client.answer import refuse_status, wire_error
+from fleetsim.model.card import AgentCard
+from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, WireError
+from fleetsim.runtime.ports import Limits, Request, Runtime
+from fleetsim.wire.dialect import VERSION_HEADER, read_card
+from fleetsim.wire.json import parse_untrusted
+
+VERSION = "1.0"
+"""Sent with the request, since some agents change their card by it (interop.md section 6)."""
+
+
+async def fetch_card(
+    runtime: Runtime, address: AgentUrl, *, headers: Mapping[str, str], limits: Limits, credential: str | None
+) -> AgentCard:
+    """The first card found at the addresses where one may be.
+
+    A path that is missing, redirects or holds something else is passed over; a refused credential, an
+    overloaded agent and a failed connection end the search.
+
+    Raises:
+        AuthRefused, HttpRefused, WireError, LimitReached, TransportError
+    """
+    found: FleetsimError | None = None
+    for url in address.card_urls():
+        try:
+            return await _fetch(runtime, address, url, headers, limits, credential)
+        except AuthRefused:
+            raise
+        except HttpRefused as error:
+            if error.retryable:
+                raise
+            found = found if isinstance(found, WireError) else found or error
+        except WireError as error:
+            found = error
+    if isinstance(found, HttpRefused):
+        raise HttpRefused(
+            f"{address.where}: no agent card at {' or '.join(_path(url) for url in address.card_urls())} "
+            f"(HTTP {found.status})",
+            status=found.status,
+            hint="is this the address of an A2A agent?",
+        ) from found
+    assert found is not None  # there is always at least one address
+    raise found
+
+
+async def _fetch(
+    runtime: Runtime, address: AgentUrl, url: str, headers: Mapping[str, str], limits: Limits, credential: str | None
+) -> AgentCard:
+    address.require(url)
+    sent = {**headers, "accept": "application/json", VERSION_HEADER.lower(): VERSION}
+    reply = await runtime.transport.exchange(Request(method="GET", url=url, headers=sent, limits=limits))
+    where = f"{address.where}{_path(url)}"
+    refuse_status(where, credential, reply.status, reply.headers, reply.body, runtime.clock.now())
+    try:
+        return read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max))
+    except WireError as error:
+        raise wire_error(where, str(error), reply.headers, reply.body) from error
+
+
+def _path(url: str) -> str:
+    return "/" + url.split("/", 3)[3]
