@@ -1,0 +1,344 @@
+"""Reading agents.yaml: strict at the boundary, every problem with its place, and secrets by name only.
+
+Keys are Workstacean's (facts 1.1) and ours beside them. ``${VAR}`` is filled in where an address or the name
+of a variable stands, never from a variable that looks like a secret or holds one (T-37).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+
+from fleetsim.caller.fleet import (
+    AgentEntry,
+    AuthEntry,
+    FleetConfig,
+    PushMode,
+    Settings,
+    SkillEntry,
+    Wire,
+)
+from fleetsim.caller.health import Thresholds
+from fleetsim.caller.rates import BUILT_IN, Rate, Rates
+from fleetsim.caller.registry import ALL
+from fleetsim.client.address import AgentUrl
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.explain import combine, explain
+from fleetsim.runtime.interpolate import Missing, interpolate
+from fleetsim.runtime.ports import Files
+from fleetsim.runtime.yaml import AGENTS_BYTES_MAX, Document, Path, load, strings
+
+__all__ = [
+    "AgentEntry",
+    "AgentsFile",
+    "AuthEntry",
+    "FleetConfig",
+    "Settings",
+    "SkillEntry",
+    "load_fleet",
+    "parse_fleet",
+]
+
+AGENTS_MAX = 1_000
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}")
+PLAIN_VARIABLES = re.compile(r"(?!.*(?:KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE))[A-Z_][A-Z0-9_]{0,127}")
+"""Variables that may be filled in: none whose name says it is a secret."""
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,64}")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?")
+_OURS = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection", "accept-encoding"})
+_DAY_S = 86_400.0
+
+_Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+_Seconds: TypeAlias = Annotated[float, Field(gt=0, le=7 * _DAY_S)]
+_Pause: TypeAlias = Annotated[float, Field(ge=0, le=_DAY_S)]
+_Count: TypeAlias = Annotated[int, Field(ge=1, le=100_000)]
+_Usd: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
+_Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Camel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+
+
+class AuthFile(_Camel):
+    """``auth``: how to prove who we are, and the variable that holds the secret."""
+
+    scheme: Literal["apiKey", "bearer"] = "apiKey"
+    credentials_env: str
+
+    @field_validator("scheme", mode="before")
+    @classmethod
+    def _no_hmac(cls, value: Any) -> Any:
+        if value == "hmac":
+            raise ValueError("hmac is a reserved word that never sent anything; use apiKey or bearer")
+        return value
+
+
+class SkillFile(_Strict):
+    """A skill with a description."""
+
+    name: _Text
+    description: Annotated[str, Field(max_length=2_000)] = ""
+
+
+class AgentFile(_Camel):
+    """One entry of ``agents``."""
+
+    name: str
+    url: Annotated[str, Field(max_length=2_000)]
+    api_key_env: str | None = None
+    auth: AuthFile | None = None
+    headers: Annotated[dict[str, str], Field(max_length=32)] = {}
+    streaming: bool | None = None
+    push: PushMode = "auto"
+    external: bool = False
+    skills: Annotated[list[_Text | SkillFile], Field(max_length=500)] = []
+    timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000)] | None = None
+    wire: Wire | None = None
+    enabled: bool = True
+    tags: Annotated[list[_Text], Field(max_length=50)] = []
+    discord_bot_token_env_key: str | None = None
+    subscribes_to: list[str] | None = None
+
+    @field_validator("wire", mode="before")
+    @classmethod
+    def _unquoted(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, float) else value
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, value: str) -> str:
+        if not NAME.fullmatch(value) or value == ALL:
+            raise ValueError(f"must be 1 to 64 letters, digits, dots, dashes or underscores, and not “{ALL}”")
+        return value
+
+
+class RateFile(_Strict):
+    """US dollars per million tokens of one model."""
+
+    input_usd: _Usd
+    output_usd: _Usd
+    cache_read_usd: _Usd | None = None
+    cache_write_usd: _Usd | None = None
+
+
+class HealthFile(_Strict):
+    """Where the health words change."""
+
+    up_at: _Share = 0.95
+    down_below: _Share = 0.5
+    outcomes_min: _Count = 5
+    p95_limit_ms: Annotated[int, Field(gt=0)] | None = None
+
+
+class SettingsFile(_Strict):
+    """The ``fleet`` mapping."""
+
+    poll_interval_s: Annotated[float, Field(ge=0.2, le=3_600)] = 30.0
+    card_refresh_s: Annotated[float, Field(ge=1, le=_DAY_S)] = 600.0
+    task_limit_s: _Seconds = 3_600.0
+    question_ttl_s: _Seconds = 86_400.0
+    send_total_s: Annotated[float, Field(gt=0, le=600)] = 15.0
+    retry_waits_s: Annotated[list[_Pause], Field(max_length=10)] = [1.0, 3.0, 9.0]
+    calls_max: _Count = 64
+    calls_per_agent_max: _Count = 8
+    breaker_failures: _Count = 5
+    breaker_pause_s: _Pause = 30.0
+    cooldowns_s: Annotated[dict[str, _Pause], Field(max_length=500)] = {}
+    skill_limits_s: Annotated[dict[str, _Seconds], Field(max_length=500)] = {}
+    base_url: str | None = None
+    internal_base_url: str | None = None
+    rates: Annotated[dict[str, RateFile], Field(max_length=200)] = {}
+    health: HealthFile = HealthFile()
+
+
+class AgentsFile(_Strict):
+    """The whole of agents.yaml; also the source of its JSON Schema."""
+
+    agents: Annotated[list[AgentFile], Field(max_length=AGENTS_MAX)]
+    fleet: SettingsFile = SettingsFile()
+
+
+async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str]) -> FleetConfig:
+    """Read and check agents.yaml. ``env`` is the environment names are looked up in.
+
+    Raises:
+        ConfigError: the file is missing or too large, or all that is wrong with it, one line each.
+    """
+    return parse_fleet(await files.read(path, bytes_max=AGENTS_BYTES_MAX), source=str(path), env=env)
+
+
+def parse_fleet(text: str | bytes, *, source: str = "agents.yaml", env: Mapping[str, str]) -> FleetConfig:
+    """Check the text of an agents.yaml. Raises ConfigError as ``load_fleet``."""
+    written = load(text, source, bytes_max=AGENTS_BYTES_MAX)
+    if not isinstance(written.value, dict):
+        raise written.error((), "the file holds one mapping with the key 'agents'")
+    filled, missing = _filled(written, env)
+    try:
+        file = AgentsFile.model_validate(filled.value)
+    except ValidationError as error:
+        raise combine(explain(written, error, AgentsFile)) from None
+    problems = list(_unset(written, file, missing, env, enabled=True))
+    problems += _clashes(written, file)
+    entries = []
+    for at, agent in enumerate(file.agents):
+        problems += _oddities(written, ("agents", at), agent)
+        entries.append(_entry(agent))
+    problems += [p for key in ("base_url", "internal_base_url") for p in _bad_address(written, file.fleet, key)]
+    if problems:
+        raise combine(tuple(problems))
+    warnings = tuple(str(problem) for problem in _unset(written, file, missing, env, enabled=False))
+    return FleetConfig(agents=tuple(entries), settings=_settings(file.fleet), source=source, warnings=warnings)
+
+
+def _filled(written: Document, env: Mapping[str, str]) -> tuple[Document, tuple[Missing, ...]]:
+    """The document with addresses, headers and variable names filled in."""
+    secret = set(_named_as_credentials(written.value))
+    for path, text in strings(written.value):
+        for name in _REFERENCE.findall(text) if _may_refer(path) else ():
+            if name in secret:
+                raise written.error(path, f"the variable {name} holds a credential and is never filled in")
+    try:
+        found = interpolate(written, env, where=_may_refer, names=PLAIN_VARIABLES)
+    except ConfigError as error:
+        hint = error.hint or "secrets are never filled in; name the variable in auth.credentialsEnv instead"
+        raise ConfigError(str(error), hint=hint) from None
+    return found.document, found.missing
+
+
+def _named_as_credentials(value: Any) -> Iterator[str]:
+    """Every variable that some entry, well-formed or not, names as its credential."""
+    for path, text in strings(value):
+        if path[-1:] in {("apiKeyEnv",), ("credentialsEnv",)}:
+            yield text
+
+
+def _may_refer(path: Path) -> bool:
+    match path:
+        case ("agents", int(), "url" | "apiKeyEnv") | ("agents", int(), "auth", "credentialsEnv"):
+            return True
+        case ("agents", int(), "headers", str()) | ("fleet", "base_url" | "internal_base_url"):
+            return True
+        case _:
+            return False
+
+
+def _secret_variable(agent: AgentFile) -> tuple[Path, str] | None:
+    """The variable with an agent's credential and where it is named; ``auth`` wins over ``apiKeyEnv``."""
+    if agent.auth is not None:
+        return ("auth", "credentialsEnv"), agent.auth.credentials_env
+    return (("apiKeyEnv",), agent.api_key_env) if agent.api_key_env is not None else None
+
+
+def _unset(
+    written: Document, file: AgentsFile, missing: tuple[Missing, ...], env: Mapping[str, str], *, enabled: bool
+) -> Iterator[ConfigError]:
+    """Variables that agents (enabled ones or the others) need and the environment lacks."""
+    for one in missing:
+        match one.path:
+            case ("agents", int(at), *_) if file.agents[at].enabled is not enabled:
+                continue
+            case ("fleet", *_) if not enabled:
+                continue
+            case _:
+                yield one.error
+    for at, agent in enumerate(file.agents):
+        found = _secret_variable(agent)
+        if agent.enabled is not enabled or found is None or not _VARIABLE.fullmatch(found[1]):
+            continue
+        path, name = ("agents", at, *found[0]), found[1]
+        if not env.get(name, "").strip():
+            hint = f"export {name}=…, or set enabled: false"
+            yield written.error(
+                path, f"the environment variable {name}, which holds the credential, is not set", hint=hint
+            )
+
+
+def _clashes(written: Document, file: AgentsFile) -> Iterator[ConfigError]:
+    first: dict[str, int] = {}
+    for at, agent in enumerate(file.agents):
+        if first.setdefault(agent.name, at) != at:
+            line = written.where(("agents", first[agent.name], "name"))
+            yield written.error(("agents", at, "name"), f"the agent name '{agent.name}' is taken; see {line}")
+
+
+def _oddities(written: Document, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
+    """What types alone do not catch in one entry."""
+    if "${" not in agent.url:
+        try:
+            AgentUrl.parse(agent.url)
+        except ConfigError as error:
+            yield written.error((*path, "url"), str(error))
+    found = _secret_variable(agent)
+    if found is not None and not _VARIABLE.fullmatch(found[1]):
+        message = "must be the name of an environment variable, never the secret itself"
+        yield written.error((*path, *found[0]), f"'{found[0][-1]}' {message}", hint="for example QUINN_API_KEY")
+    for name, value in agent.headers.items():
+        if not _HEADER.fullmatch(name) or name.lower() in _OURS:
+            yield written.error((*path, "headers", name), "not a header that may be set here", key=True)
+        elif not _HEADER_VALUE.fullmatch(value):
+            yield written.error((*path, "headers", name), "a header value is 1 to 1024 printable ASCII characters")
+    names = [skill if isinstance(skill, str) else skill.name for skill in agent.skills]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield written.error((*path, "skills", index), "this skill stands here twice")
+
+
+def _bad_address(written: Document, settings: SettingsFile, key: str) -> Iterator[ConfigError]:
+    value: str | None = getattr(settings, key)
+    if value is not None and "${" not in value:
+        try:
+            AgentUrl.parse(value)
+        except ConfigError as error:
+            yield written.error(("fleet", key), str(error).replace("the agent's url", f"'{key}'"))
+
+
+def _entry(agent: AgentFile) -> AgentEntry:
+    auth: AuthEntry | None = None
+    if agent.auth is not None:
+        auth = AuthEntry(scheme=agent.auth.scheme, env=agent.auth.credentials_env)
+    elif agent.api_key_env is not None:
+        auth = AuthEntry(scheme="apiKey", env=agent.api_key_env)
+    return AgentEntry(
+        name=agent.name,
+        url=agent.url.strip(),
+        auth=auth,
+        headers=agent.headers,
+        streaming=agent.streaming,
+        push=agent.push,
+        external=agent.external,
+        skills=tuple(_skill(skill) for skill in agent.skills),
+        timeout_s=agent.timeout_ms / 1000 if agent.timeout_ms else None,
+        wire=agent.wire,
+        enabled=agent.enabled,
+        tags=tuple(agent.tags),
+    )
+
+
+def _skill(skill: str | SkillFile) -> SkillEntry:
+    if isinstance(skill, str):
+        return SkillEntry(name=skill)
+    return SkillEntry(name=skill.name, description=skill.description)
+
+
+def _settings(file: SettingsFile) -> Settings:
+    plain = file.model_dump(exclude={"rates", "health", "retry_waits_s"})
+    mine = {model: Rate(**rate.model_dump()) for model, rate in file.rates.items()}
+    return Settings(
+        **plain,
+        retry_waits_s=tuple(file.retry_waits_s),
+        rates=Rates(by_model={**BUILT_IN, **mine}),
+        health=Thresholds(**file.health.model_dump()),
+    )

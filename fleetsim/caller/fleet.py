@@ -1,0 +1,107 @@
+"""The configured fleet as values: its agents and the hub's settings. Where they come from is ``config``'s.
+
+Names end in their unit; defaults are those of docs/reference/limits.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from fleetsim.caller.health import Thresholds
+from fleetsim.caller.rates import Rates
+from fleetsim.client.credential import Credential, Scheme
+
+PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
+"""How webhooks are registered: inside the send, by a call of its own, as the card and dialect suggest, or not."""
+
+Wire: TypeAlias = Literal["0.1", "0.3", "1.0"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthEntry:
+    """A credential by name: the environment variable ``env`` holds it."""
+
+    scheme: Scheme
+    env: str
+
+    def credential(self) -> Credential:
+        """What the client sends; the variable is read at every request."""
+        return Credential(scheme=self.scheme, env=self.env)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillEntry:
+    """A skill that agents.yaml pins: it routes even without a card and is never pruned."""
+
+    name: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEntry:
+    """One agent of agents.yaml. ``streaming`` counts only until the first card is read (facts 1.1)."""
+
+    name: str
+    url: str
+    auth: AuthEntry | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    streaming: bool | None = None
+    push: PushMode = "auto"
+    external: bool = False
+    skills: tuple[SkillEntry, ...] = ()
+    timeout_s: float | None = None
+    wire: Wire | None = None
+    enabled: bool = True
+    tags: tuple[str, ...] = ()
+
+    @property
+    def skill_names(self) -> tuple[str, ...]:
+        """The pinned skills' names."""
+        return tuple(skill.name for skill in self.skills)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The ``fleet:`` part of agents.yaml. Seconds, counts and dollars, as the names say.
+
+    ``base_url`` is where agents reach the hub's webhooks, ``internal_base_url`` where agents on single-label
+    host names do (facts 3.9); without them only agents on the hub's own machine get webhooks.
+    """
+
+    poll_interval_s: float = 30.0
+    card_refresh_s: float = 600.0
+    task_limit_s: float = 3_600.0
+    question_ttl_s: float = 86_400.0
+    send_total_s: float = 15.0
+    retry_waits_s: tuple[float, ...] = (1.0, 3.0, 9.0)
+    calls_max: int = 64
+    calls_per_agent_max: int = 8
+    breaker_failures: int = 5
+    breaker_pause_s: float = 30.0
+    cooldowns_s: Mapping[str, float] = field(default_factory=dict)
+    skill_limits_s: Mapping[str, float] = field(default_factory=dict)
+    base_url: str | None = None
+    internal_base_url: str | None = None
+    rates: Rates = field(default_factory=Rates)
+    health: Thresholds = field(default_factory=Thresholds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetConfig:
+    """A checked agents.yaml. ``warnings`` are lines for a person; nothing in them is secret."""
+
+    agents: tuple[AgentEntry, ...]
+    settings: Settings = field(default_factory=Settings)
+    source: str = "agents.yaml"
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def enabled(self) -> tuple[AgentEntry, ...]:
+        """The agents that take work, in file order."""
+        return tuple(entry for entry in self.agents if entry.enabled)
+
+    def agent(self, name: str) -> AgentEntry | None:
+        """The entry of that name."""
+        return next((entry for entry in self.agents if entry.name == name), None)

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetsim.caller.config import AgentEntry, AuthEntry, FleetConfig, SkillEntry, load_fleet, parse_fleet
+from fleetsim.model.errors import ConfigError
+from fleetsim.testbed.files import MemoryFiles
+
+SEED = """\
+agents:
+  - name: quinn
+    url: "${QUINN_BASE_URL}/a2a"
+    skills:
+      - name: pr_review
+        description: Review PRs and submit formal APPROVE/REQUEST_CHANGES
+      - name: bug_triage
+        description: Triage bugs and file on the board
+  - name: protomaker
+    url: "${AVA_BASE_URL}/a2a"
+    apiKeyEnv: AVA_API_KEY
+    skills:
+      - name: sitrep
+      - board_health
+"""
+ENV = {"QUINN_BASE_URL": "http://quinn:7870", "AVA_BASE_URL": "https://ava.example:3008", "AVA_API_KEY": "canary-1"}
+ONE = "agents:\n  - name: a\n    url: http://h/a2a\n"
+
+
+def parse(text: str, **env: str) -> FleetConfig:
+    return parse_fleet(text, env=env)
+
+
+def refusal(text: str, **env: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, **env)
+    return f"{caught.value} | {caught.value.hint}"
+
+
+def test_the_seeds_fleet_is_read_as_it_stands() -> None:
+    config = parse_fleet(SEED, env=ENV)
+    assert config.agents == (
+        AgentEntry(
+            name="quinn",
+            url="http://quinn:7870/a2a",
+            skills=(
+                SkillEntry(name="pr_review", description="Review PRs and submit formal APPROVE/REQUEST_CHANGES"),
+                SkillEntry(name="bug_triage", description="Triage bugs and file on the board"),
+            ),
+        ),
+        AgentEntry(
+            name="protomaker",
+            url="https://ava.example:3008/a2a",
+            auth=AuthEntry(scheme="apiKey", env="AVA_API_KEY"),
+            skills=(SkillEntry(name="sitrep"), SkillEntry(name="board_health")),
+        ),
+    )
+    assert config.settings.poll_interval_s == 30
+    assert config.warnings == ()
+
+
+def test_no_secret_is_in_the_values() -> None:
+    assert "canary-1" not in repr(parse_fleet(SEED, env=ENV))
+
+
+def test_every_key_is_taken() -> None:
+    config = parse(
+        ONE + "    auth: {scheme: bearer, credentialsEnv: A_TOKEN}\n    apiKeyEnv: IGNORED\n"
+        "    headers: {X-Team: blue}\n    streaming: true\n    push: set\n    external: true\n    timeoutMs: 1500\n"
+        "    wire: 1.0\n    enabled: true\n    tags: [x]\n    discordBotTokenEnvKey: D\n    subscribesTo: [a.b]\n"
+        "fleet:\n  poll_interval_s: 2\n  cooldowns_s: {bug_triage: 30}\n  skill_limits_s: {slow: 7200}\n"
+        "  base_url: http://hub:3000\n  retry_waits_s: [1, 2]\n  health: {p95_limit_ms: 9000}\n"
+        "  rates: {mine: {input_usd: 1, output_usd: 2}}\n",
+        A_TOKEN="t",
+    )
+    entry = config.agents[0]
+    assert entry.auth == AuthEntry(scheme="bearer", env="A_TOKEN")
+    assert (entry.headers, entry.streaming, entry.push, entry.external) == ({"X-Team": "blue"}, True, "set", True)
+    assert (entry.timeout_s, entry.wire, entry.tags) == (1.5, "1.0", ("x",))
+    settings = config.settings
+    assert (settings.poll_interval_s, settings.cooldowns_s, settings.base_url) == (
+        2,
+        {"bug_triage": 30},
+        "http://hub:3000",
+    )
+    assert settings.retry_waits_s == (1, 2)
+    assert settings.health.p95_limit_ms == 9_000
+    assert settings.rates.rate("mine-2").output_usd == 2
+    assert settings.rates.rate("gpt-4o").output_usd == 10
+
+
+def test_an_auth_block_without_a_scheme_means_an_api_key() -> None:
+    config = parse(ONE + "    auth: {credentialsEnv: A_KEY}\n", A_KEY="k")
+    assert config.agents[0].auth == AuthEntry(scheme="apiKey", env="A_KEY")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (ONE.replace("url", "urll"), "agents.yaml:3:5: unknown key 'urll' (did you mean 'url'?)"),
+        (ONE.replace("name: a\n    ", ""), "'name' is missing"),
+        (ONE.replace("    url: http://h/a2a\n", ""), "'url' is missing"),
+        (ONE.replace("http://h/a2a", "ftp://h/a2a"), "agents.yaml:3:10: the agent's url must be http:// or https://"),
+        (ONE.replace("http://h/a2a", "http:///a2a"), "must be http:// or https:// with a host"),
+        (ONE.replace("http://h/a2a", "http://u:p@h/a2a"), "without a password"),
+        (ONE.replace("name: a", "name: all"), "not “all”"),
+        (ONE.replace("name: a", 'name: "a b"'), "agents.yaml:2:11: 'name' must be 1 to 64"),
+        (ONE.replace("name: a", 'name: "a\\n"'), "'name' must be 1 to 64"),
+        (ONE.replace("name: a", "name: 7"), "put it in quotes"),
+        (ONE + "  - name: a\n    url: http://i/a2a\n", "agents.yaml:4:11: the agent name 'a' is taken"),
+        (ONE + "    streaming: yes\n", "'streaming' must be true or false"),
+        (ONE + "    auth: {scheme: hmac, credentialsEnv: X}\n", "hmac is a reserved word"),
+        (ONE + "    auth: {scheme: basic, credentialsEnv: X}\n", "'scheme'"),
+        (ONE + "    push: maybe\n", "'push'"),
+        (ONE + "    wire: '0.2'\n", "'wire'"),
+        (ONE + "    headers: {Host: evil}\n", "not a header that may be set here"),
+        (ONE + '    headers: {"X:Y": v}\n', "not a header that may be set here"),
+        (ONE + '    headers: {X-A: "a\\r\\nX-B: c"}\n', "printable ASCII"),
+        (ONE + "    skills: [a, {name: a}]\n", "this skill stands here twice"),
+        (ONE + "    skills: [{nam: a}]\n", "did you mean 'name'?"),
+        (ONE + "    timeoutMs: 0\n", "timeoutMs"),
+        (ONE + "fleet: {poll_intervall_s: 2}\n", "did you mean 'poll_interval_s'?"),
+        (ONE + "fleet: {poll_interval_s: 0.1}\n", "poll_interval_s"),
+        (ONE + "fleet: {base_url: hub}\n", "'base_url' must be http:// or https://"),
+        (ONE + "agents: []\n", "twice"),
+        ("agent: []\n", "did you mean 'agents'?"),
+        ("- name: a\n", "one mapping"),
+        ("", "one mapping"),
+        ("agents: &x []\n", "an anchor"),
+        ("agents: [\n", "agents.yaml:"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(text: str, says: str) -> None:
+    assert says in refusal(text)
+
+
+def test_several_problems_are_told_together() -> None:
+    said = refusal(ONE.replace("http://h/a2a", "nowhere") + "  - name: a\n    url: http://h\n")
+    assert "agents.yaml:3:10" in said
+    assert "agents.yaml:4:11" in said
+
+
+def test_a_missing_variable_is_an_error_that_names_it() -> None:
+    assert "agents.yaml:3:10: the environment variable QUINN_BASE_URL is not set" in refusal(
+        SEED, **{k: v for k, v in ENV.items() if k != "QUINN_BASE_URL"}
+    )
+
+
+@pytest.mark.parametrize("value", [None, "", "  "])
+def test_a_missing_credential_is_an_error_that_names_the_variable(value: str | None) -> None:
+    env = {k: v for k, v in ENV.items() if k != "AVA_API_KEY"} | ({} if value is None else {"AVA_API_KEY": value})
+    assert "agents.yaml:11:16: the environment variable AVA_API_KEY" in refusal(SEED, **env)
+
+
+def test_a_disabled_agent_only_warns_about_its_variables() -> None:
+    config = parse(
+        "agents:\n  - name: a\n    url: ${NOWHERE_URL}/a2a\n    apiKeyEnv: NO_KEY\n    enabled: false\n",
+    )
+    assert [w.split("variable ")[1].split()[0].strip(",") for w in config.warnings] == ["NOWHERE_URL", "NO_KEY"]
+    assert config.enabled == ()
+
+
+def test_a_default_stands_in_for_an_unset_variable() -> None:
+    assert parse(ONE.replace("http://h", "${H_URL:-http://d:1}")).agents[0].url == "http://d:1/a2a"
+
+
+@pytest.mark.parametrize("name", ["SOME_API_KEY", "GH_TOKEN", "MY_SECRET", "DB_PASSWORD", "AUTH_HOST", "PASSPHRASE"])
+@pytest.mark.parametrize("place", ["url: http://x/${%s}", "url: http://h\n    headers: {X-A: '${%s}'}"])
+def test_a_secret_is_never_filled_into_an_address_or_a_header(name: str, place: str) -> None:
+    said = refusal("agents:\n  - name: a\n    " + place % name + "\n", **{name: "canary-2"})
+    assert f"the variable {name} may not be used here" in said
+    assert "auth.credentialsEnv" in said
+    assert "canary-2" not in said
+
+
+def test_a_variable_named_as_a_credential_is_not_filled_in_elsewhere() -> None:
+    said = refusal(ONE.replace("http://h", "http://h/${A_THING}") + "    apiKeyEnv: A_THING\n", A_THING="canary-3")
+    assert "A_THING holds a credential" in said
+    assert "canary-3" not in said
+
+
+def test_only_addresses_headers_and_variable_names_are_filled_in() -> None:
+    config = parse(ONE + "    tags: ['${HOME}']\n    skills: [{name: s, description: '${HOME}'}]\n", HOME="canary-4")
+    assert "canary-4" not in repr(config)
+
+
+def test_a_secret_written_where_a_name_belongs_is_refused_without_repeating_it() -> None:
+    said = refusal(ONE + "    apiKeyEnv: sk-canary-5\n")
+    assert "must be the name of an environment variable" in said
+    assert "canary-5" not in said
+
+
+def test_values_from_the_environment_are_never_shown() -> None:
+    said = refusal("agents:\n  - name: a\n    url: ${A_URL}\n", A_URL="ftp://canary-6")
+    assert "must be http:// or https://" in said
+    assert "canary-6" not in said
+
+
+async def test_a_file_is_read_through_the_port(tmp_path: Path) -> None:
+    files = MemoryFiles()
+    await files.write(tmp_path / "agents.yaml", ONE.encode())
+    config = await load_fleet(tmp_path / "agents.yaml", files=files, env={})
+    assert [a.name for a in config.agents] == ["a"]
+    with pytest.raises(ConfigError):
+        await load_fleet(tmp_path / "missing.yaml", files=files, env={})
