@@ -88,23 +88,24 @@ class AgentClient(Conveniences):
     def _blocking(self, work: Callable[[AgentClient], Awaitable[T]]) -> T:
         """Run ``work`` on a client of its own in an event loop of its own, in another thread if one runs here.
 
-        Connections belong to a loop, so they are made for this call and closed after it; the card is kept.
+        Connections belong to a loop, so they are made for this call and closed after it, those of a transport
+        that was given too unless a loop here may be using it; the card is kept.
         """
 
-        async def once() -> T:
+        async def once(*, alone: bool) -> T:
             async with self._twin() as twin:
                 try:
                     return await work(twin)
                 finally:
                     if twin.card is not None:
                         self.adopt(twin.card)
+                    if alone and self._given_transport is not None:
+                        await self._given_transport.aclose()
 
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(once())
+        if not _loop_runs_here():
+            return asyncio.run(once(alone=True))
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-sync") as thread:
-            return thread.submit(asyncio.run, once()).result()
+            return thread.submit(lambda: asyncio.run(once(alone=False))).result()
 
     def _twin(self) -> AgentClient:
         twin = AgentClient(
@@ -119,3 +120,11 @@ class AgentClient(Conveniences):
         if self._card is not None:
             twin.adopt(self._card)
         return twin
+
+
+def _loop_runs_here() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
