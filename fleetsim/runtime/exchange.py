@@ -16,6 +16,9 @@ from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Incoming, Limits, Reply, Request
 
+HEADERS_MAX = 100
+HEADER_BYTES_MAX = 32 * 1024
+
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -59,11 +62,26 @@ def deadline_of(limits: Limits) -> float | None:
     return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s
 
 
-def refuse_encoding(headers: Mapping[str, str], where: str) -> None:
-    """Raise LimitReached if the response claims a content encoding: we asked for none (1 KB can be 1 GB)."""
+def check_head(headers: Mapping[str, str], limits: Limits, where: str) -> None:
+    """Refuse what would cost too much before a byte of the body is read.
+
+    Raises:
+        LimitReached: a content encoding (none was asked for, and 1 KB can be 1 GB), a declared length over
+            ``body_bytes_max``, or too many header bytes.
+    """
+    if len(headers) > HEADERS_MAX or sum(len(n) + len(v) + 4 for n, v in headers.items()) > HEADER_BYTES_MAX:
+        raise LimitReached(f"{where}: more response headers than {HEADERS_MAX} or {HEADER_BYTES_MAX} bytes")
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"", "identity"}:
-        raise LimitReached(f"{where}: answered with Content-Encoding {one_line(encoding, 40)}, which was not asked for")
+        raise LimitReached(f"{where}: content encoding {one_line(encoding, 40)!r}, which was not asked for")
+    declared = headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > limits.body_bytes_max:
+        raise too_large(where, limits)
+
+
+def too_large(where: str, limits: Limits) -> LimitReached:
+    """The error for a body over its limit."""
+    return LimitReached(f"{where}: the answer is larger than {limits.body_bytes_max} bytes")
 
 
 class BoundedChunks(AsyncIterator[bytes]):
@@ -86,10 +104,12 @@ class BoundedChunks(AsyncIterator[bytes]):
         except TimeoutError:
             if not waiting.expired():
                 raise
-            raise TimedOut(f"{self._where}: no whole response within {self._limits.total_s} s", sent=True) from None
+            raise TimedOut(
+                f"{self._where}: the answer was not complete within {self._limits.total_s:g} s", sent=True
+            ) from None
         self._received += len(chunk)
         if self._received > self._limits.body_bytes_max:
-            raise LimitReached(f"{self._where}: response larger than {self._limits.body_bytes_max} bytes")
+            raise too_large(self._where, self._limits)
         return chunk
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from fleetsim.model.errors import ConnectionLost, Unreachable
@@ -109,13 +109,12 @@ class Carriage:
 
 
 class CarriedChunks(AsyncIterator[bytes]):
-    """The body as it comes out at the reader's end. A break reaches both sides: ``leave`` tells the other."""
+    """The body as it comes out at the reader's end. A break reaches both sides."""
 
-    def __init__(self, call: AsgiCall, carriage: Carriage, *, where: str, leave: Callable[[str], None]) -> None:
+    def __init__(self, call: AsgiCall, carriage: Carriage, *, where: str) -> None:
         self._call = call
         self._carriage = carriage
         self._where = where
-        self._leave = leave
         self._pieces: deque[Data | Wait | Break | End] = deque()
         self._sent_at = 0.0
         self._ended = False
@@ -133,10 +132,10 @@ class CarriedChunks(AsyncIterator[bytes]):
                 case Data() if piece.content:
                     return piece.content
                 case Break():
-                    self._leave(piece.reason)
+                    self._call.leave(piece.reason)
                     raise ConnectionLost(f"{self._where}: {piece.reason}")
                 case End():
-                    self._leave("the reader has enough")
+                    self._call.leave("the reader has enough")
                     self._ended = True
         raise StopAsyncIteration
 

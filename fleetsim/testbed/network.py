@@ -7,33 +7,23 @@ the ``Resolver`` too: ``network.addresses[host]`` says what a name resolves to. 
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import ipaddress
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
-from fleetsim.model.errors import BlockedAddress, TimedOut, Unreachable
-from fleetsim.runtime.exchange import (
-    BoundedChunks,
-    Origin,
-    deadline_of,
-    exchange,
-    origin_of,
-    path_of,
-    place,
-    refuse_encoding,
-)
+from fleetsim.model.errors import Unreachable
+from fleetsim.model.text import one_line
+from fleetsim.runtime.exchange import Origin, exchange, origin_of
 from fleetsim.runtime.ports import Incoming, Reply, Request
 from fleetsim.runtime.workers import Workers
-from fleetsim.testbed.asgi import App, AsgiCall, Scope
-from fleetsim.testbed.carriage import Carriage, CarriedChunks, Sent, pause
-from fleetsim.testbed.faults import Again, Fault, Match, Start, rpc_method
+from fleetsim.testbed.asgi import App, Scope
+from fleetsim.testbed.faults import Fault, Match, Moment
 from fleetsim.testbed.mount import Mount
+from fleetsim.testbed.trip import Seen, Trip, http_scope
 from fleetsim.testbed.weather import Sky, Weather
 
 if TYPE_CHECKING:
@@ -43,21 +33,6 @@ SPEC_VERSION = "2.3"
 """The ASGI version announced, as uvicorn announces it; with "2.4" a departed client is an OSError in send."""
 
 SEEN_MAX = 100_000
-
-
-@dataclass(slots=True, kw_only=True)
-class Seen:
-    """One request as the network saw it. ``status`` and ``error`` are filled in as it goes on."""
-
-    at_s: float
-    source: str
-    request: Request = field(repr=False)
-    method: str
-    url: str
-    rpc_method: str
-    address: str = ""
-    status: int | None = None
-    error: str = ""
 
 
 class MemoryNetwork:
@@ -125,18 +100,19 @@ class MemoryNetwork:
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
         """What ``addresses`` says, or the mounted host's own address. Raises Unreachable."""
-        if addresses := self.addresses.get(host.lower()):
+        addresses = self._known(host.lower())
+        if not addresses:
+            raise Unreachable(f"{one_line(host)}: no such name")
+        return addresses
+
+    def _known(self, host: str) -> tuple[str, ...]:
+        if addresses := self.addresses.get(host):
             return addresses
-        try:
-            return (str(ipaddress.ip_address(host)),)
-        except ValueError:
-            pass
-        if host.lower() == "localhost":
+        if host == "localhost":
             return ("127.0.0.1",)
-        mounted = [mount.address for origin, mount in self._mounts.items() if origin.host == host.lower()]
-        if not mounted:
-            raise Unreachable(f"{host}: no such name")
-        return (mounted[0],)
+        with contextlib.suppress(ValueError):
+            return (str(ipaddress.ip_address(host)),)
+        return next(((mount.address,) for origin, mount in self._mounts.items() if origin.host == host), ())
 
     # Weather.
 
@@ -188,127 +164,38 @@ class MemoryNetwork:
 
     @asynccontextmanager
     async def _open(self, request: Request, source: str, policy: AddressPolicy | None) -> AsyncIterator[Incoming]:
-        where = place(request)
-        deadline = deadline_of(request.limits)
-        record = Seen(
-            at_s=asyncio.get_running_loop().time(),
-            source=source,
-            request=request,
-            method=request.method,
-            url=request.url,
-            rpc_method=rpc_method(request.body),
-        )
-        self.seen.append(record)
-        carriage = Carriage(self._sky.over(request, source), where=where)
-        calls: list[AsgiCall] = []
+        trip = Trip(self, request, source, policy)
+        self.seen.append(trip.seen)
         try:
-            mount = await self._connect(request, where, deadline, carriage, policy, record)
-            start, chunks = await self._converse(request, where, deadline, carriage, mount, source, calls)
-            record.status = start.status
-            refuse_encoding(start.headers, where)
-            bounded = BoundedChunks(chunks, limits=request.limits, deadline=deadline, where=where)
-            yield Incoming(status=start.status, headers=start.headers, chunks=bounded)
+            mount = await trip.connect(self.spec_version)
+            start, chunks = await trip.converse(mount, self._scope(request, source, mount), self._own)
+            yield trip.incoming(start, chunks)
         except BaseException as error:
-            record.error = type(error).__name__
+            trip.seen.error = type(error).__name__
             raise
         finally:
-            for call in calls:
-                call.leave()
+            trip.leave()
 
-    async def _connect(
-        self,
-        request: Request,
-        where: str,
-        deadline: float | None,
-        carriage: Carriage,
-        policy: AddressPolicy | None,
-        record: Seen,
-    ) -> Mount:
-        try:
-            async with asyncio.timeout_at(_sooner(request.limits.connect_s, deadline)) as limit:
-                origin = origin_of(request.url)
-                addresses = await self.resolve(origin.host, origin.port)
-                if policy is not None:
-                    addresses = tuple(a for a in addresses if policy.permits(origin.host, origin.port, a))
-                    if not addresses:
-                        raise BlockedAddress(f"{where}: the address policy refuses this destination")
-                record.address = addresses[0]
-                await carriage.connect()
-                mount = self._mount_at(origin, addresses)
-                await mount.start(self.spec_version)
-                return mount
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise TimedOut(f"{where}: no connection within {request.limits.connect_s} s", sent=False) from None
-
-    def _mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
-        mount = self._mounts.get(origin)
-        if mount is None:
-            mount = next(
-                (m for o, m in self._mounts.items() if o.port == origin.port and m.address in addresses),
-                None,
-            )
+    def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
+        """What listens at one of ``addresses`` on the origin's port. Raises Unreachable."""
+        listening = [
+            mount
+            for at, mount in self._mounts.items()
+            if (at.scheme, at.port) == (origin.scheme, origin.port) and set(self._known(at.host)) & set(addresses)
+        ]
+        mount = next((m for m in listening if m.origin.host == origin.host), listening[0] if listening else None)
         if mount is None or not mount.up:
             raise Unreachable(f"{origin}: connection refused")
         return mount
 
-    async def _converse(
-        self,
-        request: Request,
-        where: str,
-        deadline: float | None,
-        carriage: Carriage,
-        mount: Mount,
-        source: str,
-        calls: list[AsgiCall],
-    ) -> tuple[Start, AsyncIterator[bytes]]:
-        try:
-            async with asyncio.timeout_at(_sooner(request.limits.first_byte_s, deadline)) as limit:
-                sent = await carriage.request(request.body)
-                scope = self._scope(request, source, mount)
-                for again in sent.again:
-                    self._own.start(self._again(mount, scope, sent, again, where), name=f"again {where}")
-                if sent.answer is not None:
-                    return sent.answer.start, _whole(sent.answer.body)
-                call = mount.call(scope, sent.body, where=where)
-                calls.append(call)
-                sent_at, status, headers = await call.head()
-                start = await carriage.start(sent_at, Start(status, headers))
-                return start, CarriedChunks(call, carriage, where=where, leave=call.leave)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise TimedOut(f"{where}: no response within {request.limits.first_byte_s} s", sent=True) from None
-
-    async def _again(self, mount: Mount, scope: Scope, sent: Sent, again: Again, where: str) -> None:
-        await pause(again.after_s)
-        if not mount.up:
-            return
-        call = mount.call(dict(scope), sent.body, where=f"{where} (again)")
-        await call.head()
-        while (await call.chunk())[1]:
-            pass
+    def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]:
+        """The faults that a request meets."""
+        return self._sky.over(request, source)
 
     def _scope(self, request: Request, source: str, mount: Mount) -> Scope:
-        parts = urlsplit(request.url)
-        path = path_of(request.url)
         port = self._ports[source] = self._ports.get(source, 40_000) % 65_000 + 1
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": self.spec_version},
-            "http_version": "1.1",
-            "method": request.method.upper(),
-            "scheme": parts.scheme,
-            "path": unquote(path),
-            "raw_path": path.encode("ascii", "replace"),
-            "query_string": parts.query.encode("ascii", "replace"),
-            "root_path": "",
-            "headers": _wire_headers(request, mount.origin),
-            "client": (self.addresses.get(source, ("127.0.0.1",))[0], port),
-            "server": (mount.origin.host, mount.origin.port),
-            "state": dict(mount.lifespan.state) if mount.lifespan else {},
-        }
+        client = (self.addresses.get(source, ("127.0.0.1",))[0], port)
+        return http_scope(request, mount, client=client, spec_version=self.spec_version)
 
     def _at(self, origin: str) -> Mount:
         mount = self._mounts.get(origin_of(origin))
@@ -349,12 +236,12 @@ class InProcess(MemoryNetwork):
         self._only = Origin("http", "in-process", 80)
         self.mount(str(self._only), app)
 
-    def _mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
-        return super()._mount_at(self._only, addresses)
+    def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
+        """The application, whatever the origin."""
+        return super().mount_at(self._only, self._known(self._only.host))
 
-    async def resolve(self, host: str, port: int) -> tuple[str, ...]:
-        """Every unknown name is the loopback address."""
-        return self.addresses.get(host, ("127.0.0.1",))
+    def _known(self, host: str) -> tuple[str, ...]:
+        return super()._known(host) or ("127.0.0.1",)
 
 
 def in_process(app: App, *, spec_version: str = SPEC_VERSION) -> InProcess:
@@ -364,26 +251,3 @@ def in_process(app: App, *, spec_version: str = SPEC_VERSION) -> InProcess:
     first request and ``aclose`` stops it.
     """
     return InProcess(app, spec_version=spec_version)
-
-
-async def _whole(body: bytes) -> AsyncIterator[bytes]:
-    if body:
-        yield body
-
-
-def _sooner(seconds: float, deadline: float | None) -> float:
-    limit = asyncio.get_running_loop().time() + seconds
-    return limit if deadline is None else min(limit, deadline)
-
-
-def _wire_headers(request: Request, origin: Origin) -> list[tuple[bytes, bytes]]:
-    headers: Mapping[str, str] = {
-        "host": f"{origin.host}:{origin.port}",
-        "accept": "*/*",
-        "accept-encoding": "identity",
-        "content-length": str(len(request.body)),
-        **{name.lower(): value for name, value in request.headers.items()},
-    }
-    if any(character in f"{name}{value}" for name, value in headers.items() for character in "\r\n\0"):
-        raise Unreachable("a header holds a line break; nothing was sent")
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
