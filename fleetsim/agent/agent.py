@@ -1,0 +1,173 @@
+"""``Agent``: an A2A agent in twenty lines, and everything the reference agent promises underneath."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, overload
+
+from starlette.applications import Starlette
+
+from fleetsim.agent import server
+from fleetsim.agent.app import build_app
+from fleetsim.agent.engine import Engine
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.settings import Settings
+from fleetsim.agent.skills import Skill, SkillFunction, make_skill
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Runtime
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Agent:
+    """An A2A agent made of skills.
+
+    ::
+
+        agent = Agent("greeter", description="Says hello")
+
+        @agent.skill("greet")
+        async def greet(task):
+            return f"Hello {task.text}"
+
+        agent.serve(port=9000)
+
+    ``api_key`` and ``bearer`` are one caller's secret each, ``api_keys`` and ``bearers`` map callers' names
+    to theirs; with any of them, callers see their own tasks only. ``allow_webhook`` lists private addresses
+    that webhooks may go to, as ``HOST:PORT`` or ``CIDR:PORT``. ``url`` is the endpoint as callers reach it,
+    if that is not the address it listens on. ``default_skill`` serves messages without a ``skillHint``;
+    it is the first skill if not given. ``dialects`` are spoken out of 1.0, 0.3 and 0.1.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        description: str = "",
+        version: str = "1.0.0",
+        skills: Iterable[Skill] = (),
+        default_skill: str | None = None,
+        runtime: Runtime | None = None,
+        api_key: str | None = None,
+        api_keys: Mapping[str, str] | None = None,
+        bearer: str | None = None,
+        bearers: Mapping[str, str] | None = None,
+        allow_webhook: Iterable[str] = (),
+        dialects: Iterable[str] = ("1.0", "0.3", "0.1"),
+        url: str | None = None,
+        streaming: bool = True,
+        push_notifications: bool = True,
+        state_transition_history: bool = False,
+        organization: str | None = None,
+        provider_url: str | None = None,
+        documentation_url: str | None = None,
+        limits: AgentLimits | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._settings = Settings(
+            name=name,
+            description=description,
+            version=version,
+            skills=tuple(skills),
+            default_skill=default_skill,
+            dialects=tuple(dialects),
+            url=url,
+            streaming=streaming,
+            push_notifications=push_notifications,
+            state_transition_history=state_transition_history,
+            api_keys=_callers(api_key, api_keys),
+            bearers=_callers(bearer, bearers),
+            allow_webhook=tuple(allow_webhook),
+            organization=organization,
+            provider_url=provider_url,
+            documentation_url=documentation_url,
+            limits=limits or AgentLimits(),
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """What the agent is made of, skills included."""
+        return self._settings
+
+    def add(self, skill: Skill) -> None:
+        """Offer one more skill."""
+        self._settings = self._settings.with_skill(skill)
+
+    @overload
+    def skill(self, function: SkillFunction, /) -> Skill: ...
+
+    @overload
+    def skill(self, skill_id: str | None = None, /, **options: Any) -> Callable[[SkillFunction], Skill]: ...
+
+    def skill(
+        self, what: SkillFunction | str | None = None, /, **options: Any
+    ) -> Skill | Callable[[SkillFunction], Skill]:
+        """Offer an async function as a skill: ``@agent.skill`` or ``@agent.skill("id", tags=(...))``.
+
+        Raises:
+            ConfigError: as ``fleetsim.agent.skill``.
+        """
+
+        def offer(function: SkillFunction, skill_id: str | None) -> Skill:
+            made = make_skill(function, skill_id, options)
+            self.add(made)
+            return made
+
+        if callable(what):
+            return offer(what, None)
+        return lambda function: offer(function, what)
+
+    def engine(self) -> Engine:
+        """A fresh, unstarted engine of this agent. Raises ConfigError if the card would mislead."""
+        return Engine(self._settings, self._runtime)
+
+    def app(self) -> Starlette:
+        """A fresh ASGI application with its own tasks. Raises ConfigError if the card would mislead."""
+        return build_app(self.engine())
+
+    @asynccontextmanager
+    async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+        """Serve in the background while inside; yields the root URL, on a free port unless one is given.
+
+        Raises:
+            ConfigError: the address cannot be had, or the card would mislead.
+        """
+        engine = self.engine()
+        async with server.serving(
+            build_app(engine), self._settings.limits, host=host, port=port, on_stop=engine.stop
+        ) as url:
+            yield url
+
+    def serve(self, host: str = "127.0.0.1", port: int = 9000) -> None:
+        """Serve until interrupted. Logging at INFO goes to stderr unless it is set up already.
+
+        Raises:
+            ConfigError: as ``serving``.
+        """
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        engine = self.engine()
+        listener = server.listen(host, port)
+        bound = listener.getsockname()[1]
+        if host not in LOOPBACK and self._settings.gate().open:
+            log.warning("%s listens on %s without a key: whoever reaches it can use it", self._settings.name, host)
+        log.info("%s serves A2A at http://%s:%d/a2a", self._settings.name, host, bound)
+        server.serve(build_app(engine), self._settings.limits, listener, on_stop=engine.stop)
+
+    def replace(self, **changes: Any) -> Agent:
+        """A copy with some settings changed. Raises ConfigError for an unknown one."""
+        try:
+            settings = replace(self._settings, **changes)
+        except TypeError as error:
+            raise ConfigError(str(error)) from None
+        copy = Agent(settings.name, runtime=self._runtime)
+        copy._settings = settings
+        return copy
+
+
+def _callers(one: str | None, named: Mapping[str, str] | None) -> dict[str, str]:
+    return {**({} if one is None else {"caller": one}), **(named or {})}

@@ -1,0 +1,135 @@
+"""A running agent: store, runner, webhooks and service put together, started once and stopped cleanly.
+
+Constructing is not starting. Stopping ends what still runs, with a reason, lets webhooks drain for a
+few seconds, and leaves no worker behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from fleetsim.agent.cards import build
+from fleetsim.agent.notify import Notifier
+from fleetsim.agent.runner import Runner
+from fleetsim.agent.service import Offer, Service
+from fleetsim.agent.settings import RPC_PATH, Settings
+from fleetsim.agent.store import Store
+from fleetsim.model.card import AgentCard
+from fleetsim.model.task import TaskState
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.webhook import WebhookSender
+from fleetsim.runtime.workers import Workers
+
+log = logging.getLogger(__name__)
+
+STOPPED = "the agent was stopped while the task was running"
+
+
+class Engine:
+    """Use as ``async with``, or call ``start`` and ``stop``. Without a runtime it runs on the real one."""
+
+    def __init__(self, settings: Settings, runtime: Runtime | None = None) -> None:
+        self.settings = settings
+        self.mounted = settings.mounted()
+        self._policy = settings.policy()
+        self._given = runtime
+        self._stack = AsyncExitStack()
+        self._starting = asyncio.Lock()
+        self._service: Service | None = None
+        self._store: Store | None = None
+        self._url: str | None = settings.url
+
+    @property
+    def service(self) -> Service:
+        """The operations. Raises RuntimeError before the start."""
+        if self._service is None:
+            raise RuntimeError("the agent has not been started")
+        return self._service
+
+    @property
+    def store(self) -> Store:
+        """The tasks. Raises RuntimeError before the start."""
+        if self._store is None:
+            raise RuntimeError("the agent has not been started")
+        return self._store
+
+    def card(self, url: str, *, extended: bool = False) -> AgentCard:
+        """The card for an endpoint at ``url``, which is remembered for the extended one."""
+        self._url = url
+        return build(self.mounted, url, extended=extended)
+
+    async def start(self) -> None:
+        """Begin; again is harmless. Servers that know no lifespan start it with the first request."""
+        async with self._starting:
+            if self._service is None:
+                await self._assemble()
+
+    async def _assemble(self) -> None:
+        settings, limits = self.settings, self.settings.limits
+        runtime = self._given
+        if runtime is None:
+            runtime = await self._stack.enter_async_context(running_runtime())
+        housekeeping = await self._stack.enter_async_context(Workers(f"{settings.name}/housekeeping"))
+        deliveries = await self._stack.enter_async_context(Workers(f"{settings.name}/webhooks"))
+        skills = await self._stack.enter_async_context(Workers(f"{settings.name}/skills"))
+        store = Store(
+            clock=runtime.clock,
+            ids=runtime.ids,
+            limits=limits,
+            keep_transitions=settings.state_transition_history,
+        )
+        sender = WebhookSender(runtime, self._policy)
+        notifier = Notifier(store=store, sender=sender, workers=deliveries, limits=limits)
+        runner = Runner(store=store, workers=skills, rng=runtime.rng, limits=limits)
+        store.listeners.append(notifier.heard)
+        store.busy = notifier.busy
+        self._store, self._runner, self._notifier = store, runner, notifier
+        self._service = Service(
+            offer=self._offer(),
+            store=store,
+            runner=runner,
+            notifier=notifier,
+            sender=sender,
+            ids=runtime.ids,
+            limits=limits,
+        )
+        housekeeping.start(self._sweep(), name="sweep")
+
+    def _offer(self) -> Offer:
+        settings = self.settings
+        extended = (lambda: self.card(self._url or RPC_PATH, extended=True)) if self.mounted.extended_card else None
+        return Offer(
+            skills={skill.skill_id: skill for skill in settings.skills},
+            default_skill=settings.first_skill(),
+            streaming=settings.streaming,
+            push=settings.push_notifications,
+            extended_card=extended,
+        )
+
+    async def _sweep(self) -> None:
+        """Let go of what is old, for as long as the agent runs."""
+        while True:
+            await asyncio.sleep(self.settings.limits.sweep_interval_s)
+            for key in self.store.sweep():
+                self._runner.stop(key)
+
+    async def stop(self) -> None:
+        """Refuse new work, end what runs, drain webhooks, leave nothing; again is harmless."""
+        if self._service is None or self._service.stopping:
+            return
+        self._service.stopping = True
+        for key in self.store.open_keys:
+            self.store.finish(key, TaskState.FAILED, reason=STOPPED)
+            self._runner.stop(key)
+        await self._notifier.drain(self.settings.limits.drain_s)
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> Engine:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()

@@ -1,0 +1,192 @@
+"""Webhooks: one notice per move and config, frozen at the move, delivered in order.
+
+The registration is read from the live record at every delivery (seed "Push config must be read from the
+live record"); the content never is (U23). A failed delivery never touches the task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.manners import MANNERS
+from fleetsim.agent.record import Push, Record, TaskKey, Transition
+from fleetsim.agent.store import Store
+from fleetsim.model.event import ArtifactUpdate, StatusUpdate
+from fleetsim.model.task import Task, TaskState
+from fleetsim.model.text import one_line
+from fleetsim.runtime.webhook import Delivery, WebhookSender
+from fleetsim.runtime.workers import Workers
+from fleetsim.wire.dialect import dialect
+from fleetsim.wire.json import dump
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What one webhook is to be told: the event and the task as they were at the move."""
+
+    sequence: int
+    event: StatusUpdate | ArtifactUpdate
+    task: Task
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """The notices waiting for one config, oldest first."""
+
+    key: TaskKey
+    config_id: str
+    waiting: deque[Notice] = field(default_factory=deque)
+
+
+class Notifier:
+    """Tells webhooks of a store's moves. ``workers`` owns the deliveries, so none can be collected away.
+
+    ``drop_on_give_up`` removes a config whose receiver did not take a notice in all its tries (0.1).
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        sender: WebhookSender,
+        workers: Workers,
+        limits: AgentLimits,
+        drop_on_give_up: bool = False,
+    ) -> None:
+        self._store, self._sender, self._workers, self._limits = store, sender, workers, limits
+        self._drop_on_give_up = drop_on_give_up
+        self._lines: dict[tuple[TaskKey, str], _Line] = {}
+        self._busy: dict[TaskKey, int] = {}
+        self.given_up = 0
+
+    def busy(self, key: TaskKey) -> bool:
+        """Whether notices of the task are under way."""
+        return key in self._busy
+
+    def heard(self, transition: Transition) -> None:
+        """Queue the notices of one move. A task is not announced to those who sent it: submitted is no news."""
+        if transition.update.status.state is TaskState.SUBMITTED:
+            return
+        for push in transition.record.pushes:
+            self._queue(transition.record, push, transition.update)
+
+    def late(self, record: Record, config_id: str) -> None:
+        """A webhook was registered after the send: tell it at once how the task stands, if it has moved."""
+        push = next((p for p in record.pushes if p.config_id == config_id), None)
+        task = record.task
+        if push is None or task.state is TaskState.SUBMITTED:
+            return
+        artifacts = task.artifacts if task.terminal else ()
+        update = StatusUpdate(
+            task_id=task.task_id,
+            context_id=task.context_id,
+            status=task.status,
+            final=task.terminal,
+            artifacts=artifacts,
+        )
+        self._queue(record, push, update)
+
+    async def drain(self, seconds: float) -> None:
+        """Give deliveries under way up to ``seconds``, and say how many notices were lost then."""
+        await self._workers.drain(seconds)
+        if lost := sum(len(line.waiting) for line in self._lines.values()):
+            log.warning("%d webhook notices were not delivered before the agent stopped", lost)
+
+    def _queue(self, record: Record, push: Push, update: StatusUpdate) -> None:
+        name = (record.key, push.config_id)
+        line = self._lines.get(name)
+        fresh = line is None
+        if line is None:
+            line = self._lines[name] = _Line(*name)
+            self._busy[record.key] = self._busy.get(record.key, 0) + 1
+        for event in _events(push, update):
+            line.waiting.append(Notice(sequence=record.version, event=event, task=record.task))
+        while len(line.waiting) > self._limits.notices_queued_max:
+            line.waiting.popleft()
+            self.given_up += 1
+            log.warning("webhook of task %s is too slow; its oldest notice was dropped", one_line(record.task_id, 128))
+        if fresh:
+            try:
+                self._workers.start(self._serve(line), name=f"webhook {record.task_id}")
+            except RuntimeError as error:
+                self._give_up(line, str(error))
+
+    async def _serve(self, line: _Line) -> None:
+        """Deliver one config's notices, one at a time, until there are none."""
+        while line.waiting:
+            notice = line.waiting[0]
+            push = self._store.push(line.key, line.config_id)
+            if push is None:
+                break
+            try:
+                await self._deliver(line, notice, push)
+            except Exception:
+                log.exception("webhook notice of task %s was lost", one_line(line.key[1], 128))
+                self.given_up += 1
+            if line.waiting and line.waiting[0] is notice:
+                line.waiting.popleft()
+        self._forget(line)
+
+    async def _deliver(self, line: _Line, notice: Notice, push: Push) -> None:
+        body = self._body(notice, push)
+        if body is None:
+            return
+        config = push.config
+        result = await self._sender.deliver(
+            Delivery(
+                url=config.url,
+                body=body,
+                token=config.token,
+                scheme=config.scheme,
+                credentials=config.credentials,
+                task_id=notice.task.task_id,
+                state=notice.event.status.state.value if isinstance(notice.event, StatusUpdate) else "artifact",
+                content_type=MANNERS[push.dialect].notice_type,
+            )
+        )
+        if result.delivered:
+            return
+        self.given_up += 1
+        if result.gone or self._drop_on_give_up:
+            self._store.delete_push(line.key, line.config_id)
+
+    def _body(self, notice: Notice, push: Push) -> bytes | None:
+        """The body in the dialect of the registration; without the results if these make it too large."""
+        written = dialect(push.dialect)
+        for task in (notice.task, replace(notice.task, artifacts=(), history=())):
+            body = dump(written.encode_push(notice.event, task))
+            if len(body) <= self._limits.notice_bytes_max:
+                return body
+        log.info("webhook notice of task %s is too large and was left out", one_line(notice.task.task_id, 128))
+        return None
+
+    def _forget(self, line: _Line) -> None:
+        del self._lines[line.key, line.config_id]
+        self._busy[line.key] -= 1
+        if not self._busy[line.key]:
+            del self._busy[line.key]
+
+    def _give_up(self, line: _Line, why: str) -> None:
+        self.given_up += len(line.waiting)
+        self._forget(line)
+        log.error("webhook of task %s cannot be delivered: %s", one_line(line.key[1], 128), why)
+
+
+def _events(push: Push, update: StatusUpdate) -> list[StatusUpdate | ArtifactUpdate]:
+    """The notices one move makes for one config, in order, under its ``events`` filter (0.1 alone has one)."""
+    wanted = push.config.events
+    events: list[StatusUpdate | ArtifactUpdate] = []
+    if MANNERS[push.dialect].artifact_notice:
+        events += [
+            ArtifactUpdate(task_id=update.task_id, context_id=update.context_id, artifact=a, last_chunk=True)
+            for a in update.artifacts
+            if wanted is None or "artifact" in wanted
+        ]
+    if wanted is None or "status" in wanted:
+        events.append(update)
+    return events

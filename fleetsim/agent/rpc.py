@@ -1,0 +1,134 @@
+"""JSON-RPC over HTTP for every dialect on one endpoint: bytes in, one answer or one stream out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fleetsim.agent.front import ClientLeft, Door, Refusal, error_response, json_response, while_there
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.manners import MANNERS
+from fleetsim.agent.service import Caller, Service
+from fleetsim.agent.stream import HEADERS, EventStream
+from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
+from fleetsim.model.errors import InternalError, InvalidRequest, MethodNotFound, RpcError, VersionNotSupported
+from fleetsim.model.event import TaskEvent
+from fleetsim.wire import jsonrpc
+from fleetsim.wire.dialect import DIALECTS, VERSION_HEADER, Dialect, error_dialect, for_request
+from fleetsim.wire.json import dump
+from fleetsim.wire.sse import MEDIA_TYPE, frame
+
+log = logging.getLogger(__name__)
+
+RpcRequest: TypeAlias = jsonrpc.RpcRequest
+
+
+class RpcFace:
+    """The endpoint. ``service`` is asked for at each request, since the agent may not have started yet."""
+
+    def __init__(
+        self, service: Callable[[], Service], door: Door, limits: AgentLimits, dialects: tuple[str, ...]
+    ) -> None:
+        self._service, self._door, self._limits, self._dialects = service, door, limits, dialects
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer one POST."""
+        try:
+            owner = self._door.admit(request)
+            self._door.check_json(request)
+            body = await self._door.body(request)
+        except Refusal as refusal:
+            return error_response(refusal.problem, status=refusal.status, headers=refusal.headers)
+        except ClientLeft:
+            return Response(status_code=400)
+        version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER)
+        try:
+            asked = jsonrpc.read_request(body, bytes_max=self._limits.body_bytes_max)
+            if not asked.has_id:
+                raise InvalidRequest("id is missing: every A2A call has an answer")
+        except RpcError as problem:
+            return error_response(problem, request_id=getattr(problem, "request_id", None))
+        return await self._answer(request, asked, owner, version)
+
+    async def _answer(self, request: Request, asked: RpcRequest, owner: str, version: str | None) -> Response:
+        try:
+            dialect = self._served(for_request(asked.method, asked.params, version), asked.method)
+        except RpcError as problem:
+            return error_response(problem, request_id=asked.id, dialect=error_dialect(asked.method, version))
+        streams = dialect.operation(asked.method) in STREAMING
+        try:
+            call = dialect.decode_call(asked.method, asked.params)
+            dialect = self._native(dialect, call, asked.method, owner)
+            caller = Caller(owner=owner, manners=MANNERS[dialect.name])
+            if streams:
+                return await self._stream(call, caller, dialect, asked)
+            return await self._reply(request, call, caller, dialect, asked)
+        except RpcError as problem:
+            return _refused(problem, asked, dialect, streams=streams)
+        except Exception:
+            log.exception("%s failed", asked.method)
+            return _refused(InternalError(), asked, dialect, streams=streams)
+
+    async def _reply(
+        self, request: Request, call: Call, caller: Caller, dialect: Dialect, asked: RpcRequest
+    ) -> Response:
+        if isinstance(call, SendMessage):
+            # RpcError must not cross the task group in there, so errors come back as values.
+            answer = await while_there(request, lambda: self._sent(call, caller, dialect, asked))
+            return answer or Response(status_code=400)
+        reply = await self._service().call(call, caller)
+        return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
+
+    async def _sent(self, call: SendMessage, caller: Caller, dialect: Dialect, asked: RpcRequest) -> Response:
+        try:
+            reply = await self._service().call(call, caller)
+        except RpcError as problem:
+            return _refused(problem, asked, dialect, streams=False)
+        except Exception:
+            log.exception("%s failed", asked.method)
+            return _refused(InternalError(), asked, dialect, streams=False)
+        return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
+
+    async def _stream(self, call: Call, caller: Caller, dialect: Dialect, asked: RpcRequest) -> Response:
+        if not isinstance(call, SendMessage | SubscribeToTask):
+            raise MethodNotFound
+        watch = await self._service().stream(call, caller)
+
+        def write(event: TaskEvent) -> bytes:
+            result = jsonrpc.result(asked.id, dialect.encode_event(event))
+            return frame(dump(result).decode(), event=dialect.event_name(event))
+
+        return EventStream(watch, write, write_s=self._limits.stream_write_s)
+
+    def _served(self, dialect: Dialect, method: str) -> Dialect:
+        """The dialect if this agent speaks it. Raises MethodNotFound, VersionNotSupported."""
+        if dialect.name in self._dialects:
+            return dialect
+        legacy = DIALECTS["0.1"]
+        if "0.1" in self._dialects and any(method in names for names in legacy.methods.values()):
+            return legacy
+        if self._dialects == ("1.0",):
+            raise VersionNotSupported(f"this agent speaks A2A 1.0 only; {method} is older")
+        raise MethodNotFound
+
+    def _native(self, dialect: Dialect, call: Call, method: str, owner: str) -> Dialect:
+        """0.1 for a task born in 0.1, where the method's name leaves it open (see ``for_request``)."""
+        if dialect.name != "0.3" or "0.1" not in self._dialects:
+            return dialect
+        if not isinstance(call, GetTask | CancelTask | SubscribeToTask):
+            return dialect
+        born = self._service().dialect_of(Caller(owner=owner, manners=MANNERS["0.3"]), call.task_id)
+        legacy = DIALECTS["0.1"]
+        return legacy if born == "0.1" and any(method in names for names in legacy.methods.values()) else dialect
+
+
+def _refused(problem: RpcError, asked: RpcRequest, dialect: Dialect, *, streams: bool) -> Response:
+    """An error in the form the dialect's clients understand: some read a stream's refusal only as an event."""
+    if streams and MANNERS[dialect.name].stream_errors_as_events:
+        body = dump(jsonrpc.error(asked.id, problem, dialect.name)).decode()
+        return Response(frame(body), headers=HEADERS, media_type=MEDIA_TYPE)
+    return error_response(problem, request_id=asked.id, dialect=dialect.name)

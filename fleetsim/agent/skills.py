@@ -1,0 +1,293 @@
+"""Skills: what an agent offers, and the context a skill's function works with.
+
+A skill is an async function of one ``SkillContext``. It may speak while it works, ask somebody, and
+ends in one of three ways: it returns (completed), raises ``SkillFailed`` or ``SkillRejected``, or
+raises anything else (failed; the caller learns the type only). Knows nothing of stores or wires.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
+from typing import Any, Protocol, overload
+
+from fleetsim.agent.draft import Tally
+from fleetsim.model.card import AgentSkill
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.extensions import EffectDelta
+from fleetsim.model.task import Artifact, DataPart, JsonObject, Message, Part, TextPart
+
+Radius = ("self", "project", "repo", "fleet", "public")
+"""blast-v1's radii, smallest first."""
+
+
+class SkillFailed(Exception):
+    """The goal was not met. The text is the reason the caller reads."""
+
+
+class SkillRejected(Exception):
+    """The skill will not do this. The text is the reason the caller reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """effect-domain-v1: a change a skill declares it makes, with how sure it is to happen (0 to 1)."""
+
+    domain: str
+    path: str
+    delta: float = 1.0
+    confidence: float = 1.0
+
+
+class Pen(Protocol):
+    """What a context writes with; the runner's job is one. Each write may raise TaskEnded or OutputLimit."""
+
+    def put(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Add to the task's artifacts."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Show what the skill is doing."""
+        ...
+
+    async def ask(self, question: str, *, auth: bool) -> Message:
+        """Wait for somebody."""
+        ...
+
+    def unread(self) -> tuple[Message, ...]:
+        """Take the messages that came unasked."""
+        ...
+
+    async def breathe(self) -> None:
+        """Let readers run."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SkillContext:
+    """One task as its skill sees it.
+
+    ``text`` is the text of the message, ``data`` the content of its data parts in order, ``metadata``
+    the request's and the message's together (the request's win), ``rng`` this skill's stream of chance.
+    """
+
+    task_id: str
+    context_id: str
+    caller: str
+    skill: Skill
+    message: Message
+    metadata: JsonObject
+    rng: Random
+    pen: Pen = field(repr=False)
+    tally: Tally = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The text of the message, without a leading ``/skill`` command."""
+        return _without_command(self.message.text, self.skill.skill_id)
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """The content of the message's data parts."""
+        return tuple(part.data for part in self.message.parts if isinstance(part, DataPart))
+
+    async def say(self, text: str) -> None:
+        """Append to the answer; whoever streams the task sees it at once. Raises OutputLimit."""
+        if text:
+            chunk = Artifact(artifact_id=self.task_id, name="response", parts=(TextPart(text=text),))
+            self.pen.put(chunk, append=True, last_chunk=False)
+        await self.pen.breathe()
+
+    async def attach(
+        self,
+        *parts: Part,
+        name: str | None = None,
+        artifact_id: str | None = None,
+        append: bool = False,
+        last_chunk: bool = True,
+    ) -> None:
+        """Add an artifact beside the answer, whole or in chunks of one ``artifact_id``. Raises OutputLimit."""
+        label = artifact_id or f"{self.task_id}/{name or 'attachment'}"
+        self.pen.put(Artifact(artifact_id=label, name=name, parts=parts), append=append, last_chunk=last_chunk)
+        await self.pen.breathe()
+
+    async def status(self, text: str) -> None:
+        """Say what the skill is doing. It stays on the task, for late readers too, until the task ends."""
+        self.pen.note(text)
+        await self.pen.breathe()
+
+    async def ask(self, question: str, *, auth: bool = False) -> str:
+        """Ask whoever sent the task and wait for the text of the answer (``input-required``).
+
+        With ``auth`` the task is ``auth-required`` meanwhile.
+        """
+        return (await self.ask_message(question, auth=auth)).text
+
+    async def ask_message(self, question: str, *, auth: bool = False) -> Message:
+        """As ``ask``, returning the whole message of the answer."""
+        return await self.pen.ask(question, auth=auth)
+
+    def unread(self) -> tuple[Message, ...]:
+        """Take the messages that were sent to the task while it worked, without being asked for."""
+        return self.pen.unread()
+
+    def use(
+        self,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_usd: float | None = None,
+        model: str | None = None,
+        *,
+        cache_creation_input_tokens: int = 0,
+        cache_read_input_tokens: int = 0,
+    ) -> None:
+        """Record one model call (cost-v1); calls add up. Raises ValueError for a negative amount."""
+        tokens = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+        cached = {
+            "cache_creation_input_tokens": cache_creation_input_tokens,
+            "cache_read_input_tokens": cache_read_input_tokens,
+        }
+        self.tally.use(tokens | {kind: count for kind, count in cached.items() if count}, cost_usd, model)
+        self.skill.note_drift("cost", self.skill.cost)
+
+    def confidence(self, level: float, why: str | None = None) -> None:
+        """Say how sure the skill is (confidence-v1), clamped to 0..1. Raises ValueError if not a number."""
+        if math.isnan(level):
+            raise ValueError("confidence is a number from 0 to 1")
+        self.tally.confidence = min(max(level, 0.0), 1.0)
+        self.tally.explanation = why
+        self.skill.note_drift("confidence", self.skill.sure)
+
+    def effect(self, domain: str, path: str, op: str = "set", value: Any = None) -> None:
+        """Record an observed change of the world (worldstate-delta-v1); ``op`` is set, inc or push."""
+        if op not in {"set", "inc", "push"}:
+            raise ValueError("op is set, inc or push")
+        self.tally.add(EffectDelta(domain=domain, path=path, op=op, value=value))
+        declared = any(e.domain == domain and e.path == path for e in self.skill.effects)
+        self.skill.note_drift(f"effect {domain}:{path}", declared)
+
+
+SkillFunction = Callable[[SkillContext], Awaitable[str | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """One thing an agent offers, and the async function that does it.
+
+    ``cost`` and ``sure`` declare that it reports cost-v1 and confidence-v1; ``effects`` what it changes;
+    ``radius`` its blast-v1 radius and ``hitl`` its hitl-mode-v1 mode. ``public`` false keeps it on the
+    extended card only. ``drift`` collects what it did and had not declared.
+    """
+
+    skill_id: str
+    name: str
+    run: SkillFunction = field(repr=False)
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    input_modes: tuple[str, ...] = ()
+    output_modes: tuple[str, ...] = ()
+    cost: bool = False
+    sure: bool = False
+    effects: tuple[Effect, ...] = ()
+    radius: str | None = None
+    hitl: str | None = None
+    public: bool = True
+    drift: set[str] = field(default_factory=set, repr=False, compare=False)
+
+    def __call__(self, context: SkillContext) -> Awaitable[str | None]:
+        """Run the function, as if it had not been decorated."""
+        return self.run(context)
+
+    def note_drift(self, what: str, declared: bool) -> None:
+        """Remember something done that the skill does not declare."""
+        if not declared:
+            self.drift.add(what)
+
+    def card_entry(self) -> AgentSkill:
+        """The skill as the card shows it."""
+        return AgentSkill(
+            skill_id=self.skill_id,
+            name=self.name,
+            description=self.description or self.name,
+            tags=self.tags or ("general",),
+            examples=self.examples,
+            input_modes=self.input_modes,
+            output_modes=self.output_modes,
+        )
+
+
+@overload
+def skill(function: SkillFunction, /) -> Skill: ...
+
+
+@overload
+def skill(skill_id: str | None = None, /, **options: Any) -> Callable[[SkillFunction], Skill]: ...
+
+
+def skill(what: SkillFunction | str | None = None, /, **options: Any) -> Skill | Callable[[SkillFunction], Skill]:
+    """Turn an async function into a ``Skill``; its name and docstring fill in what is not given.
+
+    Use bare (``@skill``) or with an id and any field of ``Skill`` (``@skill("greet", tags=("demo",))``).
+
+    Raises:
+        ConfigError: the function is not async, or a field is unknown or malformed.
+    """
+    if callable(what):
+        return make_skill(what, None, options)
+    return lambda function: make_skill(function, what, options)
+
+
+def make_skill(function: SkillFunction, skill_id: str | None, options: Mapping[str, Any]) -> Skill:
+    """Build the skill that ``skill`` and ``Agent.skill`` describe. Raises ConfigError."""
+    made = function if isinstance(function, Skill) else _from_function(function)
+    chosen = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    unknown = set(chosen) - {f for f in Skill.__dataclass_fields__ if f not in {"run", "drift", "skill_id"}}
+    if unknown:
+        raise ConfigError(f"a skill has no field {sorted(unknown)[0]!r}", hint="see fleetsim.agent.Skill")
+    if skill_id is not None:
+        chosen = {"name": skill_id.replace("_", " ").replace("-", " ").capitalize(), **chosen, "skill_id": skill_id}
+    made = _replaced(made, {**chosen, "drift": set()})
+    if not made.skill_id.isascii() or not made.skill_id.strip() or len(made.skill_id) > 128:
+        raise ConfigError(f"{made.skill_id!r} is no skill id", hint="1 to 128 ASCII characters")
+    if made.radius is not None and made.radius not in Radius:
+        raise ConfigError(f"{made.radius!r} is no blast radius", hint=f"one of {', '.join(Radius)}")
+    return made
+
+
+def _replaced(made: Skill, fields: Mapping[str, Any]) -> Skill:
+    return replace(made, **fields)
+
+
+def _from_function(function: SkillFunction) -> Skill:
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigError(
+            f"{getattr(function, '__name__', function)!s} is not async", hint="a skill is an async function"
+        )
+    lines = inspect.cleandoc(function.__doc__ or "").splitlines()
+    name = function.__name__
+    return Skill(
+        skill_id=name, name=name.replace("_", " ").capitalize(), description=lines[0] if lines else "", run=function
+    )
+
+
+def _without_command(text: str, skill_id: str) -> str:
+    command, _, rest = text.lstrip().partition(" ")
+    return rest.lstrip() if command == f"/{skill_id}" else text
+
+
+def choose(skills: Mapping[str, Skill], default: str, metadata: JsonObject, text: str) -> Skill | None:
+    """The skill a message asks for: by ``skillHint``, else by a leading ``/skill``, else the default.
+
+    None if a hint names a skill the agent does not have: doing something else would not be an answer.
+    """
+    hint = metadata.get("skillHint", metadata.get("skillId"))
+    if isinstance(hint, str) and hint:
+        return skills.get(hint)
+    command = text.lstrip().partition(" ")[0]
+    if command.startswith("/") and command[1:] in skills:
+        return skills[command[1:]]
+    return skills[default]

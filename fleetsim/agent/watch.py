@@ -1,0 +1,127 @@
+"""The one reader of a task's feed, for a stream opened by a send and for one that joins later.
+
+A reader starts from a frozen snapshot and the place in the feed that belongs to it, so it sees each
+change after that exactly once, suffixes only, and the closing pair however slowly it reads (U22).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from fleetsim.agent.feed import Feed
+from fleetsim.agent.limits import AgentLimits, AtCapacity
+from fleetsim.agent.record import Record, TaskKey
+from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.task import INTERRUPTED, Task
+
+
+class Seats:
+    """How many streams are open, for one task and in all."""
+
+    def __init__(self, limits: AgentLimits) -> None:
+        self._limits = limits
+        self._taken: dict[TaskKey, int] = {}
+        self.total = 0
+
+    def take(self, key: TaskKey | None = None) -> Seat:
+        """Open one more, for a task if it is known already. Raises AtCapacity."""
+        if self.total >= self._limits.streams_max:
+            raise AtCapacity(f"the agent serves at most {self._limits.streams_max} streams at once")
+        if key is not None and self._taken.get(key, 0) >= self._limits.streams_per_task_max:
+            raise AtCapacity(f"a task may have at most {self._limits.streams_per_task_max} streams at once")
+        self.total += 1
+        seat = Seat(self)
+        if key is not None:
+            seat.settle(key)
+        return seat
+
+    def _settle(self, key: TaskKey) -> None:
+        self._taken[key] = self._taken.get(key, 0) + 1
+
+    def _leave(self, key: TaskKey | None) -> None:
+        self.total -= 1
+        if key is not None:
+            self._taken[key] -= 1
+            if not self._taken[key]:
+                del self._taken[key]
+
+
+class Seat:
+    """One open stream. Taken before its task may exist, so that no task is begun that nobody can follow."""
+
+    __slots__ = ("_key", "_left", "_seats")
+
+    def __init__(self, seats: Seats) -> None:
+        self._seats = seats
+        self._key: TaskKey | None = None
+        self._left = False
+
+    def settle(self, key: TaskKey) -> None:
+        """Name the task the stream is for."""
+        if self._key is None:
+            self._key = key
+            self._seats._settle(key)
+
+    def leave(self) -> None:
+        """Close the stream; again is harmless."""
+        if not self._left:
+            self._left = True
+            self._seats._leave(self._key)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Watch:
+    """One stream of one task. Whoever is given it must ``close`` it; iterate ``events`` at most once.
+
+    ``joins_question`` false ends a stream that joins a task while it waits for an answer.
+    """
+
+    record: Record
+    task: Task
+    feed: Feed
+    seat: Seat
+    keepalive_s: float
+    joins_question: bool = True
+
+    def close(self) -> None:
+        """Give the seat back; again is harmless."""
+        self.seat.leave()
+
+    async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
+        """The snapshot, then what follows, to the end of the task or its next question; None keeps alive."""
+        yield Snapshot(task=self.task)
+        if self.record.task.terminal:
+            for event in closing_pair(self.record.task):
+                yield event
+            return
+        if self.record.task.state in INTERRUPTED and not self.joins_question:
+            yield _last_status(self.record.task)
+            return
+        cursor = self.record.cursor
+        while not (self.feed.closed and cursor >= len(self.feed)):
+            try:
+                async with asyncio.timeout(self.keepalive_s):
+                    await self.feed.beyond(cursor)
+            except TimeoutError:
+                yield None
+                continue
+            events, cursor = self.feed.since(cursor)
+            for event in events:
+                yield event
+                if isinstance(event, StatusUpdate) and event.final:
+                    return
+
+
+def closing_pair(task: Task) -> tuple[TaskEvent, ...]:
+    """What ends the stream of a finished task: each artifact in full, then the final status."""
+    artifacts = (
+        ArtifactUpdate(task_id=task.task_id, context_id=task.context_id, artifact=artifact, last_chunk=True)
+        for artifact in task.artifacts
+    )
+    return (*artifacts, _last_status(task))
+
+
+def _last_status(task: Task) -> StatusUpdate:
+    return StatusUpdate(task_id=task.task_id, context_id=task.context_id, status=task.status, final=True)
