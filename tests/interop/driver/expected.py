@@ -1,0 +1,242 @@
+"""What every lane must show, as data. Anything else fails, better results included: then this file is wrong.
+
+An operation that is not listed under ``absent`` works. Each absence says why and cites the line of the
+notes on real peers (``reference/interop.md`` beside the project), or the package when it is the client
+that has no such method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from driver.envs import Env, Kind
+
+PY03 = Env(name="py03", kind=Kind.VENV)
+PY10 = Env(name="py10", kind=Kind.VENV)
+SELECTOOLS = Env(name="selectools", kind=Kind.VENV)
+JS03 = Env(name="js03", kind=Kind.NODE)
+JS10 = Env(name="js10", kind=Kind.NODE)
+JS02 = Env(name="js02", kind=Kind.NODE)
+OURS = Env(name="fleetsim", kind=Kind.PROJECT)
+
+OPERATIONS: Mapping[str, str] = {
+    "discover": "read the card",
+    "complete": "send, poll to the end, read the text",
+    "cost": "cost arrives with the answer",
+    "wait": "send and wait for the end in the reply",
+    "stream": "send and stream: first the task, pieces, the end",
+    "fail": "a failed task tells its reason",
+    "ask": "input-required, answered on the same task",
+    "stream-ask": "a stream ends at the question",
+    "cancel": "cancel a running task",
+    "cancel-again": "a second cancel is refused",
+    "finished-task": "a message to a finished task is refused",
+    "get": "read a finished task again",
+    "unknown-task": "an unknown id is -32001",
+    "list": "list tasks",
+    "resubscribe": "join a running task's stream, hear its end",
+    "snapshot": "a rejoined stream begins with the whole task",
+    "resubscribe-unknown": "joining an unknown task is -32001",
+    "webhook": "register a webhook, receive the end with the token",
+    "webhook-inline": "a webhook named in the send is called",
+    "webhook-cancel": "a cancel is told by webhook",
+    "push-get": "read a webhook config",
+    "push-list": "list webhook configs",
+    "push-delete": "delete a webhook config",
+    "extended-card": "read the extended card",
+    "wrong-key": "a wrong bearer is refused with HTTP 401",
+    "discover-sync": "discover, synchronous twin",
+    "send-sync": "send, synchronous twin",
+}
+"""Every operation of the table, in its order, and what it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the notes on real peers, ``reference/interop.md``, and words that stand in it."""
+
+    number: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """An operation that is not there by design. ``line`` is None when the client's package says it all."""
+
+    why: str
+    line: Line | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One pair of programs. ``operations`` are exactly those the client's program reports."""
+
+    name: str
+    title: str
+    server: Env
+    client: Env
+    server_words: tuple[str, ...] = ()
+    client_words: tuple[str, ...] = ()
+    bearer: bool = False
+    operations: tuple[str, ...] = ()
+    absent: Mapping[str, Absent] = field(default_factory=dict)
+
+
+COMMON = tuple(op for op in OPERATIONS if op not in {"wrong-key", "discover-sync", "send-sync"})
+OUR_CLIENT = (*COMMON, "discover-sync", "send-sync")
+
+PEER_SELECTOOLS = Line(17, "selectools 1.3.0")
+LIST = Line(165, "(none over JSON-RPC)")
+NEW_TASK = Line(208, "message to a finished task")
+REJOIN = Line(210, "rejoin unknown task")
+SNAPSHOT = Line(212, "rejoin starts with a task snapshot")
+SECOND_CANCEL = Line(213, "second cancel")
+PUSH_GET = Line(214, "push get without config id")
+HOOK_ON_CANCEL = Line(215, "webhook on cancel")
+AT_ONCE_03 = Line(300, "On 0.3 answer at once though blocking: true is asked")
+
+NO_LIST_03 = Absent("0.3 lists no tasks over JSON-RPC", LIST)
+NO_SNAPSHOT_PY03 = Absent("a2a-sdk 0.3 sends no snapshot to one who joins late", SNAPSHOT)
+NO_CANCEL_HOOK_PY03 = Absent("a2a-sdk 0.3 calls no webhook on cancel", HOOK_ON_CANCEL)
+CANCEL_TWICE_JS10 = Absent("@a2a-js/sdk 1.3.0 accepts a second cancel", SECOND_CANCEL)
+
+
+def _lacks(package: str, *operations: str) -> dict[str, Absent]:
+    return {op: Absent(f"the client of {package} has no such method") for op in operations}
+
+
+def _all(absent: Absent, *operations: str) -> dict[str, Absent]:
+    return dict.fromkeys(operations, absent)
+
+
+STREAMS = ("stream", "stream-ask", "resubscribe", "snapshot", "resubscribe-unknown")
+PUSH = ("webhook", "webhook-inline", "webhook-cancel", "push-get", "push-list", "push-delete")
+
+SELECTOOLS_SERVER: Mapping[str, Absent] = {
+    **_all(Absent("no streams: the card says streaming false", REJOIN), *STREAMS),
+    **_all(Absent("no webhooks: the card says pushNotifications false", PUSH_GET), *PUSH),
+    "cost": Absent("the server answers with text parts alone", PEER_SELECTOOLS),
+    "ask": Absent("it never asks: every message is a new task", NEW_TASK),
+    "cancel": Absent("tasks end within the request: -32002", SECOND_CANCEL),
+    "finished-task": Absent("it never asks: every message is a new task", NEW_TASK),
+    "list": NO_LIST_03,
+    "extended-card": Absent("the card offers no extended card", PEER_SELECTOOLS),
+}
+
+LANES_A: tuple[Lane, ...] = (
+    Lane(
+        name="fleetsim-py03",
+        title="a2a-sdk 0.3.26",
+        server=PY03,
+        client=OURS,
+        operations=OUR_CLIENT,
+        absent={"list": NO_LIST_03, "snapshot": NO_SNAPSHOT_PY03, "webhook-cancel": NO_CANCEL_HOOK_PY03},
+    ),
+    Lane(name="fleetsim-py10", title="a2a-sdk 1.3.0", server=PY10, client=OURS, operations=OUR_CLIENT),
+    Lane(
+        name="fleetsim-py10-on-0.3",
+        title="a2a-sdk 1.3.0 on 0.3",
+        server=PY10,
+        client=OURS,
+        server_words=("--both",),
+        client_words=("0.3",),
+        operations=OUR_CLIENT,
+        absent={"list": NO_LIST_03},
+    ),
+    Lane(
+        name="fleetsim-js03",
+        title="@a2a-js/sdk 0.3.14",
+        server=JS03,
+        client=OURS,
+        operations=OUR_CLIENT,
+        absent={"list": NO_LIST_03},
+    ),
+    Lane(
+        name="fleetsim-js10",
+        title="@a2a-js/sdk 1.3.0",
+        server=JS10,
+        client=OURS,
+        operations=OUR_CLIENT,
+        absent={"cancel-again": CANCEL_TWICE_JS10},
+    ),
+    Lane(
+        name="fleetsim-selectools",
+        title="selectools 1.3.0",
+        server=SELECTOOLS,
+        client=OURS,
+        bearer=True,
+        operations=(*OUR_CLIENT, "wrong-key"),
+        absent=SELECTOOLS_SERVER,
+    ),
+)
+"""Released servers, driven by our client."""
+
+AT_ONCE = {"wait": Absent("on 0.3 the agent answers at once though blocking is asked", AT_ONCE_03)}
+
+LANES_B: tuple[Lane, ...] = (
+    Lane(
+        name="py03-fleetsim",
+        title="a2a-sdk 0.3.26",
+        server=OURS,
+        client=PY03,
+        operations=COMMON,
+        absent={**AT_ONCE, "list": NO_LIST_03, **_lacks("a2a-sdk 0.3.26", "push-list", "push-delete")},
+    ),
+    Lane(name="py10-fleetsim", title="a2a-sdk 1.3.0", server=OURS, client=PY10, operations=COMMON),
+    Lane(
+        name="py10-on-0.3-fleetsim",
+        title="a2a-sdk 1.3.0 on 0.3",
+        server=OURS,
+        client=PY10,
+        client_words=("0.3",),
+        operations=COMMON,
+        absent={**AT_ONCE, "list": NO_LIST_03},
+    ),
+    Lane(
+        name="js02-fleetsim",
+        title="@a2a-js/sdk 0.2.5",
+        server=OURS,
+        client=JS02,
+        operations=COMMON,
+        absent={
+            **AT_ONCE,
+            "list": NO_LIST_03,
+            **_lacks("@a2a-js/sdk 0.2.5", "push-list", "push-delete", "extended-card"),
+        },
+    ),
+    Lane(
+        name="js03-fleetsim",
+        title="@a2a-js/sdk 0.3.14",
+        server=OURS,
+        client=JS03,
+        operations=COMMON,
+        absent={**AT_ONCE, "list": NO_LIST_03},
+    ),
+    Lane(name="js10-fleetsim", title="@a2a-js/sdk 1.3.0", server=OURS, client=JS10, operations=COMMON),
+    Lane(
+        name="js10-on-0.3-fleetsim",
+        title="@a2a-js/sdk 1.3.0 on 0.3",
+        server=OURS,
+        client=JS10,
+        client_words=("0.3",),
+        operations=COMMON,
+        absent={**AT_ONCE, "list": NO_LIST_03},
+    ),
+    Lane(
+        name="selectools-fleetsim",
+        title="selectools 1.3.0",
+        server=OURS,
+        client=SELECTOOLS,
+        bearer=True,
+        operations=(*COMMON, "wrong-key", "discover-sync", "send-sync"),
+        absent={
+            **AT_ONCE,
+            **_lacks("selectools 1.3.0", *STREAMS, *PUSH, "ask", "cancel", "cancel-again"),
+            **_lacks("selectools 1.3.0", "finished-task", "list", "extended-card"),
+        },
+    ),
+)
+"""Released clients, driving our agent."""
+
+LANES = (*LANES_A, *LANES_B)

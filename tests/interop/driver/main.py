@@ -1,0 +1,198 @@
+"""Build, run the lanes side by side, compare with the expectations, and say it in one closing line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from driver.envs import CannotBuild, Env, command, ready
+from driver.expected import LANES, OURS, PY10, Lane
+from driver.places import INTEROP, LOGS, PAGE, SHARED
+from driver.processes import PeerFailed, client, environment, free_port, server
+from driver.table import page
+
+ALLOW = "INTEROP_ALLOW_NOT_RUN"
+CLIENT_LIMIT_S = 120.0
+GOLDENS_LIMIT_S = 120
+GOLDENS = INTEROP / "check_goldens_10.py"
+REWRITE = "tests/interop/run --write"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one lane showed: lines for a person, and counts."""
+
+    name: str
+    lines: list[str] = field(default_factory=list)
+    passed: int = 0
+    failed: int = 0
+    not_run: str = ""
+    took_s: float = 0.0
+
+    def fail(self, line: str) -> None:
+        """Count one failure and say it."""
+        self.failed += 1
+        self.lines.append(f"  FAILED {line}")
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what was asked; 0 when everything expected came out and nothing was left out, else 1."""
+    asked = _arguments(words)
+    if asked.write:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(page(), encoding="utf-8")
+        print(f"wrote {os.path.relpath(PAGE)}")
+        return 0
+    started = time.monotonic()
+    lanes = [lane for lane in LANES if not asked.lanes or any(part in lane.name for part in asked.lanes)]
+    homes = _build({env.name: env for lane in lanes for env in (lane.server, lane.client)} | {PY10.name: PY10})
+    print(f"interop: environments ready after {time.monotonic() - started:.0f} s", flush=True)
+    with ThreadPoolExecutor(max_workers=asked.jobs) as pool:
+        tallies = [_show(tally, asked.verbose) for tally in pool.map(lambda lane: _run(lane, homes), lanes)]
+    if GOLDENS.exists() and not asked.lanes:
+        tallies.append(_show(_goldens(homes), asked.verbose))
+    if not asked.lanes:
+        tallies.append(_show(_compare_page(), asked.verbose))
+    return _close(tallies, time.monotonic() - started)
+
+
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests/interop/run", description=__doc__)
+    parser.add_argument("lanes", nargs="*", help="parts of lane names; all lanes if none is given")
+    parser.add_argument("--write", action="store_true", help="write docs/reference/interop.md and leave")
+    parser.add_argument("--verbose", "-v", action="store_true", help="show every check, not failures alone")
+    parser.add_argument("--jobs", type=int, default=int(os.environ.get("INTEROP_JOBS", "3")), help="lanes at once")
+    return parser.parse_args(words)
+
+
+def _build(envs: dict[str, Env]) -> dict[str, Path | CannotBuild]:
+    def one(env: Env) -> Path | CannotBuild:
+        try:
+            return ready(env)
+        except CannotBuild as why:
+            return why
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return dict(zip(envs, pool.map(one, envs.values()), strict=True))
+
+
+def _run(lane: Lane, homes: dict[str, Path | CannotBuild]) -> Tally:
+    tally = Tally(lane.name)
+    for env in (lane.server, lane.client):
+        home = homes[env.name]
+        if isinstance(home, CannotBuild):
+            tally.not_run = str(home)
+            return tally
+    started = time.monotonic()
+    try:
+        _judge(lane, _talk(lane, homes), tally)
+    except PeerFailed as why:
+        tally.fail(str(why))
+    tally.took_s = time.monotonic() - started
+    return tally
+
+
+def _talk(lane: Lane, homes: dict[str, Any]) -> list[dict[str, Any]]:
+    extra = {"INTEROP_BEARER": json.loads((SHARED / "script.json").read_text())["bearer"]} if lane.bearer else {}
+    port = str(free_port())
+    serve = [*command(lane.server, homes[lane.server.name], "server"), *lane.server_words]
+    if lane.server is OURS:
+        serve.append(port)
+    call = command(lane.client, homes[lane.client.name], "client")
+    with server(serve, extra, LOGS / f"{lane.name}-server.log") as url:
+        words = [*call, url, port, *lane.client_words]
+        return client(words, extra, LOGS / f"{lane.name}-client.log", CLIENT_LIMIT_S)
+
+
+def _judge(lane: Lane, reports: list[dict[str, Any]], tally: Tally) -> None:
+    """Each operation exactly once, each as expected; anything else is a failure."""
+    seen: dict[str, dict[str, Any]] = {}
+    for report in reports:
+        op = report["op"]
+        if op in seen or op not in lane.operations:
+            tally.fail(f"{op}: reported, but not one expected report")
+        seen[op] = report
+    for op in lane.operations:
+        wanted = "absent" if op in lane.absent else "works"
+        got = seen.get(op, {"result": "missing", "detail": "no report"})
+        said = f"{op}: {got['result']} ({got['detail']})"
+        if got["result"] == wanted:
+            tally.passed += 1
+            tally.lines.append(f"  ok {said}")
+        else:
+            tally.fail(f"{said}, expected {wanted}")
+
+
+def _goldens(homes: dict[str, Path | CannotBuild]) -> Tally:
+    tally = Tally("goldens-in-py10")
+    home = homes[PY10.name]
+    if isinstance(home, CannotBuild):
+        tally.not_run = str(home)
+        return tally
+    started = time.monotonic()
+    done = subprocess.run(
+        [str(home / "bin" / "python"), str(GOLDENS)],
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=GOLDENS_LIMIT_S,
+    )
+    said = (done.stdout + done.stderr).strip().splitlines() or ["nothing said"]
+    tally.lines.extend(f"  {line}" for line in said)
+    if done.returncode == 0:
+        tally.passed += 1
+    else:
+        tally.fail(f"ended with {done.returncode}: {said[-1]}")
+    tally.took_s = time.monotonic() - started
+    return tally
+
+
+def _compare_page() -> Tally:
+    tally = Tally("docs-page")
+    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
+        tally.passed += 1
+    else:
+        tally.fail(f"{os.path.relpath(PAGE)} does not match the expectations; write it with: {REWRITE}")
+    return tally
+
+
+def _show(tally: Tally, verbose: bool) -> Tally:
+    if tally.not_run:
+        print(f"{tally.name}: NOT RUN, {tally.not_run}", flush=True)
+        return tally
+    print(f"{tally.name}: {tally.passed} as expected, {tally.failed} not, {tally.took_s:.1f} s", flush=True)
+    for line in tally.lines:
+        if verbose or "FAILED" in line:
+            print(line, flush=True)
+    return tally
+
+
+def _close(tallies: list[Tally], took_s: float) -> int:
+    missing = [tally for tally in tallies if tally.not_run]
+    passed = sum(tally.passed for tally in tallies)
+    failed = sum(tally.failed for tally in tallies)
+    print(f"interop: {len(tallies) - len(missing)} of {len(tallies)} lanes ran in {took_s:.0f} s")
+    allowed = os.environ.get(ALLOW) == "1"
+    if missing:
+        print("=" * 72)
+        print(f"NOT RUN: {', '.join(tally.name for tally in missing)}")
+        print("These peers were not tried: nothing is known about them from this run.")
+        print(f"{ALLOW}=1 allowed it." if allowed else f"This counts as failure. {ALLOW}=1 allows it.")
+        print("=" * 72)
+    print(f"{passed} passed, {failed} failed, {len(missing)} skipped", flush=True)
+    return 1 if failed or (missing and not allowed) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

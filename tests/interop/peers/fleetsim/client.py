@@ -1,0 +1,189 @@
+"""Our own client against a released server: every operation of ``AgentClient``, in the dialect its card asks for.
+
+``0.3`` as last word pins that dialect, for servers that serve two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+
+from checks import Absent, Adapter, CardView, Check, EventView, Refused, TaskView, expect, run
+from hooks import HookListener
+from script import SCRIPT
+
+from fleetsim.client import AgentClient, Credential
+from fleetsim.model.call import PushConfig, SendMessage
+from fleetsim.model.errors import AuthRefused, RpcError, UnsupportedOperation
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.extensions import read_extras
+from fleetsim.model.task import Message, Role, Task, TextPart, answer_text
+
+
+def view(task: Task) -> TaskView:
+    cost = read_extras(task).cost
+    said = task.status.message.text if task.status.message else ""
+    if task.terminal:
+        said = answer_text(task)
+    usd = cost.cost_usd if cost else None
+    return TaskView(task.task_id, task.context_id, task.state.value, task.text, said, usd)
+
+
+def event_view(event: TaskEvent) -> EventView:
+    match event:
+        case Snapshot(task=task):
+            return EventView("task", task.state.value, task=task.task_id)
+        case ArtifactUpdate():
+            return EventView("artifact", text=event.artifact.text, task=event.task_id)
+        case StatusUpdate():
+            said = event.status.message.text if event.status.message else ""
+            return EventView("status", event.status.state.value, said, event.task_id)
+        case DirectReply(message=message):
+            return EventView("message", text=message.text)
+
+
+class refusals:  # noqa: N801 (reads as a statement)
+    """Turn our error into the checks' own."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RpcError):
+            raise Refused(str(error), error.wire_code) from error
+
+
+class Fleetsim(Adapter):
+    def __init__(self, url: str, port: int, dialect: str | None, bearer: str | None) -> None:
+        super().__init__(HookListener(port))
+        self.url = url
+        self.credential = Credential.of("bearer", bearer) if bearer else None
+        self.client = AgentClient(url, dialect=dialect, credential=self.credential)
+
+    async def discover(self) -> CardView:
+        card = await self.client.discover()
+        self.card = card
+        self.dialect = (await self.client.choice()).dialect_name
+        flags = card.capabilities
+        return CardView(card.name, len(card.skills), flags.streaming, flags.push_notifications)
+
+    async def send(
+        self,
+        text: str,
+        *,
+        wait: bool = False,
+        task: str | None = None,
+        context: str | None = None,
+        hook: str | None = None,
+    ) -> TaskView:
+        push = PushConfig(url=hook, config_id="inline", token=SCRIPT["token"]) if hook else None
+        message = Message(
+            message_id=self.client.runtime.ids.new(),
+            role=Role.USER,
+            parts=(TextPart(text=text),),
+            task_id=task,
+            context_id=context,
+        )
+        with refusals():
+            reply = await self.client.call(SendMessage(message=message, wait=wait, push=push))
+        if not isinstance(reply, Task):
+            raise AssertionError(f"no task but {reply!r}")
+        return view(reply)
+
+    async def stream(self, text: str) -> AsyncIterator[EventView]:
+        with refusals():
+            async for event in self.client.stream(text):
+                yield event_view(event)
+
+    async def get(self, task: str) -> TaskView:
+        with refusals():
+            sent = await self.client.get(task, history_length=5)
+        if sent.task is None:
+            raise AssertionError("no task")
+        return view(sent.task)
+
+    async def cancel(self, task: str) -> TaskView:
+        with refusals():
+            sent = await self.client.cancel(task)
+        if sent.task is None:
+            raise AssertionError("no task")
+        return view(sent.task)
+
+    async def subscribe(self, task: str) -> AsyncIterator[EventView]:
+        with refusals():
+            async for event in self.client.resubscribe(task):
+                yield event_view(event)
+
+    async def push_set(self, task: str, url: str) -> str:
+        config = PushConfig(url=url, config_id="hook-1", token=SCRIPT["token"])
+        with refusals():
+            stored = await self.client.set_push(task, config)
+        expect(stored.task_id, task, "task of the stored config")
+        return stored.config.config_id or ""
+
+    async def push_get(self, task: str, config: str) -> str:
+        with refusals():
+            return (await self.client.get_push(task, config)).config.url
+
+    async def push_list(self, task: str) -> list[str]:
+        with refusals():
+            return [found.config.url for found in await self.client.list_push(task)]
+
+    async def push_delete(self, task: str, config: str) -> None:
+        with refusals():
+            await self.client.delete_push(task, config)
+
+    async def list(self, context: str) -> list[str]:
+        try:
+            with refusals():
+                page = await self.client.list_tasks(context_id=context, page_size=10)
+        except Refused as why:
+            if self.dialect != "1.0" and isinstance(why.__cause__, UnsupportedOperation):
+                raise Absent(f"dialect {self.dialect} has no task listing") from None
+            raise
+        return [task.task_id for task in page.tasks]
+
+    async def extended_card(self) -> str:
+        if not self.card.capabilities.extended_card:
+            raise Absent("the card offers no extended card")
+        with refusals():
+            return (await self.client.extended_card()).name
+
+
+async def wrong_key(adapter: Fleetsim) -> str:
+    async with AgentClient(adapter.url, credential=Credential.of("bearer", "not-the-key")) as stranger:
+        try:
+            await stranger.send_task("complete secret")
+        except AuthRefused as why:
+            return f"HTTP {why.status}"
+    raise AssertionError("every key is taken")
+
+
+async def discover_sync(adapter: Fleetsim) -> str:
+    card = await asyncio.to_thread(AgentClient(adapter.url).discover_sync)
+    expect(card.name, adapter.card.name, "name")
+    return card.name
+
+
+async def send_sync(adapter: Fleetsim) -> str:
+    client = AgentClient(adapter.url, credential=adapter.credential)
+    sent = await asyncio.to_thread(client.send_task_sync, "complete sync")
+    expect((sent.state.value, sent.text), ("completed", SCRIPT["echo_prefix"] + "complete sync"), "answer")
+    return sent.state.value
+
+
+async def main(url: str, port: str, dialect: str | None = None) -> None:
+    bearer = os.environ.get("INTEROP_BEARER")
+    adapter = Fleetsim(url, int(port), dialect, bearer)
+    more: dict[str, Check] = {"discover-sync": discover_sync, "send-sync": send_sync}
+    if bearer:
+        more["wrong-key"] = wrong_key
+    await run(adapter, more)
+    await adapter.client.aclose()
+    adapter.hooks.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

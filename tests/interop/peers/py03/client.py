@@ -1,0 +1,163 @@
+"""Every method of a2a-sdk 0.3.26's client, run against the agent at the URL given."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
+from a2a.types import (
+    DataPart,
+    GetTaskPushNotificationConfigParams,
+    Message,
+    MessageSendConfiguration,
+    Part,
+    PushNotificationConfig,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskIdParams,
+    TaskPushNotificationConfig,
+    TaskQueryParams,
+    TextPart,
+)
+from checks import Absent, Adapter, CardView, EventView, Refused, TaskView, run
+from hooks import HookListener
+from script import SCRIPT
+
+
+def text_of(parts: list[Part]) -> str:
+    return "".join(p.root.text for p in parts if isinstance(p.root, TextPart))
+
+
+def cost_of(task: Task) -> float | None:
+    for artifact in task.artifacts or []:
+        for part in artifact.parts:
+            if isinstance(part.root, DataPart) and (part.root.metadata or {}).get("mimeType") == SCRIPT["cost_type"]:
+                return part.root.data["costUsd"]
+    return None
+
+
+def view(task: Task) -> TaskView:
+    said = text_of(task.status.message.parts) if task.status.message else ""
+    text = "".join(text_of(a.parts) for a in task.artifacts or [])
+    return TaskView(task.id, task.context_id, task.status.state.value, text, said, cost_of(task))
+
+
+def event_view(task: Task, update: Any) -> EventView:
+    if update is None:
+        return EventView("task", task.status.state.value, task=task.id)
+    if isinstance(update, TaskArtifactUpdateEvent):
+        return EventView("artifact", text=text_of(update.artifact.parts), task=update.task_id)
+    said = text_of(update.status.message.parts) if update.status.message else ""
+    return EventView("status", update.status.state.value, said, update.task_id)
+
+
+class refusals:  # noqa: N801 (reads as a statement)
+    """Turn the SDK's error into the checks' own."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, A2AClientJSONRPCError):
+            raise Refused(str(error.error.message), error.error.code) from error
+
+
+class Py03(Adapter):
+    def __init__(self, url: str, port: int, token: str | None) -> None:
+        super().__init__(HookListener(port))
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx.AsyncClient(trust_env=False, timeout=20, headers=headers)
+        self.url = url
+
+    async def discover(self) -> CardView:
+        card = await self._any_card()
+        self.card = card
+        polling = ClientConfig(httpx_client=self.http, streaming=False, polling=True)
+        self.once = ClientFactory(polling).create(card)
+        self.blocking = ClientFactory(ClientConfig(httpx_client=self.http, streaming=False)).create(card)
+        self.streams = ClientFactory(ClientConfig(httpx_client=self.http, streaming=True)).create(card)
+        capabilities = card.capabilities
+        return CardView(
+            card.name, len(card.skills), bool(capabilities.streaming), bool(capabilities.push_notifications)
+        )
+
+    async def _any_card(self) -> Any:
+        try:
+            return await A2ACardResolver(self.http, self.url).get_agent_card()
+        except A2AClientHTTPError:
+            return await A2ACardResolver(self.http, self.url).get_agent_card("/.well-known/agent.json")
+
+    async def send(self, text, *, wait=False, task=None, context=None, hook=None) -> TaskView:
+        client = self.blocking if wait else self.once
+        push = PushNotificationConfig(id="inline", url=hook, token=SCRIPT["token"]) if hook else None
+        more = {"configuration": MessageSendConfiguration(push_notification_config=push)} if push else {}
+        with refusals():
+            async for event in client.send_message(message(text, task, context), **more):
+                return view(event[0])
+        raise AssertionError("no answer")
+
+    async def stream(self, text: str) -> AsyncIterator[EventView]:
+        with refusals():
+            async for task, update in self.streams.send_message(message(text)):
+                yield event_view(task, update)
+
+    async def get(self, task: str) -> TaskView:
+        with refusals():
+            return view(await self.once.get_task(TaskQueryParams(id=task, history_length=5)))
+
+    async def cancel(self, task: str) -> TaskView:
+        with refusals():
+            return view(await self.once.cancel_task(TaskIdParams(id=task)))
+
+    async def subscribe(self, task: str) -> AsyncIterator[EventView]:
+        with refusals():
+            async for seen, update in self.streams.resubscribe(TaskIdParams(id=task)):
+                yield event_view(seen, update)
+
+    async def push_set(self, task: str, url: str) -> str:
+        config = PushNotificationConfig(id="hook-1", url=url, token=SCRIPT["token"])
+        with refusals():
+            stored = await self.once.set_task_callback(
+                TaskPushNotificationConfig(task_id=task, push_notification_config=config)
+            )
+        return stored.push_notification_config.id or ""
+
+    async def push_get(self, task: str, config: str) -> str:
+        params = GetTaskPushNotificationConfigParams(id=task, push_notification_config_id=config)
+        with refusals():
+            found = await self.once.get_task_callback(params)
+        return found.push_notification_config.url
+
+    async def extended_card(self) -> str:
+        if not self.card.supports_authenticated_extended_card:
+            raise Absent("the card offers no extended card")
+        with refusals():
+            return (await self.once.get_card()).name
+
+
+def message(text: str, task: str | None = None, context: str | None = None) -> Message:
+    return Message(
+        role=Role.user,
+        message_id=uuid.uuid4().hex,
+        parts=[Part(root=TextPart(text=text))],
+        task_id=task,
+        context_id=context,
+    )
+
+
+async def main(url: str, port: str, token: str | None = None) -> None:
+    adapter = Py03(url, int(port), token)
+    await run(adapter)
+    await adapter.http.aclose()
+    adapter.hooks.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,187 @@
+"""Every method of a2a-sdk 1.3.0's client against the agent at the URL given; ``0.3`` as last word pins it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.helpers import get_data_parts, get_text_parts
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import A2AError
+from checks import Absent, Adapter, CardView, EventView, Refused, TaskView, run
+from hooks import HookListener
+from script import SCRIPT
+
+CODES = {
+    "TaskNotFoundError": -32001,
+    "TaskNotCancelableError": -32002,
+    "PushNotificationNotSupportedError": -32003,
+    "UnsupportedOperationError": -32004,
+    "InvalidParamsError": -32602,
+    "InvalidRequestError": -32600,
+    "MethodNotFoundError": -32601,
+    "VersionNotSupportedError": -32009,
+}
+
+
+def state_word(state: int) -> str:
+    return pb.TaskState.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
+
+
+def text_of(parts: Any) -> str:
+    return "".join(get_text_parts(parts))
+
+
+def cost_of(task: pb.Task) -> float | None:
+    for artifact in task.artifacts:
+        for data in get_data_parts(artifact.parts):
+            if isinstance(data, dict) and "costUsd" in data:
+                return data["costUsd"]
+    return None
+
+
+def view(task: pb.Task) -> TaskView:
+    text = "".join(text_of(a.parts) for a in task.artifacts)
+    said = text_of(task.status.message.parts)
+    return TaskView(task.id, task.context_id, state_word(task.status.state), text, said, cost_of(task))
+
+
+def event_view(event: pb.StreamResponse) -> EventView:
+    if event.HasField("task"):
+        return EventView("task", state_word(event.task.status.state), task=event.task.id)
+    if event.HasField("artifact_update"):
+        update = event.artifact_update
+        return EventView("artifact", text=text_of(update.artifact.parts), task=update.task_id)
+    if event.HasField("status_update"):
+        update = event.status_update
+        said = text_of(update.status.message.parts)
+        return EventView("status", state_word(update.status.state), said, update.task_id)
+    return EventView("message", text=text_of(event.message.parts))
+
+
+class refusals:  # noqa: N801 (reads as a statement)
+    """Turn the SDK's error into the checks' own."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, NotImplementedError):
+            raise Absent(str(error) or "not in this layer of the client") from error
+        if isinstance(error, A2AError):
+            code = getattr(error, "code", None)
+            raise Refused(f"{type(error).__name__} {error}", code or CODES.get(type(error).__name__)) from error
+
+
+class Py10(Adapter):
+    def __init__(self, url: str, port: int, version: str, token: str | None) -> None:
+        super().__init__(HookListener(port))
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx.AsyncClient(trust_env=False, timeout=20, headers=headers)
+        self.url = url
+        self.version = version
+
+    async def discover(self) -> CardView:
+        card = await A2ACardResolver(self.http, self.url).get_agent_card()
+        if self.version == "0.3":
+            kept = [i for i in card.supported_interfaces if i.protocol_version.startswith("0.")]
+            del card.supported_interfaces[:]
+            card.supported_interfaces.extend(kept)
+        self.card = card
+        self.once = ClientFactory(ClientConfig(httpx_client=self.http, streaming=False, polling=True)).create(card)
+        self.blocking = ClientFactory(ClientConfig(httpx_client=self.http, streaming=False)).create(card)
+        self.streams = ClientFactory(ClientConfig(httpx_client=self.http, streaming=True)).create(card)
+        capabilities = card.capabilities
+        return CardView(card.name, len(card.skills), capabilities.streaming, capabilities.push_notifications)
+
+    async def send(self, text, *, wait=False, task=None, context=None, hook=None) -> TaskView:
+        client = self.blocking if wait else self.once
+        with refusals():
+            async for event in client.send_message(request(text, task, context, hook)):
+                return view(event.task)
+        raise AssertionError("no answer")
+
+    async def stream(self, text: str) -> AsyncIterator[EventView]:
+        with refusals():
+            async for event in self.streams.send_message(request(text)):
+                yield event_view(event)
+
+    async def get(self, task: str) -> TaskView:
+        with refusals():
+            return view(await self.once.get_task(pb.GetTaskRequest(id=task, history_length=5)))
+
+    async def cancel(self, task: str) -> TaskView:
+        with refusals():
+            return view(await self.once.cancel_task(pb.CancelTaskRequest(id=task)))
+
+    async def subscribe(self, task: str) -> AsyncIterator[EventView]:
+        with refusals():
+            async for event in self.streams.subscribe(pb.SubscribeToTaskRequest(id=task)):
+                yield event_view(event)
+
+    async def push_set(self, task: str, url: str) -> str:
+        config = pb.TaskPushNotificationConfig(task_id=task, id="hook-1", url=url, token=SCRIPT["token"])
+        with refusals():
+            return (await self.once.create_task_push_notification_config(config)).id
+
+    async def push_get(self, task: str, config: str) -> str:
+        wanted = pb.GetTaskPushNotificationConfigRequest(task_id=task, id=config)
+        with refusals():
+            return (await self.once.get_task_push_notification_config(wanted)).url
+
+    async def push_list(self, task: str) -> list[str]:
+        with refusals():
+            found = await self.once.list_task_push_notification_configs(
+                pb.ListTaskPushNotificationConfigsRequest(task_id=task)
+            )
+        return [c.url for c in found.configs]
+
+    async def push_delete(self, task: str, config: str) -> None:
+        with refusals():
+            await self.once.delete_task_push_notification_config(
+                pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id=config)
+            )
+
+    async def list(self, context: str) -> list[str]:
+        with refusals():
+            page = await self.once.list_tasks(pb.ListTasksRequest(context_id=context, page_size=10))
+        return [t.id for t in page.tasks]
+
+    async def extended_card(self) -> str:
+        if not self.card.capabilities.extended_agent_card:
+            raise Absent("the card offers no extended card")
+        with refusals():
+            return (await self.once.get_extended_agent_card(pb.GetExtendedAgentCardRequest())).name
+
+
+def request(
+    text: str, task: str | None = None, context: str | None = None, hook: str | None = None
+) -> pb.SendMessageRequest:
+    message = pb.Message(
+        role=pb.Role.ROLE_USER,
+        message_id=uuid.uuid4().hex,
+        parts=[pb.Part(text=text)],
+        task_id=task or "",
+        context_id=context or "",
+    )
+    configuration = pb.SendMessageConfiguration()
+    if hook:
+        push = pb.TaskPushNotificationConfig(id="inline", url=hook, token=SCRIPT["token"])
+        configuration.task_push_notification_config.CopyFrom(push)
+    return pb.SendMessageRequest(message=message, configuration=configuration)
+
+
+async def main(url: str, port: str, version: str = "any", token: str | None = None) -> None:
+    adapter = Py10(url, int(port), version, token)
+    await run(adapter)
+    await adapter.http.aclose()
+    adapter.hooks.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

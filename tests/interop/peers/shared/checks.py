@@ -1,0 +1,441 @@
+"""The checks every client runs, over a small adapter that each client's script supplies.
+
+One JSON line per check: ``{"op", "result": "works" | "absent" | "fails", "detail"}``. An adapter raises
+``Absent`` for what its client or the card does not offer, and ``Refused`` for a JSON-RPC error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hooks import HookListener, hook_state
+from script import FULL_TEXT, SCRIPT
+
+CHECK_LIMIT_S = 15.0
+POLL_S = 0.05
+TERMINAL = {"completed", "failed", "canceled", "rejected"}
+
+
+class Absent(Exception):
+    """The client has no such method, or the card says the agent does not offer it."""
+
+
+class Refused(Exception):
+    """A JSON-RPC error. ``code`` is None when the client hides it."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(f"{code}: {message}" if code is not None else message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task in words that all dialects share; states in the 0.3 spelling."""
+
+    id: str
+    context: str
+    state: str
+    text: str = ""
+    said: str = ""
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    """One event of a stream."""
+
+    kind: str
+    state: str = ""
+    text: str = ""
+    task: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CardView:
+    """What the checks need of a card."""
+
+    name: str
+    skills: int
+    streaming: bool
+    push: bool
+
+
+@dataclass(slots=True)
+class Adapter:
+    """What a client's script fills in. What stays as here is absent."""
+
+    hooks: HookListener
+    cards: list[CardView] = field(default_factory=list)
+
+    async def discover(self) -> CardView:
+        raise Absent("no discovery in this client")
+
+    async def send(
+        self,
+        text: str,
+        *,
+        wait: bool = False,
+        task: str | None = None,
+        context: str | None = None,
+        hook: str | None = None,
+    ) -> TaskView:
+        raise Absent("no send in this client")
+
+    def stream(self, text: str) -> AsyncIterator[EventView]:
+        raise Absent("no streaming in this client")
+
+    async def get(self, task: str) -> TaskView:
+        raise Absent("no task query in this client")
+
+    async def cancel(self, task: str) -> TaskView:
+        raise Absent("no cancel in this client")
+
+    def subscribe(self, task: str) -> AsyncIterator[EventView]:
+        raise Absent("no resubscribe in this client")
+
+    async def push_set(self, task: str, url: str) -> str:
+        """Register and return the config's id."""
+        raise Absent("no webhook registration in this client")
+
+    async def push_get(self, task: str, config: str) -> str:
+        """Return the registered URL."""
+        raise Absent("no webhook query in this client")
+
+    async def push_list(self, task: str) -> list[str]:
+        """Return the registered URLs."""
+        raise Absent("no webhook listing in this client")
+
+    async def push_delete(self, task: str, config: str) -> None:
+        raise Absent("no webhook removal in this client")
+
+    async def list(self, context: str) -> list[str]:
+        """Return the ids of a context's tasks."""
+        raise Absent("no task listing in this client")
+
+    async def extended_card(self) -> str:
+        """Return the extended card's name."""
+        raise Absent("no extended card in this client")
+
+
+Check = Callable[[Adapter], Awaitable[str]]
+
+
+async def run(adapter: Adapter, extra: dict[str, Check] | None = None) -> None:
+    """Run every check, one after the other, and report each."""
+    for op, check in {**CHECKS, **(extra or {})}.items():
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(CHECK_LIMIT_S):
+                detail = await check(adapter)
+            result = "works"
+        except Absent as why:
+            result, detail = "absent", str(why)
+        except AssertionError as why:
+            result, detail = "fails", str(why)
+        except Exception as why:  # noqa: BLE001 (whatever a peer raises is one failed check)
+            result, detail = "fails", f"{type(why).__name__}: {why}"
+        took = round(time.monotonic() - started, 2)
+        print(json.dumps({"op": op, "result": result, "detail": detail[:400], "s": took}), flush=True)
+
+
+def expect(value: object, wanted: object, what: str) -> None:
+    """Fail the check with both values unless they are equal."""
+    if value != wanted:
+        raise AssertionError(f"{what}: wanted {wanted!r}, got {value!r}")
+
+
+async def until(adapter: Adapter, task: TaskView, wanted: set[str]) -> TaskView:
+    """Ask for the task until its state is wanted; the check's own limit bounds the loop."""
+    while task.state not in wanted:
+        if task.state in TERMINAL:
+            raise AssertionError(f"ended {task.state} ({task.said}) before {sorted(wanted)}")
+        await asyncio.sleep(POLL_S)
+        task = await adapter.get(task.id)
+    return task
+
+
+async def discover(adapter: Adapter) -> str:
+    card = await adapter.discover()
+    adapter.cards.append(card)
+    if not card.name or card.skills < 1:
+        raise AssertionError(f"name {card.name!r}, {card.skills} skills")
+    return f"{card.name}, {card.skills} skill(s), streaming {card.streaming}, webhooks {card.push}"
+
+
+async def complete(adapter: Adapter) -> str:
+    first = await adapter.send("complete alpha")
+    done = await until(adapter, first, {"completed"})
+    expect(done.text, SCRIPT["echo_prefix"] + "complete alpha", "text")
+    return f"{first.state} first"
+
+
+async def cost(adapter: Adapter) -> str:
+    done = await until(adapter, await adapter.send("complete cost"), {"completed"})
+    if done.cost_usd is None:
+        raise Absent("no cost part")
+    expect(done.cost_usd, SCRIPT["cost"]["costUsd"], "cost in US dollars")
+    return f"{done.cost_usd} USD"
+
+
+async def wait(adapter: Adapter) -> str:
+    reply = await adapter.send("complete beta", wait=True)
+    if reply.state in {"submitted", "working"}:
+        raise Absent(f"answers {reply.state} at once")
+    expect(reply.state, "completed", "state in the reply")
+    expect(reply.text, SCRIPT["echo_prefix"] + "complete beta", "text")
+    return "completed in the reply"
+
+
+async def get(adapter: Adapter) -> str:
+    done = await until(adapter, await adapter.send("complete gamma"), {"completed"})
+    again = await adapter.get(done.id)
+    expect((again.id, again.state, again.text), (done.id, "completed", done.text), "task")
+    return again.state
+
+
+async def unknown_task(adapter: Adapter) -> str:
+    return await refused(adapter.get("no-such-task"), {-32001})
+
+
+async def fail(adapter: Adapter) -> str:
+    done = await until(adapter, await adapter.send("fail please"), {"failed"})
+    if not done.said:
+        raise AssertionError("no reason in status.message")
+    return done.said
+
+
+async def ask(adapter: Adapter) -> str:
+    waiting = await until(adapter, await adapter.send("ask"), {"input-required", "completed"})
+    if waiting.state == "completed":
+        raise Absent("never asks")
+    expect(waiting.said, SCRIPT["question"], "question")
+    reply = await adapter.send("blue", task=waiting.id, context=waiting.context)
+    expect(reply.id, waiting.id, "task id of the answer")
+    while reply.state == "input-required":
+        await asyncio.sleep(POLL_S)
+        reply = await adapter.get(reply.id)
+    done = await until(adapter, reply, {"completed"})
+    expect(done.text, SCRIPT["answer_prefix"] + "blue", "text")
+    return waiting.said
+
+
+async def finished_task(adapter: Adapter) -> str:
+    done = await until(adapter, await adapter.send("complete delta"), {"completed"})
+    return await refused(adapter.send("complete again", task=done.id, context=done.context), None)
+
+
+async def cancel(adapter: Adapter) -> str:
+    running = await adapter.send("slow")
+    if running.state in TERMINAL:
+        return await refused(adapter.cancel(running.id), {-32002}, absent="tasks end within the request")
+    stopped = await adapter.cancel(running.id)
+    expect(stopped.state, "canceled", "state in the reply")
+    expect((await adapter.get(running.id)).state, "canceled", "state afterwards")
+    return "canceled"
+
+
+async def cancel_again(adapter: Adapter) -> str:
+    running = await adapter.send("slow")
+    if running.state not in TERMINAL:
+        await adapter.cancel(running.id)
+    return await refused(adapter.cancel(running.id), {-32002})
+
+
+async def stream(adapter: Adapter) -> str:
+    demand(adapter, "streaming")
+    events = [event async for event in adapter.stream("stream epsilon")]
+    pieces = [e for e in events if e.kind == "artifact"]
+    text = max(("".join(e.text for e in pieces), pieces[-1].text if pieces else ""), key=lambda t: t == FULL_TEXT)
+    if len(pieces) < 2:
+        raise AssertionError(f"{len(pieces)} artifact events in {[e.kind for e in events]}")
+    if text != FULL_TEXT:
+        raise AssertionError(f"text {text!r}")
+    expect(last_state(events), "completed", "last state")
+    return f"{len(events)} events, {events[0].kind} first"
+
+
+async def stream_ask(adapter: Adapter) -> str:
+    demand(adapter, "streaming")
+    events = [event async for event in adapter.stream("ask")]
+    expect(last_state(events), "input-required", "last state")
+    expect(events[-1].text, SCRIPT["question"], "question")
+    await adapter.cancel(events[-1].task)
+    return "ends with the question"
+
+
+async def resubscribe(adapter: Adapter) -> str:
+    demand(adapter, "streaming")
+    running = await adapter.send("stream zeta")
+    events = [event async for event in adapter.subscribe(running.id)]
+    expect(last_state(events), "completed", "last state")
+    if not any(e.kind == "artifact" for e in events):
+        raise AssertionError(f"no artifact in {[e.kind for e in events]}")
+    return f"{len(events)} events, {events[0].kind} first"
+
+
+async def snapshot(adapter: Adapter) -> str:
+    demand(adapter, "streaming")
+    running = await adapter.send("stream eta")
+    events = [event async for event in adapter.subscribe(running.id)]
+    if events[0].kind != "task":
+        raise Absent(f"the rejoined stream begins with {events[0].kind}")
+    return "task first"
+
+
+async def resubscribe_unknown(adapter: Adapter) -> str:
+    demand(adapter, "streaming")
+
+    async def join() -> None:
+        async for _ in adapter.subscribe("no-such-task"):
+            pass
+
+    return await refused(join(), {-32001})
+
+
+async def webhook(adapter: Adapter) -> str:
+    demand(adapter, "push")
+    path = "/hook/set"
+    running = await adapter.send("stream theta")
+    config = await adapter.push_set(running.id, adapter.hooks.base + path)
+    hook = await adapter.hooks.wait(path, lambda h: hook_state(h.body) == "completed")
+    return token_seen(hook.headers) + f"; config {bool(config)}"
+
+
+async def webhook_inline(adapter: Adapter) -> str:
+    demand(adapter, "push")
+    path = "/hook/inline"
+    await adapter.send("stream iota", hook=adapter.hooks.base + path)
+    hook = await adapter.hooks.wait(path, lambda h: hook_state(h.body) == "completed")
+    return token_seen(hook.headers)
+
+
+async def webhook_cancel(adapter: Adapter) -> str:
+    demand(adapter, "push")
+    path = "/hook/cancel"
+    running = await adapter.send("slow")
+    await adapter.push_set(running.id, adapter.hooks.base + path)
+    await adapter.cancel(running.id)
+    try:
+        await adapter.hooks.wait(path, lambda h: hook_state(h.body) == "canceled", limit_s=2.0)
+    except TimeoutError:
+        raise Absent("no webhook on cancel") from None
+    return "canceled"
+
+
+async def push_get(adapter: Adapter) -> str:
+    demand(adapter, "push")
+    running = await adapter.send("slow")
+    url = adapter.hooks.base + "/hook/get"
+    config = await adapter.push_set(running.id, url)
+    try:
+        expect(await adapter.push_get(running.id, config), url, "url")
+    finally:
+        await adapter.cancel(running.id)
+    return "the url registered"
+
+
+async def push_list(adapter: Adapter) -> str:
+    demand(adapter, "push")
+    running = await adapter.send("slow")
+    url = adapter.hooks.base + "/hook/list"
+    await adapter.push_set(running.id, url)
+    try:
+        expect(await adapter.push_list(running.id), [url], "urls")
+    finally:
+        await adapter.cancel(running.id)
+    return "one config"
+
+
+async def push_delete(adapter: Adapter) -> str:
+    demand(adapter, "push")
+    running = await adapter.send("slow")
+    config = await adapter.push_set(running.id, adapter.hooks.base + "/hook/delete")
+    try:
+        await adapter.push_delete(running.id, config)
+        expect(await adapter.push_list(running.id), [], "urls left")
+    finally:
+        await adapter.cancel(running.id)
+    return "gone"
+
+
+async def list_tasks(adapter: Adapter) -> str:
+    done = await until(adapter, await adapter.send("complete kappa"), {"completed"})
+    ids = await adapter.list(done.context)
+    if done.id not in ids:
+        raise AssertionError(f"task {done.id} not among {ids}")
+    return f"{len(ids)} in the context"
+
+
+async def extended_card(adapter: Adapter) -> str:
+    return await adapter.extended_card()
+
+
+def last_state(events: list[EventView]) -> str:
+    """The last state a stream told."""
+    return next((e.state for e in reversed(events) if e.state), "none")
+
+
+def demand(adapter: Adapter, flag: str) -> None:
+    """Leave the check if the card does not offer it, as a careful caller would."""
+    if adapter.cards and not getattr(adapter.cards[-1], flag):
+        raise Absent(f"the card says {flag} false")
+
+
+def token_seen(headers: dict[str, str]) -> str:
+    """Which of the two headers brought the token."""
+    token = SCRIPT["token"]
+    names = []
+    if headers.get("x-a2a-notification-token") == token:
+        names.append("X-A2A-Notification-Token")
+    if headers.get("authorization") == f"Bearer {token}":
+        names.append("Authorization")
+    if not names:
+        raise AssertionError("no token in the webhook's headers")
+    return " and ".join(names)
+
+
+async def refused(call: Awaitable[Any], codes: set[int] | None, *, absent: str = "") -> str:
+    """The call must end in a JSON-RPC error; ``absent`` says what that refusal means, if anything."""
+    try:
+        got = await call
+    except Refused as why:
+        if codes is not None and why.code is not None and why.code not in codes:
+            raise AssertionError(f"refused with {why}, wanted {sorted(codes)}") from None
+        if absent:
+            raise Absent(f"{absent} ({why.code})") from None
+        return f"refused, {why.code if why.code is not None else why}"
+    raise Absent(f"not refused: {getattr(got, 'state', got)}")
+
+
+CHECKS: dict[str, Check] = {
+    "discover": discover,
+    "complete": complete,
+    "cost": cost,
+    "wait": wait,
+    "stream": stream,
+    "fail": fail,
+    "ask": ask,
+    "stream-ask": stream_ask,
+    "cancel": cancel,
+    "cancel-again": cancel_again,
+    "finished-task": finished_task,
+    "get": get,
+    "unknown-task": unknown_task,
+    "list": list_tasks,
+    "resubscribe": resubscribe,
+    "snapshot": snapshot,
+    "resubscribe-unknown": resubscribe_unknown,
+    "webhook": webhook,
+    "webhook-inline": webhook_inline,
+    "webhook-cancel": webhook_cancel,
+    "push-get": push_get,
+    "push-list": push_list,
+    "push-delete": push_delete,
+    "extended-card": extended_card,
+}
+"""Every check by the name the table uses."""

@@ -1,0 +1,75 @@
+"""The page, the expectations and the notes they cite agree; what the lanes show is for ``make interop``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def driver_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+def test_the_page_is_what_the_expectations_say() -> None:
+    from driver.main import REWRITE
+    from driver.places import PAGE
+    from driver.table import page
+
+    assert PAGE.read_text(encoding="utf-8") == page(), f"write it with: {REWRITE}"
+
+
+def test_every_absence_names_an_operation_of_its_lane_and_a_reason() -> None:
+    from driver.expected import LANES, OPERATIONS
+
+    for lane in LANES:
+        assert set(lane.operations) <= set(OPERATIONS), lane.name
+        assert set(lane.absent) <= set(lane.operations), lane.name
+        assert all(absent.why for absent in lane.absent.values()), lane.name
+
+
+def test_only_a_client_without_the_method_goes_without_a_line() -> None:
+    from driver.expected import LANES
+
+    for lane in LANES:
+        for op, absent in lane.absent.items():
+            assert absent.line or absent.why.startswith("the client of "), f"{lane.name} {op}"
+
+
+def test_the_lines_cited_hold_the_words_cited() -> None:
+    from driver.expected import LANES
+    from driver.places import FACTS
+
+    if not FACTS.exists():
+        pytest.skip("the notes lie beside the project and are not here")
+    lines = FACTS.read_text(encoding="utf-8").splitlines()
+    cited = {absent.line for lane in LANES for absent in lane.absent.values() if absent.line}
+    assert cited
+    for line in cited:
+        assert line.words in lines[line.number - 1], line
+
+
+def test_both_languages_run_the_same_checks_in_the_same_order() -> None:
+    shared = HERE / "peers" / "shared"
+    table = shared.joinpath("checks.py").read_text(encoding="utf-8").split("CHECKS: dict")[1]
+    in_python = re.findall(r'^    "([a-z-]+)":', table, re.MULTILINE)
+    table = shared.joinpath("checks.mjs").read_text(encoding="utf-8").split("export const CHECKS")[1]
+    in_javascript = re.findall(r'^  "?([a-z-]+)"?: (?:async )?\(a\)', table, re.MULTILINE)
+    assert in_python == in_javascript
+    assert len(in_python) == 24
+
+
+def test_pinned_files_pin_everything_and_name_no_host() -> None:
+    pinned = [*HERE.glob("peers/*/requirements.txt"), *HERE.glob("peers/*/package-lock.json")]
+    assert len(pinned) == 6
+    for file in pinned:
+        text = file.read_text(encoding="utf-8")
+        assert "://" not in text, file
+        assert '"resolved"' not in text, file
+        if file.name == "requirements.txt":
+            for block in re.split(r"\n(?=\S)", text.strip()):
+                assert re.match(r"[\w.-]+==\S+ \\\n\s+--hash=sha256:", block) or block.startswith("#"), block
