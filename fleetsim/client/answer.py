@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, RpcError, WireError
+from fleetsim.model.errors import AuthRefused, HttpRefused, WireError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.retry import retry_after_s
 from fleetsim.wire.json import parse_untrusted
@@ -129,8 +129,3 @@ def _error_message(body: bytes) -> str | None:
 def is_event_stream(headers: Mapping[str, str]) -> bool:
     """Whether the content type is that of server-sent events."""
     return headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
-
-
-def is_refusal(error: FleetsimError) -> bool:
-    """Whether the agent itself said no, in whatever form."""
-    return isinstance(error, (HttpRefused, RpcError))

@@ -208,7 +208,7 @@ class WebhookUrl:
 
 _NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?\.?", re.ASCII)
 _URL = re.compile(
-    r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]{2,45}\]|[a-z0-9_.-]{1,253})(?::(?P<port>[0-9]{1,5}))?"
+    r"(?P<scheme>https?)://(?P<host>\[(?=[0-9a-f]*:)[0-9a-f:.]{2,45}\]|[a-z0-9_.-]{1,253})(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<rest>(?:[/?][A-Za-z0-9/?:@!$&'()*+,;=._~%-]*)?)",
     re.ASCII | re.IGNORECASE,
 )

@@ -19,10 +19,11 @@ import httpx
 from httpx_aiohttp import AiohttpTransport
 
 from fleetsim import __version__
-from fleetsim.model.errors import LimitReached, TimedOut, TransportError, Unreachable
+from fleetsim.model.errors import TimedOut, TransportError, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.http_dial import HEADER_BYTES_MAX, HEADERS_MAX, Progress, new_session, progress_of
+from fleetsim.runtime.exchange import BoundedChunks, check_head, deadline_of, exchange
+from fleetsim.runtime.http_dial import Progress, new_session, progress_of
 from fleetsim.runtime.http_errors import FOREIGN, translate
 from fleetsim.runtime.ports import Incoming, Reply, Request, Resolver
 
@@ -87,28 +88,20 @@ class HttpTransport:
 
     async def exchange(self, request: Request) -> Reply:
         """Send and read the whole response under ``request.limits``. Raises as ``open`` does."""
-        async with self.open(request) as incoming:
-            body = b"".join([chunk async for chunk in incoming.chunks])
-        return Reply(status=incoming.status, headers=incoming.headers, body=body)
+        return await exchange(self.open, request)
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[Incoming]:
         """Send, and hand over the response as it arrives; leaving drops the connection. Raises as the port says."""
-        gate = self._stream_gate if request.streaming else self._exchange_gate
-        async with gate:
-            loop = asyncio.get_running_loop()
-            total_s = request.limits.total_s
-            end_at = None if total_s is None else loop.time() + total_s
-            response = await self._send(request, end_at)
-            chunks = _chunks(response, request, end_at)
-            try:
-                _check_headers(response, request)
-                yield Incoming(status=response.status_code, headers=dict(response.headers.items()), chunks=chunks)
-            finally:
-                with suppress(RuntimeError):  # still being read by another worker, which the close below ends
-                    await chunks.aclose()
-                with suppress(*FOREIGN):
-                    await response.aclose()
+        async with self._stream_gate if request.streaming else self._exchange_gate:
+            deadline = deadline_of(request.limits)
+            response = await self._send(request, deadline)
+            where = _where(response.request.url)
+            async with aclosing(_raw(response, where)) as raw:
+                headers = dict(response.headers.items())
+                check_head(headers, request.limits, where)
+                chunks = BoundedChunks(raw, limits=request.limits, deadline=deadline, where=where)
+                yield Incoming(status=response.status_code, headers=headers, chunks=chunks)
 
     async def _send(self, request: Request, end_at: float | None) -> httpx.Response:
         client = self._stream_client if request.streaming else self._exchange_client
@@ -153,44 +146,13 @@ def _timed_out(progress: Progress, where: str, connect_s: float, first_byte_s: f
     return TimedOut(f"{where}: no answer within {first_byte_s:g} s", sent=progress.sent)
 
 
-def _check_headers(response: httpx.Response, request: Request) -> None:
-    """Refuse what would cost too much before a byte of the body is read. Raises LimitReached."""
-    where = _where(response.request.url)
-    raw = response.headers.raw
-    if len(raw) > HEADERS_MAX or sum(len(name) + len(value) + 4 for name, value in raw) > HEADER_BYTES_MAX:
-        raise LimitReached(
-            f"{where}: more response headers than {HEADERS_MAX} fields or {HEADER_BYTES_MAX // 1024} KiB"
-        )
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in {"", "identity"}:
-        raise LimitReached(
-            f"{where}: content encoding {one_line(encoding, 40)!r} refused", hint="answer without compression"
-        )
-    declared = response.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared[:20]) > request.limits.body_bytes_max:
-        raise _too_large(where, request.limits.body_bytes_max)
-
-
-def _too_large(where: str, bytes_max: int) -> LimitReached:
-    return LimitReached(f"{where}: the answer is larger than {bytes_max} bytes")
-
-
-async def _chunks(response: httpx.Response, request: Request, end_at: float | None) -> AsyncGenerator[bytes, None]:
-    """The body as it comes, counted raw, under the total deadline (which never runs in the reader's own code)."""
-    where = _where(response.request.url)
-    seen = 0
-    async with aclosing(response.aiter_raw()) as raw:  # type: ignore[type-var]
-        while True:
-            try:
-                async with asyncio.timeout_at(end_at):
-                    chunk = await anext(raw, None)
-            except TimeoutError as error:
-                raise TimedOut(f"{where}: the answer was not complete within {request.limits.total_s:g} s") from error
-            except FOREIGN as error:
-                raise translate(error, where=where, sent=True) from error
-            if chunk is None:
-                return
-            seen += len(chunk)
-            if seen > request.limits.body_bytes_max:
-                raise _too_large(where, request.limits.body_bytes_max)
+async def _raw(response: httpx.Response, where: str) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, its errors ours; closing it closes the response."""
+    try:
+        async for chunk in response.aiter_raw():
             yield chunk
+    except FOREIGN as error:
+        raise translate(error, where=where, sent=True) from error
+    finally:
+        with suppress(*FOREIGN):
+            await response.aclose()

@@ -19,10 +19,9 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from fleetsim.model.errors import BlockedAddress
 from fleetsim.runtime.address import AddressPolicy, blocked
+from fleetsim.runtime.exchange import HEADERS_MAX
 from fleetsim.runtime.ports import Resolver
 
-HEADER_BYTES_MAX = 32 * 1024
-HEADERS_MAX = 100
 KEEP_ALIVE_S = 4.0
 """Below the 5 s after which uvicorn and node drop an idle connection, so that a POST seldom meets that race."""
 
