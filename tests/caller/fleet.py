@@ -1,0 +1,127 @@
+"""The real caller against real agents on the in-memory network: what the hub assembles, without its API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from starlette.applications import Starlette
+
+from fleetsim.agent import Agent
+from fleetsim.agent.app import build_app
+from fleetsim.agent.engine import Engine
+from fleetsim.caller.dispatcher import Dispatcher, Way
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.executor import Executor
+from fleetsim.caller.gate import Gate
+from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.receiver import CallbackReceiver
+from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.caller.track import Rules
+from fleetsim.caller.tracker import Tracker
+from fleetsim.client import AgentClient
+from fleetsim.model.journal import Event
+from fleetsim.model.work import Outcome, SkillRequest
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+
+HUB = "http://hub.example:8080"
+
+
+class Clients:
+    """One client per agent name."""
+
+    def __init__(self, clients: dict[str, AgentClient]) -> None:
+        self._clients = clients
+
+    def client(self, agent: str) -> AgentClient:
+        return self._clients[agent]
+
+
+@dataclass
+class Fleet:
+    """A running caller, its agents and what came of it."""
+
+    network: MemoryNetwork
+    runtime: Runtime
+    events: EventLog
+    ledger: SqliteLedger
+    tracker: Tracker
+    dispatcher: Dispatcher
+    tokens: CallbackTokens
+    clients: dict[str, AgentClient]
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    async def ask(self, agent: str, text: str, *, skill: str = "echo", **more: object) -> str:
+        request = SkillRequest(
+            correlation_id=self.runtime.ids.new(),
+            text=text,
+            skill=skill,
+            targets=(agent,),
+            **more,  # type: ignore[arg-type]
+        )
+        (cid,) = await self.dispatcher.submit(request)
+        return cid
+
+    async def outcome(self, agent: str, text: str, *, skill: str = "echo", **more: object) -> Outcome:
+        return await self.tracker.wait(await self.ask(agent, text, skill=skill, **more))
+
+    def topics(self, prefix: str) -> list[Event]:
+        return [e for e in self.events.recent(limit=100_000) if e.topic.startswith(prefix)]
+
+
+@asynccontextmanager
+async def fleet(
+    *agents: Agent,
+    network: MemoryNetwork | None = None,
+    seed: int = 0,
+    rules: Rules | None = None,
+    streaming: bool = True,
+    push: bool = True,
+    dialect: str | None = None,
+    before: Callable[[MemoryNetwork], None] | None = None,
+) -> AsyncIterator[Fleet]:
+    """Agents at http://NAME.example:8000, a hub that webhooks reach, and a caller that dispatches to them."""
+    network = network or MemoryNetwork(seed=seed)
+    runtime = virtual_runtime(seed, network)
+    network.addresses["hub.example"] = ("93.184.216.34",)
+    events = EventLog(runtime.clock, keep_max=100_000)
+    tokens = CallbackTokens({1: b"k" * 32}, current=1)
+    clients: dict[str, AgentClient] = {}
+    made: list[Outcome] = []
+    async with AsyncExitStack() as stack:
+        ledger = await stack.enter_async_context(open_ledger(None, clock=runtime.clock, storage="inline"))
+        executor = Executor(
+            Clients(clients), Gate(runtime, events), tokens=tokens, callback_base=lambda _: HUB if push else None
+        )
+        tracker = Tracker(runtime, executor, ledger, events, rules or Rules(), settled=[made.append])
+        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, known=ledger.request)
+        network.mount(HUB, Starlette(routes=receiver.routes()))
+        for number, agent in enumerate(agents):
+            name = agent.settings.name
+            url = f"http://{name}.example:8000"
+            own = virtual_runtime(seed * 100 + number, network, name=name)
+            network.mount(url, build_app(Engine(replace(agent.settings, url=f"{url}/a2a"), own)))
+            clients[name] = AgentClient(url, runtime=runtime, dialect=dialect)
+        if before:
+            before(network)
+        await stack.enter_async_context(network)
+        await stack.enter_async_context(tracker)
+        for client in clients.values():
+            await client.discover()
+
+        def way(agent: str) -> Way:
+            client = clients[agent]
+            caps = client.card.capabilities if client.card else None
+            choice = client._choice
+            return Way(
+                agent=agent,
+                dialect=choice.dialect_name if choice else "0.3",
+                streaming=streaming and bool(caps and caps.streaming),
+                push=push and bool(caps and caps.push_notifications),
+            )
+
+        dispatcher = Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, way=way)
+        yield Fleet(network, runtime, events, ledger, tracker, dispatcher, tokens, clients, made)

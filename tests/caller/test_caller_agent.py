@@ -1,0 +1,158 @@
+"""The caller and the reference agent, meaning everything between, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.caller.track import Rules
+from fleetsim.model.work import Answer, Decision, OutcomeKind
+from tests.caller.fleet import fleet
+
+DIALECTS = ["0.3", "1.0", "0.1"]
+CHANNELS = [(False, False), (True, False), (False, True), (True, True)]
+
+
+def worker(name: str = "scout", **options: object) -> Agent:
+    agent = Agent(name, **options)  # type: ignore[arg-type]
+
+    @agent.skill("echo")
+    async def echo(task: SkillContext) -> str:
+        task.use(10, 5, cost_usd=0.25)
+        return f"you said {task.text}"
+
+    @agent.skill("tell")
+    async def tell(task: SkillContext) -> None:
+        for word in ("one ", "two ", "three"):
+            await task.say(word)
+            await asyncio.sleep(1)
+        task.use(10, 5, cost_usd=0.25)
+
+    @agent.skill("ponder")
+    async def ponder(task: SkillContext) -> str:
+        await asyncio.sleep(600)
+        return "at last"
+
+    @agent.skill("ask")
+    async def ask(task: SkillContext) -> str:
+        first = await task.ask("which branch?")
+        second = await task.ask("are you sure?")
+        return f"{first}, {second}"
+
+    @agent.skill("fail")
+    async def fail(task: SkillContext) -> str:
+        await task.say("partial output")
+        raise SkillFailed("the disk is full")
+
+    return agent
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(("streaming", "push"), CHANNELS)
+@pytest.mark.parametrize(("skill", "text"), [("echo", "you said hi"), ("tell", "one two three")])
+async def test_a_request_ends_completed_with_its_text_and_cost(
+    dialect: str, streaming: bool, push: bool, skill: str, text: str
+) -> None:
+    async with fleet(worker(), streaming=streaming, push=push, dialect=dialect) as f:
+        outcome = await f.outcome("scout", "hi", skill=skill)
+        assert (outcome.kind, outcome.text, outcome.cost_usd) == (OutcomeKind.COMPLETED, text, 0.25)
+        await asyncio.sleep(300)
+        assert len(f.outcomes) == 1
+        assert len(f.topics("autonomous.outcome.")) == 1
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(("streaming", "push"), CHANNELS)
+async def test_two_questions_are_answered_on_the_same_task(dialect: str, streaming: bool, push: bool) -> None:
+    async with fleet(worker(), streaming=streaming, push=push, dialect=dialect) as f:
+        cid = await f.ask("scout", "go", skill="ask")
+        for reply in ("main", "yes"):
+            async with asyncio.timeout(200):
+                while not f.tracker.questions():
+                    await asyncio.sleep(0.5)
+            (question,) = f.tracker.questions()
+            await f.tracker.answer(Answer(question_id=question.question_id, text=reply))
+        async with asyncio.timeout(200):
+            outcome = await f.tracker.wait(cid)
+        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "main, yes")
+        assert len(f.topics("hitl.request.")) == 2
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(("streaming", "push"), CHANNELS)
+async def test_a_failure_is_told_by_its_reason(dialect: str, streaming: bool, push: bool) -> None:
+    async with fleet(worker(), streaming=streaming, push=push, dialect=dialect) as f:
+        outcome = await f.outcome("scout", "hi", skill="fail")
+        assert (outcome.kind, outcome.reason, outcome.success) == (OutcomeKind.FAILED, "the disk is full", False)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_cancelling_a_request_cancels_the_agents_task(dialect: str) -> None:
+    async with fleet(worker(), dialect=dialect) as f:
+        cid = await f.ask("scout", "hi", skill="ponder")
+        await asyncio.sleep(5)
+        f.tracker.cancel(cid)
+        async with asyncio.timeout(60):
+            outcome = await f.tracker.wait(cid)
+        assert outcome.kind is OutcomeKind.CANCELED
+
+
+async def test_rejecting_a_question_cancels_the_agents_task() -> None:
+    async with fleet(worker()) as f:
+        cid = await f.ask("scout", "go", skill="ask")
+        await asyncio.sleep(5)
+        (question,) = f.tracker.questions()
+        await f.tracker.answer(Answer(question_id=question.question_id, text="", decision=Decision.REJECT))
+        async with asyncio.timeout(60):
+            assert (await f.tracker.wait(cid)).kind is OutcomeKind.CANCELED
+
+
+async def test_a_second_answer_to_one_question_is_refused() -> None:
+    from fleetsim.model.errors import UnknownTarget
+
+    async with fleet(worker()) as f:
+        await f.ask("scout", "go", skill="ask")
+        await asyncio.sleep(5)
+        (question,) = f.tracker.questions()
+        answer = Answer(question_id=question.question_id, text="main")
+        await f.tracker.answer(answer)
+        with pytest.raises(UnknownTarget, match="not open any more"):
+            await f.tracker.answer(answer)
+
+
+async def test_ten_minutes_of_work_are_followed_by_polling_alone() -> None:
+    async with fleet(worker(), streaming=False, push=False) as f:
+        outcome = await f.outcome("scout", "hi", skill="ponder")
+        assert outcome.text == "at last"
+        assert 600_000 <= outcome.duration_ms <= 640_000
+
+
+async def test_a_dead_agent_ends_undeliverable_and_the_rest_of_the_fleet_works() -> None:
+    async with fleet(worker("scout"), worker("clerk")) as f:
+        f.network.down("http://scout.example:8000")
+        dead, alive = await asyncio.gather(f.outcome("scout", "hi"), f.outcome("clerk", "hi"))
+        assert dead.kind is OutcomeKind.UNDELIVERABLE
+        assert alive.kind is OutcomeKind.COMPLETED
+
+
+async def test_an_agent_that_restarts_and_forgets_ends_lost() -> None:
+    async with fleet(worker(), streaming=False, push=False) as f:
+        cid = await f.ask("scout", "hi", skill="ponder")
+        await asyncio.sleep(100)
+        await f.network.crash("http://scout.example:8000")
+        f.network.mount("http://scout.example:8000", worker().app())
+        async with asyncio.timeout(200):
+            assert (await f.tracker.wait(cid)).kind is OutcomeKind.LOST
+
+
+async def test_a_dropped_stream_is_rejoined_without_repeating_text() -> None:
+    async with fleet(worker(), push=False, rules=Rules(poll_interval_s=1000)) as f:
+        cid = await f.ask("scout", "hi", skill="tell")
+        await asyncio.sleep(1.5)
+        f.network.down("http://scout.example:8000")
+        f.network.up("http://scout.example:8000")
+        async with asyncio.timeout(100):
+            outcome = await f.tracker.wait(cid)
+        assert outcome.text == "one two three"
