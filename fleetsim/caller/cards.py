@@ -1,0 +1,306 @@
+"""The card broker: one client per agent, its card fetched, kept fresh and believed with care.
+
+Workstacean's SkillBrokerPlugin, without its faults: a failed first fetch is tried again until it works,
+skills of agents.yaml are never pruned, the last good card stays in use while a newer one cannot be had,
+and credentials, limits and trace go with every fetch (facts 1.4 to 1.8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.ledger import CardSnapshot, Ledger
+from fleetsim.client import AgentClient
+from fleetsim.client.core import ClientLimits
+from fleetsim.model.card import AgentCard, Capabilities
+from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, NotAccepting, UnknownTarget, WireError
+from fleetsim.model.journal import Level
+from fleetsim.model.text import one_line
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+from fleetsim.wire.dialect import Choice, read_card, write_card
+
+RETRY_WAITS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""Pauses after failed fetches; the last one repeats."""
+
+REFRESH_JITTER = 0.1
+SKILLS_MAX = 500
+_FROM_LAST_RUN = "kept from an earlier run, not fetched since"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentView:
+    """What is known of an agent at one moment.
+
+    ``reachable`` is None until somebody tried. ``stale_reason`` says why ``card`` is older than it should
+    be, or why there is none; empty when all is well. ``skills`` are what may be asked for now.
+    """
+
+    entry: AgentEntry
+    card: AgentCard | None = None
+    choice: Choice | None = None
+    reachable: bool | None = None
+    stale_reason: str = ""
+    fetched_at: datetime | None = None
+    tried_at: datetime | None = None
+    latency_ms: int | None = None
+    failures: int = 0
+    skills: tuple[str, ...] = ()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The card's flags; before the first card, what agents.yaml says of streaming and nothing else."""
+        if self.card is not None:
+            return self.card.capabilities
+        return Capabilities(streaming=bool(self.entry.streaming))
+
+    @property
+    def stale(self) -> bool:
+        """Whether a card is in use that could not be refreshed."""
+        return self.card is not None and bool(self.stale_reason)
+
+
+@dataclass(slots=True)
+class _Desk:
+    """One agent's client, view and alarm."""
+
+    client: AgentClient
+    view: AgentView
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def reconcile(
+    previous: Collection[str], pinned: Collection[str], current: Collection[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """(skills to add, skills to remove) when a card that listed ``previous`` now lists ``current``.
+
+    Pinned names come from agents.yaml: a card neither adds nor removes them (facts 1.4).
+    """
+    kept = frozenset(pinned)
+    return frozenset(current) - frozenset(previous) - kept, frozenset(previous) - frozenset(current) - kept
+
+
+class CardBroker:
+    """Knows every configured agent. ``async with`` starts one worker per enabled agent."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: FleetConfig,
+        events: EventLog,
+        *,
+        ledger: Ledger | None = None,
+        client_factory: Callable[[AgentEntry], AgentClient] | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._settings = config.settings
+        self._events = events
+        self._ledger = ledger
+        self._rng = runtime.rng.stream("cards")
+        self._workers = Workers("cards")
+        make = client_factory or self._client_for
+        self._desks = {
+            entry.name: _Desk(make(entry), AgentView(entry=entry, skills=entry.skill_names)) for entry in config.agents
+        }
+
+    # ------------------------------------------------------------------ reading
+
+    def view(self, agent: str) -> AgentView:
+        """What is known of an agent. Raises UnknownTarget."""
+        return self._desk(agent).view
+
+    def views(self) -> tuple[AgentView, ...]:
+        """All agents, in file order."""
+        return tuple(desk.view for desk in self._desks.values())
+
+    def client(self, agent: str) -> AgentClient:
+        """The one client of an agent. Raises UnknownTarget."""
+        return self._desk(agent).client
+
+    def card(self, agent: str) -> AgentCard | None:
+        """The card in use, None if there never was one. Raises UnknownTarget."""
+        return self._desk(agent).view.card
+
+    def choice(self, agent: str) -> Choice | None:
+        """How the agent is called, None before the first card. Raises UnknownTarget."""
+        return self._desk(agent).view.choice
+
+    def offers(self) -> Mapping[str, Collection[str]]:
+        """What each enabled agent may be asked for, for the registry."""
+        return {name: desk.view.skills for name, desk in self._desks.items() if desk.view.entry.enabled}
+
+    # ------------------------------------------------------------------ fetching
+
+    def hurry(self, agent: str) -> None:
+        """Have a card fetched now rather than when it is due. Raises UnknownTarget."""
+        self._desk(agent).wake.set()
+
+    async def refresh(self, agent: str) -> AgentView:
+        """Fetch an agent's card and return what is known then; a failure is in the view. Raises UnknownTarget."""
+        desk = self._desk(agent)
+        began = self._runtime.clock.monotonic()
+        try:
+            card = await desk.client.discover(refresh=True)
+        except FleetsimError as error:
+            self._failed(desk, error)
+        else:
+            await self._fetched(desk, card, round((self._runtime.clock.monotonic() - began) * 1000))
+        return desk.view
+
+    async def __aenter__(self) -> CardBroker:
+        await self._remember()
+        for name, desk in self._desks.items():
+            if desk.view.entry.enabled:
+                self._workers.start(self._keep_fresh(desk), name=name)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._workers.close()
+        for desk in self._desks.values():
+            await desk.client.aclose()
+
+    async def _keep_fresh(self, desk: _Desk) -> None:
+        while True:
+            desk.wake.clear()
+            view = await self.refresh(desk.view.entry.name)
+            try:
+                async with asyncio.timeout(self._pause(view)):
+                    await desk.wake.wait()
+            except TimeoutError:
+                continue
+
+    def _pause(self, view: AgentView) -> float:
+        if view.failures:
+            return RETRY_WAITS_S[min(view.failures, len(RETRY_WAITS_S)) - 1]
+        return self._settings.card_refresh_s * self._rng.uniform(1 - REFRESH_JITTER, 1 + REFRESH_JITTER)
+
+    async def _fetched(self, desk: _Desk, card: AgentCard, latency_ms: int) -> None:
+        before = desk.view
+        now = self._runtime.clock.now()
+        desk.view = replace(
+            _with_card(before, card, desk.client.adopt(card)),
+            reachable=True,
+            stale_reason="",
+            fetched_at=now,
+            tried_at=now,
+            latency_ms=latency_ms,
+            failures=0,
+        )
+        self._say_fetched(before, desk.view)
+        if self._ledger is not None and before.card != card:
+            snapshot = CardSnapshot(
+                agent=before.entry.name, url=before.entry.url, fetched_at=now, card=write_card(card)
+            )
+            try:
+                await self._ledger.save_card(snapshot)
+            except NotAccepting as error:
+                self._events.publish("hub.storage", level=Level.ERROR, reason=str(error))
+
+    def _say_fetched(self, before: AgentView, view: AgentView) -> None:
+        choice, entry = view.choice, view.entry
+        warnings = choice.warnings if choice else ()
+        self._events.publish(
+            "agent.card.updated",
+            level=Level.WARN if warnings and before.choice != choice else Level.INFO,
+            agent=entry.name,
+            url=entry.url,
+            rpcUrl=choice.url if choice else "",
+            dialect=choice.dialect_name if choice else "",
+            skills=list(view.skills),
+            streaming=view.capabilities.streaming,
+            pushNotifications=view.capabilities.push_notifications,
+            changed=changes(before.card, view.card),
+            auth=entry.auth.env if entry.auth else "",
+            warnings=list(warnings),
+            latencyMs=view.latency_ms,
+        )
+
+    def _failed(self, desk: _Desk, error: FleetsimError) -> None:
+        """Keep the last good card and say so; the same trouble again is worth only a debug line."""
+        view = desk.view
+        reason = one_line(f"{error}{f' ({error.hint})' if error.hint else ''}", 300)
+        answered = isinstance(error, AuthRefused | WireError) or (isinstance(error, HttpRefused) and error.status < 500)
+        usable = view.card is not None or bool(view.entry.skills)
+        desk.view = replace(
+            view,
+            reachable=answered and usable,
+            stale_reason=reason,
+            tried_at=self._runtime.clock.now(),
+            failures=view.failures + 1,
+        )
+        self._events.publish(
+            "agent.card.failed",
+            level=Level.DEBUG if view.failures and view.stale_reason == reason else Level.WARN,
+            agent=view.entry.name,
+            reason=reason,
+            stale=view.card is not None,
+        )
+
+    # ------------------------------------------------------------------ parts
+
+    def _desk(self, agent: str) -> _Desk:
+        try:
+            return self._desks[agent]
+        except KeyError:
+            raise UnknownTarget(f"there is no agent “{one_line(agent, 64)}”") from None
+
+    def _client_for(self, entry: AgentEntry) -> AgentClient:
+        """``timeoutMs`` is how long the agent may take to answer a call (facts 2.5)."""
+        total = entry.timeout_s or self._settings.send_total_s
+        limits = ClientLimits()
+        first = total if entry.timeout_s else min(limits.first_byte_s, total)
+        return AgentClient(
+            entry.url,
+            runtime=self._runtime,
+            credential=entry.auth.credential() if entry.auth else None,
+            headers=entry.headers,
+            dialect=entry.wire,
+            limits=replace(limits, first_byte_s=first, total_s=total),
+        )
+
+    async def _remember(self) -> None:
+        """Take up the cards of an earlier run, for agents whose address is still the same."""
+        for snapshot in await self._ledger.cards() if self._ledger is not None else ():
+            desk = self._desks.get(snapshot.agent)
+            if desk is None or desk.view.entry.url != snapshot.url:
+                continue
+            try:
+                card = read_card(snapshot.card)
+                view = _with_card(desk.view, card, desk.client.adopt(card))
+            except FleetsimError:
+                continue
+            desk.view = replace(view, fetched_at=snapshot.fetched_at, stale_reason=_FROM_LAST_RUN)
+
+
+def _with_card(view: AgentView, card: AgentCard, choice: Choice) -> AgentView:
+    """The view with another card: pinned skills first and always, then the card's."""
+    previous = {s.skill_id for s in view.card.skills} if view.card else set[str]()
+    current = [s.skill_id for s in card.skills if s.skill_id][:SKILLS_MAX]
+    add, remove = reconcile(previous, view.entry.skill_names, current)
+    kept = [skill for skill in view.skills if skill not in remove]
+    added = [skill for skill in current if skill in add and skill not in kept]
+    return replace(view, card=card, choice=choice, skills=tuple(dict.fromkeys([*kept, *added])))
+
+
+def changes(before: AgentCard | None, now: AgentCard | None) -> list[str]:
+    """What differs between two cards, in words; empty for the first card and for equal ones."""
+    if before is None or now is None or before == now:
+        return []
+    old, new = {s.skill_id for s in before.skills}, {s.skill_id for s in now.skills}
+    said = [f"skill +{one_line(s, 64)}" for s in sorted(new - old)]
+    said += [f"skill -{one_line(s, 64)}" for s in sorted(old - new)]
+    for name in ("streaming", "push_notifications", "extended_card"):
+        flag = getattr(now.capabilities, name)
+        if flag != getattr(before.capabilities, name):
+            said.append(f"{name.replace('_', ' ')} {'on' if flag else 'off'}")
+    for name in ("version", "interfaces", "security", "security_schemes", "name", "description"):
+        if getattr(now, name) != getattr(before, name):
+            said.append(name.replace("_", " "))
+    if now.capabilities.extensions != before.capabilities.extensions:
+        said.append("extensions")
+    return said or ["details"]
