@@ -9,14 +9,17 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
+from fleetsim.caller.ledger_head import Head, head_path
 from fleetsim.caller.ledger_rows import micros, teach
 from fleetsim.caller.ledger_schema import APPLICATION_ID, VERSION, migrate, version_of
-from fleetsim.caller.ledger_storage import Opened
+from fleetsim.caller.ledger_storage import NoGuard, Opened
+from fleetsim.caller.ledger_verify import row_damage, structure_damage, version_damage
+from fleetsim.caller.ledger_wal import inspect
 from fleetsim.model.errors import ConfigError, NotAccepting
 
 MAGIC = b"SQLite format 3\x00"
@@ -24,7 +27,7 @@ BUSY_S = 5.0
 """How long a transaction waits for another program's lock."""
 
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
-_SALVAGE_HINT = "start with --salvage to copy what can be read into a new ledger; the old file is kept"
+SALVAGE_HINT = "start with --salvage to copy what can be read into a new ledger; the old file is kept"
 
 
 def open_memory(now: datetime) -> Opened:
@@ -32,67 +35,121 @@ def open_memory(now: datetime) -> Opened:
     connection = _connect(":memory:")
     _prepare(connection)
     migrate(connection, at_micros=micros(now))
-    return Opened(connection, connection, lambda: None, connection.close)
+    return Opened(connection, connection, NoGuard(), connection.close)
 
 
 def open_file(path: Path, now: datetime, *, one_connection: bool) -> Opened:
-    """Lock, check and open.
+    """Lock, check and open; a missing file is created.
 
     Raises:
         LedgerLocked: another process has it.
         LedgerDamaged: it is not a ledger, or not whole.
         ConfigError: it cannot be created or opened, or a newer fleetsim wrote it.
     """
-    lock = _lock(path)
-    try:
+    with ExitStack() as opened:
+        opened.callback(lock(path).release)
         _create(path)
-        _check_header(path)
-        writer = _open_checked(path, now)
-    except BaseException:
-        lock.release()
-        raise
-    reader = writer if one_connection else _reader(path)
-    inode = path.stat().st_ino
+        _check_outside(path)
+        head = Head(head_path(path))
+        opened.callback(head.close)
+        writer = _connect(str(path))
+        opened.callback(writer.close)
+        _check_inside(writer, path, head, now)
+        reader = writer
+        if not one_connection:
+            reader = _connect(str(path))
+            opened.callback(reader.close)  # before the writer, so that only the writer ever checkpoints
+            reader.execute("PRAGMA query_only = ON")
+        return Opened(writer, reader, FileGuard(path, head), opened.pop_all().close)
+    raise AssertionError("unreachable: ExitStack never swallows an exception here")
 
-    def ready() -> None:
+
+class FileGuard:
+    """Stands at every commit: is the file still ours, and how far has it come?"""
+
+    def __init__(self, path: Path, head: Head) -> None:
+        self._path = path
+        self._head = head
+        self._inode = path.stat().st_ino
+
+    def ready(self) -> None:
+        """Raise NotAccepting if the path no longer leads to the open file: its writes would be lost."""
         try:
-            same = os.stat(path).st_ino == inode
-        except FileNotFoundError:
+            same = os.stat(self._path).st_ino == self._inode
+        except OSError:
             same = False
         if not same:
-            raise NotAccepting(f"the ledger {path} was moved or deleted while in use", hint="restart the hub")
+            raise NotAccepting(f"the ledger {self._path} was moved or deleted while in use", hint="restart the hub")
 
-    def close() -> None:
-        try:
-            if reader is not writer:
-                reader.close()
-            writer.close()
-        finally:
-            lock.release()
+    def before_commit(self, connection: sqlite3.Connection) -> None:
+        """Take down how far this commit brings the ledger."""
+        self._head.look(connection)
 
-    return Opened(writer, reader, ready, close)
+    def after_commit(self) -> None:
+        """Write that beside the ledger."""
+        self._head.note()
 
 
-def _open_checked(path: Path, now: datetime) -> sqlite3.Connection:
-    connection = _connect(str(path))
+def _check_outside(path: Path) -> None:
+    """What can be seen without opening, since opening changes the write-ahead log."""
+    with path.open("rb") as file:
+        start = file.read(len(MAGIC))
+    if start and start != MAGIC:
+        raise LedgerDamaged(f"{path} is not a ledger", hint=SALVAGE_HINT)
+    damage = inspect(path.with_name(path.name + "-wal")).damage
+    if damage:
+        raise LedgerDamaged(f"the ledger {path} is damaged: {damage}", hint=SALVAGE_HINT)
+
+
+def _check_inside(connection: sqlite3.Connection, path: Path, head: Head, now: datetime) -> None:
     try:
+        _check_kind(connection, path)
+        _check_missing(connection, path, head)
         _prepare(connection)
-        _check_content(connection, path)
         migrate(connection, at_micros=micros(now))
+        damage = row_damage(connection)
     except sqlite3.Error as error:
-        connection.close()
-        raise _refusal(path, error) from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if primary in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+            raise _damaged(path, str(error)) from error
+        raise ConfigError(f"the ledger {path} cannot be opened: {error}") from error
+    if damage:
+        raise _damaged(path, damage)
 
 
-def _refusal(path: Path, error: sqlite3.Error) -> ConfigError:
-    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if primary in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return LedgerDamaged(f"the ledger {path} is damaged: {error}", hint=_SALVAGE_HINT)
-    return ConfigError(f"the ledger {path} cannot be opened: {error}")
+def _damaged(path: Path, what: str) -> LedgerDamaged:
+    return LedgerDamaged(f"the ledger {path} is damaged: {what}", hint=SALVAGE_HINT)
+
+
+def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
+    """An empty file may become a ledger; anything else must be a whole one, of a version we know."""
+    ours = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = version_of(connection)
+    if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        if version or ours:
+            raise _damaged(path, "its tables are gone")
+        return
+    if ours != APPLICATION_ID:
+        raise LedgerDamaged(f"{path} is a database, but not a ledger", hint="give another --state folder")
+    damage = structure_damage(connection, path.stat().st_size)
+    if damage:
+        raise _damaged(path, damage)
+    if version > VERSION:
+        raise ConfigError(
+            f"the ledger {path} has schema version {version}; this fleetsim knows up to {VERSION}",
+            hint="update fleetsim, or give another --state folder",
+        )
+    if damage := version_damage(connection):
+        raise _damaged(path, damage)
+
+
+def _check_missing(connection: sqlite3.Connection, path: Path, head: Head) -> None:
+    missing = ", ".join(f"{count} {table}" for table, count in head.missing(connection).items())
+    if missing:
+        raise LedgerDamaged(
+            f"the ledger {path} lacks rows it once had: {missing}",
+            hint=f"{SALVAGE_HINT}. If an older copy was put in its place on purpose, delete {head_path(path)}",
+        )
 
 
 def _connect(name: str) -> sqlite3.Connection:
@@ -109,28 +166,24 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
 
 
-def _reader(path: Path) -> sqlite3.Connection:
-    connection = _connect(str(path))
-    connection.execute("PRAGMA query_only = ON")
-    return connection
-
-
-class _Lock:
+class Lock:
     """An OS lock on ``<ledger>.lock``; gone with the process, however it ends."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
 
     def release(self) -> None:
+        """Let others have it."""
         with suppress(OSError):
             os.ftruncate(self._handle, 0)
         os.close(self._handle)
 
 
-def _lock(path: Path) -> _Lock:
-    name = path.with_name(path.name + ".lock")
+def lock(path: Path) -> Lock:
+    """Take the ledger for this process. Raises LedgerLocked, or ConfigError if the folder cannot be used."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(path.parent)
+        name = path.with_name(path.name + ".lock")
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise ConfigError(f"the ledger's folder {path.parent} cannot be used: {error.strerror}") from error
@@ -145,7 +198,7 @@ def _lock(path: Path) -> _Lock:
         ) from None
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-    return _Lock(handle)
+    return Lock(handle)
 
 
 def _holder(handle: int) -> int | None:
@@ -153,36 +206,33 @@ def _holder(handle: int) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+def _make_folder(folder: Path) -> None:
+    """Create it for its owner alone; its name survives a power cut too."""
+    if folder.is_dir():
+        return
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _create(path: Path) -> None:
     """Make the file, unreadable to others from its first moment; SQLite gives its side files the same mode."""
     try:
+        new = not path.exists()
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.fchmod(handle, 0o600)
         finally:
             os.close(handle)
+        if new:
+            sync_folder(path.parent)
     except OSError as error:
         raise ConfigError(f"the ledger {path} cannot be opened: {error.strerror}") from error
-
-
-def _check_header(path: Path) -> None:
-    with path.open("rb") as file:
-        start = file.read(16)
-    if start and start != MAGIC:
-        raise LedgerDamaged(f"{path} is not a ledger", hint=_SALVAGE_HINT)
-
-
-def _check_content(connection: sqlite3.Connection, path: Path) -> None:
-    version = version_of(connection)
-    if version == 0 and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        return
-    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise LedgerDamaged(f"{path} is a database, but not a ledger", hint="give another --state folder")
-    if version > VERSION:
-        raise ConfigError(
-            f"the ledger {path} has schema version {version}; this fleetsim knows up to {VERSION}",
-            hint="update fleetsim, or give another --state folder",
-        )
-    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        raise LedgerDamaged(f"the ledger {path} is damaged: {found}", hint=_SALVAGE_HINT)

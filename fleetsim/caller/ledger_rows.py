@@ -7,16 +7,15 @@ the row is read, so that a flipped bit on the disk is an error and never an answ
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from fleetsim.caller.ledger import LedgerDamaged
 
@@ -56,15 +55,15 @@ def encode(value: object) -> str:
     except PydanticSerializationError as error:
         if "surrogates" not in str(error):
             raise ValueError(f"a {type(value).__name__} cannot be recorded: {error}") from None
-    return json.dumps(_mend(adapter.dump_python(value, mode="json")), ensure_ascii=False, separators=(",", ":"))
+    return to_json(_mend(adapter.dump_python(value))).decode()
 
 
 def _mend(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {_mend(key): _mend(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_mend(item) for item in value]
     return value
 

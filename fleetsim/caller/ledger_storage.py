@@ -62,12 +62,41 @@ def explain(error: Exception) -> Exception:
     return error
 
 
+class Guard(Protocol):
+    """What stands at every transaction's door."""
+
+    def ready(self) -> None:
+        """Raise NotAccepting if nothing may be written now."""
+        ...
+
+    def before_commit(self, connection: Connection) -> None:
+        """Look at what is about to be committed. May raise sqlite3.Error: then it is not."""
+        ...
+
+    def after_commit(self) -> None:
+        """It was committed. Raises nothing."""
+        ...
+
+
+class NoGuard:
+    """For a ledger that has no file."""
+
+    def ready(self) -> None:
+        """Always."""
+
+    def before_commit(self, connection: Connection) -> None:
+        """Nothing to see."""
+
+    def after_commit(self) -> None:
+        """Nothing to do."""
+
+
 class Transactions:
     """Runs operations on one connection, several to a commit; one that raises undoes only itself."""
 
-    def __init__(self, connection: Connection, ready: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, guard: Guard) -> None:
         self._connection = connection
-        self._ready = ready
+        self._guard = guard
 
     def run(self, operations: Sequence[Operation[Any]]) -> list[Result]:
         """Run and commit. When this returns, every result without an error is durable.
@@ -76,7 +105,7 @@ class Transactions:
         so a row too large for the disk does not take its neighbours with it.
         """
         try:
-            self._ready()
+            self._guard.ready()
             self._connection.execute("BEGIN IMMEDIATE")
         except (sqlite3.Error, FleetsimError) as error:
             return [(None, explain(error)) for _ in operations]
@@ -93,8 +122,10 @@ class Transactions:
 
     def _group(self, operations: Sequence[Operation[Any]]) -> list[Result]:
         results = [self._one(operation) for operation in operations]
+        self._guard.before_commit(self._connection)
         fault("ledger.before_commit")
         self._connection.execute("COMMIT")
+        self._guard.after_commit()
         fault("ledger.after_commit")
         return results
 
@@ -119,11 +150,11 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open database. ``reader`` may be the writer. ``ready`` raises if the file must not be written now."""
+    """An open database. ``reader`` may be the writer."""
 
     writer: Connection
     reader: Connection
-    ready: Callable[[], None]
+    guard: Guard
     close: Callable[[], None]
 
 
@@ -181,7 +212,7 @@ class InlineStorage:
 
     def _run(self, operation: Operation[Any]) -> list[Result]:
         opened = self._require()
-        return Transactions(opened.writer, opened.ready).run([operation])
+        return Transactions(opened.writer, opened.guard).run([operation])
 
     async def read(self, operation: Operation[T]) -> T:
         """Run now."""
@@ -294,7 +325,7 @@ class ThreadedStorage:
         loop = asyncio.get_running_loop()
         self._opened = opened = await loop.run_in_executor(None, self._opener)
         self._writer = _Lane("fleetsim-ledger-writer", loop, self._group_max)
-        self._writer.start(Transactions(opened.writer, opened.ready).run)
+        self._writer.start(Transactions(opened.writer, opened.guard).run)
         self._reader = self._writer
         if opened.reader is not opened.writer:
             self._reader = _Lane("fleetsim-ledger-reader", loop, self._group_max)

@@ -1,0 +1,381 @@
+"""Who may open the ledger's file, and which files are refused."""
+
+# ruff: noqa: ASYNC220, ASYNC240 - each test looks at files between two openings, and nothing else runs then
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
+from fleetsim.caller.ledger_head import head_path, read_line
+from fleetsim.caller.ledger_schema import APPLICATION_ID, VERSION
+from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
+from fleetsim.model.errors import ConfigError, NotAccepting
+from fleetsim.runtime.ports import Runtime
+from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "ledger.db"
+
+
+@pytest.fixture
+def opened(path: Path, runtime: Runtime) -> Callable[[], SqliteLedger]:
+    return lambda: open_ledger(path, clock=runtime.clock, storage="inline")
+
+
+async def fill(ledger: SqliteLedger, count: int = 40) -> None:
+    for n in range(count):
+        await ledger.accept([record(f"c-{n}", text=f"work {n} " * 20)], run=run(slot=60 * n, run_id=f"r-{n}"))
+        await ledger.ask(question(f"q-{n}", f"c-{n}"))
+        await ledger.append([event(n + 1, request=f"c-{n}")])
+        if n % 2:
+            await ledger.answer(answer(f"q-{n}"), at(n))
+            await ledger.close(outcome(f"c-{n}", ended=n, text=f"answer {n} " * 20))
+    await ledger.save_card(card())
+
+
+async def everything(ledger: SqliteLedger, count: int = 40) -> list[object]:
+    """All a caller can read."""
+    return [
+        await ledger.open_requests(),
+        [await ledger.request(f"c-{n}") for n in range(count)],
+        [await ledger.outcome(f"c-{n}") for n in range(count)],
+        await ledger.outcomes(since=at(0)),
+        await ledger.unannounced(),
+        await ledger.questions(),
+        await ledger.questions(open_only=False),
+        await ledger.runs(),
+        await ledger.runs("daily"),
+        await ledger.cards(),
+        await ledger.events(),
+        await ledger.last_seq(),
+    ]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def test_nobody_else_can_read_the_files_or_the_folder(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    before = os.umask(0)
+    try:
+        async with opened() as ledger:
+            await ledger.accept([record("c-1")])
+            names = sorted(p.name for p in path.parent.iterdir())
+            assert names == ["ledger.db", "ledger.db-shm", "ledger.db-wal", "ledger.db.head", "ledger.db.lock"]
+            assert {mode(p) for p in path.parent.iterdir()} == {0o600}
+            assert mode(path.parent) == 0o700
+    finally:
+        os.umask(before)
+
+
+async def test_a_file_left_readable_is_closed_to_others_at_the_next_start(
+    path: Path, opened: Callable[[], SqliteLedger]
+) -> None:
+    async with opened():
+        pass
+    path.chmod(0o644)
+    async with opened():
+        assert mode(path) == 0o600
+
+
+async def test_a_commit_is_synced_before_it_is_acknowledged(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    async with opened() as ledger:
+        settings = await ledger._storage.read(
+            lambda c: [
+                c.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "foreign_keys")
+            ]
+        )
+        assert settings == ["wal", 2, 1]
+
+
+async def test_a_second_opening_is_refused_with_the_holders_pid(opened: Callable[[], SqliteLedger]) -> None:
+    async with opened() as ledger:
+        with pytest.raises(LedgerLocked, match=f"in use by process {os.getpid()}") as refused:
+            async with opened():
+                pass
+        assert refused.value.pid == os.getpid()
+        assert await ledger.accept([record("c-1")]), "the first one goes on"
+    async with opened() as ledger:
+        assert len(await ledger.open_requests()) == 1
+
+
+HOLD = """
+import asyncio, sys
+from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.testbed.runtime import VirtualClock
+
+async def hold():
+    async with open_ledger(sys.argv[1], clock=VirtualClock(), storage="inline"):
+        print("open", flush=True)
+        sys.stdin.read()
+
+asyncio.run(hold())
+"""
+
+
+async def test_the_lock_of_another_process_ends_with_it_however_it_ends(
+    path: Path, opened: Callable[[], SqliteLedger]
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(LedgerLocked) as refused:
+            async with opened():
+                pass
+        assert refused.value.pid == other.pid
+        other.send_signal(signal.SIGKILL)
+        other.wait(10)
+    async with opened() as ledger:
+        assert await ledger.accept([record("c-1")])
+
+
+async def test_a_folder_that_cannot_be_made_is_a_plain_error(tmp_path: Path, runtime: Runtime) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        async with open_ledger(tmp_path / "file" / "ledger.db", clock=runtime.clock, storage="inline"):
+            pass
+
+
+async def test_a_folder_in_the_files_place_is_a_plain_error(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        async with opened():
+            pass
+
+
+@pytest.mark.parametrize("content", [b"hello", b"agents:\n" * 400, bytes(8192), b"SQLite format 3\x00"])
+async def test_something_that_is_no_ledger_is_refused_and_left_as_it_is(
+    path: Path, opened: Callable[[], SqliteLedger], content: bytes
+) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(LedgerDamaged):
+        async with opened():
+            pass
+    assert path.read_bytes() == content
+
+
+async def test_the_database_of_another_program_is_refused(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine (x)")
+    other.close()
+    with pytest.raises(LedgerDamaged, match="not a ledger"):
+        async with opened():
+            pass
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT name FROM sqlite_schema").fetchall() == [("mine",)]
+    other.close()
+
+
+async def test_a_ledger_of_a_newer_version_is_refused_and_not_called_damaged(
+    path: Path, opened: Callable[[], SqliteLedger]
+) -> None:
+    async with opened():
+        pass
+    with sqlite3.connect(path) as newer:
+        newer.execute("INSERT INTO schema_version VALUES (?, 'later', 0)", (VERSION + 1,))
+        newer.execute(f"PRAGMA user_version = {VERSION + 1}")
+    newer.close()
+    with pytest.raises(ConfigError, match="schema version") as refused:
+        async with opened():
+            pass
+    assert not isinstance(refused.value, LedgerDamaged)
+
+
+async def test_every_byte_flip_in_the_file_is_detected_or_harmless(
+    path: Path, opened: Callable[[], SqliteLedger]
+) -> None:
+    async with opened() as ledger:
+        await fill(ledger)
+        truth = await everything(ledger)
+    whole, size = path.read_bytes(), path.stat().st_size
+    rng = random.Random(7)
+    detected = 0
+    for _ in range(200):
+        at_byte, bit = rng.randrange(size), 1 << rng.randrange(8)
+        path.write_bytes(whole[:at_byte] + bytes([whole[at_byte] ^ bit]) + whole[at_byte + 1 :])
+        try:
+            async with opened() as ledger:
+                assert await everything(ledger) == truth, f"byte {at_byte} bit {bit}"
+        except ConfigError:
+            detected += 1
+    assert detected > 60, "most of the file is rows"
+
+
+@pytest.mark.parametrize("page", [0, 1, 3, 5])
+async def test_a_page_of_zeros_is_refused(path: Path, opened: Callable[[], SqliteLedger], page: int) -> None:
+    async with opened() as ledger:
+        await fill(ledger)
+    with path.open("r+b") as file:
+        file.seek(page * 4096)
+        file.write(bytes(4096))
+    with pytest.raises(LedgerDamaged, match=r"damaged|not a ledger") as refused:
+        async with opened():
+            pass
+    assert "--salvage" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("keep", [0, 100, 4096, 20_000])
+async def test_a_file_cut_short_is_refused(path: Path, opened: Callable[[], SqliteLedger], keep: int) -> None:
+    async with opened() as ledger:
+        await fill(ledger)
+    os.truncate(path, keep)
+    with pytest.raises(LedgerDamaged):
+        async with opened():
+            pass
+    assert path.stat().st_size == keep
+
+
+async def test_a_deleted_ledger_is_not_silently_begun_anew(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    async with opened() as ledger:
+        await fill(ledger, 3)
+    path.unlink()
+    with pytest.raises(LedgerDamaged, match="lacks rows it once had: 3 requests, 1 outcomes") as refused:
+        async with opened():
+            pass
+    assert str(head_path(path)) in (refused.value.hint or "")
+    head_path(path).unlink()
+    async with opened() as ledger:
+        assert await ledger.open_requests() == ()
+
+
+async def test_an_older_copy_in_its_place_is_noticed(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    async with opened() as ledger:
+        await fill(ledger, 3)
+    older = path.read_bytes()
+    async with opened() as ledger:
+        await ledger.close(outcome("c-0"))
+    path.write_bytes(older)
+    with pytest.raises(LedgerDamaged, match="lacks rows it once had: 1 outcomes"):
+        async with opened():
+            pass
+
+
+async def test_a_witness_that_is_not_whole_says_nothing(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    async with opened() as ledger:
+        await fill(ledger, 3)
+    line = head_path(path).read_bytes()
+    assert read_line(line) == {"requests": 3, "outcomes": 1, "questions": 3, "runs": 3}
+    for broken in (b"", b"\xff" * 128, line.replace(b"requests=3", b"requests=9")):
+        head_path(path).write_bytes(broken)
+        async with opened() as ledger:
+            assert len(await ledger.open_requests()) == 2
+
+
+class Crashed:
+    """A copy of a ledger's files as a killed process left them: the log not yet taken in."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        target.mkdir(mode=0o700)
+        for suffix in ("", "-wal", ".head"):
+            shutil.copy(source.with_name(source.name + suffix), target / (source.name + suffix))
+        self.path = target / source.name
+        self.wal = target / (source.name + "-wal")
+
+    def flip(self, at_byte: int) -> None:
+        data = bytearray(self.wal.read_bytes())
+        data[at_byte] ^= 0x40
+        self.wal.write_bytes(data)
+
+
+FRAME = 24 + 4096
+
+
+@pytest.fixture
+async def crashed(path: Path, tmp_path: Path, opened: Callable[[], SqliteLedger]) -> Crashed:
+    async with opened() as ledger:
+        await fill(ledger, 20)
+        return Crashed(path, tmp_path / "crashed")
+
+
+async def read_all(path: Path, runtime: Runtime) -> list[object]:
+    async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
+        return await everything(ledger, 20)
+
+
+async def test_the_log_of_a_killed_process_is_taken_in(crashed: Crashed, path: Path, runtime: Runtime) -> None:
+    assert crashed.wal.stat().st_size > 50 * FRAME
+    assert await read_all(crashed.path, runtime) == await read_all(path, runtime)
+
+
+@pytest.mark.parametrize("offset", [0, 9, 20, 30])
+async def test_a_damaged_head_of_the_log_is_refused(crashed: Crashed, runtime: Runtime, offset: int) -> None:
+    crashed.flip(offset)
+    before = crashed.wal.read_bytes()
+    with pytest.raises(LedgerDamaged, match="head of its write-ahead log"):
+        await read_all(crashed.path, runtime)
+    assert crashed.wal.read_bytes() == before, "what is left of it is still there to salvage"
+
+
+@pytest.mark.parametrize("where", [3, 9, 13, 21, 24, 2000, 4119])
+async def test_a_damaged_record_in_the_middle_of_the_log_is_refused(
+    crashed: Crashed, runtime: Runtime, where: int
+) -> None:
+    crashed.flip(32 + 20 * FRAME + where)
+    before = crashed.wal.read_bytes()
+    with pytest.raises(LedgerDamaged, match="write-ahead log is damaged"):
+        await read_all(crashed.path, runtime)
+    assert crashed.wal.read_bytes() == before
+
+
+async def test_a_log_cut_short_is_noticed_by_the_witness(crashed: Crashed, runtime: Runtime) -> None:
+    frames = (crashed.wal.stat().st_size - 32) // FRAME
+    os.truncate(crashed.wal, 32 + (frames // 2) * FRAME)
+    with pytest.raises(LedgerDamaged, match="lacks rows it once had"):
+        await read_all(crashed.path, runtime)
+
+
+async def test_a_torn_end_of_the_log_is_not_damage(crashed: Crashed, path: Path, runtime: Runtime) -> None:
+    """The last transaction's frames, half written: it was never acknowledged."""
+    whole = await read_all(path, runtime)
+    with crashed.wal.open("ab") as file:
+        file.write(b"\x00" * 24 + b"\x17" * 1000)
+    assert await read_all(crashed.path, runtime) == whole
+
+
+async def test_a_ledger_moved_away_while_open_takes_no_more_writes(
+    path: Path, opened: Callable[[], SqliteLedger]
+) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record("c-1")])
+        path.rename(path.with_name("elsewhere.db"))
+        with pytest.raises(NotAccepting, match="moved or deleted"):
+            await ledger.accept([record("c-2")])
+        assert len(await ledger.open_requests()) == 1, "reads go on"
+        path.with_name("elsewhere.db").rename(path)
+        assert await ledger.accept([record("c-2")]), "and so do writes, once it is back"
+
+
+async def test_the_file_says_what_it_is(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    async with opened():
+        pass
+    header = path.read_bytes()[:100]
+    assert int.from_bytes(header[68:72]) == APPLICATION_ID
+    assert int.from_bytes(header[60:64]) == VERSION
+
+
+async def test_the_ledger_can_be_read_by_a_person(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record("c-1")])
+        await ledger.close(outcome("c-1", text=task("plain text").text))
+    with sqlite3.connect(path) as reader:
+        (text,) = reader.execute("SELECT body ->> 'text' FROM outcomes").fetchone()
+    reader.close()
+    assert text == "plain text"
