@@ -69,17 +69,17 @@ def _refuse_constant(name: str) -> Any:
 
 def _check_depth(value: Any) -> None:
     """Level by level, so that the check itself needs no depth."""
-    level, depth = [value], 0
+    level, depth = _containers([value]), 0
     while level:
         depth += 1
-        if depth > DEPTH_MAX + 1:
+        if depth > DEPTH_MAX:
             raise WireError(f"JSON is nested deeper than {DEPTH_MAX}")
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
+        level = [found for outer in level for found in _containers(outer)]
+
+
+def _containers(outer: Any) -> list[Any]:
+    inner = outer.values() if isinstance(outer, dict) else outer
+    return [value for value in inner if isinstance(value, dict | list)]
 
 
 def _mend(value: Any) -> Any:

@@ -106,8 +106,8 @@ _Reader: TypeAlias = Callable[[Any], TaskEvent]
 
 _WRAPPERS: tuple[tuple[str, _Reader], ...] = (
     ("task", read_snapshot),
-    ("statusUpdate", read_status_update),
     ("artifactUpdate", read_artifact_update),
+    ("statusUpdate", read_status_update),
     ("message", read_direct_reply),
 )
 
@@ -125,7 +125,10 @@ def read_event(value: Any) -> TaskEvent:
 
 
 def read_events(value: Any) -> tuple[TaskEvent, ...]:
-    """Every event of one body: several only where a peer wraps several together. Raises WireError."""
+    """Every event of one body, results before the status that ends them. Raises WireError.
+
+    There are several only where a peer wraps several together.
+    """
     obj = fields.mapping(value, "event")
     if not {"status", "artifact", "parts"} & obj.keys():
         wrapped = tuple(read(obj[key]) for key, read in _WRAPPERS if obj.get(key) is not None)

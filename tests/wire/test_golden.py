@@ -367,3 +367,35 @@ def test_errors_are_written_as_the_golden_file_says(version: str) -> None:
         valid_03(written, doc["schema"])
     with pytest.raises(TaskNotFound):
         jsonrpc.read_response(written, expect_id="r-1")
+
+
+def peer_cases(kind: str) -> list[tuple[str, str]]:
+    held = {"1.0": "a2a_sdk_1_3_0", "0.3": "a2a_sdk_0_3_26"}
+    return [
+        (version, name)
+        for version, file in held.items()
+        for name, case in json.loads((HERE / "peers" / f"{file}.json").read_text())["cases"].items()
+        if kind in case
+    ]
+
+
+def peer_case(version: str, name: str) -> dict[str, Any]:
+    file = {"1.0": "a2a_sdk_1_3_0", "0.3": "a2a_sdk_0_3_26"}[version]
+    case: dict[str, Any] = json.loads((HERE / "peers" / f"{file}.json").read_text())["cases"][name]
+    return case
+
+
+@pytest.mark.parametrize(("version", "name"), peer_cases("params"))
+def test_calls_and_replies_as_the_sdks_write_them_are_read_the_same(version: str, name: str) -> None:
+    case = peer_case(version, name)
+    call, reply = call_and_reply(f"v{version.replace('.', '_')}-{name}")
+    spoken = dialect(version)
+    found = spoken.decode_call(spoken.method(operation_of(call)), case["params"])
+    assert found == call
+    assert spoken.decode_reply(Operation(case["operation"]), case["result"]) == reply
+
+
+@pytest.mark.parametrize(("version", "name"), peer_cases("body"))
+def test_events_as_the_sdks_write_them_are_read_the_same(version: str, name: str) -> None:
+    found = dialect(version).decode_event(peer_case(version, name)["body"])
+    assert found == as_carried(EVENTS[name], version)

@@ -1,0 +1,267 @@
+"""Which dialect a request is in, and which dialect and address a card leads to."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetsim.model.call import ListTasks, Operation, SendMessage
+from fleetsim.model.card import AgentCard, AgentInterface
+from fleetsim.model.errors import ConfigError, MethodNotFound, UnsupportedOperation, VersionNotSupported
+from fleetsim.wire.dialect import DIALECTS, choose, dialect, error_dialect, for_request
+
+KIND = {"message": {"role": "user", "parts": [{"kind": "text", "text": "x"}]}}
+TYPE = {"message": {"role": "user", "parts": [{"type": "text", "text": "x"}]}}
+BARE = {"message": {"role": "user", "parts": [{"text": "x"}]}}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "header", "name"),
+    [
+        ("message/send", KIND, None, "0.3"),
+        ("message/send", KIND, "1.0", "0.3"),
+        ("message/send", KIND, "9.9", "0.3"),
+        ("message/stream", KIND, None, "0.3"),
+        ("message/sendStream", KIND, None, "0.3"),
+        ("tasks/get", {"id": "t"}, None, "0.3"),
+        ("tasks/cancel", {"id": "t"}, None, "0.3"),
+        ("tasks/resubscribe", {"id": "t"}, None, "0.3"),
+        ("tasks/pushNotificationConfig/list", {"id": "t"}, None, "0.3"),
+        ("tasks/pushNotification/set", {"taskId": "t", "pushNotificationConfig": {}}, None, "0.3"),
+        ("tasks/pushNotification/set", {"id": "t", "pushNotificationConfig": {}}, None, "0.1"),
+        ("tasks/pushNotification/get", {"id": "t"}, None, "0.1"),
+        ("tasks/send", KIND, None, "0.3"),
+        ("tasks/send", BARE, None, "0.3"),
+        ("tasks/send", {}, None, "0.3"),
+        ("tasks/send", {"message": {"parts": "x"}}, None, "0.3"),
+        ("tasks/send", TYPE, None, "0.1"),
+        ("tasks/send", {"id": "t", **KIND}, None, "0.1"),
+        ("tasks/sendSubscribe", TYPE, None, "0.1"),
+        ("SendMessage", {}, "1.0", "1.0"),
+        ("SendMessage", {}, " 1.0 ", "1.0"),
+        ("SendMessage", {}, "1", "1.0"),
+        ("SendMessage", {}, "1.0.1", "1.0"),
+        ("SendMessage", {}, "1.7", "1.0"),
+        ("ListTasks", {}, "1.0", "1.0"),
+    ],
+)
+def test_the_method_name_decides_the_dialect(
+    method: str, params: dict[str, Any], header: str | None, name: str
+) -> None:
+    assert for_request(method, params, header).name == name
+
+
+@pytest.mark.parametrize("header", [None, "", "0.3", "2.0", "10.0", "1.x", "one", "1.0, 1.0", "１.0", "01.0"])
+def test_a_1_0_name_with_another_version_is_refused(header: str | None) -> None:
+    with pytest.raises(VersionNotSupported):
+        for_request("GetTask", {}, header)
+
+
+@pytest.mark.parametrize("method", ["", "message/Send", "sendMessage", "tasks/list", "tasks/get ", "x" * 200])
+def test_a_name_of_no_dialect_is_not_found(method: str) -> None:
+    with pytest.raises(MethodNotFound):
+        for_request(method, {}, "1.0")
+
+
+@pytest.mark.parametrize(
+    ("method", "header", "name"),
+    [
+        ("SendMessage", None, "1.0"),
+        ("nonsense", "1.0", "1.0"),
+        ("nonsense", None, "0.3"),
+        (None, None, "0.3"),
+        ("tasks/get", "9", "0.3"),
+    ],
+)
+def test_an_error_is_worded_in_the_dialect_the_caller_most_likely_speaks(
+    method: str | None, header: str | None, name: str
+) -> None:
+    assert error_dialect(method, header) == name
+
+
+def test_every_method_name_leads_back_to_its_operation() -> None:
+    for spoken in DIALECTS.values():
+        for operation, names in spoken.methods.items():
+            assert spoken.method(operation) == names[0]
+            assert {spoken.operation(name) for name in names} == {operation}
+
+
+def test_the_ten_methods_of_the_seed_guide_are_0_3s() -> None:
+    promised = {
+        "message/send",
+        "message/stream",
+        "message/sendStream",
+        "tasks/get",
+        "tasks/cancel",
+        "tasks/resubscribe",
+        "tasks/pushNotificationConfig/set",
+        "tasks/pushNotificationConfig/get",
+        "tasks/pushNotificationConfig/list",
+        "tasks/pushNotificationConfig/delete",
+    }
+    assert all(for_request(method, {}, None).name == "0.3" for method in promised)
+
+
+@pytest.mark.parametrize("name", ["0.3", "0.1"])
+def test_an_operation_a_dialect_lacks_is_refused_before_anything_is_sent(name: str) -> None:
+    with pytest.raises(UnsupportedOperation):
+        dialect(name).encode_call(ListTasks())
+
+
+def test_only_1_0_sends_the_version_header() -> None:
+    assert dialect("1.0").headers(Operation.GET)["A2A-Version"] == "1.0"
+    assert "A2A-Version" not in dialect("0.3").headers(Operation.GET)
+    assert dialect("0.3").headers(Operation.STREAM)["Accept"] == "text/event-stream"
+
+
+def test_an_unknown_dialect_is_the_operators_mistake() -> None:
+    with pytest.raises(ConfigError, match=r"1\.0, 0\.3, 0\.1"):
+        dialect("0.4")
+
+
+def card(*interfaces: tuple[str, str] | tuple[str, str, str]) -> AgentCard:
+    made = [
+        AgentInterface(url=item[0], protocol_version=item[1], binding=item[2] if len(item) > 2 else "JSONRPC")
+        for item in interfaces
+    ]
+    return AgentCard(name="a", interfaces=tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("offered", "configured", "name", "url", "warned"),
+    [
+        ((), "http://h:1", "0.3", "http://h:1/a2a", 0),
+        ((), "http://h:1/", "0.3", "http://h:1/a2a", 0),
+        ((), "http://h:1/rpc", "0.3", "http://h:1/rpc", 0),
+        ((("http://h:1/x", "0.3.0"),), "http://h:1", "0.3", "http://h:1/x", 0),
+        ((("http://h:1/x", "0.3.0"),), "http://h:1/a2a", "0.3", "http://h:1/a2a", 0),
+        ((("http://h:1", "1.0"),), "http://h:1", "1.0", "http://h:1/", 0),
+        ((("http://h:1/x", "0.2.6"),), "http://h:1", "0.3", "http://h:1/x", 0),
+        ((("http://h:1/x", ""),), "http://h:1", "0.3", "http://h:1/x", 0),
+        ((("http://h:1/o", "0.3"), ("http://h:1/n", "1.0")), "http://h:1", "1.0", "http://h:1/n", 0),
+        ((("http://h:1/n", "1.0"), ("http://h:1/o", "0.3")), "http://h:1/o", "0.3", "http://h:1/o", 0),
+        ((("http://h:1/n", "1.0.1"), ("http://h:1/o/", "1.3")), "http://h:1/o", "1.0", "http://h:1/o", 0),
+        ((("http://h:1/g", "1.0", "GRPC"), ("http://h:1/j", "0.3")), "http://h:1", "0.3", "http://h:1/j", 0),
+        ((("http://h:1/g", "1.0", "GRPC"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
+        ((("http://h:1/j", "2.0"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
+        ((("http://h:1/j", "2.0"), ("http://h:1/k", "1.0", "jsonrpc")), "http://h:1", "1.0", "http://h:1/k", 0),
+        ((("http://evil/x", "1.0"),), "http://h:1", "1.0", "http://h:1/x", 1),
+        ((("http://evil/x", "1.0"),), "http://h:1/a2a", "1.0", "http://h:1/a2a", 1),
+        ((("https://h:1/x", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 1),
+        ((("HTTP://H:1/x", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 0),
+        ((("http://h/x", "0.3"),), "http://h:80", "0.3", "http://h:80/x", 0),
+        ((("http://h./x", "0.3"),), "http://h", "0.3", "http://h/x", 0),
+        ((("/x", "0.3"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
+        ((("ftp://h:1/x", "0.3"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
+        ((("http://h:1/a b", "0.3"),), "http://h:1", "0.3", "http://h:1/a2a", 1),
+        ((("http://[::1]:1/x", "0.3"),), "http://[::1]:1", "0.3", "http://[::1]:1/x", 0),
+        ((("http://h:1/x?key=1#f", "0.3"),), "http://h:1", "0.3", "http://h:1/x", 0),
+    ],
+)
+def test_the_newest_interface_is_called_at_the_configured_address(
+    offered: tuple[Any, ...], configured: str, name: str, url: str, warned: int
+) -> None:
+    found = choose(card(*offered), configured)
+    assert (found.dialect_name, found.url, len(found.warnings)) == (name, url, warned)
+
+
+def test_a_configured_dialect_overrules_the_card() -> None:
+    both = card(("http://h:1/n", "1.0"), ("http://h:1/o", "0.3"))
+    assert choose(both, "http://h:1", dialect_name="0.3").url == "http://h:1/o"
+    legacy = choose(both, "http://h:1/", dialect_name="0.1")
+    assert (legacy.dialect_name, legacy.tenant) == ("0.1", None)
+
+
+def test_the_tenant_of_the_chosen_interface_goes_along() -> None:
+    offered = AgentInterface(url="http://h/x", protocol_version="1.0", tenant="blue")
+    assert choose(AgentCard(name="a", interfaces=(offered,)), "http://h").tenant == "blue"
+
+
+HOSTILE = [
+    "http://evil.example/a2a",
+    "http://h:1@evil.example/a2a",
+    "http://evil.example:1/a2a",
+    "http://h:2/a2a",
+    "https://h:1/a2a",
+    "http://h.:1/a2a",
+    "http://h:1.evil.example/a2a",
+    "http://h%00.evil.example/a2a",
+    "http://ⓗ:1/a2a",
+    "http://xn--h-7ga:1/a2a",
+    "http://[::1]:1/a2a",
+    "http://h:01/a2a",
+    "http://h:/a2a",
+    "http://h:99999/a2a",
+    "http://h:-1/a2a",
+    "//evil.example/a2a",
+    "\\\\evil.example\\a2a",
+    "http:\\\\evil.example\\a2a",
+    "http:/evil.example",
+    "http:evil.example",
+    "http:///evil.example",
+    "http://h:1\\@evil.example/a2a",
+    "http://h:1/\\@evil.example",
+    "http://h:1/#@evil.example/",
+    "http://h:1?@evil.example/",
+    "http://h:1/a2a\r\nHost: evil.example",
+    "http://h:1/a2a\tx",
+    " http://evil.example/",
+    "http://evil.example\u2028/",
+    "javascript:alert(1)",
+    "file:///etc/passwd",
+    "http://",
+    "http://[/",
+    "http://[::1/",
+    "http://h:1//evil.example/a2a",
+    "http://h:1/../../evil",
+    "http://user:pw@h:1/a2a",
+    "HTTP://EVIL.EXAMPLE/",
+    "http://127.1/a2a",
+    "http://2130706433/",
+]
+
+
+def origin(url: str) -> tuple[str, str | None, int | None]:
+    found = urlsplit(url)
+    return found.scheme, found.hostname, found.port
+
+
+@pytest.mark.parametrize("advertised", HOSTILE)
+@pytest.mark.parametrize("configured", ["http://h:1", "http://h:1/rpc"])
+def test_no_card_moves_a_call_off_the_configured_origin(advertised: str, configured: str) -> None:
+    found = choose(card((advertised, "1.0"), (advertised, "0.3")), configured)
+    assert origin(found.url) == ("http", "h", 1)
+    assert found.url.startswith("http://h:1/")
+    assert not any(character in found.url for character in "\\\r\n\t@#? ")
+    assert all("pw" not in warning and "\n" not in warning for warning in found.warnings)
+
+
+@given(
+    st.text(max_size=60)
+    | st.text(max_size=30).map("http://{}".format)
+    | st.text(max_size=30).map("http://h:1/{}".format)
+)
+def test_no_text_in_a_card_moves_a_call_or_breaks_the_choice(advertised: str) -> None:
+    found = choose(card((advertised, "1.0")), "http://h:1")
+    assert found.url.startswith("http://h:1/")
+    assert origin(found.url) == ("http", "h", 1)
+
+
+@pytest.mark.parametrize(
+    "configured", ["", "h:1", "ftp://h", "http://", "http://h:99999", "http://u:pw@h/", "http://[::1"]
+)
+def test_an_unusable_configured_address_is_the_operators_mistake_and_not_repeated(configured: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        choose(card(), configured)
+    assert "pw" not in str(caught.value)
+
+
+def test_a_send_is_the_same_call_under_its_alias() -> None:
+    plain = dialect("0.3").decode_call("message/send", KIND)
+    alias = dialect("0.3").decode_call("tasks/send", KIND)
+    assert isinstance(plain, SendMessage)
+    assert plain == alias

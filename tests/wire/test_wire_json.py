@@ -1,0 +1,117 @@
+"""What may come in as JSON and what goes out."""
+
+from __future__ import annotations
+
+import json
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetsim.model.errors import WireError
+from fleetsim.wire import sse
+from fleetsim.wire.json import DEPTH_MAX, dump, parse_untrusted
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+REFUSED = {
+    "empty": b"",
+    "half": b'{"a":',
+    "two values": b"{} {}",
+    "html": b"<html>502</html>",
+    "not a number": b'{"a": NaN}',
+    "infinity": b"[Infinity]",
+    "minus infinity": b"[-Infinity]",
+    "a float too large": b"[1e999]",
+    "thousands of digits": b"[" + b"9" * 5000 + b"]",
+    "a member twice": b'{"id": 1, "id": 2}',
+    "a member twice, deep": b'{"a": [{"b": 1, "b": 1}]}',
+    "latin-1": b'{"a": "\xe9"}',
+    "utf-16": '{"a": 1}'.encode("utf-16"),
+    "a raw surrogate": b'"\xed\xa0\xbd"',
+    "too deep": b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1),
+    "far too deep": b"[" * 100_000,
+    "too deep in objects": b'{"a":' * (DEPTH_MAX + 1) + b"1" + b"}" * (DEPTH_MAX + 1),
+    "a control character": b'"\x01"',
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_ambiguous_or_oversized_json_is_refused(name: str) -> None:
+    with pytest.raises(WireError):
+        parse_untrusted(REFUSED[name])
+
+
+def test_a_body_one_byte_over_the_limit_is_refused_and_one_at_it_is_not() -> None:
+    assert parse_untrusted(b'"12345"', bytes_max=7) == "12345"
+    with pytest.raises(WireError, match="7 bytes"):
+        parse_untrusted(b'"123456"', bytes_max=7)
+
+
+def test_the_deepest_allowed_nesting_is_read() -> None:
+    assert parse_untrusted(b"[" * DEPTH_MAX + b"]" * DEPTH_MAX) is not None
+
+
+def test_many_shallow_brackets_are_not_taken_for_depth() -> None:
+    assert len(parse_untrusted(b"[" + b"{}," * 500 + b"[]]")) == 501
+
+
+def test_half_a_surrogate_pair_becomes_a_replacement_and_the_rest_is_kept() -> None:
+    value = parse_untrusted(b'{"text": "ok \\ud83d", "\\uDE00": ["\\ud83d\\ude00"]}')
+    assert value == {"text": "ok \N{REPLACEMENT CHARACTER}", "\N{REPLACEMENT CHARACTER}": ["\N{GRINNING FACE}"]}
+    assert dump(value)
+
+
+def test_a_byte_order_mark_is_passed_over() -> None:
+    assert parse_untrusted(b"\xef\xbb\xbf{}") == {}
+
+
+@given(JSON)
+def test_what_is_written_is_read_back(value: Any) -> None:
+    assert parse_untrusted(dump(value)) == value
+
+
+@given(st.text())
+def test_what_is_written_has_no_line_break_for_any_reader(text: str) -> None:
+    written = dump({"t": text})
+    assert len(written.decode().splitlines()) == 1
+    assert json.loads(written) == {"t": text}
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_value_or_a_wire_error(data: bytes) -> None:
+    try:
+        value = parse_untrusted(data)
+    except WireError:
+        return
+    assert parse_untrusted(dump(value)) == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}, b"x"])
+def test_values_without_a_json_form_are_refused(value: object) -> None:
+    with pytest.raises(WireError):
+        dump({"v": value})
+
+
+def test_read_only_mappings_and_lone_surrogates_of_our_own_are_written() -> None:
+    assert dump(MappingProxyType({"a": "\ud800"})) == b'{"a":"?"}'
+
+
+def test_a_frame_gives_every_line_its_own_field() -> None:
+    assert sse.frame("one\r\ntwo\rthree\nfour") == b"data: one\ndata: two\ndata: three\ndata: four\n\n"
+
+
+def test_a_frame_with_name_and_comment_cannot_be_split_by_them() -> None:
+    framed = sse.frame("x", event="sta\ntus", comment="a\nb")
+    assert framed == b": a\n: b\nevent: sta tus\ndata: x\n\n"
+    assert sse.KEEPALIVE == b": keep-alive\n\n"

@@ -1,0 +1,482 @@
+"""Answers, events and webhook bodies as real peers send them (interop.md sections 2 and 5 to 7)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleetsim.model.call import CancelTask, GetPush, GetTask, Operation, PushConfig, SendMessage, SetPush, TaskPush
+from fleetsim.model.errors import InvalidParams, WireError
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
+from fleetsim.model.task import DataPart, FilePart, Message, Role, Task, TaskState, TextPart
+from fleetsim.wire import fields, parts, push
+from fleetsim.wire.dialect import dialect
+
+SENDING = {"role": "user", "parts": [{"kind": "text", "text": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("working", TaskState.WORKING),
+        ("WORKING", TaskState.WORKING),
+        ("TASK_STATE_WORKING", TaskState.WORKING),
+        ("task_state_input_required", TaskState.INPUT_REQUIRED),
+        ("input-required", TaskState.INPUT_REQUIRED),
+        ("input_required", TaskState.INPUT_REQUIRED),
+        ("Input-Required", TaskState.INPUT_REQUIRED),
+        ("auth-required", TaskState.AUTH_REQUIRED),
+        ("cancelled", TaskState.CANCELED),
+        ("TASK_STATE_UNSPECIFIED", TaskState.UNKNOWN),
+        ("brewing", TaskState.UNKNOWN),
+        ("", TaskState.UNKNOWN),
+    ],
+)
+def test_states_are_read_in_every_spelling(said: str, state: TaskState) -> None:
+    assert fields.read_state(said) is state
+
+
+@pytest.mark.parametrize(
+    ("said", "moment"),
+    [
+        ("2026-04-15T20:00:00Z", datetime(2026, 4, 15, 20, tzinfo=UTC)),
+        ("2026-04-15T20:00:00", datetime(2026, 4, 15, 20, tzinfo=UTC)),
+        ("2026-04-15T22:00:00.5+02:00", datetime(2026, 4, 15, 20, 0, 0, 500_000, tzinfo=UTC)),
+        ("2026-04-15T20:00:00.123456789Z", datetime(2026, 4, 15, 20, 0, 0, 123_456, tzinfo=UTC)),
+        ("0001-01-01T00:00:00+23:59", None),
+        ("yesterday", None),
+        ("", None),
+        (1776283200, None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_times_are_read_without_a_zone_and_garbage_is_no_time(said: object, moment: datetime | None) -> None:
+    assert fields.read_time(said) == moment
+
+
+@pytest.mark.parametrize(
+    ("moment", "written"),
+    [
+        (datetime(2026, 4, 15, 20, tzinfo=UTC), "2026-04-15T20:00:00.000Z"),
+        (datetime(2026, 4, 15, 20, 0, 0, 999_999, tzinfo=UTC), "2026-04-15T20:00:00.999Z"),
+        (datetime.fromisoformat("2026-04-15T22:00:00+02:00"), "2026-04-15T20:00:00.000Z"),
+    ],
+)
+def test_times_are_written_in_utc_with_milliseconds(moment: datetime, written: str) -> None:
+    assert fields.write_time(moment) == written
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        ({"kind": "text", "text": "a"}, TextPart(text="a")),
+        ({"type": "text", "text": "a"}, TextPart(text="a")),
+        ({"text": "a", "mediaType": "text/markdown"}, TextPart(text="a", media_type="text/markdown")),
+        ({"kind": "text"}, TextPart(text="")),
+        ({"kind": "data", "data": {"a": 1}}, DataPart(data={"a": 1})),
+        ({"data": [1]}, DataPart(data=[1])),
+        ({"data": None}, DataPart(data=None)),
+        (
+            {"kind": "data", "data": {}, "metadata": {"mimeType": "x/y"}},
+            DataPart(data={}, media_type="x/y", metadata={"mimeType": "x/y"}),
+        ),
+        ({"kind": "file", "file": {"uri": "u", "name": "n"}}, FilePart(uri="u", filename="n")),
+        ({"file": {"bytes": "aGk=", "mimeType": "t"}}, FilePart(raw="aGk=", media_type="t")),
+        ({"raw": "aGk=", "filename": "n", "mediaType": "t"}, FilePart(raw="aGk=", filename="n", media_type="t")),
+        ({"url": "u", "kind": "something"}, FilePart(uri="u")),
+    ],
+)
+def test_a_part_is_what_its_members_say(said: object, part: object) -> None:
+    assert parts.read_part(said) == part
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        [],
+        {},
+        {"kind": "data"},
+        {"text": 5},
+        {"file": {}},
+        {"file": "x"},
+        {"raw": 5},
+        {"url": []},
+        {"text": "a", "metadata": []},
+        {"data": 1, "mediaType": 7},
+    ],
+)
+def test_a_part_of_no_kind_is_a_wire_error(said: object) -> None:
+    with pytest.raises(WireError):
+        parts.read_part(said)
+
+
+def test_a_status_message_without_id_or_role_is_the_agents() -> None:
+    status = {"state": "failed", "message": {"parts": [{"kind": "text", "text": "broken"}]}}
+    event = dialect("0.3").decode_event({"kind": "status-update", "taskId": "t", "contextId": "c", "status": status})
+    assert isinstance(event, StatusUpdate)
+    assert event.status.message == Message(message_id="", role=Role.AGENT, parts=(TextPart(text="broken"),))
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ({"task": {"id": "t", "status": {"state": "completed"}}}, Snapshot),
+        ({"kind": "task", "id": "t", "contextId": "c", "status": {"state": "working"}}, Snapshot),
+        ({"id": "t", "contextId": "c", "status": {"state": "working"}, "artifacts": []}, Snapshot),
+        ({"statusUpdate": {"taskId": "t", "status": {"state": "TASK_STATE_WORKING"}}}, StatusUpdate),
+        ({"kind": "status-update", "taskId": "t", "status": {"state": "working"}}, StatusUpdate),
+        ({"taskId": "t", "contextId": "c", "status": {"state": "working"}}, StatusUpdate),
+        ({"id": "t", "status": {"state": "completed"}, "final": True}, StatusUpdate),
+        ({"artifactUpdate": {"taskId": "t", "artifact": {"artifactId": "a", "parts": []}}}, ArtifactUpdate),
+        ({"taskId": "t", "artifact": {"artifactId": "a", "parts": []}}, ArtifactUpdate),
+        ({"id": "t", "artifact": {"parts": [], "append": True}}, ArtifactUpdate),
+        ({"message": {"role": "agent", "parts": []}}, DirectReply),
+        ({"kind": "message", "role": "agent", "parts": []}, DirectReply),
+        ({"role": "agent", "parts": []}, DirectReply),
+    ],
+)
+def test_events_are_read_by_wrapping_key_else_kind_else_shape(said: Any, kind: type, version: str) -> None:
+    assert type(dialect(version).decode_event(said)) is kind
+
+
+def test_a_bare_status_is_an_update_in_0_1_and_a_task_elsewhere() -> None:
+    said = {"id": "t", "status": {"state": "working"}}
+    assert isinstance(dialect("0.1").decode_event(said), StatusUpdate)
+    assert isinstance(dialect("0.3").decode_event(said), Snapshot)
+
+
+@pytest.mark.parametrize(
+    "said", [None, [], "x", {}, {"kind": "heartbeat"}, {"task": 5}, {"kind": "task"}, {"status": {}}, {"id": 1}]
+)
+def test_a_frame_that_is_no_event_is_a_wire_error(said: Any) -> None:
+    with pytest.raises(WireError):
+        dialect("0.3").decode_event(said)
+
+
+def test_a_mixture_of_dialects_in_one_answer_is_read() -> None:
+    """Seen at fasta2a 2.1.1: the wrapping of 1.0, lower-case states, no kind, times without a zone."""
+    said = {
+        "task": {
+            "id": "t",
+            "contextId": "c",
+            "status": {"state": "completed", "timestamp": "2026-04-15T20:00:00"},
+            "artifacts": [{"artifactId": "a", "parts": [{"kind": "text", "text": "x"}]}],
+        }
+    }
+    for version in ("0.1", "0.3", "1.0"):
+        reply = dialect(version).decode_reply(Operation.SEND, said)
+        assert isinstance(reply, Task)
+        assert (reply.state, reply.text) == (TaskState.COMPLETED, "x")
+        assert reply.status.timestamp == datetime(2026, 4, 15, 20, tzinfo=UTC)
+
+
+def test_artifacts_without_ids_stay_apart() -> None:
+    said = {"id": "t", "status": {"state": "completed"}, "artifacts": [{"parts": []}, {"parts": []}, {"index": 7}]}
+    reply = dialect("0.1").decode_reply(Operation.GET, said)
+    assert isinstance(reply, Task)
+    assert [a.artifact_id for a in reply.artifacts] == ["artifact-0", "artifact-1", "artifact-7"]
+
+
+def test_a_history_of_statuses_gives_its_messages() -> None:
+    said = {
+        "id": "t",
+        "sessionId": "s",
+        "status": {"state": "completed", "timestamp": "x"},
+        "history": [
+            {"state": "submitted", "timestamp": "x"},
+            {"state": "working", "message": {"role": "agent", "parts": [{"type": "text", "text": "hm"}]}},
+        ],
+    }
+    reply = dialect("0.1").decode_reply(Operation.GET, said)
+    assert isinstance(reply, Task)
+    assert [message.text for message in reply.history] == ["hm"]
+    assert reply.context_id == "s"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [{"taskId": "t", "pushNotificationConfig": {"url": "u"}}],
+        {"configs": [{"taskId": "t", "url": "u"}]},
+        {"configs": [{"id": "t", "pushNotificationConfig": {"url": "u"}}]},
+    ],
+)
+def test_a_list_of_webhooks_is_read_bare_or_wrapped(result: Any) -> None:
+    expected = (TaskPush(task_id="t", config=PushConfig(url="u")),)
+    assert dialect("0.3").decode_reply(Operation.PUSH_LIST, result) == expected
+
+
+@pytest.mark.parametrize("operation", [Operation.SEND, Operation.GET, Operation.PUSH_SET, Operation.EXTENDED_CARD])
+def test_a_null_answer_where_one_is_needed_is_a_wire_error(operation: Operation) -> None:
+    with pytest.raises(WireError):
+        dialect("0.3").decode_reply(operation, None)
+
+
+def test_an_update_is_no_answer_to_a_message() -> None:
+    with pytest.raises(WireError, match="task or a message"):
+        dialect("1.0").decode_reply(Operation.SEND, {"statusUpdate": {"taskId": "t", "status": {"state": "working"}}})
+
+
+# Calls
+
+
+@pytest.mark.parametrize("version", ["0.3"])
+def test_ids_beside_the_message_are_honoured_and_those_inside_win(version: str) -> None:
+    spoken = dialect(version)
+    beside = spoken.decode_call("message/send", {"message": SENDING, "contextId": "c", "taskId": "t"})
+    inside = spoken.decode_call("message/send", {"message": {**SENDING, "contextId": "in"}, "contextId": "out"})
+    assert isinstance(beside, SendMessage)
+    assert isinstance(inside, SendMessage)
+    assert (beside.message.context_id, beside.message.task_id) == ("c", "t")
+    assert inside.message.context_id == "in"
+
+
+@pytest.mark.parametrize(
+    ("version", "method", "configuration", "wait"),
+    [
+        ("0.3", "message/send", {}, None),
+        ("0.3", "message/send", {"blocking": True}, True),
+        ("0.3", "message/send", {"blocking": False}, False),
+        ("1.0", "SendMessage", {}, None),
+        ("1.0", "SendMessage", {"returnImmediately": True}, False),
+        ("1.0", "SendMessage", {"returnImmediately": False}, True),
+    ],
+)
+def test_whether_to_wait_is_read_in_each_dialects_sense(
+    version: str, method: str, configuration: dict[str, Any], wait: bool | None
+) -> None:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+    call = dialect(version).decode_call(method, {"message": message, "configuration": configuration})
+    assert isinstance(call, SendMessage)
+    assert call.wait is wait
+
+
+@pytest.mark.parametrize("version", ["0.3", "1.0"])
+@pytest.mark.parametrize("wait", [True, False])
+def test_whether_to_wait_and_the_output_modes_are_always_written(version: str, *, wait: bool) -> None:
+    message = Message(message_id="m", role=Role.USER, parts=(TextPart(text="hi"),))
+    _, params = dialect(version).encode_call(SendMessage(message=message, wait=wait))
+    name, value = ("blocking", wait) if version == "0.3" else ("returnImmediately", not wait)
+    assert params["configuration"] == {"acceptedOutputModes": [], name: value}
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
+def test_a_task_is_named_by_either_name(version: str) -> None:
+    spoken = dialect(version)
+    for operation, expected in ((Operation.GET, GetTask(task_id="t")), (Operation.CANCEL, CancelTask(task_id="t"))):
+        for name in ("id", "taskId"):
+            assert spoken.decode_call(spoken.method(operation), {name: "t"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("params", "call"),
+    [
+        ({"id": "t"}, GetPush(task_id="t")),
+        ({"taskId": "t"}, GetPush(task_id="t")),
+        ({"id": "t", "pushNotificationConfigId": "p"}, GetPush(task_id="t", config_id="p")),
+        ({"taskId": "t", "pushNotificationConfigId": "p"}, GetPush(task_id="t", config_id="p")),
+        ({"taskId": "t", "id": "p"}, GetPush(task_id="t", config_id="p")),
+    ],
+)
+def test_push_methods_of_0_3_take_id_and_task_id_and_no_config_id(params: dict[str, Any], call: GetPush) -> None:
+    assert dialect("0.3").decode_call("tasks/pushNotificationConfig/get", params) == call
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"taskId": "t", "pushNotificationConfig": {"url": "u", "id": "p"}}, PushConfig(url="u", config_id="p")),
+        ({"id": "t", "pushNotificationConfig": {"url": "u"}}, PushConfig(url="u")),
+        ({"taskId": "t", "url": "u", "id": "p"}, PushConfig(url="u", config_id="p")),
+    ],
+)
+def test_a_webhook_is_registered_nested_or_flat(params: dict[str, Any], expected: PushConfig) -> None:
+    call = dialect("0.3").decode_call("tasks/pushNotificationConfig/set", params)
+    assert call == SetPush(task_id="t", config=expected)
+
+
+@pytest.mark.parametrize(
+    ("said", "token"),
+    [
+        ({"token": "a"}, "a"),
+        ({"authentication": {"schemes": ["Bearer"], "credentials": "b"}}, "b"),
+        ({"authentication": {"scheme": "bearer", "credentials": "b"}}, "b"),
+        ({"authentication": {"schemes": ["Basic", "Bearer"], "credentials": "b"}}, "b"),
+        ({"authentication": {"credentials": "b"}}, "b"),
+        ({"token": "a", "authentication": {"schemes": ["Bearer"], "credentials": "b"}}, "a"),
+        ({"authentication": {"schemes": ["Basic"], "credentials": "b"}}, None),
+        ({}, None),
+    ],
+)
+def test_the_token_is_found_in_both_shapes_and_the_top_level_one_wins(said: Any, token: str | None) -> None:
+    found = push.read_push_config({"url": "u", **said})
+    assert found.token == token
+
+
+def test_a_webhooks_secrets_are_not_in_its_repr() -> None:
+    found = push.read_push_config(
+        {"url": "u", "token": "sesame", "authentication": {"scheme": "Bearer", "credentials": "sesame"}}
+    )
+    assert "sesame" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "said", [None, [], {}, {"url": ""}, {"url": 5}, {"url": "u", "authentication": []}, {"url": "u", "token": {}}]
+)
+def test_a_broken_webhook_config_is_a_wire_error(said: Any) -> None:
+    with pytest.raises(WireError):
+        push.read_push_config(said)
+
+
+BROKEN_SENDS: list[dict[str, Any]] = [
+    {},
+    {"message": None},
+    {"message": "hi"},
+    {"message": {"parts": []}},
+    {"message": {"role": "user"}},
+    {"message": {"role": "robot", "parts": []}},
+    {"message": {**SENDING, "parts": "x"}},
+    {"message": {**SENDING, "parts": [5]}},
+    {"message": {**SENDING, "contextId": 5}},
+    {"message": {**SENDING, "contextId": "c" * 1025}},
+    {"message": {**SENDING, "metadata": []}},
+    {"message": {**SENDING, "referenceTaskIds": [1]}},
+    {"message": SENDING, "configuration": []},
+    {"message": SENDING, "configuration": {"blocking": "no"}},
+    {"message": SENDING, "configuration": {"historyLength": -1}},
+    {"message": SENDING, "configuration": {"historyLength": True}},
+    {"message": SENDING, "configuration": {"acceptedOutputModes": "text"}},
+    {"message": SENDING, "configuration": {"pushNotificationConfig": {"token": "x"}}},
+    {"message": SENDING, "metadata": "x"},
+]
+
+
+@pytest.mark.parametrize("params", BROKEN_SENDS)
+def test_a_broken_send_is_invalid_params_and_repeats_nothing_of_it(params: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        dialect("0.3").decode_call("message/send", params)
+    assert "robot" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "ROLE_USER", "parts": [{"text": "hi"}]},
+        {"messageId": "m", "role": "ROLE_USER", "parts": []},
+        {"messageId": "m", "parts": [{"text": "hi"}]},
+        {"messageId": "m", "role": "ROLE_UNSPECIFIED", "parts": [{"text": "hi"}]},
+        {"messageId": "", "role": "ROLE_USER", "parts": [{"text": "hi"}]},
+    ],
+)
+def test_1_0_demands_every_required_member_of_a_message(message: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParams):
+        dialect("1.0").decode_call("SendMessage", {"message": message})
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"pageSize": 0},
+        {"pageSize": 101},
+        {"pageSize": 1.5},
+        {"historyLength": -5},
+        {"status": "TASK_STATE_RUNNING"},
+        {"status": 3},
+        {"statusTimestampAfter": "soon"},
+        {"includeArtifacts": 1},
+        {"contextId": []},
+    ],
+)
+def test_a_broken_listing_is_invalid_params(params: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParams):
+        dialect("1.0").decode_call("ListTasks", params)
+
+
+# Webhook bodies
+
+BODIES: dict[str, tuple[dict[str, Any], type]] = {
+    "a task with kind (SDKs of 0.2 and 0.3)": (
+        {"kind": "task", "id": "t", "contextId": "c", "status": {"state": "completed"}},
+        Snapshot,
+    ),
+    "a status update with artifact (fleet agents)": (
+        {
+            "kind": "status-update",
+            "taskId": "t",
+            "contextId": "c",
+            "status": {"state": "completed"},
+            "final": True,
+            "artifact": {"artifactId": "a", "parts": [{"kind": "text", "text": "x"}], "append": False},
+        },
+        StatusUpdate,
+    ),
+    "a wrapped status update (1.0)": (
+        {"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}},
+        StatusUpdate,
+    ),
+    "a wrapped task (1.0)": ({"task": {"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}}}, Snapshot),
+    "a wrapped artifact (1.0)": (
+        {"artifactUpdate": {"taskId": "t", "artifact": {"artifactId": "a", "parts": [{"text": "x"}]}}},
+        ArtifactUpdate,
+    ),
+    "the flat form (0.1)": (
+        {"taskId": "t", "eventType": "status", "status": {"state": "completed"}, "timestamp": "2026-04-15T20:00:00Z"},
+        StatusUpdate,
+    ),
+    "the flat form with a bare state (0.1)": (
+        {"taskId": "t", "eventType": "status", "status": "completed", "timestamp": "2026-04-15T20:00:00Z"},
+        StatusUpdate,
+    ),
+    "the flat form of an artifact (0.1)": (
+        {"taskId": "t", "eventType": "artifact", "artifact": {"parts": [{"type": "text", "text": "x"}]}},
+        ArtifactUpdate,
+    ),
+    "an answer in its envelope": (
+        {"jsonrpc": "2.0", "id": 1, "result": {"kind": "task", "id": "t", "status": {"state": "completed"}}},
+        Snapshot,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_every_webhook_body_in_use_is_read_and_names_its_task(name: str) -> None:
+    body, kind = BODIES[name]
+    (event,) = push.read_push_body(body)
+    assert type(event) is kind
+    assert push.push_task_id(event) == "t"
+
+
+def test_a_fleet_webhooks_lone_artifact_is_kept() -> None:
+    (event,) = push.read_push_body(BODIES["a status update with artifact (fleet agents)"][0])
+    assert isinstance(event, StatusUpdate)
+    assert [artifact.text for artifact in event.artifacts] == ["x"]
+
+
+def test_the_flat_forms_time_becomes_the_statuss() -> None:
+    (event,) = push.read_push_body(BODIES["the flat form with a bare state (0.1)"][0])
+    assert isinstance(event, StatusUpdate)
+    assert event.status.timestamp == datetime(2026, 4, 15, 20, tzinfo=UTC)
+
+
+def test_of_several_wrapped_events_the_results_come_before_the_status() -> None:
+    body = {**BODIES["a wrapped artifact (1.0)"][0], **BODIES["a wrapped status update (1.0)"][0]}
+    assert [type(event) for event in push.read_push_body(body)] == [ArtifactUpdate, StatusUpdate]
+
+
+def test_a_message_outside_any_task_names_none() -> None:
+    (event,) = push.read_push_body({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "x"}]}})
+    assert push.push_task_id(event) == ""
+
+
+@pytest.mark.parametrize(
+    "body", [None, [], "x", {}, {"eventType": "status"}, {"jsonrpc": "2.0", "result": []}, {"taskId": "t"}]
+)
+def test_a_webhook_body_of_no_form_is_a_wire_error(body: Any) -> None:
+    with pytest.raises(WireError):
+        push.read_push_body(body)
