@@ -46,15 +46,20 @@ class AsgiCall:
         self._left = False
         self._moved = asyncio.Event()
         self._over = asyncio.Event()
-        self.crash: Exception | None = None
 
     async def run(self) -> None:
-        """Run the application to its end. What it raises is logged and kept in ``crash``, as a server would."""
+        """Run the application to its end. What it raises is logged, as a server would."""
         try:
             await self._app(self._scope, self._receive, self._send)
         except Exception as error:
-            self.crash = error
-            log.error("%s: the application raised %r", self._where, error, exc_info=error)
+            expected = self._left and _spec_version(self._scope) >= (2, 4)
+            log.log(
+                logging.DEBUG if expected else logging.ERROR,
+                "%s: the application raised %r",
+                self._where,
+                error,
+                exc_info=error,
+            )
         finally:
             self._finish()
 

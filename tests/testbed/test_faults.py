@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request as WebRequest
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from fleetsim.model.errors import ConnectionLost, FleetsimError, TimedOut, Unreachable
+from fleetsim.runtime.ports import Incoming, Limits, Reply, Request
+from fleetsim.testbed.faults import (
+    HTML_ERROR,
+    CutAfter,
+    Drip,
+    DropAfter,
+    Duplicate,
+    EditChunk,
+    EditRequest,
+    EditStart,
+    Fault,
+    Late,
+    Latency,
+    LoseReply,
+    LoseRequest,
+    Match,
+    Refuse,
+    SlowStart,
+    Stall,
+    Status,
+    html_error,
+    wrong_content_type,
+)
+from fleetsim.testbed.network import MemoryNetwork
+
+AGENT = "http://agent-a:8000"
+STREAM = Request(method="GET", url=AGENT + "/stream", limits=Limits(total_s=None))
+SEND = Request(method="POST", url=AGENT + "/a2a", body=b'{"method":"message/send"}')
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Witness:
+    """An agent that writes down what reached it: the truth against which a caller's view is held."""
+
+    def __init__(self) -> None:
+        self.arrived: list[tuple[float, bytes]] = []
+        self.closed_at: list[float] = []
+
+    async def answer(self, request: WebRequest) -> Response:
+        self.arrived.append((now(), await request.body()))
+        return PlainTextResponse("done")
+
+    async def stream(self, request: WebRequest) -> Response:
+        async def chunks() -> AsyncIterator[bytes]:
+            try:
+                for number in range(4):
+                    yield b"event-%d;" % number
+                    await asyncio.sleep(1)
+            finally:
+                self.closed_at.append(now())
+
+        return StreamingResponse(chunks(), media_type="text/event-stream")
+
+
+@pytest.fixture
+def agent() -> Witness:
+    return Witness()
+
+
+@pytest.fixture
+async def ground(network: MemoryNetwork, agent: Witness) -> AsyncIterator[MemoryNetwork]:
+    routes = [Route("/a2a", agent.answer, methods=["POST"]), Route("/stream", agent.stream)]
+    network.mount(AGENT, Starlette(routes=routes))
+    async with network:
+        yield network
+
+
+async def outcome(network: MemoryNetwork, request: Request) -> Reply | FleetsimError:
+    try:
+        return await network.exchange(request)
+    except FleetsimError as error:
+        return error
+
+
+async def until_lost(incoming: Incoming) -> bytes:
+    received = b""
+    try:
+        async for chunk in incoming.chunks:
+            received += chunk
+    except ConnectionLost:
+        return received
+    raise AssertionError("the stream ended without a break")
+
+
+async def test_refuse_means_nothing_was_sent(ground: MemoryNetwork, agent: Witness) -> None:
+    ground.fault(Refuse())
+    error = await outcome(ground, SEND)
+    assert isinstance(error, Unreachable)
+    assert not error.sent
+    assert agent.arrived == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "sent", "at"),
+    [
+        (Stall(at="connect"), Unreachable, False, 3),
+        (Stall(at="response"), TimedOut, True, 10),
+        (Stall(at="body"), TimedOut, True, 15),
+        (Stall(at="body", after_bytes=2), TimedOut, True, 15),
+    ],
+)
+async def test_silence_ends_at_the_callers_own_deadline(
+    ground: MemoryNetwork, fault: Fault, error: type[FleetsimError], sent: bool, at: float
+) -> None:
+    ground.fault(fault)
+    result = await outcome(ground, SEND)
+    assert isinstance(result, error)
+    assert getattr(result, "sent") is sent  # noqa: B009 - both kinds have it
+    assert now() == at
+
+
+async def test_a_short_stall_only_delays(ground: MemoryNetwork) -> None:
+    ground.fault(Stall(at="body", after_bytes=2, seconds=5))
+    result = await outcome(ground, SEND)
+    assert isinstance(result, Reply)
+    assert result.body == b"done"
+    assert now() == 5
+
+
+async def test_a_lost_request_never_arrives_but_may_have(ground: MemoryNetwork, agent: Witness) -> None:
+    ground.fault(LoseRequest())
+    error = await outcome(ground, SEND)
+    assert isinstance(error, ConnectionLost)
+    assert error.sent
+    assert agent.arrived == []
+
+
+async def test_a_lost_reply_hides_work_that_was_done(ground: MemoryNetwork, agent: Witness) -> None:
+    ground.fault(LoseReply())
+    error = await outcome(ground, SEND)
+    assert isinstance(error, ConnectionLost)
+    assert error.sent
+    assert [body for _, body in agent.arrived] == [SEND.body]
+
+
+async def test_a_duplicate_arrives_again_and_only_the_first_is_answered(ground: MemoryNetwork, agent: Witness) -> None:
+    ground.fault(Duplicate(copies=2, after_s=7))
+    assert isinstance(await outcome(ground, SEND), Reply)
+    await asyncio.sleep(60)
+    assert agent.arrived == [(0, SEND.body), (7, SEND.body), (14, SEND.body)]
+
+
+async def test_late_requests_arrive_out_of_order(ground: MemoryNetwork, agent: Witness) -> None:
+    ground.fault(Late(low_s=0, high_s=9))
+    bodies = [b"%d" % number for number in range(10)]
+    async with asyncio.TaskGroup() as group:
+        for body in bodies:
+            group.create_task(ground.exchange(Request(method="POST", url=AGENT + "/a2a", body=body)))
+    arrived = [body for _, body in agent.arrived]
+    assert sorted(arrived) == bodies
+    assert arrived != bodies
+
+
+async def test_an_edited_request_arrives_edited(ground: MemoryNetwork, agent: Witness) -> None:
+    ground.fault(EditRequest(edit=lambda body: body[:5]))
+    await outcome(ground, SEND)
+    assert agent.arrived == [(0, SEND.body[:5])]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reply"),
+    [
+        (Status(status=401), (401, "text/plain", b"")),
+        (Status(status=503, body=b"busy", headers={"retry-after": "7"}), (503, None, b"busy")),
+        (html_error(), (502, "text/html", HTML_ERROR)),
+    ],
+)
+async def test_an_answer_from_in_between_never_reaches_the_application(
+    ground: MemoryNetwork, agent: Witness, fault: Fault, reply: tuple[int, str | None, bytes]
+) -> None:
+    ground.fault(fault)
+    result = await outcome(ground, SEND)
+    assert isinstance(result, Reply)
+    assert (result.status, result.headers.get("content-type"), result.body) == reply
+    assert agent.arrived == []
+
+
+async def test_a_slow_start_is_slow_and_then_all_is_well(ground: MemoryNetwork) -> None:
+    ground.fault(SlowStart(seconds=9))
+    assert isinstance(await outcome(ground, SEND), Reply)
+    assert now() == 9
+    ground.fault(SlowStart(seconds=2))
+    assert isinstance(await outcome(ground, SEND), TimedOut)
+
+
+async def test_an_edited_start_changes_status_and_headers_alone(ground: MemoryNetwork) -> None:
+    with ground.fault(wrong_content_type("application/octet-stream")):
+        result = await outcome(ground, SEND)
+        assert isinstance(result, Reply)
+        assert (result.status, result.headers["content-type"]) == (200, "application/octet-stream")
+    with ground.fault(EditStart(status=202, headers={"content-type": None, "x-new": "1"})):
+        result = await outcome(ground, SEND)
+        assert isinstance(result, Reply)
+        assert (result.status, result.headers.get("content-type"), result.headers["x-new"]) == (202, None, "1")
+
+
+@pytest.mark.parametrize("passed", [0, 1, 7, 8, 9, 31])
+async def test_a_stream_drops_at_the_very_byte_and_both_sides_know(
+    ground: MemoryNetwork, agent: Witness, passed: int
+) -> None:
+    ground.fault(DropAfter(bytes_passed=passed))
+    async with ground.open(STREAM) as incoming:
+        received = await until_lost(incoming)
+        await asyncio.sleep(10)
+        assert agent.closed_at == [(passed - 1) // 8 if passed else 0]
+    assert received == b"event-0;event-1;event-2;event-3;"[:passed]
+
+
+@pytest.mark.parametrize("passed", [0, 1, 8, 20])
+async def test_a_cut_stream_ends_as_if_it_were_whole(ground: MemoryNetwork, agent: Witness, passed: int) -> None:
+    ground.fault(CutAfter(bytes_passed=passed))
+    result = await outcome(ground, STREAM)
+    assert isinstance(result, Reply)
+    assert result.body == b"event-0;event-1;event-2;event-3;"[:passed]
+    await asyncio.sleep(10)
+    assert agent.closed_at == [(passed - 1) // 8 if passed else 0]
+
+
+async def test_a_cut_json_promises_no_length(ground: MemoryNetwork) -> None:
+    ground.fault(CutAfter(bytes_passed=2))
+    result = await outcome(ground, SEND)
+    assert isinstance(result, Reply)
+    assert result.body == b"do"
+    assert "content-length" not in result.headers
+
+
+async def test_a_drip_feeds_the_same_bytes_slowly(ground: MemoryNetwork) -> None:
+    ground.fault(Drip(size=3, every_s=0.5))
+    async with ground.open(SEND) as incoming:
+        pieces = [(now(), chunk) async for chunk in incoming.chunks]
+    assert pieces == [(0.5, b"don"), (1.0, b"e")]
+
+
+async def test_edited_chunks_arrive_edited(ground: MemoryNetwork) -> None:
+    ground.fault(EditChunk(edit=lambda chunk: chunk.replace(b"event", b"evt")))
+    result = await outcome(ground, STREAM)
+    assert isinstance(result, Reply)
+    assert result.body == b"evt-0;evt-1;evt-2;evt-3;"
+
+
+async def test_latency_delays_a_stream_without_slowing_it(ground: MemoryNetwork) -> None:
+    ground.fault(Latency(low_s=2, high_s=2))
+    async with ground.open(STREAM) as incoming:
+        assert now() == 4, "there and back"
+        arrivals = [now() async for _ in incoming.chunks]
+    assert arrivals == [4, 5, 6, 7]
+
+
+async def test_latency_keeps_the_order_of_bytes(ground: MemoryNetwork) -> None:
+    ground.fault(Latency(low_s=0, high_s=5))
+    result = await outcome(ground, Request(method="GET", url=STREAM.url, limits=Limits(connect_s=9, total_s=None)))
+    assert isinstance(result, Reply)
+    assert result.body == b"event-0;event-1;event-2;event-3;"
+
+
+async def test_faults_add_up_in_the_order_they_were_put_up(ground: MemoryNetwork) -> None:
+    ground.fault(EditChunk(edit=lambda chunk: b"<" + chunk + b">"))
+    ground.fault(DropAfter(bytes_passed=10))
+    async with ground.open(STREAM) as incoming:
+        received = await until_lost(incoming)
+    assert received == b"<event-0;>"
+
+
+# Which requests.
+
+
+async def test_times_and_lifting_end_a_fault(ground: MemoryNetwork) -> None:
+    twice = ground.fault(Status(status=500), times=2)
+    statuses = [(await ground.exchange(SEND)).status for _ in range(4)]
+    assert statuses == [500, 500, 200, 200]
+    assert twice.hits == 2
+    lifted = ground.fault(Status(status=500))
+    assert (await ground.exchange(SEND)).status == 500
+    lifted.lift()
+    assert (await ground.exchange(SEND)).status == 200
+    with ground.fault(Status(status=429)):
+        assert (await ground.exchange(SEND)).status == 429
+    assert (await ground.exchange(SEND)).status == 200
+
+
+async def test_probability_is_drawn_from_the_seed() -> None:
+    async def pattern(seed: int) -> str:
+        network = MemoryNetwork(seed=seed)
+        network.mount(AGENT, Starlette(routes=[Route("/a2a", Witness().answer, methods=["POST"])]))
+        network.fault(Status(status=500), probability=0.3)
+        async with network:
+            return "".join([str((await network.exchange(SEND)).status)[0] for _ in range(200)])
+
+    first = await pattern(1)
+    assert first == await pattern(1)
+    assert first != await pattern(2)
+    assert 30 < first.count("5") < 90
+
+
+@pytest.mark.parametrize(
+    ("match", "meant"),
+    [
+        (Match(), True),
+        (Match(origin=AGENT), True),
+        (Match(origin=AGENT + "/"), True),
+        (Match(origin="http://agent-*:8000"), True),
+        (Match(origin="http://agent-b:8000"), False),
+        (Match(path="/a2a"), True),
+        (Match(path="/a*"), True),
+        (Match(path="/"), False),
+        (Match(method="POST"), True),
+        (Match(method="GET"), False),
+        (Match(rpc_method="message/send"), True),
+        (Match(rpc_method="message/*"), True),
+        (Match(rpc_method="tasks/get"), False),
+        (Match(source="hub"), True),
+        (Match(source="agent-b"), False),
+        (Match(where=lambda request: b"send" in request.body), True),
+        (Match(where=lambda request: False), False),
+        (Match(origin=AGENT, path="/a2a", rpc_method="tasks/get"), False),
+    ],
+)
+async def test_a_fault_is_for_the_requests_it_matches(ground: MemoryNetwork, match: Match, meant: bool) -> None:
+    ground.fault(Status(status=500), match)
+    assert ((await ground.seen_from("hub").exchange(SEND)).status == 500) is meant
+
+
+@pytest.mark.parametrize("body", [b"", b"not json", b"[]", b'{"method":5}', b"\xff"])
+async def test_a_body_without_a_method_matches_no_method(ground: MemoryNetwork, body: bytes) -> None:
+    ground.fault(Status(status=500), Match(rpc_method="message/send"))
+    assert (await ground.exchange(Request(method="POST", url=SEND.url, body=body))).status == 200
+
+
+async def test_default_ports_match_with_and_without_the_number(network: MemoryNetwork) -> None:
+    network.mount("http://plain", Starlette(routes=[Route("/", Witness().answer, methods=["POST"])]))
+    async with network:
+        for written in ("http://plain", "http://plain:80", "http://plain/", "HTTP://PLAIN"):
+            with network.fault(Status(status=500), Match(origin=written)):
+                assert (await network.exchange(Request(method="POST", url="http://plain/"))).status == 500
+
+
+async def test_healing_takes_every_fault_down(ground: MemoryNetwork) -> None:
+    ground.fault(Refuse())
+    ground.fault(Stall())
+    ground.down(AGENT)
+    assert isinstance(await outcome(ground, SEND), Unreachable)
+    ground.heal()
+    assert isinstance(await outcome(ground, SEND), Reply)
+
+
+def test_faults_are_values(network: MemoryNetwork) -> None:
+    assert DropAfter(bytes_passed=3) == DropAfter(bytes_passed=3)
+    assert json.loads(json.dumps(repr(Drip()))) == "Drip(size=1, every_s=0.2)"
+    frozen: Any = Drip()
+    with pytest.raises(AttributeError):
+        frozen.size = 2
