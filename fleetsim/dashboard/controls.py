@@ -1,0 +1,29 @@
+"""What a person can do from the screens; the hub does it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Controls(Protocol):
+    """The intents of the screens. Each may raise a FleetsimError, whose message and hint are shown."""
+
+    async def answer(self, question_id: str, text: str) -> str:
+        """Answer an open question, once; returns what happened, in a few words."""
+        ...
+
+    async def reject(self, question_id: str) -> None:
+        """Refuse to answer: the task is cancelled."""
+        ...
+
+    async def cancel(self, correlation_id: str) -> None:
+        """Ask the agent to stop a task."""
+        ...
+
+    async def fire(self, ceremony_id: str) -> None:
+        """Run a ceremony now."""
+        ...
+
+    async def refresh(self, agent: str) -> None:
+        """Fetch an agent's card again."""
+        ...

@@ -1,0 +1,124 @@
+"""The inbox: questions that wait, the one being read, and what was settled. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fleetsim.dashboard.draw_fleet import LABEL_MAX, origin
+from fleetsim.dashboard.draw_tasks import spoken
+from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, strong
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_inbox import QuestionRow
+from fleetsim.dashboard.view_tasks import TaskDetail
+from fleetsim.dashboard.words import DECISION, STATE, Role, mark_of, near, since, span
+
+SOON_S = 600
+"""A question that expires this soon is marked."""
+
+OPEN_COLUMNS = (
+    Column(title="AGE", width=4, align=">"),
+    Column(title="AGENT", width=8, flex=1, most=LABEL_MAX),
+    Column(title="SKILL", width=8, flex=1, most=20),
+    Column(title="WANTS", width=11),
+    Column(title="EXPIRES", width=8, drop=1),
+)
+SETTLED_COLUMNS = (
+    Column(title="WHAT", width=11),
+    Column(title="AGE", width=4, align=">"),
+    Column(title="AGENT", width=8, flex=1, most=LABEL_MAX),
+    Column(title="SKILL", width=8, flex=1, most=20),
+    Column(title="BY", width=8, drop=1),
+)
+
+
+def open_row(question: QuestionRow, now: datetime) -> Row:
+    """One question that waits."""
+    cells = (
+        line(since(question.asked_at, now)),
+        line(strong(question.agent or "-")),
+        line(question.skill or "-"),
+        line(mark_of(STATE, question.kind)),
+        _expiry(question, now),
+    )
+    return Row(key=question.question_id, cells=cells)
+
+
+def _expiry(question: QuestionRow, now: datetime) -> Line:
+    if question.expires_at is None:
+        return line(muted("never"))
+    left = (question.expires_at - now).total_seconds()
+    if left <= 0:
+        return line(("now !", Role.WARN))
+    return line((f"in {span(left)} !", Role.WARN)) if left < SOON_S else line(f"in {span(left)}")
+
+
+def settled_row(question: QuestionRow, now: datetime) -> Row:
+    """One question that is over."""
+    cells = (
+        line(mark_of(DECISION, question.decision)),
+        line(since(question.settled_at, now)),
+        line(question.agent or "-"),
+        line(question.skill or "-"),
+        line(muted(question.by or "-")),
+    )
+    return Row(key=question.question_id, cells=cells)
+
+
+def title(question: QuestionRow) -> Line:
+    """The head of the question's panel."""
+    return line(f"{question.agent or '-'} / {question.skill or '-'}   task {question.correlation_id[:8]}")
+
+
+def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int) -> list[Line]:
+    """When it was asked and until when, what was said before, and the question."""
+    pieces = [
+        line(muted("asked "), f"{question.asked_at:%H:%M:%S}Z", muted(f", {since(question.asked_at, now)} ago")),
+        line(muted("from "), origin(question.origin)),
+    ]
+    if question.checkpoint > 1:
+        pieces.insert(1, line(muted("question "), str(question.checkpoint)))
+    lines = [fitted(pieces, width)]
+    if question.expires_at is not None:
+        left = span((question.expires_at - now).total_seconds())
+        end = f"expires {near(question.expires_at, now)}, in {left}; the task is then cancelled"
+        lines.append(fitted([line(muted(end))], width))
+    if question.decision:
+        lines.append(line(mark_of(DECISION, question.decision), muted(f" {since(question.settled_at, now)} ago")))
+    lines.append(BLANK)
+    if detail is not None and detail.request:
+        lines += [*spoken("you", detail.request, width, Role.MUTED), BLANK]
+    if detail is not None and detail.text and not detail.final:
+        lines += [*spoken(question.agent or "agent", detail.text[-600:], width, Role.MUTED), BLANK]
+    lines += spoken(question.agent or "agent", question.text or "(no text)", width, Role.STRONG)
+    return lines
+
+
+def sending(question: QuestionRow, draft: str, width: int) -> list[Line]:
+    """What the keys do, and what will go where."""
+    keys = fitted(
+        [
+            line(("ctrl+s", Role.PRIMARY), muted(" send")),
+            line(("ctrl+r", Role.PRIMARY), muted(" reject, cancels the task")),
+            line(("esc", Role.PRIMARY), muted(" back")),
+        ],
+        width,
+    )
+    goes = f"{len(draft):,} characters to the same task {question.task_id or question.correlation_id[:8]}"
+    return [
+        keys,
+        fitted([line(muted(goes + (f", context {question.context_id}" if question.context_id else "")))], width),
+    ]
+
+
+def empty(view: View) -> list[Line]:
+    """An inbox without questions."""
+    return [
+        line(("✓ ", Role.GOOD), strong("Nothing waits for you.")),
+        line(muted("An agent that asks shows up here at once.")),
+    ]
+
+
+def summary(view: View) -> str:
+    """The status line."""
+    oldest = f", oldest {since(view.questions[0].asked_at, view.now)}" if view.questions else ""
+    return f"{len(view.questions)} waiting{oldest}   {len(view.settled)} settled"

@@ -1,0 +1,159 @@
+"""Where a dashboard's events come from: a running hub in this process, or a recording.
+
+A feed is an async iterator of batches. It knows whether its events are happening now (``live``) and how
+many it was too slow for (``dropped``); it knows nothing of screens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from fleetsim.dashboard import read
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.journal import Event, Level
+
+BATCH_MAX = 1_000
+LINE_CHARS_MAX = 4 * 1024 * 1024
+PAUSE_S = 0.03
+"""After each batch of a live feed, so that a busy hub is read in batches instead of event by event."""
+WAIT_MAX_S = 1.0
+"""The longest a paced replay waits between two events."""
+
+
+class Feed(Protocol):
+    """Batches of events in order."""
+
+    @property
+    def live(self) -> bool:
+        """Whether the events happen now; a recording brings its own time."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Events this reader was too slow for."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Sequence[Event]]: ...
+
+
+class Source(Protocol):
+    """A reader of a running hub's event log (``caller.events.Subscription`` is one)."""
+
+    dropped: int
+
+    async def next_batch(self, limit: int = BATCH_MAX) -> tuple[Event, ...]:
+        """Wait for at least one event."""
+        ...
+
+
+class Live:
+    """The events of a hub in this process; ends when the iteration is cancelled."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    def live(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def dropped(self) -> int:
+        """What the source's queue had to let go."""
+        return self._source.dropped
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
+        while True:
+            yield await self._source.next_batch(BATCH_MAX)
+            await asyncio.sleep(PAUSE_S)
+
+
+class Replay:
+    """A recording: at once, or with ``speed`` times the pace at which it happened."""
+
+    def __init__(self, events: Iterable[Event], *, speed: float | None = None) -> None:
+        self._events = events
+        self._speed = speed
+
+    @property
+    def live(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def dropped(self) -> int:
+        """Nothing is lost from a recording."""
+        return 0
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
+        batch: list[Event] = []
+        last: datetime | None = None
+        for event in self._events:
+            wait = 0.0
+            if self._speed and last is not None:
+                wait = min(WAIT_MAX_S, (event.at - last).total_seconds() / self._speed)
+            last = event.at
+            if batch and (wait > 0.01 or len(batch) >= BATCH_MAX):
+                yield batch
+                batch = []
+                await asyncio.sleep(max(0.0, wait))
+            batch.append(event)
+        if batch:
+            yield batch
+
+
+def read_jsonl(path: Path) -> tuple[Event, ...]:
+    """A recording from a file of one JSON object per line.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line is no event; the message names file and line.
+    """
+    events: list[Event] = []
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for at, text in enumerate(lines, start=1):
+                if text.strip():
+                    events.append(_event(text, f"{path.name}:{at}", at))
+    except OSError as error:
+        raise ConfigError(f"{path.name}: cannot be read: {error.strerror}") from error
+    return tuple(events)
+
+
+def _event(text: str, where: str, at: int) -> Event:
+    try:
+        found = json.loads(text) if len(text) <= LINE_CHARS_MAX else None
+    except (ValueError, RecursionError):
+        found = None
+    event = event_of(found, seq=at) if isinstance(found, Mapping) else None
+    if event is None:
+        raise ConfigError(f"{where}: not an event", hint="each line is one object with at, topic and payload")
+    return event
+
+
+def event_of(found: Mapping[str, Any], *, seq: int = 0) -> Event | None:
+    """An event from its JSON form, field names in camelCase or as in ``model.journal.Event``; None if it is none."""
+    at, topic = read.moment(found, "at"), found.get("topic")
+    if at is None or not isinstance(topic, str):
+        return None
+    level, payload = found.get("level"), found.get("payload")
+    return Event(
+        seq=read.count(found, "seq") or seq,
+        at=at,
+        topic=topic[:300],
+        level=Level(level) if isinstance(level, str) and level in set(Level) else Level.INFO,
+        correlation_id=_one(found, "correlation_id", "correlationId"),
+        parent_id=_one(found, "parent_id", "parentId"),
+        agent=_one(found, "agent"),
+        skill=_one(found, "skill"),
+        task_id=_one(found, "task_id", "taskId"),
+        payload=payload if isinstance(payload, Mapping) else {},
+    )
+
+
+def _one(found: Mapping[str, Any], *keys: str) -> str | None:
+    return next((value for key in keys if isinstance(value := found.get(key), str) and value), None)

@@ -1,0 +1,151 @@
+"""What stands around every screen: header, tabs, status and keys, in the width there is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from fleetsim.dashboard.ink import Line, fitted, line, muted, spread, strong
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.words import Role, plural, span
+
+WIDTH_MIN, HEIGHT_MIN = 40, 12
+COMPACT, FULL = 60, 100
+
+
+class Size(StrEnum):
+    """How much room there is: full from 100 columns, compact from 60, list only from 40."""
+
+    TINY = "tiny"
+    LIST = "list"
+    COMPACT = "compact"
+    FULL = "full"
+
+
+def size_of(width: int, height: int) -> Size:
+    """The size class of a terminal of so many cells."""
+    if width < WIDTH_MIN or height < HEIGHT_MIN:
+        return Size.TINY
+    return Size.FULL if width >= FULL else Size.COMPACT if width >= COMPACT else Size.LIST
+
+
+class Pane(StrEnum):
+    """The screens."""
+
+    FLEET = "fleet"
+    TASKS = "tasks"
+    INBOX = "inbox"
+    CEREMONIES = "ceremonies"
+    EVENTS = "events"
+
+
+SHORT = {
+    Pane.FLEET: "Fleet",
+    Pane.TASKS: "Task",
+    Pane.INBOX: "Inbox",
+    Pane.CEREMONIES: "Cer",
+    Pane.EVENTS: "Ev",
+}
+
+
+class LinkState(StrEnum):
+    """How the screen stands to its source of events."""
+
+    WAITING = "waiting"
+    LIVE = "live"
+    REPLAY = "replay"
+    ENDED = "ended"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The state of the feed, since when, and why if it was lost."""
+
+    state: LinkState
+    since: datetime
+    why: str = ""
+
+
+_LINKS = {
+    LinkState.WAITING: ("◐", "WAITING", Role.WARN),
+    LinkState.LIVE: ("●", "LIVE", Role.GOOD),
+    LinkState.REPLAY: ("▶", "REPLAY", Role.PRIMARY),
+    LinkState.ENDED: ("‖", "ENDED", Role.MUTED),
+    LinkState.LOST: ("○", "LOST", Role.BAD),
+}
+
+
+def link_line(link: Link, view: View) -> Line:
+    """``● LIVE``; anything that makes the screen old says since when."""
+    if link.state is LinkState.LIVE and view.stopping:
+        return line(("◐ STOPPING", Role.WARN))
+    glyph, word, role = _LINKS[link.state]
+    age = (view.now - link.since).total_seconds()
+    if link.state in {LinkState.LOST, LinkState.WAITING} and age >= 1:
+        return line((f"{glyph} {word} {span(age)}", role))
+    return line((f"{glyph} {word}", role))
+
+
+def header(view: View, link: Link, title: str, width: int) -> Line:
+    """Fleet name, link, clock and the counts that matter, the most important ones first when it is narrow."""
+    c = view.counters
+    wide = width >= FULL
+    clock = f"{view.now:%Y-%m-%d %H:%M:%SZ}" if wide else f"{view.now:%H:%M:%SZ}"
+    errors = f"{c.errors_5m} err/5m" if not wide else f"{plural(c.errors_5m, 'error')}/5m"
+    name = line((" fleetsim", Role.PRIMARY), "  ", strong(title)) if width >= COMPACT else line(strong(" " + title))
+    pieces = [
+        name,
+        link_line(link, view),
+        line(muted(clock)),
+        line((f"{c.waiting} waiting", Role.ACCENT if c.waiting else Role.MUTED)),
+        line((errors, Role.BAD if c.errors_5m else Role.MUTED)),
+        line(muted(f"{c.working} running")),
+        line(muted(plural(c.agents, "agent"))),
+    ]
+    if wide:
+        pieces = [*pieces[:3], pieces[6], pieces[5], pieces[3], pieces[4]]
+    return fitted(pieces, width - 1, gap=3 if wide else 2)
+
+
+def tabs(current: Pane, view: View, width: int, note: str = "") -> Line:
+    """The screens with their keys; the current one in brackets, the inbox with what waits there."""
+    pieces: list[Line] = []
+    for at, pane in enumerate(Pane, start=1):
+        word = pane.value.capitalize() if width >= 80 else SHORT[pane]
+        waits = f" ({view.counters.waiting})" if pane is Pane.INBOX and view.counters.waiting else ""
+        label = f"{at} {word}{waits}"
+        if pane is current:
+            pieces.append(line(("[" + label + "]", Role.PRIMARY)))
+        else:
+            role = Role.ACCENT if waits else Role.MUTED
+            pieces.append(line((f" {label} ", role)))
+    left = (*line(" "), *fitted(pieces, width - 1, gap=1 if width >= 80 else 0))
+    return spread(left, line(muted(note), " "), width)
+
+
+Keys = Sequence[tuple[str, str]]
+
+
+def footer(keys: Keys, width: int) -> Line:
+    """As many of the keys as fit; help and quit always do."""
+    always = [("?", "help"), ("q", "quit")]
+    shown = [_key(key, word) for key, word in keys]
+    last = fitted([_key(key, word) for key, word in always], width)
+    room = width - sum(len(text) for text, _ in last) - 4
+    return (*line(" "), *fitted(shown, max(0, room)), *line("  "), *last) if room > 6 else last
+
+
+def _key(key: str, word: str) -> Line:
+    return line((key, Role.PRIMARY), " ", muted(word))
+
+
+def too_small(width: int, height: int) -> list[Line]:
+    """What a terminal below the smallest size says."""
+    return [
+        line(strong(f"Terminal is {width} x {height},")),
+        line(f"needs {WIDTH_MIN} x {HEIGHT_MIN}."),
+        line(muted("Text view: fleetsim health")),
+    ]

@@ -1,0 +1,96 @@
+"""Read event payloads without trusting them. Pure.
+
+A payload may come from a recorded file, and the text in it from an agent: every reader here checks the
+type, bounds the size and neutralises text, and gives a default instead of raising.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fleetsim.model.text import neutralise, one_line
+
+NAMES_MAX = 200
+"""How many entries of a list in a payload are looked at."""
+
+
+def text(payload: Mapping[str, Any], key: str, limit: int = 200) -> str:
+    """The value as one safe line of at most ``limit`` characters; empty if it is no text."""
+    value = payload.get(key)
+    return one_line(value, limit) if isinstance(value, str) and value else ""
+
+
+def prose(payload: Mapping[str, Any], key: str, limit: int = 65_536) -> str:
+    """The value as safe text that keeps its lines; empty if it is no text."""
+    value = payload.get(key)
+    return neutralise(value, limit=limit) if isinstance(value, str) and value else ""
+
+
+def number(payload: Mapping[str, Any], key: str) -> float | None:
+    """The value as a finite number of sane size, or None."""
+    value = payload.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) and abs(found) < 1e15 else None
+
+
+def count(payload: Mapping[str, Any], key: str) -> int | None:
+    """The value as a whole number, or None."""
+    found = number(payload, key)
+    return None if found is None else int(found)
+
+
+def flag(payload: Mapping[str, Any], key: str) -> bool | None:
+    """The value if it is a boolean, else None."""
+    value = payload.get(key)
+    return value if isinstance(value, bool) else None
+
+
+def moment(payload: Mapping[str, Any], key: str) -> datetime | None:
+    """The value as an aware date, from a date or its ISO 8601 text, or None."""
+    return as_moment(payload.get(key))
+
+
+def as_moment(value: Any) -> datetime | None:
+    """A date or ISO 8601 text as an aware date in UTC; None for anything else."""
+    if isinstance(value, str) and len(value) <= 40:
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    try:
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None
+
+
+def names(payload: Mapping[str, Any], key: str, limit: int = 100) -> tuple[str, ...]:
+    """A list of names: texts, or objects that have an ``id`` or a ``name``."""
+    value = payload.get(key)
+    if not isinstance(value, list | tuple):
+        return ()
+    found = (_name(item) for item in value[:NAMES_MAX])
+    return tuple(one_line(name, limit) for name in found if name)
+
+
+def _name(item: Any) -> str:
+    if isinstance(item, Mapping):
+        item = item.get("id") or item.get("name")
+    return item if isinstance(item, str) else ""
+
+
+def mappings(payload: Mapping[str, Any], key: str) -> tuple[Mapping[str, Any], ...]:
+    """A list's objects; whatever else is in it is left out."""
+    value = payload.get(key)
+    if not isinstance(value, list | tuple):
+        return ()
+    return tuple(item for item in value[:NAMES_MAX] if isinstance(item, Mapping))

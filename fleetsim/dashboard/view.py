@@ -1,0 +1,328 @@
+"""What the screens show: one frozen value, folded from the hub's events. Pure.
+
+``ViewBuilder.fold`` takes events as fast as they come; ``snapshot`` is taken a few times a second and
+rebuilds only what changed. Nothing here waits, draws or knows the time: ``now`` is handed in, and a
+recorded run gives the same screen as the live one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from fleetsim.caller.figures import Figures
+from fleetsim.caller.health import HealthWord
+from fleetsim.dashboard import read
+from fleetsim.dashboard.trend import span_for
+from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyRow
+from fleetsim.dashboard.view_events import EVENTS_MAX, EventsFold, ceremony_of
+from fleetsim.dashboard.view_fleet import AgentRow, FleetFold
+from fleetsim.dashboard.view_inbox import InboxFold, QuestionRow
+from fleetsim.dashboard.view_tasks import TASKS_MAX, TaskDetail, TaskFold, TaskRow
+from fleetsim.dashboard.words import HEALTH
+from fleetsim.model.journal import Event, Level
+from fleetsim.model.text import one_line
+
+RECENT_MAX = 100
+NOTICES_MAX = 20
+ERRORS_WINDOW = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person should know. ``about`` is an agent, a file or empty."""
+
+    at: datetime
+    about: str
+    text: str
+    error: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """The numbers of the header and the cards. ``trend`` is (ok, all) per cell of ``span``."""
+
+    health: Mapping[HealthWord, int] = field(default_factory=dict)
+    agents: int = 0
+    working: int = 0
+    submitted: int = 0
+    waiting: int = 0
+    finished: int = 0
+    errors_5m: int = 0
+    figures: Figures = field(default_factory=Figures)
+    trend: tuple[tuple[int, int], ...] = ()
+    span: str = "4m"
+    push_ok: int = 0
+    push_again: int = 0
+    push_refused: int = 0
+    late: int = 0
+    missed: int = 0
+    skipped: int = 0
+    dropped: int = 0
+    events: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything the screens show, at one moment. ``details`` has the tasks that were asked for."""
+
+    now: datetime
+    seq: int = 0
+    began_at: datetime | None = None
+    last_at: datetime | None = None
+    hub_url: str = ""
+    stopping: bool = False
+    config_error: str = ""
+    configured: bool = False
+    ceremonies_loaded: bool = False
+    counters: Counters = field(default_factory=Counters)
+    agents: tuple[AgentRow, ...] = ()
+    tasks: tuple[TaskRow, ...] = ()
+    recent: tuple[TaskRow, ...] = ()
+    questions: tuple[QuestionRow, ...] = ()
+    settled: tuple[QuestionRow, ...] = ()
+    ceremonies: tuple[CeremonyRow, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    events: tuple[Event, ...] = ()
+    details: Mapping[str, TaskDetail] = field(default_factory=dict)
+
+    def agent(self, name: str) -> AgentRow | None:
+        """One agent's row."""
+        return next((row for row in self.agents if row.name == name), None)
+
+    def question(self, question_id: str) -> QuestionRow | None:
+        """One open question."""
+        return next((row for row in self.questions if row.question_id == question_id), None)
+
+    def ceremony(self, ceremony_id: str) -> CeremonyRow | None:
+        """One ceremony."""
+        return next((row for row in self.ceremonies if row.ceremony_id == ceremony_id), None)
+
+
+class ViewBuilder:
+    """The fold. ``version`` grows with every event, so that a screen knows whether to look again."""
+
+    def __init__(self, *, events_max: int = EVENTS_MAX, tasks_max: int = TASKS_MAX) -> None:
+        self.version = 0
+        self._tasks = TaskFold(tasks_max)
+        self._fleet = FleetFold()
+        self._inbox = InboxFold()
+        self._ceremonies = CeremonyFold()
+        self._events = EventsFold(events_max)
+        self._recent: deque[TaskRow] = deque(maxlen=RECENT_MAX)
+        self._notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
+        self._errors: deque[datetime] = deque(maxlen=100_000)
+        self._dropped = 0
+        self._seq = 0
+        self._began_at: datetime | None = None
+        self._last_at: datetime | None = None
+        self._hub_url = ""
+        self._stopping = self._configured = False
+        self._config_errors: dict[str, str] = {}
+        self._rows: tuple[int, tuple[TaskRow, ...]] = (-1, ())
+        self._exact = self._routes()
+
+    def _routes(self) -> Mapping[str, Callable[[Event], object]]:
+        tasks, fleet = self._tasks, self._fleet
+        return {
+            "agent.skill.request": tasks.request,
+            "agent.skill.dispatched": tasks.dispatched,
+            "agent.skill.update": tasks.update,
+            "agent.skill.stale": tasks.stale,
+            "agent.skill.retry": tasks.retry,
+            "agent.chat.inbound": tasks.inbound,
+            "agent.chat.outbound": tasks.outbound,
+            "agent.card.updated": self._card_updated,
+            "agent.card.failed": fleet.card_failed,
+            "agent.breaker.opened": lambda event: fleet.breaker(event, opened=True),
+            "agent.breaker.closed": lambda event: fleet.breaker(event, opened=False),
+            "agent.push.accepted": lambda event: fleet.pushed(event, "accepted"),
+            "agent.push.rejected": lambda event: fleet.pushed(event, "rejected"),
+            "agent.push.registered": lambda event: fleet.pushed(event, "registered"),
+            "agent.push.degraded": lambda event: fleet.pushed(event, "degraded"),
+            "ceremony.loaded": self._ceremonies.loaded,
+            "config.loaded": self._config_loaded,
+            "config.rejected": self._config_rejected,
+            "hub.started": self._hub_started,
+            "hub.stopping": self._hub_stopping,
+        }
+
+    def fold_all(self, events: Iterable[Event]) -> None:
+        """Take in events, in order."""
+        for event in events:
+            self.fold(event)
+
+    def fold(self, event: Event) -> None:
+        """Take in one event. Unknown topics are listed among the events and change nothing else."""
+        self.version += 1
+        self._seq = max(self._seq, event.seq)
+        self._began_at = self._began_at or event.at
+        self._last_at = event.at
+        self._events.add(event)
+        if event.level is Level.ERROR:
+            self._errors.append(event.at)
+        handler = self._exact.get(event.topic)
+        if handler is not None:
+            handler(event)
+        else:
+            self._named(event)
+
+    def _named(self, event: Event) -> None:
+        """Topics with a name or an id in them."""
+        topic = event.topic
+        if topic.startswith("autonomous.outcome."):
+            self._outcome(event)
+        elif topic.startswith("agent.skill.response."):
+            self._tasks.response(event)
+        elif topic.startswith("hitl."):
+            self._hitl(event, topic[len("hitl.") :].partition(".")[0])
+        elif topic.startswith("dispatch.dropped."):
+            self._dropped += 1
+            self._notice(event, event.agent or "", "refused: " + read.text(event.payload, "message"))
+        elif found := ceremony_of(topic):
+            self._ceremony(event, *found)
+
+    def _ceremony(self, event: Event, ceremony_id: str, what: str) -> None:
+        if what == "execute":
+            self._ceremonies.execute(event, ceremony_id)
+        elif what == "completed":
+            self._ceremonies.completed(event, ceremony_id)
+        elif what == "skipped":
+            self._ceremonies.skipped_slot(event, ceremony_id)
+
+    def _outcome(self, event: Event) -> None:
+        row = self._tasks.outcome(event)
+        if row is None:
+            return
+        self._recent.appendleft(row)
+        self._inbox.withdraw(event.correlation_id, event.at)
+        self._fleet.outcome(event)
+        if not row.success and row.state != "canceled" and event.level is not Level.ERROR:
+            self._errors.append(event.at)
+
+    def _hitl(self, event: Event, what: str) -> None:
+        if what == "request":
+            if row := self._inbox.request(event):
+                self._tasks.asked(event, row.question_id, one_line(row.text), row.kind)
+        elif what == "response":
+            decision = "reject" if event.payload.get("decision") == "reject" else "answer"
+            by = read.text(event.payload, "decidedBy", 60)
+            self._inbox.settle(event, decision, by)
+            self._tasks.settled(event, f"{'rejected' if decision == 'reject' else 'answered'} by {by or 'somebody'}")
+        elif what in {"expired", "withdrawn"}:
+            self._inbox.settle(event, what)
+            self._tasks.settled(event, "nobody answered in time" if what == "expired" else "the question was withdrawn")
+
+    def _card_updated(self, event: Event) -> None:
+        found = self._fleet.card_updated(event)
+        if found is None:
+            return
+        name, before, card = found
+        if before.fetched_at is not None and card.changed_at == event.at:
+            self._notice(event, name, "card changed" + (f": {card.changes}" if card.changes else ""))
+        for warning in card.warnings:
+            if warning not in before.warnings:
+                self._notice(event, name, warning)
+
+    def _notice(self, event: Event, about: str, text: str, error: bool = False) -> None:
+        self._notices.appendleft(Notice(event.at, one_line(about, 100), one_line(text, 300), error))
+
+    def _config_loaded(self, event: Event) -> None:
+        self._configured = True
+        self._config_errors.pop(read.text(event.payload, "path", 300), None)
+        self._fleet.config(event)
+
+    def _config_rejected(self, event: Event) -> None:
+        path = read.text(event.payload, "path", 300)
+        self._config_errors[path] = read.text(event.payload, "error", 400) or f"{path} is broken"
+        self._notice(event, path.rsplit("/", 1)[-1], self._config_errors[path], error=True)
+
+    def _hub_started(self, event: Event) -> None:
+        self._hub_url = read.text(event.payload, "url", 300)
+        self._stopping = False
+
+    def _hub_stopping(self, event: Event) -> None:
+        self._stopping = True
+
+    def snapshot(self, now: datetime, details: Collection[str] = ()) -> View:
+        """The view at ``now``, with the details of the tasks whose correlation ids are given."""
+        tasks = self._task_rows()
+        age = (now - self._began_at).total_seconds() if self._began_at else 0.0
+        label, span_s = span_for(age)
+        agents = self._fleet.rows(now, span_s, _busy(tasks))
+        found = ((key, self._tasks.detail(key)) for key in details)
+        return View(
+            now=now,
+            seq=self._seq,
+            began_at=self._began_at,
+            last_at=self._last_at,
+            hub_url=self._hub_url,
+            stopping=self._stopping,
+            configured=self._configured,
+            ceremonies_loaded=self._ceremonies.loaded_at is not None,
+            config_error=next(iter(self._config_errors.values()), ""),
+            counters=self._counters(now, tasks, agents, label, span_s),
+            agents=agents,
+            tasks=tasks,
+            recent=tuple(self._recent),
+            questions=self._inbox.open(),
+            settled=self._inbox.settled(),
+            ceremonies=self._ceremonies.rows(),
+            notices=tuple(self._notices),
+            events=self._events.rows(),
+            details={key: detail for key, detail in found if detail is not None},
+        )
+
+    def _task_rows(self) -> tuple[TaskRow, ...]:
+        if self._rows[0] != self.version:
+            self._rows = (self.version, self._tasks.rows())
+        return self._rows[1]
+
+    def _counters(
+        self, now: datetime, tasks: tuple[TaskRow, ...], agents: tuple[AgentRow, ...], label: str, span_s: int
+    ) -> Counters:
+        while self._errors and now - self._errors[0] > ERRORS_WINDOW:
+            self._errors.popleft()
+        states = [row.state for row in tasks if row.ended_at is None]
+        submitted = states.count("submitted")
+        fleet, ceremonies = self._fleet, self._ceremonies
+        waiting = len(self._inbox.open())
+        return Counters(
+            health={health: sum(row.health is health for row in agents) for health in HEALTH},
+            agents=len(agents),
+            working=len(states) - submitted - sum(row.waiting for row in tasks),
+            submitted=submitted,
+            waiting=waiting,
+            finished=self._tasks.finished,
+            errors_5m=len(self._errors),
+            figures=fleet.total(now),
+            trend=fleet.trend.cells(now, span_s),
+            span=label,
+            push_ok=fleet.push_ok,
+            push_again=fleet.push_again,
+            push_refused=fleet.push_refused,
+            late=ceremonies.late,
+            missed=ceremonies.missed,
+            skipped=ceremonies.skipped,
+            dropped=self._dropped,
+            events=self._events.seen,
+        )
+
+
+def _busy(tasks: Iterable[TaskRow]) -> dict[str, tuple[int, int]]:
+    """(running, waiting) per agent."""
+    busy: dict[str, tuple[int, int]] = {}
+    for row in tasks:
+        if row.ended_at is None:
+            running, waiting = busy.get(row.agent, (0, 0))
+            busy[row.agent] = (running, waiting + 1) if row.waiting else (running + 1, waiting)
+    return busy
+
+
+def fold_view(events: Iterable[Event], now: datetime, details: Collection[str] = ()) -> View:
+    """The view of a whole recording at once."""
+    builder = ViewBuilder()
+    builder.fold_all(events)
+    return builder.snapshot(now, details)

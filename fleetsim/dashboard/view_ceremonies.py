@@ -1,0 +1,211 @@
+"""Ceremonies as the events tell of them: when they fire next and how they went. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from fleetsim.dashboard import read
+from fleetsim.model.journal import Event
+from fleetsim.model.text import one_line
+
+RUNS_MAX = 60
+CEREMONIES_MAX = 500
+_FAILED = frozenset({"failure", "timeout"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One firing, or a slot that did not fire."""
+
+    run_id: str
+    at: datetime
+    trigger: str
+    status: str
+    duration_ms: int | None = None
+    lateness_ms: int | None = None
+    error: str = ""
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeremonyRow:
+    """A ceremony. ``runs`` are newest first; ``error`` says why a file's ceremony is not in force."""
+
+    ceremony_id: str
+    name: str
+    schedule: str
+    zone: str
+    skill: str
+    targets: tuple[str, ...]
+    enabled: bool
+    next_at: datetime | None
+    description: str
+    path: str
+    timeout_ms: int | None
+    notify: str
+    error: str
+    runs: tuple[RunRow, ...]
+    ok: int
+    failed: int
+
+    @property
+    def running(self) -> RunRow | None:
+        """The run that is going on."""
+        return next((run for run in self.runs if run.status == "running"), None)
+
+    @property
+    def last(self) -> RunRow | None:
+        """The newest run that ended."""
+        return next((run for run in self.runs if run.status != "running"), None)
+
+
+class _Ceremony:
+    __slots__ = ("facts", "failed", "listed", "ok", "runs")
+
+    def __init__(self) -> None:
+        self.facts: Mapping[str, Any] = {}
+        self.listed = False
+        self.runs: deque[RunRow] = deque(maxlen=RUNS_MAX)
+        self.ok = self.failed = 0
+
+
+class CeremonyFold:
+    """All ceremonies, by id."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, _Ceremony] = {}
+        self._errors: tuple[tuple[str, str], ...] = ()
+        self.loaded_at: datetime | None = None
+        self.missed = self.skipped = self.late = 0
+
+    def _of(self, ceremony_id: str) -> _Ceremony | None:
+        found = self._all.get(ceremony_id)
+        if found is None and len(self._all) < CEREMONIES_MAX:
+            found = self._all[ceremony_id] = _Ceremony()
+        return found
+
+    def loaded(self, event: Event) -> None:
+        """``ceremony.loaded``: the whole list. What is gone from it is gone; the runs of the rest stay."""
+        self.loaded_at = event.at
+        listed = {}
+        for facts in read.mappings(event.payload, "ceremonies"):
+            key = facts.get("id") or facts.get("ceremonyId")
+            if isinstance(key, str) and key:
+                listed[key] = facts
+        for key in [key for key in self._all if key not in listed]:
+            del self._all[key]
+        for key, facts in listed.items():
+            if ceremony := self._of(key):
+                ceremony.facts, ceremony.listed = facts, True
+        errors = [
+            (read.text(e, "path", 300), read.text(e, "error", 300)) for e in read.mappings(event.payload, "errors")
+        ]
+        texts = event.payload.get("errors")
+        if isinstance(texts, list | tuple):
+            errors += [("", one_line(e, 300)) for e in texts[: read.NAMES_MAX] if isinstance(e, str)]
+        self._errors = tuple(errors)
+
+    def execute(self, event: Event, ceremony_id: str) -> None:
+        """``ceremony.{id}.execute``."""
+        ceremony = self._of(ceremony_id)
+        if ceremony is None:
+            return
+        payload = event.payload
+        late = read.count(payload, "latenessMs")
+        self.late += late is not None and late > 1000
+        run = RunRow(
+            run_id=read.text(payload, "runId") or f"seq-{event.seq}",
+            at=read.moment(payload, "scheduledAt") or event.at,
+            trigger=read.text(payload, "trigger", 20) or "cron",
+            status="running",
+            lateness_ms=late,
+        )
+        ceremony.runs.appendleft(run)
+        self._next(ceremony, event)
+
+    def completed(self, event: Event, ceremony_id: str) -> None:
+        """``ceremony.{id}.completed``."""
+        ceremony = self._of(ceremony_id)
+        if ceremony is None:
+            return
+        payload = event.payload
+        run_id = read.text(payload, "runId")
+        status = read.text(payload, "status", 20) or "failure"
+        ceremony.ok += status == "success"
+        ceremony.failed += status in _FAILED
+        done: dict[str, Any] = {
+            "status": status,
+            "duration_ms": read.count(payload, "durationMs"),
+            "error": read.text(payload, "error", 300),
+            "children": read.names(payload, "correlationIds"),
+        }
+        for at, run in enumerate(ceremony.runs):
+            if run.run_id == run_id and run.status == "running":
+                ceremony.runs[at] = replace(run, **done)
+                break
+        else:
+            ceremony.runs.appendleft(RunRow(run_id=run_id, at=event.at, trigger="cron", **done))
+        self._next(ceremony, event)
+
+    def skipped_slot(self, event: Event, ceremony_id: str) -> None:
+        """``ceremony.{id}.skipped``: overlap is skipped, a slot nobody was up for is missed."""
+        ceremony = self._of(ceremony_id)
+        if ceremony is None:
+            return
+        why = read.text(event.payload, "why", 300)
+        missed = "missed" in why or "down" in why
+        self.missed += missed
+        self.skipped += not missed
+        at = read.moment(event.payload, "scheduledAt") or event.at
+        status = "missed" if missed else "skipped"
+        ceremony.runs.appendleft(RunRow(run_id=f"seq-{event.seq}", at=at, trigger="cron", status=status, error=why))
+        self._next(ceremony, event)
+
+    @staticmethod
+    def _next(ceremony: _Ceremony, event: Event) -> None:
+        """An event of a ceremony may say when it fires next."""
+        if upcoming := read.moment(event.payload, "nextFireAt"):
+            ceremony.facts = {**ceremony.facts, "nextFireAt": upcoming}
+
+    def rows(self) -> tuple[CeremonyRow, ...]:
+        """All ceremonies: the broken, then by next fire, then the paused."""
+        rows = [_row(key, ceremony) for key, ceremony in self._all.items()]
+        rows += [_broken(at, path, error) for at, (path, error) in enumerate(self._errors)]
+        return tuple(sorted(rows, key=_soonest_first))
+
+
+def _soonest_first(row: CeremonyRow) -> tuple[int, float, str]:
+    group = 0 if row.error else 1 if row.enabled else 2
+    return group, row.next_at.timestamp() if row.next_at else 1e18, row.ceremony_id
+
+
+def _broken(at: int, path: str, error: str) -> CeremonyRow:
+    name = path.rsplit("/", 1)[-1] or error.split(":", 1)[0]
+    return _row(f"error-{at}", _Ceremony(), name=name, path=path, error=error)
+
+
+def _row(key: str, ceremony: _Ceremony, name: str = "", path: str = "", error: str = "") -> CeremonyRow:
+    facts = ceremony.facts
+    targets = read.names(facts, "targets")
+    return CeremonyRow(
+        ceremony_id=key,
+        name=name or read.text(facts, "name"),
+        schedule=read.text(facts, "schedule", 100),
+        zone=read.text(facts, "timezone", 60) or "UTC",
+        skill=read.text(facts, "skill", 100),
+        targets=targets,
+        enabled=facts.get("enabled") is not False,
+        next_at=read.moment(facts, "nextFireAt") or read.moment(facts, "nextAt"),
+        description=read.text(facts, "description", 300),
+        path=path or read.text(facts, "path", 300),
+        timeout_ms=read.count(facts, "timeoutMs"),
+        notify=read.text(facts, "notifyChannel", 100),
+        error=error or read.text(facts, "error", 300),
+        runs=tuple(ceremony.runs),
+        ok=ceremony.ok,
+        failed=ceremony.failed,
+    )

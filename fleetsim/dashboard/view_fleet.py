@@ -1,0 +1,348 @@
+"""Agents as the events tell of them: card, reachability, webhooks and their figures over 24 hours. Pure.
+
+The figures and the judgement are ``caller.health``'s, so that this screen and ``fleetsim health`` agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from fleetsim.caller.figures import Bucket, Figures, row_of
+from fleetsim.caller.health import Condition, FleetHealth, HealthWord, Thresholds
+from fleetsim.caller.rates import Rates
+from fleetsim.dashboard import read
+from fleetsim.dashboard.trend import Trend
+from fleetsim.dashboard.words import HEALTH_ORDER
+from fleetsim.model.errors import Blame
+from fleetsim.model.extensions import Usage
+from fleetsim.model.journal import Event
+from fleetsim.model.text import one_line
+from fleetsim.model.work import BESIDE_RATE, Outcome, OutcomeKind, Via
+
+AGENTS_MAX = 1_000
+RUNS_MIN = Thresholds().outcomes_min
+"""Fewer runs than this judge nobody: a share of almost nothing is neither good nor bad."""
+
+
+class Push(StrEnum):
+    """What is known of an agent's webhooks."""
+
+    UNKNOWN = "unknown"
+    OFF = "off"
+    REGISTERED = "registered"
+    WORKING = "working"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardFacts:
+    """What the newest card said, and whether a later fetch failed."""
+
+    url: str = ""
+    rpc_url: str = ""
+    dialect: str = ""
+    skills: tuple[str, ...] = ()
+    streaming: bool | None = None
+    push: bool | None = None
+    auth: str = ""
+    warnings: tuple[str, ...] = ()
+    latency_ms: int | None = None
+    fetched_at: datetime | None = None
+    changed_at: datetime | None = None
+    changes: str = ""
+    failed_at: datetime | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillRow:
+    """One skill of one agent; ``offered`` if its card names it."""
+
+    skill: str
+    offered: bool
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRow:
+    """An agent and how it is. ``why`` is the reason for its word; ``stale_since`` greys the row.
+
+    ``trend`` has (successes, outcomes) per cell.
+    """
+
+    name: str
+    health: HealthWord
+    why: str
+    figures: Figures
+    trend: tuple[tuple[int, int], ...]
+    running: int
+    waiting: int
+    card: CardFacts
+    push: Push
+    skills: tuple[SkillRow, ...]
+    stale_since: datetime | None
+    breaker_until: datetime | None
+    listed_at: datetime
+
+    @property
+    def settled(self) -> bool:
+        """Whether there were enough runs for a share to mean something."""
+        return self.figures.answered_outcomes >= RUNS_MIN
+
+
+class _Agent:
+    """One agent while its events come in."""
+
+    __slots__ = (
+        "breaker_until",
+        "breaker_why",
+        "card",
+        "listed_at",
+        "name",
+        "paused",
+        "push",
+        "reachable",
+        "trend",
+        "why",
+    )
+
+    def __init__(self, name: str, at: datetime) -> None:
+        self.name = name
+        self.listed_at = at
+        self.card = CardFacts()
+        self.trend = Trend()
+        self.push = Push.UNKNOWN
+        self.reachable: bool | None = None
+        self.why = ""
+        self.paused = False
+        self.breaker_until: datetime | None = None
+        self.breaker_why = ""
+
+    def condition(self) -> Condition:
+        return Condition(
+            reachable=self.reachable,
+            breaker_open=self.breaker_until is not None,
+            push_silent=self.push is Push.SILENT,
+            paused=self.paused,
+        )
+
+
+class FleetFold:
+    """All agents, by name."""
+
+    def __init__(self, rates: Rates | None = None) -> None:
+        self._rates = rates or Rates()
+        self._agents: dict[str, _Agent] = {}
+        self._health = FleetHealth(rates=self._rates)
+        self._total = Bucket()
+        self.trend = Trend()
+        self.push_ok = self.push_again = self.push_refused = 0
+        self._changes = 0
+        self._drawn: tuple[object, tuple[AgentRow, ...]] = (None, ())
+
+    def _of(self, event: Event) -> _Agent | None:
+        self._changes += 1
+        return self._named(event.agent, event.at) if event.agent else None
+
+    def _named(self, name: str, at: datetime) -> _Agent | None:
+        agent = self._agents.get(name)
+        if agent is None and len(self._agents) < AGENTS_MAX:
+            agent = self._agents[name] = _Agent(name, at)
+        return agent
+
+    def config(self, event: Event) -> None:
+        """``config.loaded``: who is in the fleet. Agents that left the file leave the screen."""
+        listed = read.names(event.payload, "agents")
+        self._changes += 1
+        for name in listed:
+            self._named(name, event.at)
+        for name in set(self._agents) - set(listed) if listed else ():
+            del self._agents[name]
+        for facts in read.mappings(event.payload, "agents"):
+            agent = self._agents.get(read.text(facts, "name", 100))
+            if agent is not None:
+                agent.paused = facts.get("enabled") is False
+                agent.card = replace(agent.card, url=agent.card.url or read.text(facts, "url", 500))
+
+    def card_updated(self, event: Event) -> tuple[str, CardFacts, CardFacts] | None:
+        """``agent.card.updated``. Returns the agent's name and its facts before and now."""
+        agent = self._of(event)
+        if agent is None:
+            return None
+        payload, before = event.payload, agent.card
+        changes = read.text(payload, "changed") or ", ".join(read.names(payload, "changed"))
+        changed = bool(changes) or payload.get("changed") is True
+        agent.reachable, agent.why = True, ""
+        agent.card = CardFacts(
+            url=read.text(payload, "url", 500),
+            rpc_url=read.text(payload, "rpcUrl", 500),
+            dialect=read.text(payload, "dialect", 10),
+            skills=read.names(payload, "skills"),
+            streaming=read.flag(payload, "streaming"),
+            push=read.flag(payload, "pushNotifications"),
+            auth=read.text(payload, "auth"),
+            warnings=read.names(payload, "warnings", 300),
+            latency_ms=read.count(payload, "latencyMs"),
+            fetched_at=event.at,
+            changed_at=event.at if changed and before.fetched_at else before.changed_at,
+            changes=changes or before.changes,
+        )
+        if agent.card.push is False:
+            agent.push = Push.OFF
+        elif agent.push is Push.OFF:
+            agent.push = Push.UNKNOWN
+        return agent.name, before, agent.card
+
+    def card_failed(self, event: Event) -> None:
+        """``agent.card.failed``: down if there never was a card, else the old one is kept and marked stale."""
+        agent = self._of(event)
+        if agent is None:
+            return
+        reason = read.text(event.payload, "reason") or "no card"
+        agent.card = replace(agent.card, failed_at=agent.card.failed_at or event.at, error=reason)
+        if agent.card.fetched_at is None and event.payload.get("stale") is not True:
+            agent.reachable, agent.why = False, reason
+
+    def breaker(self, event: Event, opened: bool) -> None:
+        """``agent.breaker.opened`` and ``agent.breaker.closed``."""
+        agent = self._of(event)
+        if agent is None:
+            return
+        wait = read.number(event.payload, "retryInSeconds") or 0.0
+        agent.breaker_until = event.at + timedelta(seconds=min(max(0.0, wait), 1e6)) if opened else None
+        agent.breaker_why = read.text(event.payload, "reason") if opened else ""
+        if not opened:
+            agent.reachable, agent.why = True, ""
+
+    def pushed(self, event: Event, what: str) -> None:
+        """``agent.push.*``."""
+        again = event.payload.get("duplicate") is True
+        self.push_again += what == "accepted" and again
+        self.push_ok += what == "accepted" and not again
+        self.push_refused += what == "rejected"
+        agent = self._of(event)
+        if agent is None:
+            return
+        if what == "accepted":
+            agent.push = Push.WORKING
+        elif what == "degraded":
+            agent.push = Push.SILENT
+        elif what == "registered" and agent.push is not Push.WORKING:
+            agent.push = Push.REGISTERED
+
+    def outcome(self, event: Event) -> None:
+        """``autonomous.outcome.*``."""
+        agent, outcome = self._of(event), _outcome(event)
+        if not self._health.fold(outcome):
+            return
+        self._total.add(row_of(outcome, self._rates.cost(outcome.usage, outcome.model, outcome.cost_usd)))
+        if outcome.kind not in BESIDE_RATE:
+            self.trend.add(event.at, outcome.success)
+            if agent is not None:
+                agent.trend.add(event.at, outcome.success)
+        if agent is None:
+            return
+        if outcome.kind is OutcomeKind.UNDELIVERABLE:
+            if outcome.blame is Blame.NETWORK:
+                agent.reachable, agent.why = False, outcome.reason
+        elif outcome.kind not in {OutcomeKind.UNKNOWN, OutcomeKind.LOST, OutcomeKind.EXPIRED, OutcomeKind.CANCELED}:
+            agent.reachable, agent.why = True, ""
+
+    def total(self, now: datetime) -> Figures:
+        """The figures of the whole fleet."""
+        return self._total.figures(now.timestamp())
+
+    def rows(self, now: datetime, span_s: int, busy: dict[str, tuple[int, int]]) -> tuple[AgentRow, ...]:
+        """All agents, worst first. ``busy`` has (running, waiting) per name, ``span_s`` the trend's width."""
+        drawn = (self._changes, int(now.timestamp()) // 15, span_s, busy)
+        if self._drawn[0] != drawn:
+            rows = self._rows(now, span_s, busy)
+            self._drawn = (drawn, tuple(sorted(rows, key=_worst_first)))
+        return self._drawn[1]
+
+    def _rows(self, now: datetime, span_s: int, busy: dict[str, tuple[int, int]]) -> list[AgentRow]:
+        self._total.drop_before(now.timestamp() - 24 * 3600)
+        health = self._health.snapshot(now, {name: agent.condition() for name, agent in self._agents.items()})
+        judged = {row.agent_name: row for row in health.agents}
+        skills: dict[str, dict[str, Figures]] = {}
+        for skill in health.skills:
+            skills.setdefault(skill.agent_name, {})[skill.skill] = skill.figures
+        rows: list[AgentRow] = []
+        for name, agent in self._agents.items():
+            found = judged[name]
+            running, waiting = busy.get(name, (0, 0))
+            card = agent.card
+            rows.append(
+                AgentRow(
+                    name=name,
+                    health=found.health,
+                    why=agent.breaker_why or agent.why or found.why,
+                    figures=found.figures,
+                    trend=agent.trend.cells(now, span_s),
+                    running=running,
+                    waiting=waiting,
+                    card=card,
+                    push=agent.push,
+                    skills=_skill_rows(card.skills, skills.get(name, {})),
+                    stale_since=card.fetched_at if card.failed_at and card.fetched_at else None,
+                    breaker_until=agent.breaker_until,
+                    listed_at=agent.listed_at,
+                )
+            )
+        return rows
+
+
+def _worst_first(row: AgentRow) -> tuple[int, float, str]:
+    rate = row.figures.success_rate
+    return HEALTH_ORDER[row.health], rate if rate is not None and row.settled else 1.0, row.name
+
+
+def _skill_rows(offered: tuple[str, ...], used: dict[str, Figures]) -> tuple[SkillRow, ...]:
+    """Skills the card offers or outcomes tell of; the most used first."""
+    rows = [
+        SkillRow(skill=name, offered=name in offered, figures=used.get(name, Figures()))
+        for name in dict.fromkeys((*offered, *used))
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.figures.total_outcomes, row.skill)))
+
+
+def _outcome(event: Event) -> Outcome:
+    """The outcome an event tells of; whatever it leaves out or gets wrong is given its plainest meaning."""
+    payload = event.payload
+    ms = max(0, read.count(payload, "durationMs") or 0)
+    kind = read.text(payload, "kind", 40)
+    blame, via = read.text(payload, "blame", 20), read.text(payload, "via", 20)
+    return Outcome(
+        correlation_id=event.correlation_id or f"seq-{event.seq}",
+        agent=event.agent or "",
+        skill=one_line(event.skill or "", 100),
+        system_actor=read.text(payload, "systemActor", 100),
+        kind=OutcomeKind(kind) if kind in set(OutcomeKind) else OutcomeKind.UNKNOWN,
+        success=payload.get("success") is True,
+        blame=Blame(blame) if blame in set(Blame) else Blame.NOBODY,
+        started_at=event.at,
+        ended_at=event.at,
+        duration_ms=ms,
+        reason=read.text(payload, "reason", 500),
+        via=Via(via) if via in set(Via) else Via.LOCAL,
+        usage=_usage(payload.get("usage")),
+        cost_usd=read.number(payload, "costUsd"),
+        model=read.text(payload, "model", 100) or None,
+        confidence=read.number(payload, "confidence"),
+    )
+
+
+def _usage(value: Any) -> Usage | None:
+    if isinstance(value, Usage):
+        return value
+    if not isinstance(value, dict):
+        return None
+    return Usage(
+        input_tokens=read.count(value, "input_tokens") or 0,
+        output_tokens=read.count(value, "output_tokens") or 0,
+        cache_creation_input_tokens=read.count(value, "cache_creation_input_tokens") or 0,
+        cache_read_input_tokens=read.count(value, "cache_read_input_tokens") or 0,
+    )

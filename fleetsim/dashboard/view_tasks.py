@@ -1,0 +1,439 @@
+"""Tasks as the events tell of them: state, live text and what happened when. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleetsim.dashboard import read
+from fleetsim.model.journal import Event
+from fleetsim.model.task import INTERRUPTED, TaskState
+from fleetsim.model.text import neutralise, one_line
+from fleetsim.model.work import Via
+
+TASKS_MAX = 2_000
+"""Tasks kept; the oldest finished ones go first."""
+STEPS_MAX = 200
+LIVE_CHARS_MAX = 32_768
+"""How much of a task's live text is kept: its newest part."""
+
+_WAITING = frozenset(state.value for state in INTERRUPTED)
+_OPEN_ORDER = {TaskState.INPUT_REQUIRED.value: 0, TaskState.AUTH_REQUIRED.value: 0, TaskState.SUBMITTED.value: 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One line of a task's story. ``arrow`` is ``→`` for ours, ``←`` for the agent's, ``·`` for a finding."""
+
+    at: datetime
+    arrow: str
+    via: str
+    what: str
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task in a list. ``state`` is a task state or, once ``ended_at`` is set, the outcome's kind."""
+
+    correlation_id: str
+    task_id: str
+    agent: str
+    skill: str
+    origin: str
+    state: str
+    since: datetime
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+    via: str
+    last: str
+    attempt: int
+    question_id: str | None
+    duration_ms: int | None = None
+    cost_usd: float | None = None
+    reason: str = ""
+    success: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether its outcome is still to come."""
+        return self.ended_at is None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for a person."""
+        return self.ended_at is None and self.state in _WAITING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDetail:
+    """Everything known of one task. ``text`` is its live text, or its final text once it has one."""
+
+    row: TaskRow
+    context_id: str
+    parent_id: str
+    dialect: str
+    request: str
+    text: str
+    final: bool
+    steps: tuple[Step, ...]
+    chars: int
+    chunks: int
+    confidence: float | None
+    tokens: tuple[int, int] | None
+
+
+class _Live:
+    """Text arriving in pieces, per artifact, bounded to its newest part."""
+
+    __slots__ = ("chars", "chunks", "parts", "size")
+
+    def __init__(self) -> None:
+        self.parts: dict[str, list[str]] = {}
+        self.size = 0
+        self.chars = 0
+        self.chunks = 0
+
+    def add(self, artifact: str, text: str, append: bool) -> None:
+        pieces = self.parts.setdefault(artifact, [])
+        if not append:
+            self.size -= sum(map(len, pieces))
+            pieces.clear()
+        pieces.append(text[-LIVE_CHARS_MAX:])
+        self.size += len(pieces[-1])
+        self.chars += len(text)
+        self.chunks += 1
+        if self.size > 2 * LIVE_CHARS_MAX or len(pieces) > 4096 or len(self.parts) > 64:
+            kept = self.text()
+            self.parts = {artifact: [kept]}
+            self.size = len(kept)
+
+    def replace_all(self, text: str) -> None:
+        self.parts = {"": [text[-LIVE_CHARS_MAX:]]}
+        self.size = len(self.parts[""][0])
+        self.chars = len(text)
+        self.chunks += 1
+
+    def text(self) -> str:
+        return "\n".join("".join(pieces) for pieces in self.parts.values() if pieces)[-LIVE_CHARS_MAX:]
+
+
+class _Task:
+    """One task while its events come in."""
+
+    __slots__ = (
+        "agent",
+        "attempt",
+        "confidence",
+        "context_id",
+        "correlation_id",
+        "cost_usd",
+        "created_at",
+        "dialect",
+        "duration_ms",
+        "ended_at",
+        "final",
+        "last",
+        "live",
+        "origin",
+        "parent_id",
+        "question_id",
+        "reason",
+        "request",
+        "row",
+        "since",
+        "skill",
+        "state",
+        "steps",
+        "success",
+        "task_id",
+        "tokens",
+        "updated_at",
+        "via",
+    )
+
+    def __init__(self, correlation_id: str, at: datetime) -> None:
+        self.correlation_id = correlation_id
+        self.created_at = self.updated_at = self.since = at
+        self.ended_at: datetime | None = None
+        self.state = TaskState.SUBMITTED.value
+        self.agent = self.skill = self.origin = self.task_id = self.context_id = self.parent_id = ""
+        self.via = self.last = self.dialect = self.request = self.reason = ""
+        self.final: str | None = None
+        self.attempt = 1
+        self.question_id: str | None = None
+        self.duration_ms: int | None = None
+        self.cost_usd: float | None = None
+        self.success = False
+        self.confidence: float | None = None
+        self.tokens: tuple[int, int] | None = None
+        self.steps: deque[Step] = deque(maxlen=STEPS_MAX)
+        self.live = _Live()
+        self.row: TaskRow | None = None
+
+    def name(self, event: Event) -> None:
+        """Take over whatever the event's envelope says that was not known yet."""
+        self.updated_at = event.at
+        if event.agent and not self.agent:
+            self.agent = one_line(event.agent, 100)
+        if event.skill and not self.skill:
+            self.skill = one_line(event.skill, 100)
+        if event.task_id:
+            self.task_id = one_line(event.task_id, 200)
+        if event.parent_id:
+            self.parent_id = event.parent_id
+        self.row = None
+
+    def move(self, state: str, at: datetime) -> None:
+        if state and state != self.state and self.ended_at is None:
+            self.state, self.since = state, at
+
+    def step(self, event: Event, arrow: str, what: str, via: str = "", state: str = "") -> None:
+        self.steps.append(Step(at=event.at, arrow=arrow, via=via, what=what, state=state))
+
+    def order(self) -> tuple[int, float]:
+        """Who needs a person first, then the longest at it; the finished newest first."""
+        if self.ended_at is not None:
+            return 3, -self.ended_at.timestamp()
+        return _OPEN_ORDER.get(self.state, 1), self.since.timestamp()
+
+    def frozen(self) -> TaskRow:
+        if self.row is None:
+            self.row = TaskRow(
+                correlation_id=self.correlation_id,
+                task_id=self.task_id,
+                agent=self.agent,
+                skill=self.skill,
+                origin=self.origin,
+                state=self.state,
+                since=self.since,
+                created_at=self.created_at,
+                updated_at=self.updated_at,
+                ended_at=self.ended_at,
+                via=self.via,
+                last=self.last,
+                attempt=self.attempt,
+                question_id=self.question_id,
+                duration_ms=self.duration_ms,
+                cost_usd=self.cost_usd,
+                reason=self.reason,
+                success=self.success,
+            )
+        return self.row
+
+
+class TaskFold:
+    """All tasks, by correlation id."""
+
+    def __init__(self, tasks_max: int = TASKS_MAX) -> None:
+        self._tasks: dict[str, _Task] = {}
+        self._tasks_max = tasks_max
+        self._parents: set[str] = set()
+        self.finished = 0
+
+    def _of(self, event: Event) -> _Task | None:
+        """The event's task, made if it is new; None if the event belongs to no single task."""
+        key = event.correlation_id
+        if not key or key in self._parents:
+            return None
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = _Task(key, event.at)
+            self._evict()
+        if event.parent_id and event.parent_id != key and event.parent_id not in self._parents:
+            self._adopt(event.parent_id)
+        task.name(event)
+        return task
+
+    def _adopt(self, parent_id: str) -> None:
+        """A request that was expanded into children is not a task of its own."""
+        parent = self._tasks.get(parent_id)
+        if parent is not None and not parent.task_id and parent.ended_at is None:
+            del self._tasks[parent_id]
+            self._parents.add(parent_id)
+            if len(self._parents) > self._tasks_max:
+                self._parents.pop()
+
+    def _evict(self) -> None:
+        if len(self._tasks) <= self._tasks_max:
+            return
+        ended = (key for key, task in self._tasks.items() if task.ended_at is not None)
+        del self._tasks[next(ended, next(iter(self._tasks)))]
+
+    def request(self, event: Event) -> None:
+        """``agent.skill.request``."""
+        task = self._of(event)
+        if task is None:
+            return
+        payload = event.payload
+        task.skill = task.skill or read.text(payload, "skill", 100)
+        targets = read.names(payload, "targets")
+        if not task.agent and len(targets) == 1:
+            task.agent = targets[0]
+        task.origin = read.text(payload, "systemActor", 100)
+        task.request = read.prose(payload, "text", 4_000)
+        task.step(event, "→", f"request accepted for {task.agent or 'any agent'} / {task.skill or 'any skill'}")
+
+    def dispatched(self, event: Event) -> None:
+        """``agent.skill.dispatched``."""
+        task = self._of(event)
+        if task is None:
+            return
+        payload = event.payload
+        state, via = read.text(payload, "state", 40), read.text(payload, "via", 20)
+        task.context_id = read.text(payload, "contextId")
+        task.dialect = read.text(payload, "dialect", 20)
+        task.via = via or task.via
+        task.move(state, event.at)
+        task.step(event, "←", f"task {task.task_id or '?'}", via, state)
+
+    def update(self, event: Event) -> None:
+        """``agent.skill.update``. Off a stream, the text of a task at work is all it has written so far."""
+        task = self._of(event)
+        if task is None:
+            return
+        payload = event.payload
+        state, via = read.text(payload, "state", 40), read.text(payload, "via", 20)
+        raw, said = payload.get("text"), read.text(payload, "text")
+        task.via = via or task.via
+        task.last = said or task.last
+        if said and isinstance(raw, str) and via != Via.STREAM and state == TaskState.WORKING:
+            task.live.replace_all(raw)
+        moved = state != task.state
+        task.move(state, event.at)
+        task.step(event, "←", said if moved or not task.live.chunks else f"{len(raw or '')} characters", via, state)
+
+    def stale(self, event: Event) -> None:
+        """``agent.skill.stale``."""
+        if task := self._of(event):
+            payload = event.payload
+            what = f"came too late, not applied: {read.text(payload, 'why')}"
+            task.step(event, "←", what, read.text(payload, "via", 20), read.text(payload, "state", 40))
+
+    def retry(self, event: Event) -> None:
+        """``agent.skill.retry``."""
+        if task := self._of(event):
+            payload = event.payload
+            task.attempt = max(task.attempt, read.count(payload, "attempt") or task.attempt + 1)
+            wait = read.number(payload, "inSeconds")
+            task.last = f"retry{'' if wait is None else f' in {wait:.0f}s'}: {read.text(payload, 'reason')}"
+            task.step(event, "→", task.last)
+
+    def inbound(self, event: Event) -> None:
+        """``agent.chat.inbound``: text grows the live text, a status line becomes the last update."""
+        task = self._of(event)
+        if task is None:
+            return
+        payload = event.payload
+        state, raw = read.text(payload, "state", 40), payload.get("text")
+        task.via = "stream"
+        task.move(state, event.at)
+        if not isinstance(raw, str) or not raw:
+            if state:
+                task.step(event, "←", "", "stream", state)
+            return
+        kind, artifact = payload.get("type"), payload.get("artifactId")
+        if kind == "status":
+            task.last = one_line(raw)
+            task.step(event, "←", task.last, "stream", state)
+        elif kind == "task":
+            task.live.replace_all(raw)
+        else:
+            task.live.add(artifact if isinstance(artifact, str) else "", raw, payload.get("append") is True)
+            task.last = "writing"
+
+    def outbound(self, event: Event) -> None:
+        """``agent.chat.outbound``: what we said in a running conversation."""
+        if task := self._of(event):
+            task.step(event, "→", read.text(event.payload, "text"))
+
+    def response(self, event: Event) -> None:
+        """``agent.skill.response.*``: the text whoever asked was given."""
+        if (task := self._of(event)) and task.final is None:
+            content = read.prose(event.payload, "content", LIVE_CHARS_MAX)
+            task.final = content or read.prose(event.payload, "error", LIVE_CHARS_MAX) or None
+
+    def outcome(self, event: Event) -> TaskRow | None:
+        """``autonomous.outcome.*``: the end. Returns the row, or None if this task had ended before."""
+        task = self._of(event)
+        if task is None or task.ended_at is not None:
+            return None
+        payload = event.payload
+        task.ended_at = task.since = event.at
+        task.state = read.text(payload, "kind", 40) or "unknown"
+        task.via = read.text(payload, "via", 20) or task.via
+        task.origin = read.text(payload, "systemActor", 100) or task.origin
+        task.success = payload.get("success") is True
+        task.reason = read.text(payload, "reason", 500)
+        task.duration_ms = read.count(payload, "durationMs")
+        task.cost_usd = read.number(payload, "costUsd")
+        task.confidence = read.number(payload, "confidence")
+        task.tokens = _tokens(payload.get("usage"))
+        task.question_id = None
+        text = read.prose(payload, "text", LIVE_CHARS_MAX)
+        task.final = text or task.final
+        if not task.success and task.state != "completed":
+            task.last = task.reason or task.last
+        else:
+            task.last = one_line(text) or task.last
+        task.step(event, "·", task.reason if not task.success else "", task.via, task.state)
+        self.finished += 1
+        return task.frozen()
+
+    def asked(self, event: Event, question_id: str, question: str, kind: str) -> None:
+        """``hitl.request.*``: the task waits for a person."""
+        if task := self._of(event):
+            task.question_id = question_id
+            task.move(kind or TaskState.INPUT_REQUIRED.value, event.at)
+            task.last = question
+            task.step(event, "←", question, "", kind)
+
+    def settled(self, event: Event, what: str) -> None:
+        """``hitl.response.*`` and ``hitl.expired.*``."""
+        if task := self._of(event):
+            task.question_id = None
+            task.step(event, "→", what)
+
+    def get(self, correlation_id: str) -> TaskRow | None:
+        """One task's row."""
+        task = self._tasks.get(correlation_id)
+        return task.frozen() if task else None
+
+    def rows(self) -> tuple[TaskRow, ...]:
+        """All tasks: those that wait for a person, working, submitted, then finished, newest first."""
+        return tuple(task.frozen() for task in sorted(self._tasks.values(), key=_Task.order))
+
+    def detail(self, correlation_id: str) -> TaskDetail | None:
+        """Everything about one task."""
+        task = self._tasks.get(correlation_id)
+        if task is None:
+            return None
+        final = task.final if task.ended_at is not None else None
+        return TaskDetail(
+            row=task.frozen(),
+            context_id=task.context_id,
+            parent_id=task.parent_id,
+            dialect=task.dialect,
+            request=task.request,
+            text=final or neutralise(task.live.text()),
+            final=task.ended_at is not None,
+            steps=tuple(task.steps),
+            chars=task.live.chars,
+            chunks=task.live.chunks,
+            confidence=task.confidence,
+            tokens=task.tokens,
+        )
+
+
+def _tokens(usage: object) -> tuple[int, int] | None:
+    """(input, output) tokens from an outcome's usage, as an object of either spelling or as a value."""
+    if usage is None:
+        return None
+    fields = usage if isinstance(usage, dict) else {}
+    found: list[int] = []
+    for snake, camel in (("input_tokens", "inputTokens"), ("output_tokens", "outputTokens")):
+        value = getattr(usage, snake, fields.get(snake, fields.get(camel)))
+        found.append(read.count({"n": value}, "n") or 0)
+    return (found[0], found[1]) if any(found) else None

@@ -1,0 +1,228 @@
+"""Glyph, word and role of every state, and how figures are written. Pure.
+
+Colour is never the only carrier: each state has a glyph and a word, and the role only says which colour
+a theme may add. Tables: docs/reference/dashboard.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from fleetsim.caller.health import HealthWord
+
+
+class Role(StrEnum):
+    """What a piece of text means; a theme turns it into a colour."""
+
+    PLAIN = "plain"
+    STRONG = "strong"
+    MUTED = "muted"
+    HEAD = "head"
+    PRIMARY = "primary"
+    ACCENT = "accent"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a state is shown. ``label`` is glyph and word together."""
+
+    glyph: str
+    word: str
+    role: Role
+
+    @property
+    def label(self) -> str:
+        """Glyph and word."""
+        return f"{self.glyph} {self.word}" if self.glyph else self.word
+
+
+HEALTH: Mapping[HealthWord, Mark] = {
+    HealthWord.DOWN: Mark("○", "down", Role.BAD),
+    HealthWord.DEGRADED: Mark("◐", "degraded", Role.WARN),
+    HealthWord.UNKNOWN: Mark("?", "unknown", Role.MUTED),
+    HealthWord.UP: Mark("●", "up", Role.GOOD),
+    HealthWord.PAUSED: Mark("‖", "paused", Role.MUTED),
+}
+"""An agent's word, worst first."""
+HEALTH_ORDER: Mapping[HealthWord, int] = {word: at for at, word in enumerate(HEALTH)}
+
+STATE: Mapping[str, Mark] = {
+    "submitted": Mark("·", "submitted", Role.MUTED),
+    "working": Mark("▶", "working", Role.PRIMARY),
+    "input-required": Mark("?", "input-req", Role.ACCENT),
+    "auth-required": Mark("!", "auth-req", Role.ACCENT),
+    "completed": Mark("✓", "completed", Role.GOOD),
+    "failed": Mark("✗", "failed", Role.BAD),
+    "canceled": Mark("⊘", "canceled", Role.MUTED),
+    "rejected": Mark("⊗", "rejected", Role.BAD),
+    "undeliverable": Mark("⊗", "undelivered", Role.BAD),
+    "lost": Mark("✗", "lost", Role.BAD),
+    "expired": Mark("◷", "expired", Role.WARN),
+    "protocol_error": Mark("✗", "protocol", Role.BAD),
+    "unknown": Mark("?", "unknown", Role.WARN),
+}
+"""Task states and outcome kinds by their word in an event."""
+
+RUN: Mapping[str, Mark] = {
+    "running": Mark("▶", "running", Role.PRIMARY),
+    "success": Mark("✓", "success", Role.GOOD),
+    "failure": Mark("✗", "failure", Role.BAD),
+    "timeout": Mark("◷", "timeout", Role.WARN),
+    "skipped": Mark("–", "skipped", Role.WARN),
+    "missed": Mark("–", "missed", Role.WARN),
+}
+"""How a ceremony's run stands."""
+
+DECISION: Mapping[str, Mark] = {
+    "answer": Mark("✓", "answered", Role.GOOD),
+    "reject": Mark("✗", "rejected", Role.BAD),
+    "expired": Mark("◷", "expired", Role.WARN),
+    "withdrawn": Mark("–", "withdrawn", Role.MUTED),
+}
+"""What became of a question."""
+
+LEVEL: Mapping[str, Mark] = {
+    "debug": Mark("", "debug", Role.MUTED),
+    "info": Mark("", "info", Role.PLAIN),
+    "warn": Mark("", "warn", Role.WARN),
+    "error": Mark("", "error", Role.BAD),
+}
+
+
+def mark_of(table: Mapping[str, Mark], word: str) -> Mark:
+    """The mark of a word; one nobody knows is shown as it is, as a warning, never as its neighbour."""
+    return table.get(word) or Mark("", word or "?", Role.WARN)
+
+
+ASCII: Mapping[str, str] = {
+    "●": "+",
+    "◐": "~",
+    "○": "-",
+    "‖": "=",
+    "·": ".",
+    "▶": ">",
+    "✓": "v",
+    "✗": "x",
+    "⊘": "o",
+    "⊗": "#",
+    "◷": "T",
+    "–": "-",
+    "▌": ">",
+    "…": "~",
+    "→": ">",
+    "←": "<",
+    "↑": "^",
+    "↓": "v",
+    "▲": "^",
+    "▼": "v",
+    "↵": "ret",
+    "│": "|",
+    "─": "-",
+    "┄": "-",
+    "“": '"',
+    "”": '"',
+    "’": "'",
+    **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True)),
+}
+"""What each of our glyphs becomes with ``--ascii``."""
+
+_TO_ASCII = str.maketrans(dict(ASCII))
+
+
+def plain_ascii(text: str) -> str:
+    """The text with our glyphs spelled in ASCII and every other foreign character as ``?``."""
+    if text.isascii():
+        return text
+    return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
+
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def bar(share: float) -> str:
+    """One bar for a share of 0 to 1."""
+    return BARS[min(7, max(0, round(share * 7)))]
+
+
+def spark(values: Sequence[float]) -> str:
+    """Bars scaled to the largest value; nothing at all stays on the floor."""
+    top = max(values, default=0)
+    return "".join(bar(value / top) if top > 0 else BARS[0] for value in values)
+
+
+def span(seconds: float) -> str:
+    """A rough duration in at most four characters: ``8s``, ``18m``, ``2h``, ``3d``."""
+    seconds = max(0.0, seconds)
+    if seconds < 100:
+        return f"{int(seconds)}s"
+    if seconds < 100 * 60:
+        return f"{int(seconds // 60)}m"
+    if seconds < 48 * 3600:
+        return f"{int(seconds // 3600)}h"
+    return f"{min(999, int(seconds // 86400))}d"
+
+
+def since(then: datetime | None, now: datetime) -> str:
+    """How long ago, roughly; a dash for never."""
+    return "-" if then is None else span((now - then).total_seconds())
+
+
+def countdown(seconds: float) -> str:
+    """``00:04:01``; days in front when there are any; zero and below is ``now``."""
+    left = int(seconds)
+    if left <= 0:
+        return "now"
+    days, rest = divmod(left, 86400)
+    hours, rest = divmod(rest, 3600)
+    text = f"{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
+    return f"{days}d {text}" if days else text
+
+
+def took(ms: float | None) -> str:
+    """A measured duration: ``412ms``, ``4.1s``, ``3m02s``, ``2h05m``; a dash for none."""
+    if ms is None:
+        return "-"
+    if ms < 1000:
+        return f"{max(0, int(ms))}ms"
+    if ms < 99_950:
+        return f"{ms / 1000:.1f}s"
+    seconds = int(ms // 1000)
+    if seconds < 3600:
+        return f"{seconds // 60}m{seconds % 60:02d}s"
+    return f"{min(9999, seconds // 3600)}h{seconds % 3600 // 60:02d}m"
+
+
+def money(usd: float | None) -> str:
+    """US dollars with the digits that matter; a dash for none."""
+    if usd is None:
+        return "-"
+    if usd >= 1000:
+        return f"{usd:,.0f}"
+    return f"{usd:.2f}" if usd >= 1 else f"{usd:.3f}"
+
+
+def percent(ok: int, runs: int) -> str:
+    """``98.7`` or ``100``; a dash for no runs."""
+    if not runs:
+        return "-"
+    return "100" if ok == runs else f"{min(99.9, 100 * ok / runs):.1f}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """``1 agent``, ``5 agents``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def near(moment: datetime, now: datetime) -> str:
+    """A moment in UTC as short as it can be: time today, weekday within six days, else the date."""
+    if moment.date() == now.date():
+        return f"{moment:%H:%MZ}"
+    if timedelta(0) < moment - now < timedelta(days=6):
+        return f"{moment:%a %H:%MZ}"
+    return f"{moment:%m-%d %H:%MZ}"
