@@ -48,6 +48,7 @@ OPERATIONS: Mapping[str, str] = {
     "wrong-key": "a wrong bearer is refused with HTTP 401",
     "discover-sync": "discover, synchronous twin",
     "send-sync": "send, synchronous twin",
+    "legacy": "all methods of the SDK's older client class",
 }
 """Every operation of the table, in its order, and what it means."""
 
@@ -83,7 +84,7 @@ class Lane:
     absent: Mapping[str, Absent] = field(default_factory=dict)
 
 
-COMMON = tuple(op for op in OPERATIONS if op not in {"wrong-key", "discover-sync", "send-sync"})
+COMMON = tuple(op for op in OPERATIONS if op not in {"wrong-key", "discover-sync", "send-sync", "legacy"})
 OUR_CLIENT = (*COMMON, "discover-sync", "send-sync")
 
 PEER_SELECTOOLS = Line(17, "selectools 1.3.0")
@@ -180,17 +181,26 @@ LANES_B: tuple[Lane, ...] = (
         title="a2a-sdk 0.3.26",
         server=OURS,
         client=PY03,
-        operations=COMMON,
+        operations=(*COMMON, "wrong-key", "legacy"),
+        bearer=True,
         absent={**AT_ONCE, "list": NO_LIST_03, **_lacks("a2a-sdk 0.3.26", "push-list", "push-delete")},
     ),
-    Lane(name="py10-fleetsim", title="a2a-sdk 1.3.0", server=OURS, client=PY10, operations=COMMON),
+    Lane(
+        name="py10-fleetsim",
+        title="a2a-sdk 1.3.0",
+        server=OURS,
+        client=PY10,
+        operations=(*COMMON, "wrong-key"),
+        bearer=True,
+    ),
     Lane(
         name="py10-on-0.3-fleetsim",
         title="a2a-sdk 1.3.0 on 0.3",
         server=OURS,
         client=PY10,
         client_words=("0.3",),
-        operations=COMMON,
+        operations=(*COMMON, "wrong-key"),
+        bearer=True,
         absent={**AT_ONCE, "list": NO_LIST_03},
     ),
     Lane(
@@ -198,7 +208,8 @@ LANES_B: tuple[Lane, ...] = (
         title="@a2a-js/sdk 0.2.5",
         server=OURS,
         client=JS02,
-        operations=COMMON,
+        operations=(*COMMON, "wrong-key"),
+        bearer=True,
         absent={
             **AT_ONCE,
             "list": NO_LIST_03,
@@ -210,17 +221,26 @@ LANES_B: tuple[Lane, ...] = (
         title="@a2a-js/sdk 0.3.14",
         server=OURS,
         client=JS03,
-        operations=COMMON,
+        operations=(*COMMON, "wrong-key", "legacy"),
+        bearer=True,
         absent={**AT_ONCE, "list": NO_LIST_03},
     ),
-    Lane(name="js10-fleetsim", title="@a2a-js/sdk 1.3.0", server=OURS, client=JS10, operations=COMMON),
+    Lane(
+        name="js10-fleetsim",
+        title="@a2a-js/sdk 1.3.0",
+        server=OURS,
+        client=JS10,
+        operations=(*COMMON, "wrong-key"),
+        bearer=True,
+    ),
     Lane(
         name="js10-on-0.3-fleetsim",
         title="@a2a-js/sdk 1.3.0 on 0.3",
         server=OURS,
         client=JS10,
         client_words=("0.3",),
-        operations=COMMON,
+        operations=(*COMMON, "wrong-key"),
+        bearer=True,
         absent={**AT_ONCE, "list": NO_LIST_03},
     ),
     Lane(

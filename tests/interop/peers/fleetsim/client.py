@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 
-from checks import Absent, Adapter, CardView, Check, EventView, Refused, TaskView, expect, run
+from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, Check, EventView, Refused, TaskView, expect, run
 from hooks import HookListener
 from script import SCRIPT
 
 from fleetsim.client import AgentClient, Credential
 from fleetsim.model.call import PushConfig, SendMessage
-from fleetsim.model.errors import AuthRefused, RpcError, UnsupportedOperation
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.errors import RpcError, UnsupportedOperation
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.task import Message, Role, Task, TextPart, answer_text
 
@@ -31,15 +30,15 @@ def view(task: Task) -> TaskView:
     return TaskView(task.task_id, task.context_id, task.state.value, task.text, said, usd)
 
 
-def event_view(event: TaskEvent) -> EventView:
+def event_view(event: TaskEvent, whole: str | None = None) -> EventView:
     match event:
         case Snapshot(task=task):
             return EventView("task", task.state.value, task=task.task_id)
         case ArtifactUpdate():
-            return EventView("artifact", text=event.artifact.text, task=event.task_id)
+            return EventView("artifact", text=event.artifact.text, task=event.task_id, whole=whole)
         case StatusUpdate():
             said = event.status.message.text if event.status.message else ""
-            return EventView("status", event.status.state.value, said, event.task_id)
+            return EventView("status", event.status.state.value, said, event.task_id, whole)
         case DirectReply(message=message):
             return EventView("message", text=message.text)
 
@@ -56,11 +55,14 @@ class refusals:  # noqa: N801 (reads as a statement)
 
 
 class Fleetsim(Adapter):
-    def __init__(self, url: str, port: int, dialect: str | None, bearer: str | None) -> None:
-        super().__init__(HookListener(port))
+    def __init__(self, url: str, hooks: HookListener, dialect: str | None, key: str | None) -> None:
+        super().__init__(hooks)
         self.url = url
-        self.credential = Credential.of("bearer", bearer) if bearer else None
+        self.credential = Credential.of("bearer", key) if key else None
         self.client = AgentClient(url, dialect=dialect, credential=self.credential)
+
+    def stranger(self) -> Fleetsim:
+        return Fleetsim(self.url, self.hooks, None, WRONG_KEY)
 
     async def discover(self) -> CardView:
         card = await self.client.discover()
@@ -94,8 +96,10 @@ class Fleetsim(Adapter):
 
     async def stream(self, text: str) -> AsyncIterator[EventView]:
         with refusals():
+            task: Task | None = None
             async for event in self.client.stream(text):
-                yield event_view(event)
+                task = fold(task, event)
+                yield event_view(event, task.text)
 
     async def get(self, task: str) -> TaskView:
         with refusals():
@@ -145,20 +149,12 @@ class Fleetsim(Adapter):
             raise
         return [task.task_id for task in page.tasks]
 
-    async def extended_card(self) -> str:
+    async def extended_card(self) -> tuple[str, int]:
         if not self.card.capabilities.extended_card:
             raise Absent("the card offers no extended card")
         with refusals():
-            return (await self.client.extended_card()).name
-
-
-async def wrong_key(adapter: Fleetsim) -> str:
-    async with AgentClient(adapter.url, credential=Credential.of("bearer", "not-the-key")) as stranger:
-        try:
-            await stranger.send_task("complete secret")
-        except AuthRefused as why:
-            return f"HTTP {why.status}"
-    raise AssertionError("every key is taken")
+            card = await self.client.extended_card()
+        return card.name, len(card.skills)
 
 
 async def discover_sync(adapter: Fleetsim) -> str:
@@ -175,11 +171,8 @@ async def send_sync(adapter: Fleetsim) -> str:
 
 
 async def main(url: str, port: str, dialect: str | None = None) -> None:
-    bearer = os.environ.get("INTEROP_BEARER")
-    adapter = Fleetsim(url, int(port), dialect, bearer)
+    adapter = Fleetsim(url, HookListener(int(port)), dialect, BEARER)
     more: dict[str, Check] = {"discover-sync": discover_sync, "send-sync": send_sync}
-    if bearer:
-        more["wrong-key"] = wrong_key
     await run(adapter, more)
     await adapter.client.aclose()
     adapter.hooks.close()

@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { A2AClient } from "@a2a-js/sdk/client";
 
 const shared = process.env.INTEROP_SHARED;
-const { Adapter, HookListener, Refused, run } = await import(`${shared}/checks.mjs`);
+const { Adapter, BEARER, HookListener, Refused, authorized, run } = await import(`${shared}/checks.mjs`);
 const { SCRIPT } = await import(`${shared}/script.mjs`);
 
 const textOf = (parts) => (parts ?? []).map((part) => part.text ?? "").join("");
@@ -60,9 +60,15 @@ const message = (text, { task, context } = {}) => ({
 });
 
 class Js02 extends Adapter {
-  constructor(url) {
-    super(new HookListener());
+  constructor(url, hooks, key) {
+    super(hooks);
     this.url = url;
+    // This client takes no fetch of ours, so the credential goes into the one there is. A stranger comes last.
+    globalThis.fetch = authorized(key);
+  }
+
+  stranger(key) {
+    return new Js02(this.url, this.hooks, key);
   }
 
   async discover() {
@@ -110,4 +116,4 @@ class Js02 extends Adapter {
 }
 
 const [url, port] = process.argv.slice(2);
-await run(new Js02(url), Number(port));
+await run(new Js02(url, new HookListener(), BEARER), Number(port));

@@ -1,9 +1,9 @@
 // Every method of @a2a-js/sdk 0.3.14's client, run against the agent at the URL given.
 import { randomUUID } from "node:crypto";
-import { ClientFactory } from "@a2a-js/sdk/client";
+import { A2AClient, ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
 
 const shared = process.env.INTEROP_SHARED;
-const { Absent, Adapter, HookListener, Refused, run } = await import(`${shared}/checks.mjs`);
+const { Absent, Adapter, BEARER, authorized, HookListener, Refused, expect, gather, run } = await import(`${shared}/checks.mjs`);
 const { SCRIPT } = await import(`${shared}/script.mjs`);
 
 const CODES = {
@@ -77,14 +77,24 @@ const message = (text, { task, context } = {}) => ({
 });
 
 class Js03 extends Adapter {
-  constructor(url) {
-    super(new HookListener());
+  constructor(url, hooks, key) {
+    super(hooks);
     this.url = url;
+    this.fetchImpl = authorized(key);
+  }
+
+  stranger(key) {
+    return new Js03(this.url, this.hooks, key);
   }
 
   async discover() {
-    this.client = await new ClientFactory().createFromUrl(this.url);
-    const card = await this.client.getAgentCard();
+    const { fetchImpl } = this;
+    const options = {
+      transports: [new JsonRpcTransportFactory({ fetchImpl })],
+      cardResolver: new DefaultAgentCardResolver({ fetchImpl }),
+    };
+    this.client = await new ClientFactory(options).createFromUrl(this.url);
+    const card = await options.cardResolver.resolve(this.url);
     this.offersExtended = card.supportsAuthenticatedExtendedCard;
     const { streaming, pushNotifications } = card.capabilities;
     return { name: card.name, skills: card.skills.length, streaming: !!streaming, push: !!pushNotifications };
@@ -135,9 +145,34 @@ class Js03 extends Adapter {
 
   async extendedCard() {
     if (!this.offersExtended) throw new Absent("the card offers no extended card");
-    return (await calling(() => this.client.getAgentCard())).name;
+    const card = await calling(() => this.client.getAgentCard());
+    return { name: card.name, skills: card.skills.length };
   }
 }
 
+/** The methods of the SDK's older class, which fleets still use. */
+async function legacy(a) {
+  const client = await A2AClient.fromCardUrl(`${a.url}/.well-known/agent-card.json`, { fetchImpl: a.fetchImpl });
+  const configuration = { blocking: false };
+  const { id } = await done(client.sendMessage({ message: message("stream lambda"), configuration }));
+  const pushNotificationConfig = { id: "hook-1", url: `${a.hooks.base}/hook/legacy`, token: SCRIPT.token };
+  await done(client.setTaskPushNotificationConfig({ taskId: id, pushNotificationConfig }));
+  const found = await done(client.getTaskPushNotificationConfig({ id }));
+  expect(found.pushNotificationConfig.url, pushNotificationConfig.url, "webhook");
+  expect((await done(client.listTaskPushNotificationConfig({ id }))).length, 1, "webhooks");
+  await client.deleteTaskPushNotificationConfig({ id, pushNotificationConfigId: "hook-1" });
+  const joined = await gather(client.resubscribeTask({ id }));
+  expect((await done(client.getTask({ id }))).status.state, "completed", "state");
+  const events = await gather(client.sendMessageStream({ message: message("stream mu") }));
+  expect((await client.cancelTask({ id })).error.code, -32002, "cancel of a finished task");
+  return `${joined.length} events rejoined, ${events.length} streamed`;
+}
+
+async function done(call) {
+  const response = await call;
+  if (response.error) throw new Error(JSON.stringify(response.error));
+  return response.result;
+}
+
 const [url, port] = process.argv.slice(2);
-await run(new Js03(url), Number(port));
+await run(new Js03(url, new HookListener(), BEARER), Number(port), { legacy });

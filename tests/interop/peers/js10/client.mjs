@@ -1,10 +1,10 @@
 // Every method of @a2a-js/sdk 1.3.0's client against the agent at the URL given; "0.3" as last word pins its old layer.
 import { randomUUID } from "node:crypto";
 import { Role, TaskState, taskStateToJSON } from "@a2a-js/sdk";
-import { ClientFactory, ClientFactoryOptions, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
+import { ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
 
 const shared = process.env.INTEROP_SHARED;
-const { Absent, Adapter, HookListener, Refused, run, stateWord } = await import(`${shared}/checks.mjs`);
+const { Absent, Adapter, BEARER, authorized, HookListener, Refused, run, stateWord } = await import(`${shared}/checks.mjs`);
 const { SCRIPT } = await import(`${shared}/script.mjs`);
 
 const CODES = {
@@ -85,20 +85,25 @@ const pushConfig = (taskId, id, url) => ({
 });
 
 class Js10 extends Adapter {
-  constructor(url, version) {
-    super(new HookListener());
+  constructor(url, hooks, version, key) {
+    super(hooks);
     this.url = url;
     this.version = version;
+    this.fetchImpl = authorized(key);
+  }
+
+  stranger(key) {
+    return new Js10(this.url, this.hooks, this.version, key);
   }
 
   async discover() {
     const old = this.version === "0.3";
-    const resolver = new DefaultAgentCardResolver(old ? { legacyCompat: { enabled: true } } : {});
-    const transports = [new JsonRpcTransportFactory(old ? { legacyCompat: { enabled: true } } : {})];
+    const options = { fetchImpl: this.fetchImpl, ...(old ? { legacyCompat: { enabled: true } } : {}) };
+    const resolver = new DefaultAgentCardResolver(options);
+    const transports = [new JsonRpcTransportFactory(options)];
     const card = await resolver.resolve(this.url);
     if (old) card.supportedInterfaces = card.supportedInterfaces.filter((i) => i.protocolVersion.startsWith("0."));
-    const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, { transports });
-    this.client = await new ClientFactory({ ...options, transports }).createFromAgentCard(card);
+    this.client = await new ClientFactory({ transports }).createFromAgentCard(card);
     this.offersExtended = card.capabilities?.extendedAgentCard;
     const { streaming, pushNotifications } = card.capabilities;
     return { name: card.name, skills: card.skills.length, streaming: !!streaming, push: !!pushNotifications };
@@ -163,9 +168,10 @@ class Js10 extends Adapter {
 
   async extendedCard() {
     if (!this.offersExtended) throw new Absent("the card offers no extended card");
-    return (await calling(() => this.client.getAgentCard())).name;
+    const card = await calling(() => this.client.getAgentCard());
+    return { name: card.name, skills: card.skills.length };
   }
 }
 
 const [url, port, version = "1.0"] = process.argv.slice(2);
-await run(new Js10(url, version), Number(port));
+await run(new Js10(url, new HookListener(), version, BEARER), Number(port));

@@ -9,24 +9,32 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.client import A2ACardResolver, A2AClient, ClientConfig, ClientFactory
 from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.types import (
+    CancelTaskRequest,
     DataPart,
     GetTaskPushNotificationConfigParams,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
     Message,
     MessageSendConfiguration,
+    MessageSendParams,
     Part,
     PushNotificationConfig,
     Role,
+    SendMessageRequest,
+    SendStreamingMessageRequest,
+    SetTaskPushNotificationConfigRequest,
     Task,
     TaskArtifactUpdateEvent,
     TaskIdParams,
     TaskPushNotificationConfig,
     TaskQueryParams,
+    TaskResubscriptionRequest,
     TextPart,
 )
-from checks import Absent, Adapter, CardView, EventView, Refused, TaskView, run
+from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, EventView, Refused, TaskView, expect, run
 from hooks import HookListener
 from script import SCRIPT
 
@@ -52,10 +60,11 @@ def view(task: Task) -> TaskView:
 def event_view(task: Task, update: Any) -> EventView:
     if update is None:
         return EventView("task", task.status.state.value, task=task.id)
+    whole = "".join(text_of(a.parts) for a in task.artifacts or [])
     if isinstance(update, TaskArtifactUpdateEvent):
-        return EventView("artifact", text=text_of(update.artifact.parts), task=update.task_id)
+        return EventView("artifact", text=text_of(update.artifact.parts), task=update.task_id, whole=whole)
     said = text_of(update.status.message.parts) if update.status.message else ""
-    return EventView("status", update.status.state.value, said, update.task_id)
+    return EventView("status", update.status.state.value, said, update.task_id, whole)
 
 
 class refusals:  # noqa: N801 (reads as a statement)
@@ -70,9 +79,9 @@ class refusals:  # noqa: N801 (reads as a statement)
 
 
 class Py03(Adapter):
-    def __init__(self, url: str, port: int, token: str | None) -> None:
-        super().__init__(HookListener(port))
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+    def __init__(self, url: str, hooks: HookListener, key: str | None) -> None:
+        super().__init__(hooks)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.http = httpx.AsyncClient(trust_env=False, timeout=20, headers=headers)
         self.url = url
 
@@ -135,11 +144,15 @@ class Py03(Adapter):
             found = await self.once.get_task_callback(params)
         return found.push_notification_config.url
 
-    async def extended_card(self) -> str:
+    async def extended_card(self) -> tuple[str, int]:
         if not self.card.supports_authenticated_extended_card:
             raise Absent("the card offers no extended card")
         with refusals():
-            return (await self.once.get_card()).name
+            card = await self.once.get_card()
+        return card.name, len(card.skills)
+
+    def stranger(self) -> Py03:
+        return Py03(self.url, self.hooks, WRONG_KEY)
 
 
 def message(text: str, task: str | None = None, context: str | None = None) -> Message:
@@ -152,9 +165,33 @@ def message(text: str, task: str | None = None, context: str | None = None) -> M
     )
 
 
-async def main(url: str, port: str, token: str | None = None) -> None:
-    adapter = Py03(url, int(port), token)
-    await run(adapter)
+async def legacy(adapter: Py03) -> str:
+    """The methods of the SDK's older class, which fleets still use."""
+    client = A2AClient(adapter.http, adapter.card)
+    params = MessageSendParams(message=message("stream lambda"), configuration=MessageSendConfiguration(blocking=False))
+    sent = await client.send_message(SendMessageRequest(id="1", params=params))
+    task = sent.root.result.id
+    push = PushNotificationConfig(id="hook-1", url=adapter.hooks.base + "/hook/legacy", token=SCRIPT["token"])
+    config = TaskPushNotificationConfig(task_id=task, push_notification_config=push)
+    await client.set_task_callback(SetTaskPushNotificationConfigRequest(id="2", params=config))
+    wanted = GetTaskPushNotificationConfigRequest(id="3", params=GetTaskPushNotificationConfigParams(id=task))
+    found = await client.get_task_callback(wanted)
+    expect(found.root.result.push_notification_config.url, push.url, "webhook")
+    rejoin = TaskResubscriptionRequest(id="4", params=TaskIdParams(id=task))
+    joined = [event.root.result.kind async for event in client.resubscribe(rejoin)]
+    done = await client.get_task(GetTaskRequest(id="5", params=TaskQueryParams(id=task)))
+    expect(done.root.result.status.state.value, "completed", "state")
+    streamed = SendStreamingMessageRequest(id="6", params=MessageSendParams(message=message("stream mu")))
+    events = [event.root.result.kind async for event in client.send_message_streaming(streamed)]
+    refusal = await client.cancel_task(CancelTaskRequest(id="7", params=TaskIdParams(id=task)))
+    expect(refusal.root.error.code, -32002, "cancel of a finished task")
+    expect((await client.get_card()).url, adapter.card.url, "url of the card")
+    return f"{len(joined)} events rejoined, {len(events)} streamed"
+
+
+async def main(url: str, port: str) -> None:
+    adapter = Py03(url, HookListener(int(port)), BEARER)
+    await run(adapter, {"legacy": legacy})
     await adapter.http.aclose()
     adapter.hooks.close()
 

@@ -13,7 +13,7 @@ from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.helpers import get_data_parts, get_text_parts
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError
-from checks import Absent, Adapter, CardView, EventView, Refused, TaskView, run
+from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, EventView, Refused, TaskView, run
 from hooks import HookListener
 from script import SCRIPT
 
@@ -79,9 +79,9 @@ class refusals:  # noqa: N801 (reads as a statement)
 
 
 class Py10(Adapter):
-    def __init__(self, url: str, port: int, version: str, token: str | None) -> None:
-        super().__init__(HookListener(port))
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+    def __init__(self, url: str, hooks: HookListener, version: str, key: str | None) -> None:
+        super().__init__(hooks)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.http = httpx.AsyncClient(trust_env=False, timeout=20, headers=headers)
         self.url = url
         self.version = version
@@ -152,11 +152,15 @@ class Py10(Adapter):
             page = await self.once.list_tasks(pb.ListTasksRequest(context_id=context, page_size=10))
         return [t.id for t in page.tasks]
 
-    async def extended_card(self) -> str:
+    async def extended_card(self) -> tuple[str, int]:
         if not self.card.capabilities.extended_agent_card:
             raise Absent("the card offers no extended card")
         with refusals():
-            return (await self.once.get_extended_agent_card(pb.GetExtendedAgentCardRequest())).name
+            card = await self.once.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
+        return card.name, len(card.skills)
+
+    def stranger(self) -> Py10:
+        return Py10(self.url, self.hooks, self.version, WRONG_KEY)
 
 
 def request(
@@ -176,8 +180,8 @@ def request(
     return pb.SendMessageRequest(message=message, configuration=configuration)
 
 
-async def main(url: str, port: str, version: str = "any", token: str | None = None) -> None:
-    adapter = Py10(url, int(port), version, token)
+async def main(url: str, port: str, version: str = "any") -> None:
+    adapter = Py10(url, HookListener(int(port)), version, BEARER)
     await run(adapter)
     await adapter.http.aclose()
     adapter.hooks.close()

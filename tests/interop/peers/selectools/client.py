@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from typing import Any
 
-from checks import Absent, Adapter, CardView, Check, Refused, TaskView, expect, run
+from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, Check, Refused, TaskView, expect, run
 from hooks import HookListener
 from script import SCRIPT
 from selectools.a2a import A2AClient, A2AError
@@ -38,10 +37,13 @@ class refusals:  # noqa: N801 (reads as a statement)
 
 
 class Selectools(Adapter):
-    def __init__(self, url: str, port: int) -> None:
-        super().__init__(HookListener(port))
+    def __init__(self, url: str, hooks: HookListener, key: str | None) -> None:
+        super().__init__(hooks)
         self.url = url
-        self.client = A2AClient(url, auth_token=os.environ.get("INTEROP_BEARER"), timeout=15)
+        self.client = A2AClient(url, auth_token=key, timeout=15)
+
+    def stranger(self) -> Selectools:
+        return Selectools(self.url, self.hooks, WRONG_KEY)
 
     async def discover(self) -> CardView:
         card = await self.client.discover()
@@ -51,23 +53,14 @@ class Selectools(Adapter):
     async def send(self, text, *, wait=False, task=None, context=None, hook=None) -> TaskView:
         if task is not None:
             raise Absent("this client cannot name a task to continue")
+        if hook is not None:
+            raise Absent("this client cannot name a webhook")
         with refusals():
             return view(await self.client.send_task(text, context_id=context))
 
     async def get(self, task: str) -> TaskView:
         with refusals():
             return view(await self.client.get_task(task))
-
-
-async def wrong_key(adapter: Selectools) -> str:
-    stranger = A2AClient(adapter.url, auth_token="not-the-key", timeout=15)
-    try:
-        await stranger.send_task("complete secret")
-    except A2AError as why:
-        if "401" not in why.message:
-            raise AssertionError(f"refused with {why.message}") from why
-        return "HTTP 401"
-    raise AssertionError("every key is taken")
 
 
 async def discover_sync(adapter: Selectools) -> str:
@@ -87,8 +80,8 @@ async def send_sync(adapter: Selectools) -> str:
 
 
 async def main(url: str, port: str) -> None:
-    adapter = Selectools(url, int(port))
-    more: dict[str, Check] = {"wrong-key": wrong_key, "discover-sync": discover_sync, "send-sync": send_sync}
+    adapter = Selectools(url, HookListener(int(port)), BEARER)
+    more: dict[str, Check] = {"discover-sync": discover_sync, "send-sync": send_sync}
     await run(adapter, more)
     adapter.hooks.close()
 

@@ -6,6 +6,22 @@ const CHECK_LIMIT_S = 15;
 const POLL_S = 0.05;
 const TERMINAL = new Set(["completed", "failed", "canceled", "rejected"]);
 const BODY_BYTES_MAX = 1_000_000;
+const OUR_AGENT = "fleetsim";
+export const BEARER = process.env.INTEROP_BEARER;
+const plainFetch = globalThis.fetch;
+let lastStatus;
+const WRONG_KEY = "not-the-key";
+
+/** The SDKs' form of a credential: a fetch that adds it. */
+export function authorized(key) {
+  return async (url, init = {}) => {
+    const headers = new Headers(init.headers);
+    if (key) headers.set("authorization", `Bearer ${key}`);
+    const response = await plainFetch(url, { ...init, headers });
+    lastStatus = response.status;
+    return response;
+  };
+}
 
 /** The client has no such method, or the card says the agent does not offer it. */
 export class Absent extends Error {}
@@ -92,9 +108,11 @@ export class Adapter {
   async pushDelete() { throw new Absent("no webhook removal in this client"); }
   async list() { throw new Absent("no task listing in this client"); }
   async extendedCard() { throw new Absent("no extended card in this client"); }
+  /** The same client with a wrong credential. */
+  stranger() { throw new Absent("no credential in this client"); }
 }
 
-function expect(value, wanted, what) {
+export function expect(value, wanted, what) {
   if (JSON.stringify(value) !== JSON.stringify(wanted)) {
     throw new Error(`${what}: wanted ${JSON.stringify(wanted)}, got ${JSON.stringify(value)}`);
   }
@@ -128,7 +146,7 @@ async function refused(call, codes, absent) {
   throw new Absent(`not refused: ${got?.state ?? got}`);
 }
 
-async function gather(stream) {
+export async function gather(stream) {
   const events = [];
   for await (const event of stream) events.push(event);
   return events;
@@ -321,13 +339,29 @@ export const CHECKS = {
     });
     return "gone";
   },
-  "extended-card": (a) => a.extendedCard(),
+  "extended-card": async (a) => {
+    const { name, skills } = await a.extendedCard();
+    if (name === OUR_AGENT && skills <= a.card.skills) throw new Error(`${skills} skill(s), no more than the public card`);
+    return `${name}, ${skills} skill(s)`;
+  },
 };
 
+async function wrongKey(adapter) {
+  const stranger = adapter.stranger(WRONG_KEY);
+  await stranger.discover();
+  try {
+    await stranger.send("complete secret");
+  } catch (why) {
+    if (lastStatus !== 401) throw new Error(`HTTP ${lastStatus}, refused with ${why.message}`);
+    return `HTTP 401, told as "${why.message}"`;
+  }
+  throw new Error("every key is taken");
+}
+
 /** Run every check, one after the other, report each, and leave. */
-export async function run(adapter, port) {
+export async function run(adapter, port, extra = {}) {
   await adapter.hooks.open(port);
-  for (const [op, check] of Object.entries(CHECKS)) {
+  for (const [op, check] of Object.entries({ ...CHECKS, ...(BEARER ? { "wrong-key": wrongKey } : {}), ...extra })) {
     const started = Date.now();
     let result = "works";
     let detail = "";

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from script import FULL_TEXT, SCRIPT
 
 CHECK_LIMIT_S = 15.0
 POLL_S = 0.05
+BEARER = os.environ.get("INTEROP_BEARER")
+OUR_AGENT = "fleetsim"
+WRONG_KEY = "not-the-key"
 TERMINAL = {"completed", "failed", "canceled", "rejected"}
 
 
@@ -53,6 +57,8 @@ class EventView:
     state: str = ""
     text: str = ""
     task: str = ""
+    whole: str | None = None
+    """The text of the task so far, where the client itself puts the pieces together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +123,13 @@ class Adapter:
         """Return the ids of a context's tasks."""
         raise Absent("no task listing in this client")
 
-    async def extended_card(self) -> str:
-        """Return the extended card's name."""
+    async def extended_card(self) -> tuple[str, int]:
+        """Return the extended card's name and number of skills."""
         raise Absent("no extended card in this client")
+
+    def stranger(self) -> Adapter:
+        """The same client with a wrong credential."""
+        raise Absent("no credential in this client")
 
 
 Check = Callable[[Adapter], Awaitable[str]]
@@ -127,7 +137,8 @@ Check = Callable[[Adapter], Awaitable[str]]
 
 async def run(adapter: Adapter, extra: dict[str, Check] | None = None) -> None:
     """Run every check, one after the other, and report each."""
-    for op, check in {**CHECKS, **(extra or {})}.items():
+    guarded = {"wrong-key": wrong_key} if BEARER else {}
+    for op, check in {**CHECKS, **guarded, **(extra or {})}.items():
         started = time.monotonic()
         try:
             async with asyncio.timeout(CHECK_LIMIT_S):
@@ -256,6 +267,8 @@ async def stream(adapter: Adapter) -> str:
     if text != FULL_TEXT:
         raise AssertionError(f"text {text!r}")
     expect(last_state(events), "completed", "last state")
+    if events[-1].whole is not None:
+        expect(events[-1].whole, FULL_TEXT, "text as the client put it together")
     return f"{len(events)} events, {events[0].kind} first"
 
 
@@ -372,7 +385,22 @@ async def list_tasks(adapter: Adapter) -> str:
 
 
 async def extended_card(adapter: Adapter) -> str:
-    return await adapter.extended_card()
+    name, skills = await adapter.extended_card()
+    if name == OUR_AGENT and skills <= adapter.cards[-1].skills:
+        raise AssertionError(f"{skills} skill(s), no more than the public card has")
+    return f"{name}, {skills} skill(s)"
+
+
+async def wrong_key(adapter: Adapter) -> str:
+    stranger = adapter.stranger()
+    await stranger.discover()
+    try:
+        await stranger.send("complete secret")
+    except Exception as why:
+        if "401" not in str(why):
+            raise AssertionError(f"refused with {why!r}") from why
+        return "HTTP 401"
+    raise AssertionError("every key is taken")
 
 
 def last_state(events: list[EventView]) -> str:
