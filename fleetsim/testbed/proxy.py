@@ -1,0 +1,265 @@
+"""A fault proxy for real sockets: HTTP/1.1 over loopback TCP, one request per connection.
+
+It stands between a caller and an agent that nobody here wrote and carries out the same fault values as
+the network in memory. Bytes of the response are counted after its head and as they are on the wire, chunk
+framing included. ``Break`` is a reset, ``End`` is a close of our sending side alone (half-close). It
+listens on loopback addresses only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import random
+import socket
+import struct
+from collections.abc import Mapping
+
+from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, Unreachable
+from fleetsim.runtime.exchange import Origin, origin_of
+from fleetsim.runtime.ports import Request
+from fleetsim.runtime.workers import Workers
+from fleetsim.testbed.carriage import Carriage, Sent, pause
+from fleetsim.testbed.faults import Again, Break, Data, End, Fault, Match, Start, Wait
+from fleetsim.testbed.weather import Sky, Weather
+
+HEAD_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 16 * 1024 * 1024
+CHUNK_BYTES = 64 * 1024
+_RESET = struct.pack("ii", 1, 0)
+
+Headers = list[tuple[str, str]]
+
+
+class FaultProxy:
+    """``async with FaultProxy("http://127.0.0.1:8001") as proxy``: call ``proxy.url`` instead.
+
+    ``fault`` puts weather up as ``MemoryNetwork.fault`` does; ``down`` closes the listener, so that callers
+    are refused, and breaks what is open; ``up`` listens again on the same port.
+    """
+
+    def __init__(self, target: str, *, listen_host: str = "127.0.0.1", port: int = 0, seed: int = 0) -> None:
+        if not ipaddress.ip_address(listen_host).is_loopback:
+            raise ValueError(f"{listen_host} is not a loopback address")
+        self._target = origin_of(target)
+        self._listen_host = listen_host
+        self._port = port
+        self._sky = Sky(random.Random(f"{seed}/proxy"))
+        self._server: asyncio.Server | None = None
+        self._workers = Workers("proxy")
+        self.connections = 0
+        self.requests: list[Request] = []
+
+    @property
+    def url(self) -> str:
+        """Where the proxy listens, without a closing slash."""
+        return str(Origin(self._target.scheme, self._listen_host, self._port))
+
+    def fault(
+        self, fault: Fault, match: Match | None = None, *, times: int | None = None, probability: float = 1.0
+    ) -> Weather:
+        """Put up a fault for the requests that ``match`` (its ``origin`` is the target's)."""
+        return self._sky.put_up(Weather(fault=fault, match=match or Match(), times=times, probability=probability))
+
+    def heal(self) -> None:
+        """Take every fault down."""
+        self._sky.clear()
+
+    async def up(self) -> None:
+        """Listen. Raises OSError if the port is taken."""
+        if self._server is None:
+            self._server = await asyncio.start_server(self._accept, self._listen_host, self._port, limit=HEAD_BYTES_MAX)
+            self._port = self._server.sockets[0].getsockname()[1]
+
+    async def down(self) -> None:
+        """Stop listening and break every connection."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        await self._workers.close()
+        if server is not None:
+            await server.wait_closed()
+
+    async def __aenter__(self) -> FaultProxy:
+        await self.up()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.down()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if self._server is None:
+            writer.transport.abort()
+            return
+        self._workers.start(self._serve(reader, writer), name=f"connection {self.connections}")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._carry(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, TransportError, LimitReached):
+            _reset(writer)
+        except asyncio.CancelledError:
+            _reset(writer)
+            raise
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line, headers = await _read_head(reader)
+        body = await _read_body(reader, headers)
+        method, path, _ = line.split(" ", 2)
+        request = Request(method=method, url=f"{self._target}{path}", headers=dict(headers), body=body)
+        self.requests.append(request)
+        carriage = Carriage(self._sky.over(request, ""), where=f"{method} {self._target}")
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(_until_gone(reader))
+            work = group.create_task(self._answer(request, headers, carriage, writer))
+            # Whoever ends first, the caller by leaving or the answer by being complete, ends the other.
+            watch.add_done_callback(lambda _: work.cancel())
+            work.add_done_callback(lambda _: watch.cancel())
+
+    async def _answer(
+        self, request: Request, headers: Headers, carriage: Carriage, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            await carriage.connect()
+            sent = await carriage.request(request.body)
+            for again in sent.again:
+                self._workers.start(self._again(request, headers, sent, again), name="again")
+            if sent.answer is not None:
+                writer.write(_head(sent.answer.start, len(sent.answer.body)) + sent.answer.body)
+                await writer.drain()
+                return
+            await self._relay(request, headers, sent, carriage, writer)
+        except (OSError, asyncio.IncompleteReadError, TransportError, LimitReached):
+            _reset(writer)
+
+    async def _relay(
+        self, request: Request, headers: Headers, sent: Sent, carriage: Carriage, writer: asyncio.StreamWriter
+    ) -> None:
+        upstream, out = await self._dial(request, headers, sent.body)
+        loop = asyncio.get_running_loop()
+        try:
+            line, reply_headers = await _read_head(upstream)
+            start = Start(int(line.split(" ")[1]), _folded(reply_headers))
+            start = await carriage.start(loop.time(), start)
+            writer.write(_head(start, None))
+            while chunk := await upstream.read(CHUNK_BYTES):
+                sent_at = loop.time()
+                for piece in carriage.pieces(chunk):
+                    if not await self._do(piece, sent_at, carriage, writer):
+                        return
+        finally:
+            out.close()
+
+    async def _do(
+        self, piece: Data | Wait | Break | End, sent_at: float, carriage: Carriage, writer: asyncio.StreamWriter
+    ) -> bool:
+        match piece:
+            case Data():
+                writer.write(piece.content)
+                await writer.drain()
+            case Wait():
+                await carriage.deliver(sent_at, piece)
+            case Break():
+                raise ConnectionLost(piece.reason)
+            case End():
+                writer.write_eof()
+                await pause(HALF_CLOSED_S)
+                return False
+        return True
+
+    async def _dial(
+        self, request: Request, headers: Headers, body: bytes
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            reader, writer = await asyncio.open_connection(self._target.host, self._target.port, limit=HEAD_BYTES_MAX)
+        except OSError:
+            raise Unreachable(f"{self._target}: connection refused") from None
+        path = request.url.removeprefix(str(self._target))
+        kept = [(name, value) for name, value in headers if name.lower() not in _HOP_HEADERS]
+        host = f"{self._target.host}:{self._target.port}"
+        lines = [f"{request.method} {path} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in kept)]
+        lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+        writer.write("\r\n".join(lines).encode("latin-1") + body)
+        await writer.drain()
+        return reader, writer
+
+    async def _again(self, request: Request, headers: Headers, sent: Sent, again: Again) -> None:
+        await pause(again.after_s)
+        with contextlib.suppress(OSError, Unreachable):
+            reader, writer = await self._dial(request, headers, sent.body)
+            await reader.read()
+            writer.close()
+
+
+HALF_CLOSED_S = 5.0
+"""How long the other half of a half-closed connection stays open."""
+
+_HOP_HEADERS = frozenset({"host", "connection", "keep-alive", "content-length", "transfer-encoding", "expect"})
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[str, Headers]:
+    try:
+        raw = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        raise LimitReached(f"a head of more than {HEAD_BYTES_MAX} bytes") from None
+    line, *rest = raw.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    headers = [(name.strip(), value.strip()) for name, _, value in (text.partition(":") for text in rest)]
+    return line, headers
+
+
+async def _read_body(reader: asyncio.StreamReader, headers: Headers) -> bytes:
+    fields = _folded(headers)
+    if "chunked" in fields.get("transfer-encoding", "").lower():
+        return await _read_chunked(reader)
+    length = int(fields.get("content-length") or 0)
+    if length > BODY_BYTES_MAX:
+        raise LimitReached(f"a body of more than {BODY_BYTES_MAX} bytes")
+    return await reader.readexactly(length)
+
+
+async def _read_chunked(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+        if len(body) + size > BODY_BYTES_MAX:
+            raise LimitReached(f"a body of more than {BODY_BYTES_MAX} bytes")
+        body += await reader.readexactly(size)
+        await reader.readexactly(2)
+    while (await reader.readuntil(b"\r\n")) != b"\r\n":
+        pass
+    return body
+
+
+async def _until_gone(reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(OSError):
+        while await reader.read(CHUNK_BYTES):
+            pass
+
+
+def _folded(headers: Headers) -> dict[str, str]:
+    folded: dict[str, str] = {}
+    for name, value in headers:
+        key = name.lower()
+        folded[key] = f"{folded[key]}, {value}" if key in folded else value
+    return folded
+
+
+def _head(start: Start, length: int | None) -> bytes:
+    headers: Mapping[str, str] = {name: value for name, value in start.headers.items() if name != "connection"}
+    lines = [f"HTTP/1.1 {start.status} Status", *(f"{name}: {value}" for name, value in headers.items())]
+    if length is not None:
+        lines.append(f"content-length: {length}")
+    return "\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1")
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    sock = writer.get_extra_info("socket")
+    if sock is not None and sock.fileno() >= 0:
+        # Lingering for no time makes the close a reset, as a crashed machine or a firewall would.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()

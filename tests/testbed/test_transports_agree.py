@@ -1,0 +1,203 @@
+"""One body per promise of the Transport port, kept by the network in memory and by real sockets alike."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request as WebRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from fleetsim.model.errors import BlockedAddress, ConnectionLost, LimitReached, TimedOut, Unreachable
+from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.ports import Limits, Request, Transport
+from fleetsim.runtime.real import running_runtime
+from fleetsim.testbed.network import MemoryNetwork
+from tests.testbed.serving import served
+
+
+class Agent:
+    """What both worlds serve."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+        self.app = Starlette(
+            routes=[
+                Route("/tell", self.tell, methods=["POST"]),
+                Route("/stream", self.stream),
+                Route("/dies", self.dies),
+                Route("/silent", self.silent),
+                Route("/gzip", self.gzip),
+                Route("/big", self.big),
+                Route("/redirect", self.redirect),
+            ]
+        )
+
+    async def tell(self, request: WebRequest) -> Response:
+        own = {name: value for name, value in request.headers.items() if name in {"x-own", "accept-encoding"}}
+        body = (await request.body()).decode()
+        return JSONResponse({"path": request.url.path, "query": request.url.query, "body": body, "headers": own})
+
+    async def stream(self, request: WebRequest) -> Response:
+        async def chunks() -> AsyncIterator[bytes]:
+            try:
+                yield b"first"
+                await asyncio.sleep(30)
+                yield b"second"
+            finally:
+                self.left.set()
+
+        return StreamingResponse(chunks())
+
+    async def dies(self, request: WebRequest) -> Response:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"half"
+            await asyncio.sleep(0.05)
+            raise ValueError("bang")
+
+        return StreamingResponse(chunks())
+
+    async def silent(self, request: WebRequest) -> Response:
+        await asyncio.sleep(30)
+        return Response()
+
+    async def gzip(self, request: WebRequest) -> Response:
+        return Response(b"\x1f\x8b", headers={"content-encoding": "gzip"})
+
+    async def big(self, request: WebRequest) -> Response:
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(100):
+                yield b"x" * 1_000
+
+        return StreamingResponse(chunks())
+
+    async def redirect(self, request: WebRequest) -> Response:
+        return Response(status_code=307, headers={"location": "/tell"})
+
+
+@dataclass
+class World:
+    agent: Agent
+    transport: Transport
+    url: str
+    nobody: str
+
+
+def get(url: str, **limits: Any) -> Request:
+    return Request(method="GET", url=url, limits=Limits(**limits))
+
+
+async def carries_a_request_both_ways(world: World) -> None:
+    reply = await world.transport.exchange(
+        Request(method="POST", url=world.url + "/tell?a=1", headers={"X-Own": "yes"}, body="größe".encode())
+    )
+    assert reply.status == 200
+    assert reply.headers["content-type"] == "application/json"
+    assert json.loads(reply.body) == {
+        "path": "/tell",
+        "query": "a=1",
+        "body": "größe",
+        "headers": {"x-own": "yes", "accept-encoding": "identity"},
+    }
+
+
+async def hands_over_a_chunk_while_the_rest_is_still_to_come(world: World) -> None:
+    async with world.transport.open(get(world.url + "/stream")) as incoming, asyncio.timeout(5):
+        assert await anext(incoming.chunks) == b"first"
+
+
+async def tells_the_application_that_the_reader_left(world: World) -> None:
+    async with world.transport.open(get(world.url + "/stream")) as incoming:
+        await anext(incoming.chunks)
+    async with asyncio.timeout(5):
+        await world.agent.left.wait()
+
+
+async def loses_the_connection_when_the_application_dies(world: World) -> None:
+    async with world.transport.open(get(world.url + "/dies")) as incoming:
+        assert await anext(incoming.chunks) == b"half"
+        with pytest.raises(ConnectionLost) as caught:
+            await anext(incoming.chunks)
+    assert caught.value.sent
+
+
+async def cannot_reach_where_nobody_listens(world: World) -> None:
+    with pytest.raises(Unreachable) as caught:
+        await world.transport.exchange(get(world.nobody))
+    assert not caught.value.sent
+
+
+async def gives_up_without_a_first_byte(world: World) -> None:
+    with pytest.raises(TimedOut) as caught:
+        await world.transport.exchange(get(world.url + "/silent", first_byte_s=0.2))
+    assert caught.value.sent
+
+
+async def gives_up_on_a_body_that_does_not_end(world: World) -> None:
+    with pytest.raises(TimedOut) as caught:
+        await world.transport.exchange(get(world.url + "/stream", total_s=0.3))
+    assert caught.value.sent
+
+
+async def refuses_an_encoding_nobody_asked_for(world: World) -> None:
+    with pytest.raises(LimitReached):
+        await world.transport.exchange(get(world.url + "/gzip"))
+
+
+async def stops_at_the_byte_limit(world: World) -> None:
+    assert len((await world.transport.exchange(get(world.url + "/big", body_bytes_max=100_000))).body) == 100_000
+    with pytest.raises(LimitReached):
+        await world.transport.exchange(get(world.url + "/big", body_bytes_max=99_999))
+
+
+async def follows_no_redirect(world: World) -> None:
+    reply = await world.transport.exchange(get(world.url + "/redirect"))
+    assert (reply.status, reply.headers["location"]) == (307, "/tell")
+
+
+async def dials_only_what_the_policy_permits(world: World) -> None:
+    with pytest.raises(BlockedAddress):
+        await world.transport.guarded(AddressPolicy()).exchange(get(world.url + "/big"))
+    host_and_port = world.url.removeprefix("http://")
+    allowed = world.transport.guarded(AddressPolicy.allowing(host_and_port))
+    assert (await allowed.exchange(get(world.url + "/big"))).status == 200
+
+
+Promise: TypeAlias = Callable[[World], Awaitable[None]]
+PROMISES: list[Promise] = [
+    carries_a_request_both_ways,
+    hands_over_a_chunk_while_the_rest_is_still_to_come,
+    tells_the_application_that_the_reader_left,
+    loses_the_connection_when_the_application_dies,
+    cannot_reach_where_nobody_listens,
+    gives_up_without_a_first_byte,
+    gives_up_on_a_body_that_does_not_end,
+    refuses_an_encoding_nobody_asked_for,
+    stops_at_the_byte_limit,
+    follows_no_redirect,
+    dials_only_what_the_policy_permits,
+]
+by_name = pytest.mark.parametrize("promise", PROMISES, ids=[promise.__name__ for promise in PROMISES])
+
+
+@by_name
+async def test_the_network_in_memory(promise: Promise) -> None:
+    agent, network = Agent(), MemoryNetwork()
+    network.addresses["agent-a"] = ("127.0.0.1",)
+    network.mount("http://agent-a:8000", agent.app)
+    async with network:
+        await promise(World(agent, network, "http://agent-a:8000", "http://agent-a:9"))
+
+
+@pytest.mark.sockets
+@by_name
+async def test_real_sockets(promise: Promise) -> None:
+    agent = Agent()
+    async with served(agent.app) as url, running_runtime() as runtime:
+        await promise(World(agent, runtime.transport, url, "http://127.0.0.1:9"))
