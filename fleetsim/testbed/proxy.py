@@ -15,6 +15,7 @@ import random
 import socket
 import struct
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, Unreachable
 from fleetsim.runtime.exchange import Origin, origin_of
@@ -29,7 +30,10 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 _RESET = struct.pack("ii", 1, 0)
 
-Headers = list[tuple[str, str]]
+_BROKEN = (OSError, ValueError, asyncio.IncompleteReadError, TransportError, LimitReached)
+"""Ways in which a connection ends early: the weather's, the peers', and heads that are no HTTP."""
+
+Headers: TypeAlias = list[tuple[str, str]]
 
 
 class FaultProxy:
@@ -98,7 +102,7 @@ class FaultProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._carry(reader, writer)
-        except (OSError, asyncio.IncompleteReadError, TransportError, LimitReached):
+        except _BROKEN:
             _reset(writer)
         except asyncio.CancelledError:
             _reset(writer)
@@ -135,7 +139,7 @@ class FaultProxy:
                 await writer.drain()
                 return
             await self._relay(request, headers, sent, carriage, writer)
-        except (OSError, asyncio.IncompleteReadError, TransportError, LimitReached):
+        except _BROKEN:
             _reset(writer)
 
     async def _relay(
