@@ -13,6 +13,7 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
@@ -29,6 +30,7 @@ from fleetsim.runtime.ports import Incoming, Reply, Request, Resolver
 
 EXCHANGES_MAX = 64
 STREAMS_MAX = 1_000
+PIECE_BYTES = 256 * 1024
 
 
 class HttpTransport:
@@ -46,7 +48,7 @@ class HttpTransport:
         _quieten_libraries()
         self._resolver = resolver
         self._policy = policy
-        self._tls = tls or httpx.create_ssl_context()
+        self._tls = tls or _shared_tls()
         self._exchanges_max, self._streams_max = exchanges_max, streams_max
         self._exchange_gate = asyncio.Semaphore(exchanges_max)
         self._stream_gate = asyncio.Semaphore(streams_max)
@@ -111,9 +113,7 @@ class HttpTransport:
         token = progress_of.set(progress)
         where = "the address"
         try:
-            built = client.build_request(
-                request.method, request.url, headers=dict(request.headers), content=request.body
-            )
+            built = _built(client, request)
             where = _where(built.url)
             async with asyncio.timeout_at(connect_by if end_at is None else min(connect_by, end_at)) as deadline:
                 progress.deadline = deadline
@@ -124,6 +124,27 @@ class HttpTransport:
             raise translate(error, where=where, sent=progress.sent) from error
         finally:
             progress_of.reset(token)
+
+
+@cache
+def _shared_tls() -> ssl.SSLContext:
+    """One context for the process: loading the authorities takes a tenth of a second."""
+    return httpx.create_ssl_context()
+
+
+def _built(client: httpx.AsyncClient, request: Request) -> httpx.Request:
+    """A large body goes out in pieces, so that writing it does not hold up the loop."""
+    if len(request.body) <= PIECE_BYTES:
+        return client.build_request(
+            request.method, request.url, headers=dict(request.headers), content=request.body or None
+        )
+    headers = {**request.headers, "content-length": str(len(request.body))}
+    return client.build_request(request.method, request.url, headers=headers, content=_pieces(request.body))
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]
 
 
 def _quieten_libraries() -> None:

@@ -76,9 +76,10 @@ def _broken(where: str, cause: BaseException, sent: bool) -> FleetsimError:
 
 
 def _not_http(cause: aiohttp.ClientResponseError, where: str) -> FleetsimError:
-    inner = cause.__cause__
-    too_many = isinstance(inner, BadHttpMessage) and "too many" in str(inner).lower()
-    if isinstance(inner, LineTooLong) or too_many:
+    inner: BaseException = cause
+    while inner.__cause__ is not None:
+        inner = inner.__cause__
+    if isinstance(inner, LineTooLong) or (isinstance(inner, BadHttpMessage) and "too many" in str(inner).lower()):
         return LimitReached(f"{where}: more response headers than allowed")
     return WireError(f"{where}: the answer is not HTTP", hint="is this the port of an HTTP server?")
 

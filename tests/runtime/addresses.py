@@ -1,9 +1,14 @@
-"""Addresses a guarded connection must refuse, and some it must not (reference \"Address policy\")."""
+"""Addresses a guarded connection must refuse, and some it must not (reference "Address policy")."""
 
 from __future__ import annotations
 
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 # ends of the ranges, the addresses that other guards were seen to let through, and the mapped forms
-DENIED = (
+DENIED = _words(
     "0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.100.100.200 100.127.255.255 127.0.0.0 127.0.0.1 "
     "127.255.255.255 169.254.0.0 169.254.169.254 169.254.255.255 172.16.0.0 172.31.255.255 192.0.0.0 192.0.0.255 "
     "192.0.2.1 192.31.196.1 192.52.193.1 192.88.99.1 192.168.0.0 192.168.255.255 192.175.48.1 198.18.0.0 "
@@ -12,16 +17,16 @@ DENIED = (
     "64:ff9b::7f00:1 64:ff9b::808:808 64:ff9b:1::1 100::1 1fff:ffff::1 2001::1 2001:1ff:ffff::1 2001:db8::1 "
     "2001:db8:ffff::1 2002:7f00:1::1 2002:808:808::1 2620:4f:8000::1 3ffe::1 3fff::1 3fff:fff:ffff::1 4000::1 "
     "fc00::1 fdff:ffff::1 fe80::1 fec0::1 ff02::1 ffff::1 "
-).split()  # noqa: SIM905
+)
 
-ALLOWED = (
+ALLOWED = _words(
     "1.1.1.1 8.8.8.8 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 172.15.255.255 172.32.0.0 223.255.255.255 "
     "2000::1 2001:200::1 2606:4700:4700::1111 2a00:1450:4001:81b::200e ::ffff:8.8.8.8 "
-).split()  # noqa: SIM905
+)
 
-RANGES_V4 = (
+RANGES_V4 = _words(
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
     "192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 "
     "203.0.113.0/24 224.0.0.0/4 240.0.0.0/4"
-).split()  # noqa: SIM905
-RANGES_V6 = "2001::/23 2001:db8::/32 2002::/16 3ffe::/16 3fff::/20 2620:4f:8000::/48".split()  # noqa: SIM905
+)
+RANGES_V6 = _words("2001::/23 2001:db8::/32 2002::/16 3ffe::/16 3fff::/20 2620:4f:8000::/48")

@@ -10,10 +10,10 @@ import pytest
 import yarl
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.addresses import ALLOWED, DENIED, RANGES_V4, RANGES_V6
 
 from fleetsim.model.errors import BlockedAddress, ConfigError
 from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_address, parse_webhook_url
+from tests.runtime.addresses import ALLOWED, DENIED, RANGES_V4, RANGES_V6
 
 
 def test_the_lists_have_the_agreed_size() -> None:
@@ -28,6 +28,21 @@ def test_an_address_off_the_open_internet_is_denied(address: str) -> None:
 @pytest.mark.parametrize("address", ALLOWED)
 def test_a_public_address_is_allowed(address: str) -> None:
     assert AddressPolicy().permits("name.example", 443, address)
+
+
+@pytest.mark.parametrize("text", RANGES_V4 + RANGES_V6)
+def test_a_denied_range_is_denied_to_its_ends_and_no_further(text: str) -> None:
+    network = ipaddress.ip_network(text)
+    first, last = network.network_address, network.broadcast_address
+    policy = AddressPolicy()
+    assert not policy.permits("x", 443, str(first))
+    assert not policy.permits("x", 443, str(last))
+    others = [ipaddress.ip_network(other) for other in RANGES_V4 + RANGES_V6 if other != text]
+    for number in (int(first) - 1, int(last) + 1):
+        if 0 <= number < 2**first.max_prefixlen:
+            outside = type(first)(number)
+            expected = not any(outside in other for other in others) and (first.version == 4 or number >> 125 == 1)
+            assert policy.permits("x", 443, str(outside)) is expected
 
 
 @pytest.mark.parametrize(
@@ -151,21 +166,23 @@ def test_a_plain_webhook_url_is_read(url: str, host: str, port: int) -> None:
 
 
 BAD_URLS = [
-    "", " ", "example.com", "//example.com/", "ftp://example.com/", "file:///etc/passwd", "http:example.com", "http:///x",
-    "unix://x", "http+unix://x/", "javascript:alert(1)", "gopher://example.com/", "data:text/plain,x",
-    "http://user@example.com/", "http://user:pw@example.com/", "http://@example.com/", "http://example.com@evil.example/",
-    "http://example.com#@evil.example/", "http://example.com/#x", "http://example.com\\@evil.example/",
-    "http://example.com\\.evil.example/", "http:\\\\example.com/", "http://exa mple.com/", "http://example.com/a b",
-    "http://example.com/\t", "http://exam\tple.com/", "http://example.com/\n", "http://example.com\n.evil/",
-    " http://example.com/", "http://example.com/ ", "http://127.0.0.1\x00.example.com/", "http://example.com/\x7f",
-    "http://example.com%2eevil.example/", "http://%31%32%37.0.0.1/", "http://exa%00mple.com/", "http://example.com/%zz",
-    "http://example.com/%", "http://[fe80::1%25eth0]/", "http://[fe80::1%eth0]/", "http://[::1/", "http://::1/", "http://[]/",
-    "http://[127.0.0.1]/", "http://[v1.x]/", "http://[1::2::3]/", "http://example.com:0/", "http://example.com:65536/",
-    "http://example.com:99999/", "http://example.com:-1/", "http://example.com:/", "http://example.com:8o/",
-    "http://example.com:80:80/", "http://１２７.0.0.1/", "http://127。0。0。1/", "http://①②⑦.⓪.⓪.①/", "http://ﬀ.example/",
-    "http://bücher.example/", "http://a..b.example/", "http://.example/", "http://-/", "http://" + "a" * 300 + "/",
-    "http://example.com/" + "a" * 2048, "http://exam\u200bple.com/", "http://example.com/\u202e", "http://example.com/<x>",
-    'http://example.com/"', "http://example.com/{x}", "http://example.com/`", "http://example.com/^|",
+    "", " ", "example.com", "//example.com/", "ftp://example.com/", "file:///etc/passwd", "http:example.com",
+    "http:///x", "unix://x", "http+unix://x/", "javascript:alert(1)", "gopher://example.com/",
+    "data:text/plain,x", "http://user@example.com/", "http://user:pw@example.com/", "http://@example.com/",
+    "http://example.com@evil.example/", "http://example.com#@evil.example/", "http://example.com/#x",
+    "http://example.com\\@evil.example/", "http://example.com\\.evil.example/", "http:\\\\example.com/",
+    "http://exa mple.com/", "http://example.com/a b", "http://example.com/\t", "http://exam\tple.com/",
+    "http://example.com/\n", "http://example.com\n.evil/", " http://example.com/", "http://example.com/ ",
+    "http://127.0.0.1\x00.example.com/", "http://example.com/\x7f", "http://example.com%2eevil.example/",
+    "http://%31%32%37.0.0.1/", "http://exa%00mple.com/", "http://example.com/%zz", "http://example.com/%",
+    "http://[fe80::1%25eth0]/", "http://[fe80::1%eth0]/", "http://[::1/", "http://::1/", "http://[]/",
+    "http://[127.0.0.1]/", "http://[v1.x]/", "http://[1::2::3]/", "http://example.com:0/",
+    "http://example.com:65536/", "http://example.com:99999/", "http://example.com:-1/", "http://example.com:/",
+    "http://example.com:8o/", "http://example.com:80:80/", "http://１２７.0.0.1/", "http://127。0。0。1/",
+    "http://①②⑦.⓪.⓪.①/", "http://ﬀ.example/", "http://bücher.example/", "http://a..b.example/",
+    "http://.example/", "http://-/", "http://" + "a" * 300 + "/", "http://example.com/" + "a" * 2048,
+    "http://exam\u200bple.com/", "http://example.com/\u202e", "http://example.com/<x>", 'http://example.com/"',
+    "http://example.com/{x}", "http://example.com/`", "http://example.com/^|",
 ]  # fmt: skip
 
 
