@@ -84,7 +84,7 @@ def guarded_protocol(connections: Connections) -> type[H11Protocol]:
             super().handle_events()
             if self.cycle is not before:
                 # The application can drop a client that does not read; closing would wait for it.
-                extensions: dict[str, Any] = self.cycle.scope.setdefault("extensions", {})  # type: ignore[typeddict-item]
+                extensions: dict[str, Any] = self.cycle.scope.setdefault("extensions", {})
                 extensions[ABORT] = self.transport.abort
 
         @property

@@ -1,0 +1,42 @@
+"""Fixtures of the agent's tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent
+from fleetsim.agent.app import build_app
+from fleetsim.agent.builtin import builtin_skills
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+from tests.agent.rigs import HOOK, URL, Hook, Rig, Rigging
+
+
+@pytest.fixture
+async def rigged() -> AsyncIterator[Rigging]:
+    """Make rigs: ``await rigged(skills=[...])``; without skills, the built-in ones. The hook is allowed."""
+    async with AsyncExitStack() as stack:
+
+        async def make(*, seed: int = 0, **options: Any) -> Rig:
+            network = MemoryNetwork(seed=seed)
+            network.addresses["hook"] = ("10.0.0.9",)
+            runtime = virtual_runtime(seed, network, name="agent")
+            made = {"skills": builtin_skills(), "allow_webhook": ("10.0.0.9/32:8080",), **options}
+            engine = Agent("reference", runtime=runtime, **made).engine()
+            hook = Hook()
+            network.mount(URL, build_app(engine))
+            network.mount(HOOK, hook)
+            await stack.enter_async_context(network)
+            return Rig(network=network, engine=engine, hook=hook)
+
+        yield make
+
+
+@pytest.fixture
+async def rig(rigged: Rigging) -> Rig:
+    """The built-in skills, open to everybody."""
+    return await rigged()

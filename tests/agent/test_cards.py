@@ -1,0 +1,162 @@
+"""The card: built from what is mounted, on both paths, cacheable; start-up refused where it would lie."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, Effect, SkillContext, skill
+from fleetsim.agent.builtin import builtin_skills
+from fleetsim.agent.cards import drift
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
+from tests.agent.rigs import Rig, Rigging, sent
+
+PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+
+
+async def card_of(rig: Rig, path: str = PATHS[0]) -> dict[str, Any]:
+    return dict(json.loads((await rig.raw("GET", path)).body))
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_both_paths_serve_the_card_to_everybody(rigged: Rigging, path: str) -> None:
+    rig = await rigged(api_key="k")
+    reply = await rig.raw("GET", path)
+    assert reply.status == 200
+    card = json.loads(reply.body)
+    assert card["url"] == "http://agent:9000/a2a"
+    assert card["preferredTransport"] == "JSONRPC"
+    assert card["protocolVersion"] == "0.3.0"
+    assert card["securitySchemes"]["apiKey"].items() >= {"type": "apiKey", "in": "header", "name": "X-API-Key"}.items()
+    assert card["security"] == [{"apiKey": []}]
+    assert [i["protocolVersion"] for i in card["supportedInterfaces"]] == ["1.0", "0.3"]
+    assert {s["id"] for s in card["skills"]} >= {"echo", "slow", "stream", "ask", "fail", "flaky"}
+
+
+async def test_the_flags_are_what_is_mounted(rigged: Rigging) -> None:
+    rig = await rigged(streaming=False, push_notifications=False)
+    flags = (await card_of(rig))["capabilities"]
+    assert flags["streaming"] is False
+    assert flags["pushNotifications"] is False
+    assert (await rigged()).engine.card("http://x/a2a").capabilities.streaming
+
+
+async def test_a_card_for_one_dialect_is_only_that_dialects(rigged: Rigging) -> None:
+    card = await card_of(await rigged(dialects=("1.0",)))
+    assert "url" not in card
+    assert [i["protocolVersion"] for i in card["supportedInterfaces"]] == ["1.0"]
+    card = await card_of(await rigged(dialects=("0.3",)))
+    assert "supportedInterfaces" not in card
+
+
+async def test_a_forged_host_does_not_change_the_card(rig: Rig) -> None:
+    reply = await rig.raw("GET", PATHS[0], headers={"host": "evil.example"})
+    assert json.loads(reply.body)["url"] == "http://agent:9000/a2a"
+
+
+async def test_the_configured_url_is_advertised(rigged: Rigging) -> None:
+    rig = await rigged(url="https://public.example/a2a")
+    assert (await card_of(rig))["url"] == "https://public.example/a2a"
+
+
+async def test_the_card_can_be_cached_and_asked_for_conditionally(rig: Rig) -> None:
+    reply = await rig.raw("GET", PATHS[0])
+    assert "max-age=" in reply.headers["cache-control"]
+    again = await rig.raw("GET", PATHS[0], headers={"if-none-match": reply.headers["etag"]})
+    assert (again.status, again.body) == (304, b"")
+    assert (await rig.raw("GET", PATHS[0], headers={"if-none-match": '"other"'})).status == 200
+
+
+async def test_web_pages_may_read_the_card_and_nothing_else(rig: Rig) -> None:
+    reply = await rig.raw("GET", PATHS[0], headers={"origin": "https://page.example"})
+    assert reply.headers["access-control-allow-origin"] == "*"
+    assert (await rig.raw("OPTIONS", PATHS[0])).status == 204
+    answer = await rig.raw("POST", "/a2a", b"{}", {"origin": "https://page.example"})
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_extensions_are_declared_as_skills_use_them(rigged: Rigging) -> None:
+    rig = await rigged()
+    declared = {e["uri"]: e for e in (await card_of(rig))["capabilities"]["extensions"]}
+    assert set(declared) == {COST, CONFIDENCE, EFFECT_DOMAIN, WORLDSTATE_DELTA, BLAST, HITL_MODE}
+    effects = declared[EFFECT_DOMAIN]["params"]["skills"]["file_bug"]["effects"]
+    assert effects == [{"domain": "board", "path": "bugs.open", "delta": 1.0, "confidence": 0.95}]
+    plain = await rigged(skills=[builtin_skills()[0]])
+    assert "extensions" not in (await card_of(plain))["capabilities"]
+
+
+async def test_declared_effects_are_the_observed_ones(rig: Rig) -> None:
+    """The drift check of the seed, over every built-in skill that says what it changes or reports."""
+    for made in rig.engine.settings.skills:
+        if made.effects or made.cost or made.sure:
+            await rig.frames("message/stream", sent("x", skill=made.skill_id))
+    assert drift(rig.engine.settings.skills) == {}
+
+
+async def test_undeclared_conduct_is_seen(rigged: Rigging) -> None:
+    @skill(effects=(Effect(domain="board", path="a"),))
+    async def drifts(task: SkillContext) -> None:
+        task.effect("board", "a")
+        task.effect("board", "b")
+        task.use(1, 1)
+
+    rig = await rigged(skills=[drifts])
+    await rig.frames("message/stream", sent("x"))
+    assert drift(rig.engine.settings.skills) == {"drifts": ("cost", "effect board:b")}
+
+
+async def test_the_extended_card_shows_what_the_public_one_keeps_back(rigged: Rigging) -> None:
+    @skill(public=False)
+    async def inner(task: SkillContext) -> str:
+        return "x"
+
+    rig = await rigged(skills=[*builtin_skills(), inner], api_key="k")
+    public = await card_of(rig)
+    assert "inner" not in {s["id"] for s in public["skills"]}
+    assert public["supportsAuthenticatedExtendedCard"] is True
+    key = {"x-api-key": "k"}
+    for method in ("agent/getAuthenticatedExtendedCard", "GetExtendedAgentCard"):
+        assert "inner" in {s["id"] for s in (await rig.call(method, headers=key))["skills"]}
+
+
+async def test_without_an_extended_card_each_dialect_says_so_its_way(rig: Rig) -> None:
+    assert await rig.refused("agent/getAuthenticatedExtendedCard") == -32007
+    assert await rig.refused("GetExtendedAgentCard") == -32004
+
+
+async def _nothing(task: SkillContext) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"skills": []},
+        {"skills": [skill("a")(_nothing), skill("a")(_nothing)]},
+        {"skills": [skill("a", public=False)(_nothing)]},
+        {"default_skill": "missing"},
+        {"dialects": ("2.0",)},
+        {"dialects": ()},
+        {"url": "ftp://x"},
+        {"api_key": ""},
+        {"api_key": " padded "},
+        {"allow_webhook": ("nonsense",)},
+        {"name": " "},
+    ],
+)
+def test_an_agent_whose_card_would_mislead_does_not_start(options: dict[str, Any]) -> None:
+    made: dict[str, Any] = {"name": "x", "skills": builtin_skills(), **options}
+    with pytest.raises(ConfigError):
+        Agent(made.pop("name"), **made).app()
+
+
+def test_a_skill_must_be_async_and_its_fields_known() -> None:
+    with pytest.raises(ConfigError, match="not async"):
+        skill(lambda task: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ConfigError, match="colour"):
+        skill("x", colour="red")(_nothing)
+    with pytest.raises(ConfigError, match="radius"):
+        skill("x", radius="galaxy")(_nothing)

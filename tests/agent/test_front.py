@@ -1,0 +1,271 @@
+"""The front door: bounds before parsing, credentials as bytes, JSON-RPC errors where they belong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import AgentLimits
+from fleetsim.agent.app import build_app
+from fleetsim.agent.engine import Engine
+from tests.agent.rigs import Rig, Rigging, sent, sent_v1
+
+
+async def code_of(rig: Rig, body: bytes, **headers: str) -> tuple[int, int]:
+    reply = await rig.raw("POST", "/a2a", body, headers)
+    answer = json.loads(reply.body)
+    assert answer["jsonrpc"] == "2.0"
+    return reply.status, answer["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", -32700),
+        (b"{", -32700),
+        (b"\xff\xfe", -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"x":NaN}}', -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tasks/get","id":2}', -32700),
+        (b"[" * 65 + b"]" * 65, -32700),
+        (b"[]", -32600),
+        (b"1", -32600),
+        (b'{"id":1,"method":"tasks/get"}', -32600),
+        (b'{"jsonrpc":"1.0","id":1,"method":"tasks/get"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1}', -32600),
+        (b'{"jsonrpc":"2.0","id":{},"method":"tasks/get"}', -32600),
+        (b'{"jsonrpc":"2.0","method":"tasks/get","params":{"id":"x"}}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"no/such"}', -32601),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":[]}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{}}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{}}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"message":{"role":"user","parts":[]}}}', -32602),
+    ],
+)
+async def test_bad_requests_get_the_code_json_rpc_has_for_them(rig: Rig, body: bytes, code: int) -> None:
+    assert await code_of(rig, body) == (200, code)
+
+
+@pytest.mark.parametrize("request_id", [7, "seven", 1.5, None])
+async def test_ids_come_back_as_they_were(rig: Rig, request_id: Any) -> None:
+    for method in ("tasks/get", "no/such"):
+        body = json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": {"id": "x"}}).encode()
+        answer = json.loads((await rig.raw("POST", "/a2a", body)).body)
+        assert answer["id"] == request_id
+        assert type(answer["id"]) is type(request_id)
+
+
+async def test_the_endpoint_answers_with_and_without_a_slash(rig: Rig) -> None:
+    assert (await rig.call("message/send", sent("x"), path="/a2a/"))["kind"] == "task"
+
+
+async def test_other_paths_and_methods_say_where_to_go(rig: Rig) -> None:
+    assert (await rig.raw("POST", "/elsewhere", b"{}")).status == 404
+    reply = await rig.raw("GET", "/a2a")
+    assert reply.status == 405
+    assert reply.headers["allow"] == "POST"
+    assert b"/a2a" in reply.body
+
+
+async def test_v1_names_need_the_version_and_older_ones_do_not(rig: Rig) -> None:
+    body = rig.envelope("GetTask", {"id": "x"})
+    assert (await code_of(rig, body))[1] == -32009
+    assert (await code_of(rig, body, **{"a2a-version": "0.3"}))[1] == -32009
+    assert (await code_of(rig, body, **{"a2a-version": "2.0"}))[1] == -32009
+    assert (await code_of(rig, body, **{"a2a-version": "1.0"}))[1] == -32001
+    assert (await code_of(rig, rig.envelope("tasks/get", {"id": "x"}), **{"a2a-version": "9.9"}))[1] == -32001
+
+
+async def test_v1_errors_carry_their_details(rig: Rig) -> None:
+    answer = await rig.ask("GetTask", {"id": "made-up"})
+    assert answer["error"]["data"][0]["reason"] == "TASK_NOT_FOUND"
+
+
+async def test_an_agent_of_one_dialect_refuses_the_others(rigged: Rigging) -> None:
+    rig = await rigged(dialects=("1.0",))
+    assert await rig.refused("message/send", sent("x")) == -32009
+    assert (await rig.call("SendMessage", sent_v1("x", skill="echo")))["task"]
+    rig = await rigged(dialects=("0.3",))
+    assert await rig.refused("SendMessage", sent_v1("x")) == -32601
+
+
+async def test_a_body_over_the_cap_is_413_before_it_is_read(rigged: Rigging) -> None:
+    rig = await rigged(limits=AgentLimits(body_bytes_max=1000))
+    assert await code_of(rig, b"x" * 1001) == (413, -32600)
+    assert (await code_of(rig, b"x" * 1000))[0] == 200
+    assert await code_of(rig, b"x", **{"content-length": "9" * 40}) == (413, -32600)
+
+
+class Drip:
+    """An ASGI request whose body comes in pieces, as a chunked upload does."""
+
+    def __init__(self, rig: Rig, pieces: list[bytes], *, pause_s: float = 0.0, headers: Any = ()) -> None:
+        self.rig, self.pieces, self.pause_s = rig, pieces, pause_s
+        self.headers = [(b"content-type", b"application/json"), *headers]
+        self.sent: list[dict[str, Any]] = []
+
+    async def receive(self) -> dict[str, Any]:
+        await asyncio.sleep(self.pause_s)
+        if not self.pieces:
+            await asyncio.sleep(1e6)
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": self.pieces.pop(0), "more_body": bool(self.pieces)}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    async def run(self) -> int:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": "/a2a",
+            "raw_path": b"/a2a",
+            "root_path": "",
+            "query_string": b"",
+            "headers": self.headers,
+            "server": ("agent", 9000),
+            "client": ("x", 1),
+        }
+        await build_app(self.rig.engine)(scope, self.receive, self.send)  # type: ignore[arg-type]
+        return int(self.sent[0]["status"])
+
+
+async def test_nesting_without_end_is_a_parse_error(rig: Rig) -> None:
+    drip = Drip(rig, [b"[" * 500_000])
+    assert await drip.run() == 200
+    assert json.loads(drip.sent[1]["body"])["error"]["code"] == -32700
+
+
+async def test_a_chunked_body_over_the_cap_is_413_too(rigged: Rigging) -> None:
+    rig = await rigged(limits=AgentLimits(body_bytes_max=1000))
+    assert await Drip(rig, [b"x" * 600] * 10).run() == 413
+
+
+async def test_a_body_that_takes_too_long_is_408(rig: Rig) -> None:
+    before = asyncio.get_running_loop().time()
+    assert await Drip(rig, [b"x"] * 100, pause_s=1.0).run() == 408
+    assert asyncio.get_running_loop().time() - before == pytest.approx(10, abs=1)
+
+
+async def test_too_many_headers_are_431(rig: Rig) -> None:
+    assert (await code_of(rig, b"{}", **{"x-filler": "x" * 40_000}))[0] == 431
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "multipart/form-data"])
+async def test_what_a_web_page_can_send_unasked_is_not_taken(rig: Rig, kind: str) -> None:
+    assert (await code_of(rig, rig.envelope("tasks/get", {"id": "x"}), **{"content-type": kind}))[0] == 415
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/a2a+json"])
+async def test_json_by_any_of_its_names_is_taken(rig: Rig, kind: str) -> None:
+    assert (await code_of(rig, rig.envelope("tasks/get", {"id": "x"}), **{"content-type": kind})) == (200, -32001)
+
+
+async def test_a_key_is_needed_before_a_byte_is_parsed(rigged: Rigging) -> None:
+    rig = await rigged(api_key="sesame")
+    for body in (b"{", rig.envelope("tasks/get", {"id": "x"})):
+        reply = await rig.raw("POST", "/a2a", body)
+        assert reply.status == 401
+        assert reply.headers["www-authenticate"]
+        assert json.loads(reply.body)["error"]["code"] == -32000
+    assert await rig.refused("tasks/get", {"id": "x"}, headers={"x-api-key": "sesame"}) == -32001
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"x-api-key", b"sesam\xe9")],
+        [(b"x-api-key", b"\xff" * 10)],
+        [(b"x-api-key", b"")],
+        [(b"x-api-key", b"sesame "), (b"x-api-key", b"sesame")],
+        [(b"x-api-key", b"sesame"), (b"x-api-key", b"sesame")],
+        [(b"x-api-key", b"s" * 10_000)],
+        [(b"authorization", b"Bearer sesame")],
+        [(b"authorization", b"Basic token")],
+        [(b"authorization", b"Bearer")],
+        [(b"authorization", b"Bearer \xe9")],
+        [(b"authorization", b"Bearer token"), (b"authorization", b"Bearer token")],
+        [(b"authorization", b"token")],
+        [(b"x-api-key", b"wrong"), (b"authorization", b"Bearer token")],
+        [(b"x-api-key", b"sesame"), (b"authorization", b"Bearer token")],
+    ],
+)
+async def test_malformed_credentials_are_401_and_never_500(rigged: Rigging, headers: Any) -> None:
+    rig = await rigged(api_keys={"ada": "sesame"}, bearers={"bob": "token"})
+    assert await Drip(rig, [b"{}"], headers=headers).run() == 401
+
+
+async def test_key_and_bearer_each_let_in(rigged: Rigging) -> None:
+    rig = await rigged(api_keys={"ada": "sesame"}, bearers={"bob": "t\u00f6ken"})
+    assert await Drip(rig, [b"{}"], headers=[(b"x-api-key", b"sesame")]).run() == 200
+    assert await Drip(rig, [b"{}"], headers=[(b"authorization", "bearer  t\u00f6ken".encode())]).run() == 200
+
+
+async def test_a_task_of_somebody_else_is_missing_byte_for_byte(rigged: Rigging) -> None:
+    """T-24: every way to a task, two callers."""
+    rig = await rigged(api_keys={"ada": "a", "bob": "b"})
+    ada, bob = {"x-api-key": "a"}, {"x-api-key": "b"}
+    task = await rig.call("message/send", sent("500", skill="slow"), headers=ada)
+
+    async def answer(task_id: str, method: str, make: Any) -> bytes:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": make(task_id)}).encode()
+        reply = await rig.raw("POST", "/a2a", body, {**bob, **rig.versioned(method, None)})
+        return reply.body.replace(task_id.encode(), b"ID")
+
+    ways: list[tuple[str, Any]] = [
+        ("message/send", lambda i: sent("x", taskId=i)),
+        ("message/stream", lambda i: sent("x", taskId=i)),
+        ("tasks/get", lambda i: {"id": i}),
+        ("tasks/cancel", lambda i: {"id": i}),
+        ("tasks/resubscribe", lambda i: {"id": i}),
+        (
+            "tasks/pushNotificationConfig/set",
+            lambda i: {"taskId": i, "pushNotificationConfig": {"url": "http://hook:8080"}},
+        ),
+        ("tasks/pushNotificationConfig/get", lambda i: {"id": i}),
+        ("tasks/pushNotificationConfig/list", lambda i: {"id": i}),
+        ("tasks/pushNotificationConfig/delete", lambda i: {"id": i}),
+        ("SendMessage", lambda i: sent_v1("x", taskId=i)),
+        ("GetTask", lambda i: {"id": i}),
+        ("CancelTask", lambda i: {"id": i}),
+        ("SubscribeToTask", lambda i: {"id": i}),
+        ("CreateTaskPushNotificationConfig", lambda i: {"taskId": i, "url": "http://hook:8080"}),
+        ("ListTaskPushNotificationConfigs", lambda i: {"taskId": i}),
+    ]
+    for method, make in ways:
+        foreign, missing = await answer(task["id"], method, make), await answer("made-up", method, make)
+        assert foreign == missing, method
+        assert b"-32001" in foreign, method
+    assert (await rig.call("ListTasks", headers=bob))["tasks"] == []
+    assert (await rig.call("tasks/get", {"id": task["id"]}, headers=ada))["status"]["state"] == "working"
+
+
+async def test_a_full_agent_says_429_and_when_to_come_back(rigged: Rigging) -> None:
+    rig = await rigged(limits=AgentLimits(tasks_max=2))
+    for _ in range(2):
+        await rig.call("message/send", sent("500", skill="slow"))
+    reply = await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x")))
+    assert reply.status == 429
+    assert reply.headers["retry-after"] == "5"
+    assert json.loads(reply.body)["error"]["code"] == -32000
+
+
+async def test_an_app_without_lifespan_starts_with_its_first_request(rig: Rig) -> None:
+    engine = Engine(rig.engine.settings, rig.engine._given)
+    rig.engine = engine
+    body = rig.envelope("message/send", sent("x", skill="echo"))
+    drip = Drip(rig, [body])
+    assert build_app(engine) is not None
+    assert await drip.run() == 200
+    await asyncio.sleep(1)
+    assert len(engine.store) == 1
+    await engine.stop()
+
+
+async def test_ids_beyond_reason_are_refused(rig: Rig) -> None:
+    assert await rig.refused("message/send", sent("x", contextId="c" * 500)) == -32602

@@ -1,0 +1,305 @@
+"""One task's life over the wire: send, wait, poll, cancel, ask, fail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import SkillContext, skill
+from fleetsim.agent.record import TaskEnded
+from tests.agent.rigs import Rig, Rigging, sent, sent_v1
+
+
+async def ended(rig: Rig, task_id: str) -> dict[str, Any]:
+    for _ in range(10_000):
+        task = await rig.call("tasks/get", {"id": task_id})
+        if task["status"]["state"] in {"completed", "failed", "canceled", "rejected"}:
+            return task
+        await asyncio.sleep(1)
+    raise AssertionError("it never ended")
+
+
+async def test_send_answers_submitted_at_once_even_if_asked_to_block(rig: Rig) -> None:
+    before = asyncio.get_running_loop().time()
+    task = await rig.call("message/send", {**sent("60", skill="slow"), "configuration": {"blocking": True}})
+    assert task["kind"] == "task"
+    assert task["status"]["state"] == "submitted"
+    assert asyncio.get_running_loop().time() - before < 1
+
+
+async def test_poll_follows_a_task_to_its_result(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("hello", skill="echo"))
+    done = await ended(rig, task["id"])
+    assert done["status"]["state"] == "completed"
+    assert done["artifacts"][0]["parts"] == [{"kind": "text", "text": "hello"}]
+    assert done["artifacts"][0]["artifactId"] == task["id"]
+
+
+async def test_v1_send_waits_for_the_end(rig: Rig) -> None:
+    result = await rig.call("SendMessage", sent_v1("60", skill="slow"))
+    assert result["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert result["task"]["artifacts"][0]["parts"][0]["text"] == "done after 60 s"
+
+
+async def test_v1_send_returns_immediately_if_asked_to(rig: Rig) -> None:
+    params = {**sent_v1("60", skill="slow"), "configuration": {"returnImmediately": True}}
+    result = await rig.call("SendMessage", params)
+    assert result["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
+
+
+async def test_v1_send_stops_waiting_after_five_minutes(rig: Rig) -> None:
+    before = asyncio.get_running_loop().time()
+    result = await rig.call("SendMessage", sent_v1("3000", skill="slow"))
+    assert result["task"]["status"]["state"] == "TASK_STATE_WORKING"
+    assert asyncio.get_running_loop().time() - before == pytest.approx(300, abs=1)
+
+
+async def test_v1_send_waits_only_until_the_agent_asks(rig: Rig) -> None:
+    result = await rig.call("SendMessage", sent_v1("", skill="ask"))
+    task = result["task"]
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    answer = sent_v1("Ada", taskId=task["id"], contextId=task["contextId"])
+    result = await rig.call("SendMessage", answer)
+    assert result["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert result["task"]["artifacts"][0]["parts"][0]["text"] == "Hello Ada"
+
+
+async def test_an_answer_resumes_the_same_task(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("", skill="ask"))
+    await asyncio.sleep(1)
+    asked = await rig.call("tasks/get", {"id": task["id"]})
+    assert asked["status"]["state"] == "input-required"
+    question = asked["status"]["message"]
+    assert question["kind"] == "message"
+    assert question["messageId"]
+    assert question["parts"][0]["text"] == "Who shall I greet?"
+    resumed = await rig.call("message/send", sent("Ada", taskId=task["id"]))
+    assert resumed["id"] == task["id"]
+    assert resumed["status"]["state"] == "working"
+    assert "message" not in resumed["status"]
+    done = await ended(rig, task["id"])
+    assert [m["parts"][0]["text"] for m in done["history"]] == ["", "Who shall I greet?", "Ada"]
+    assert done["artifacts"][0]["parts"][0]["text"] == "Hello Ada"
+
+
+async def test_a_repeated_answer_is_taken_once(rigged: Rigging) -> None:
+    @skill
+    async def twice(task: SkillContext) -> str:
+        return f"{await task.ask('first?')} {await task.ask('second?')}"
+
+    rig = await rigged(skills=[twice])
+    task = await rig.call("message/send", sent("go"))
+    await asyncio.sleep(1)
+    answer = sent("one", taskId=task["id"], messageId="a-1")
+    await rig.call("message/send", answer)
+    await asyncio.sleep(1)
+    again = await rig.call("message/send", answer)
+    assert again["status"]["state"] == "input-required"
+    await rig.call("message/send", sent("two", taskId=task["id"], messageId="a-2"))
+    done = await ended(rig, task["id"])
+    assert done["artifacts"][0]["parts"][0]["text"] == "one two"
+
+
+async def test_a_message_to_a_working_task_can_be_read_by_its_skill(rigged: Rigging) -> None:
+    @skill
+    async def listener(task: SkillContext) -> str:
+        await asyncio.sleep(10)
+        return ",".join(m.text for m in task.unread())
+
+    rig = await rigged(skills=[listener])
+    task = await rig.call("message/send", sent("go"))
+    await asyncio.sleep(1)
+    for text in ("a", "b"):
+        assert (await rig.call("message/send", sent(text, taskId=task["id"])))["status"]["state"] == "working"
+    assert (await ended(rig, task["id"]))["artifacts"][0]["parts"][0]["text"] == "a,b"
+
+
+async def test_another_context_is_taken_on_03_and_refused_on_10(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("", skill="ask"))
+    await asyncio.sleep(1)
+    params = sent_v1("Ada", taskId=task["id"], contextId="elsewhere")
+    assert await rig.refused("SendMessage", params) == -32602
+    resumed = await rig.call("message/send", sent("Ada", taskId=task["id"], contextId="elsewhere"))
+    assert resumed["contextId"] == task["contextId"]
+
+
+async def test_a_message_to_a_finished_task_is_refused_as_the_dialect_says(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("x", skill="echo"))
+    await ended(rig, task["id"])
+    assert await rig.refused("message/send", sent("more", taskId=task["id"])) == -32602
+    assert await rig.refused("SendMessage", sent_v1("more", taskId=task["id"])) == -32004
+
+
+async def test_unknown_tasks_are_not_found_and_never_created(rig: Rig) -> None:
+    assert await rig.refused("message/send", sent("x", taskId="made-up")) == -32001
+    assert await rig.refused("SendMessage", sent_v1("x", taskId="made-up")) == -32001
+    assert await rig.refused("tasks/get", {"id": "made-up"}) == -32001
+    assert await rig.refused("tasks/cancel", {"id": "made-up"}) == -32001
+    assert await rig.refused("GetTask", {"id": "made-up"}) == -32001
+    assert len(rig.engine.store) == 0
+
+
+async def test_a_context_is_kept_from_the_message(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("x", contextId="conversation-1"))
+    assert task["contextId"] == "conversation-1"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "state", "said"),
+    [
+        ("fail", "no disk", "failed", "no disk"),
+        ("reject", "x", "rejected", "this agent does not do that"),
+        ("crash", "secret", "failed", "the skill failed (RuntimeError)"),
+    ],
+)
+async def test_a_failure_is_a_state_with_its_reason(rig: Rig, name: str, text: str, state: str, said: str) -> None:
+    task = await rig.call("message/send", sent(text, skill=name))
+    done = await ended(rig, task["id"])
+    assert done["status"]["state"] == state
+    assert done["status"]["message"]["parts"][0]["text"] == said
+    assert done["status"]["message"]["messageId"]
+
+
+async def test_an_unknown_skill_is_rejected_with_the_ones_there_are(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("x", skill="no_such"))
+    done = await ended(rig, task["id"])
+    assert done["status"]["state"] == "rejected"
+    assert "echo" in done["status"]["message"]["parts"][0]["text"]
+
+
+async def test_cancel_stops_the_skill(rigged: Rigging) -> None:
+    alive = []
+
+    @skill
+    async def works(task: SkillContext) -> None:
+        try:
+            while True:
+                await asyncio.sleep(1)
+                alive.append(1)
+        finally:
+            alive.append(0)
+
+    rig = await rigged(skills=[works])
+    task = await rig.call("message/send", sent("x"))
+    await asyncio.sleep(3.5)
+    canceled = await rig.call("tasks/cancel", {"id": task["id"]})
+    assert canceled["status"]["state"] == "canceled"
+    await asyncio.sleep(10)
+    assert alive == [1, 1, 1, 0]
+    assert await rig.refused("tasks/cancel", {"id": task["id"]}) == -32002
+
+
+async def test_a_skill_that_swallows_its_cancel_changes_nothing(rigged: Rigging) -> None:
+    late = []
+
+    @skill
+    async def stubborn(task: SkillContext) -> str:
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            try:
+                await task.say("too late")
+            except TaskEnded:
+                late.append("refused")
+        return "finished anyway"
+
+    rig = await rigged(skills=[stubborn])
+    task = await rig.call("message/send", sent("x"))
+    await asyncio.sleep(1)
+    await rig.call("tasks/cancel", {"id": task["id"]})
+    await asyncio.sleep(1)
+    done = await rig.call("tasks/get", {"id": task["id"]})
+    assert done["status"]["state"] == "canceled"
+    assert "artifacts" not in done
+    assert late == ["refused"]
+
+
+async def test_a_client_that_leaves_while_it_waits_does_not_end_the_task(rig: Rig) -> None:
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(rig.ask("SendMessage", sent_v1("60", skill="slow")))
+        await asyncio.sleep(5)
+        waiting.cancel()
+    key = rig.engine.store.open_keys[0]
+    await asyncio.sleep(60)
+    assert rig.engine.store.read(key).task.text == "done after 60 s"
+
+
+async def test_the_progress_of_a_skill_stays_on_the_task_until_it_ends(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("10", skill="slow"))
+    await asyncio.sleep(5)
+    working = await rig.call("tasks/get", {"id": task["id"]})
+    assert working["status"]["message"]["parts"][0]["text"] == "step 3 of 5"
+    done = await ended(rig, task["id"])
+    assert "message" not in done["status"]
+
+
+async def test_extension_payloads_come_with_the_terminal_artifact(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("abc", skill="estimate"))
+    parts = (await ended(rig, task["id"]))["artifacts"][0]["parts"]
+    kinds = {part["metadata"]["mimeType"]: part["data"] for part in parts if part["kind"] == "data"}
+    cost = kinds["application/vnd.protolabs.cost-v1+json"]
+    assert cost["usage"] == {"input_tokens": 120, "output_tokens": 40}
+    assert cost["costUsd"] == 0.0042
+    assert cost["success"] is True
+    assert kinds["application/vnd.protolabs.confidence-v1+json"]["confidence"] == 0.8
+
+
+async def test_nothing_is_reported_that_was_not_tracked(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("abc", skill="echo"))
+    assert [part["kind"] for part in (await ended(rig, task["id"]))["artifacts"][0]["parts"]] == ["text"]
+
+
+async def test_history_is_cut_as_asked(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("", skill="ask"))
+    await asyncio.sleep(1)
+    await rig.call("message/send", sent("Ada", taskId=task["id"]))
+    await ended(rig, task["id"])
+    assert len((await rig.call("tasks/get", {"id": task["id"]}))["history"]) == 3
+    assert len((await rig.call("tasks/get", {"id": task["id"], "historyLength": 2}))["history"]) == 2
+    assert "history" not in await rig.call("tasks/get", {"id": task["id"], "historyLength": 0})
+    assert await rig.refused("tasks/get", {"id": task["id"], "historyLength": -1}) == -32602
+
+
+async def test_list_tasks_pages_through_all_newest_first(rig: Rig) -> None:
+    for at in range(5):
+        await rig.call("message/send", sent(f"t{at}", skill="echo", contextId="even" if at % 2 == 0 else "odd"))
+        await asyncio.sleep(1)
+    first = await rig.call("ListTasks", {"pageSize": 2})
+    second = await rig.call("ListTasks", {"pageSize": 2, "pageToken": first["nextPageToken"]})
+    third = await rig.call("ListTasks", {"pageSize": 2, "pageToken": second["nextPageToken"]})
+    told = [t["history"][0]["parts"][0]["text"] for page in (first, second, third) for t in page["tasks"]]
+    assert told == ["t4", "t3", "t2", "t1", "t0"]
+    assert third["nextPageToken"] == ""
+    assert first["totalSize"] == 5
+    assert "artifacts" not in first["tasks"][0]
+    assert len((await rig.call("ListTasks", {"contextId": "odd", "includeArtifacts": True}))["tasks"]) == 2
+    assert await rig.refused("ListTasks", {"pageToken": "zz!"}) == -32602
+    assert await rig.refused("ListTasks", {"pageSize": 500}) == -32602
+
+
+async def test_legacy_sends_name_their_task_and_are_answered_in_their_dialect(rig: Rig) -> None:
+    params = {
+        "id": "mine-1",
+        "sessionId": "s-1",
+        "message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]},
+    }
+    task = await rig.call("tasks/send", params)
+    assert (task["id"], task["sessionId"], task["status"]["state"]) == ("mine-1", "s-1", "submitted")
+    await asyncio.sleep(1)
+    done = await rig.call("tasks/get", {"id": "mine-1"})
+    assert "kind" not in done
+    assert done["artifacts"][0]["parts"][0]["type"] == "text"
+    assert await rig.refused("tasks/send", params) == -32002
+
+
+async def test_stopping_the_agent_fails_what_runs_with_the_reason(rigged: Rigging) -> None:
+    rig = await rigged()
+    task = await rig.call("message/send", sent("500", skill="slow"))
+    await asyncio.sleep(1)
+    await rig.engine.stop()
+    record = rig.engine.store.read(("anyone", task["id"]))
+    assert record.task.state == "failed"
+    assert record.task.status.message is not None
+    assert "stopped" in record.task.status.message.text

@@ -1,0 +1,274 @@
+"""Webhooks: every move once, in order, frozen, from the live registration, refused aloud."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import SkillContext, skill
+from fleetsim.agent.manners import MANNERS
+from fleetsim.agent.record import ANYONE
+from fleetsim.agent.service import Caller
+from fleetsim.model.call import CancelTask, PushConfig, SendMessage
+from fleetsim.model.task import Message, Role, Task, TextPart
+from tests.agent.rigs import HOOK, Hook, Rig, Rigging, sent, sent_v1
+
+PUSH = {"url": f"{HOOK}/api/a2a/callback/1", "token": "t-1"}
+
+
+def with_push(params: dict[str, Any], push: Any = None) -> dict[str, Any]:
+    return {**params, "configuration": {"pushNotificationConfig": push or PUSH}}
+
+
+async def test_every_move_is_told_once_and_in_order(rig: Rig) -> None:
+    await rig.call("message/send", with_push(sent("1", skill="slow")))
+    await asyncio.sleep(10)
+    assert rig.hook.states == ["working", "completed"]
+    last = rig.hook.bodies[-1]
+    assert (last["kind"], last["final"]) == ("status-update", True)
+    assert last["artifact"]["parts"][0]["text"] == "done after 1 s"
+    assert last["artifacts"][0]["artifactId"] == last["taskId"]
+    assert rig.hook.bodies[0]["final"] is False
+
+
+async def test_both_token_headers_are_sent(rig: Rig) -> None:
+    await rig.call("message/send", with_push(sent("x", skill="echo")))
+    await asyncio.sleep(1)
+    assert rig.hook.headers[0]["authorization"] == "Bearer t-1"
+    assert rig.hook.headers[0]["x-a2a-notification-token"] == "t-1"
+
+
+async def test_the_structured_token_is_understood_too(rig: Rig) -> None:
+    push = {"url": f"{HOOK}/cb", "authentication": {"schemes": ["Bearer"], "credentials": "t-2"}}
+    await rig.call("message/send", with_push(sent("x", skill="echo"), push))
+    await asyncio.sleep(1)
+    assert rig.hook.headers[0]["authorization"] == "Bearer t-2"
+
+
+async def test_questions_and_cancel_are_told(rig: Rig) -> None:
+    task = await rig.call("message/send", with_push(sent("", skill="ask")))
+    await asyncio.sleep(1)
+    await rig.call("tasks/cancel", {"id": task["id"]})
+    await asyncio.sleep(1)
+    assert rig.hook.states == ["working", "input-required", "canceled"]
+
+
+async def test_a_cancel_before_the_skills_first_step_is_told_once(rig: Rig) -> None:
+    """U24: the notice belongs to the move; a worker cancelled this early never runs a handler of its own."""
+    caller = Caller(owner=ANYONE, manners=MANNERS["0.3"])
+    message = Message(message_id="1", role=Role.USER, parts=(TextPart(text="60"),))
+    push = PushConfig(url=f"{HOOK}/x")
+    task = await rig.engine.service.call(SendMessage(message=message, push=push), caller)
+    assert isinstance(task, Task)
+    canceled = await rig.engine.service.call(CancelTask(task_id=task.task_id), caller)
+    assert isinstance(canceled, Task)
+    assert (task.state, canceled.state) == ("submitted", "canceled")
+    await asyncio.sleep(100)
+    assert rig.hook.states == ["canceled"]
+
+
+async def test_the_payload_is_the_moves_own_however_late_it_is_delivered(rig: Rig) -> None:
+    """U23: built at delivery, a retried "working" would say completed, or come after it."""
+    rig.hook.answers = [503, 503]
+    await rig.call("message/send", with_push(sent("x", skill="echo")))
+    await asyncio.sleep(60)
+    assert rig.hook.states == ["working", "working", "working", "completed"]
+    assert "artifact" not in rig.hook.bodies[2]
+
+
+@pytest.mark.parametrize(
+    ("status", "tries"), [(500, 4), (503, 4), (408, 4), (425, 4), (429, 4), (400, 1), (404, 1), (302, 1)]
+)
+async def test_only_what_may_pass_is_tried_again(rig: Rig, status: int, tries: int) -> None:
+    rig.hook.answers = [status] * 4
+    await rig.call("message/send", with_push(sent("", skill="auth")))
+    await asyncio.sleep(60)
+    assert rig.hook.states.count("working") == tries
+    assert rig.hook.states[tries:] == ["auth-required"]
+
+
+async def test_gone_removes_the_webhook(rig: Rig) -> None:
+    rig.hook.answers = [410]
+    task = await rig.call("message/send", with_push(sent("", skill="ask")))
+    await asyncio.sleep(10)
+    assert rig.hook.states == ["working"]
+    assert await rig.call("tasks/pushNotificationConfig/list", {"id": task["id"]}) == []
+
+
+async def test_a_webhook_registered_later_hears_how_the_task_stands_at_once(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("10", skill="slow"))
+    await asyncio.sleep(1)
+    set_push = {"taskId": task["id"], "pushNotificationConfig": PUSH}
+    await rig.call("tasks/pushNotificationConfig/set", set_push)
+    await asyncio.sleep(1)
+    assert rig.hook.states == ["working"]
+    await asyncio.sleep(20)
+    assert rig.hook.states == ["working", "completed"]
+
+
+async def test_a_webhook_registered_after_the_end_gets_the_result_at_once(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("x", skill="echo"))
+    await asyncio.sleep(1)
+    await rig.call("tasks/pushNotificationConfig/set", {"taskId": task["id"], "pushNotificationConfig": PUSH})
+    await asyncio.sleep(1)
+    assert rig.hook.states == ["completed"]
+    assert rig.hook.bodies[0]["artifact"]["parts"][0]["text"] == "x"
+
+
+async def test_the_registration_is_read_live(rig: Rig) -> None:
+    """Changed, the new token is used; deleted, nothing more is sent."""
+    task = await rig.call("message/send", with_push(sent("", skill="ask")))
+    await asyncio.sleep(1)
+    again = {"taskId": task["id"], "pushNotificationConfig": {**PUSH, "token": "t-new"}}
+    await rig.call("tasks/pushNotificationConfig/set", again)
+    await asyncio.sleep(1)
+    assert rig.hook.headers[-1]["authorization"] == "Bearer t-new"
+    count = len(rig.hook.bodies)
+    assert await rig.call("tasks/pushNotificationConfig/delete", {"id": task["id"]}) is None
+    await rig.call("message/send", sent("Ada", taskId=task["id"]))
+    await asyncio.sleep(10)
+    assert len(rig.hook.bodies) == count
+
+
+async def test_v1_registrations_get_v1_bodies(rig: Rig) -> None:
+    params = {**sent_v1("1", skill="slow"), "configuration": {"taskPushNotificationConfig": PUSH}}
+    await rig.call("SendMessage", params)
+    await asyncio.sleep(10)
+    assert rig.hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+    assert rig.hook.headers[0]["content-type"] == "application/a2a+json"
+    assert rig.hook.bodies[-1]["task"]["artifacts"][0]["parts"][0]["text"] == "done after 1 s"
+
+
+async def test_push_configs_can_be_read_listed_and_deleted_by_every_name(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("500", skill="slow"))
+    task_id = task["id"]
+    made = await rig.call("tasks/pushNotificationConfig/set", {"taskId": task_id, "pushNotificationConfig": PUSH})
+    assert made["taskId"] == task_id
+    assert made["pushNotificationConfig"]["url"] == PUSH["url"]
+    assert "t-1" not in str(made)
+    for params in (
+        {"id": task_id},
+        {"taskId": task_id},
+        {"id": task_id, "pushNotificationConfigId": "default"},
+        {"id": task_id, "pushNotificationConfigId": made["pushNotificationConfig"]["id"]},
+    ):
+        assert await rig.call("tasks/pushNotificationConfig/get", params) == made
+    assert await rig.call("tasks/pushNotificationConfig/list", {"id": task_id}) == [made]
+    answer = await rig.ask("tasks/pushNotificationConfig/delete", {"id": task_id})
+    assert answer["result"] is None
+    assert (await rig.ask("tasks/pushNotificationConfig/delete", {"id": task_id}))["result"] is None
+    assert await rig.refused("tasks/pushNotificationConfig/get", {"id": task_id}) == -32001
+    assert await rig.refused("tasks/pushNotificationConfig/get", {"id": "made-up"}) == -32001
+
+
+async def test_v1_push_configs_have_ids_of_their_own(rig: Rig) -> None:
+    result = await rig.call("SendMessage", {**sent_v1("", skill="ask")})
+    task_id = result["task"]["id"]
+    one = await rig.call("CreateTaskPushNotificationConfig", {"taskId": task_id, **PUSH})
+    two = await rig.call("CreateTaskPushNotificationConfig", {"taskId": task_id, **PUSH})
+    assert one["id"] != two["id"]
+    listed = await rig.call("ListTaskPushNotificationConfigs", {"taskId": task_id})
+    assert [config["id"] for config in listed["configs"]] == [one["id"], two["id"]]
+    await rig.call("DeleteTaskPushNotificationConfig", {"taskId": task_id, "id": one["id"]})
+    assert await rig.refused("GetTaskPushNotificationConfig", {"taskId": task_id, "id": one["id"]}) == -32001
+
+
+async def test_a_task_has_at_most_five_webhooks(rig: Rig) -> None:
+    task = await rig.call("message/send", sent("500", skill="slow"))
+    for at in range(5):
+        config = {**PUSH, "id": f"c{at}"}
+        await rig.call("tasks/pushNotificationConfig/set", {"taskId": task["id"], "pushNotificationConfig": config})
+    sixth = {"taskId": task["id"], "pushNotificationConfig": {**PUSH, "id": "c5"}}
+    assert await rig.refused("tasks/pushNotificationConfig/set", sixth) == -32602
+
+
+BAD = [
+    "http://127.0.0.1:8080/x",
+    "http://169.254.169.254/latest",
+    "http://10.0.0.1/x",
+    "http://[::1]/x",
+    "http://no-such-name/x",
+    "file:///etc/passwd",
+    "http://user:pw@hook:8080/",
+    "http://hook:22/",
+]
+
+
+@pytest.mark.parametrize("url", BAD)
+async def test_an_unsafe_webhook_is_refused_aloud_on_every_way_in(rig: Rig, url: str) -> None:
+    push = {"url": url}
+    assert await rig.refused("message/send", with_push(sent("x"), push)) == -32602
+    assert (await rig.frames("message/stream", with_push(sent("x"), push)))[0]["error"]["code"] == -32602
+    inline = {**sent_v1("x"), "configuration": {"taskPushNotificationConfig": push}}
+    assert await rig.refused("SendMessage", inline) == -32602
+    assert len(rig.engine.store) == 0
+    task = await rig.call("message/send", sent("500", skill="slow"))
+    set_push = {"taskId": task["id"], "pushNotificationConfig": push}
+    assert await rig.refused("tasks/pushNotificationConfig/set", set_push) == -32602
+    assert await rig.refused("CreateTaskPushNotificationConfig", {"taskId": task["id"], **push}) == -32602
+    assert await rig.call("tasks/pushNotificationConfig/list", {"id": task["id"]}) == []
+
+
+async def test_a_name_that_moves_to_a_private_address_is_refused_at_delivery(rig: Rig) -> None:
+    rig.network.addresses["rebinding"] = ("93.184.216.34",)
+    inner = Hook()
+    rig.network.addresses["inner"] = ("127.0.0.1",)
+    rig.network.mount("http://inner:8080", inner)
+    await asyncio.sleep(1)
+    push = {"url": "http://rebinding:8080/x"}
+    await rig.call("message/send", with_push(sent("5", skill="slow"), push))
+    rig.network.addresses["rebinding"] = ("127.0.0.1",)
+    await asyncio.sleep(60)
+    assert inner.bodies == []
+
+
+async def test_an_agent_without_webhooks_says_so(rigged: Rigging) -> None:
+    rig = await rigged(push_notifications=False)
+    task = await rig.call("message/send", sent("500", skill="slow"))
+    for method in ("set", "get", "list", "delete"):
+        params = {"id": task["id"], "taskId": task["id"], "pushNotificationConfig": PUSH}
+        assert await rig.refused(f"tasks/pushNotificationConfig/{method}", params) == -32003
+    assert await rig.refused("message/send", with_push(sent("x"))) == -32003
+
+
+async def test_a_result_too_large_for_a_webhook_goes_without_it(rigged: Rigging) -> None:
+    @skill
+    async def big(task: SkillContext) -> str:
+        return "x" * 300_000
+
+    rig = await rigged(skills=[big])
+    await rig.call("message/send", with_push(sent("x")))
+    await asyncio.sleep(1)
+    assert rig.hook.states == ["working", "completed"]
+    assert "artifact" not in rig.hook.bodies[-1]
+
+
+async def test_stopping_tells_the_webhooks_before_it_ends(rig: Rig) -> None:
+    await rig.call("message/send", with_push(sent("500", skill="slow")))
+    await asyncio.sleep(1)
+    await rig.engine.stop()
+    assert rig.hook.states == ["working", "failed"]
+
+
+async def test_deliveries_are_logged_without_body_or_token(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG"):
+        task = await rig.call("message/send", with_push(sent("very private", skill="echo")))
+        await asyncio.sleep(1)
+    lines = [r.getMessage() for r in caplog.records if "webhook" in r.getMessage() and r.levelname == "INFO"]
+    assert any(task["id"] in line and "completed" in line and "200" in line for line in lines)
+    assert "t-1" not in caplog.text
+    assert "very private" not in caplog.text
+
+
+async def test_a_legacy_webhook_chooses_its_events(rig: Rig) -> None:
+    params = {"id": "mine-1", "message": {"role": "user", "parts": [{"type": "text", "text": "/ask"}]}}
+    await rig.call("tasks/send", params)
+    await asyncio.sleep(1)
+    config = {"url": f"{HOOK}/x", "events": ["artifact"]}
+    await rig.call("tasks/pushNotification/set", {"id": "mine-1", "pushNotificationConfig": config})
+    answer = {"id": "mine-1", "message": {"role": "user", "parts": [{"type": "text", "text": "Ada"}]}}
+    await rig.call("tasks/send", answer)
+    await asyncio.sleep(1)
+    assert [body["eventType"] for body in rig.hook.bodies] == ["artifact"]

@@ -1,0 +1,379 @@
+"""The store under any order of calls: never out of a terminal state, told once, bounded, evicted in time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+
+from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
+from fleetsim.agent.record import ANYONE, Push, TaskEnded, TaskKey, Transition
+from fleetsim.agent.store import Store
+from fleetsim.model.call import PushConfig
+from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
+from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent, fold
+from fleetsim.model.task import INTERRUPTED, MOVES, TERMINAL, Artifact, Message, Role, Task, TaskState, TextPart
+
+
+class Hands:
+    """A clock that is set by hand and ids that count."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+        self.count = 0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.at_s)
+
+    def monotonic(self) -> float:
+        return self.at_s
+
+    def new(self) -> str:
+        self.count += 1
+        return f"id-{self.count}"
+
+    def secret(self) -> str:
+        return "s"
+
+
+def made(**limits: Any) -> tuple[Store, Hands]:
+    hands = Hands()
+    return Store(clock=hands, ids=hands, limits=AgentLimits(**limits)), hands
+
+
+def said(text: str, message_id: str = "m") -> Message:
+    return Message(message_id=message_id, role=Role.USER, parts=(TextPart(text=text),))
+
+
+def begun(store: Store, owner: str = ANYONE, text: str = "x") -> TaskKey:
+    return store.create(owner, said(text), skill="s", dialect="0.3").key
+
+
+def piece(text: str) -> Artifact:
+    return Artifact(artifact_id="a", parts=(TextPart(text=text),))
+
+
+# -- single promises ---------------------------------------------------------------------------------
+
+
+def test_cancel_after_complete_leaves_the_task_completed() -> None:
+    store, _ = made()
+    key = begun(store)
+    store.finish(key, TaskState.COMPLETED, "done")
+    with pytest.raises(TaskNotCancelable):
+        store.cancel(key)
+    assert store.read(key).task.state is TaskState.COMPLETED
+
+
+def test_complete_after_cancel_leaves_the_task_canceled() -> None:
+    """U25: the original lets a late runner overwrite the cancel."""
+    store, _ = made()
+    key = begun(store)
+    store.move(key, TaskState.WORKING)
+    store.cancel(key)
+    late = [
+        lambda: store.finish(key, TaskState.COMPLETED, "late"),
+        lambda: store.move(key, TaskState.WORKING),
+        lambda: store.put(key, piece("late"), append=True, last_chunk=False),
+        lambda: store.note(key, "late"),
+        lambda: store.hear(key, said("late", "m2")),
+    ]
+    for write in late:
+        with pytest.raises(TaskEnded):
+            write()
+    assert store.read(key).task.state is TaskState.CANCELED
+    assert store.read(key).task.artifacts == ()
+
+
+def test_what_was_handed_out_does_not_change_later() -> None:
+    store, _ = made()
+    key = begun(store)
+    before = store.read(key)
+    store.move(key, TaskState.WORKING)
+    store.put(key, piece("x"), append=True, last_chunk=False)
+    assert before.task.state is TaskState.SUBMITTED
+    assert before.task.artifacts == ()
+    assert store.read(key).version > before.version
+
+
+def test_finished_tasks_stay_an_hour_and_go_then() -> None:
+    store, hands = made()
+    key = begun(store)
+    hands.at_s = 5000.0
+    store.finish(key, TaskState.COMPLETED)
+    hands.at_s += 3599.9
+    assert store.sweep() == ()
+    assert store.read(key)
+    hands.at_s += 0.1
+    store.sweep()
+    with pytest.raises(TaskNotFound):
+        store.read(key)
+    assert store.chars == 0
+
+
+def test_open_tasks_are_never_evicted_but_given_up_after_a_day() -> None:
+    store, hands = made()
+    key = begun(store)
+    hands.at_s = 24 * 3600 - 1
+    assert store.sweep() == ()
+    hands.at_s += 1
+    assert store.sweep() == (key,)
+    assert store.read(key).task.state is TaskState.FAILED
+
+
+def test_a_finished_task_with_webhooks_under_way_stays() -> None:
+    store, hands = made()
+    key = begun(store)
+    store.finish(key, TaskState.COMPLETED)
+    store.busy = lambda _key: True
+    hands.at_s = 1e6
+    store.sweep()
+    assert store.knows(key)
+    store.busy = lambda _key: False
+    store.sweep()
+    assert not store.knows(key)
+
+
+def test_ten_times_the_cap_stays_at_the_cap_and_the_oldest_finished_go_first() -> None:
+    store, _ = made(tasks_max=100)
+    keys = []
+    for _ in range(1000):
+        keys.append(begun(store))
+        store.finish(keys[-1], TaskState.COMPLETED, "x" * 100)
+    assert len(store) == 100
+    assert [key for key in keys if store.knows(key)] == keys[-100:]
+    assert store.chars == 100 * (100 + 1 + 2)
+
+
+def test_a_store_full_of_open_tasks_accepts_no_more() -> None:
+    store, _ = made(tasks_max=3)
+    for _ in range(3):
+        begun(store)
+    with pytest.raises(AtCapacity):
+        begun(store)
+    assert len(store) == 3
+
+
+def test_one_caller_cannot_take_all_the_room() -> None:
+    store, _ = made(tasks_per_caller_max=2)
+    begun(store, "ada")
+    first = begun(store, "ada")
+    with pytest.raises(AtCapacity):
+        begun(store, "ada")
+    begun(store, "bob")
+    store.finish(first, TaskState.COMPLETED)
+    begun(store, "ada")
+    assert not store.knows(first)
+    for _ in range(10):
+        begun(store, ANYONE)
+
+
+def test_a_task_may_say_so_much_and_no_more() -> None:
+    store, _ = made(output_chars_max=10)
+    key = begun(store)
+    store.put(key, piece("0123456789"), append=True, last_chunk=False)
+    with pytest.raises(OutputLimit):
+        store.put(key, piece("x"), append=True, last_chunk=False)
+    with pytest.raises(OutputLimit):
+        store.finish(key, TaskState.COMPLETED, "01234567890")
+    assert store.read(key).task.state is TaskState.SUBMITTED
+    store.finish(key, TaskState.FAILED, reason="too much")
+
+
+def test_a_conversation_is_kept_to_its_limit() -> None:
+    store, _ = made(history_messages_max=3)
+    key = begun(store, text="0")
+    for at in range(1, 6):
+        store.hear(key, said(str(at), f"m{at}"))
+    assert [m.text for m in store.read(key).task.history] == ["3", "4", "5"]
+
+
+def test_transitions_are_kept_where_asked_for() -> None:
+    hands = Hands()
+    store = Store(clock=hands, ids=hands, limits=AgentLimits(), keep_transitions=True)
+    key = begun(store)
+    store.move(key, TaskState.WORKING)
+    store.finish(key, TaskState.COMPLETED)
+    seen = store.read(key).task.metadata["stateTransitionHistory"]
+    assert [s["state"] for s in seen] == ["submitted", "working", "completed"]
+
+
+# -- any order ---------------------------------------------------------------------------------------
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Random calls by random callers; a reader with a cursor beside every task; a listener on all."""
+
+    keys = Bundle("keys")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.store, self.hands = made(tasks_max=12, tasks_per_caller_max=8, output_chars_max=60, events_per_task_max=40)
+        self.told: dict[TaskKey, list[TaskState]] = {}
+        self.store.listeners.append(self.listen)
+        self.readers: dict[TaskKey, tuple[Any, int, Task]] = {}
+        self.ended: dict[TaskKey, TaskState] = {}
+        self.versions: dict[TaskKey, int] = {}
+
+    def teardown(self) -> None:
+        self.loop.close()
+
+    def listen(self, transition: Transition) -> None:
+        self.told.setdefault(transition.record.key, []).append(transition.update.status.state)
+        assert transition.record.task.state is transition.update.status.state
+
+    @rule(target=keys, owner=st.sampled_from(["ada", "bob", ANYONE]), text=st.text(max_size=5))
+    def create(self, owner: str, text: str) -> TaskKey:
+        try:
+            record = self.store.create(owner, said(text), skill="s", dialect="0.3")
+        except AtCapacity:
+            return (owner, "none")
+        self.readers[record.key] = (self.store.feed(record.key), record.cursor, record.task)
+        return record.key
+
+    @rule(key=keys, state=st.sampled_from([s for s in TaskState if s not in TERMINAL]))
+    def move(self, key: TaskKey, state: TaskState) -> None:
+        before = self.state(key)
+        try:
+            self.store.move(key, state, "said")
+        except (TaskNotFound, InvalidMove):
+            return
+        assert before is not None
+        assert state in MOVES[before]
+
+    @rule(key=keys, state=st.sampled_from(sorted(TERMINAL)), text=st.none() | st.text(max_size=70))
+    def finish(self, key: TaskKey, state: TaskState, text: str | None) -> None:
+        try:
+            self.store.finish(key, state, text)
+        except (TaskNotFound, InvalidMove, OutputLimit):
+            return
+        assert key not in self.ended
+        self.ended[key] = state
+
+    @rule(key=keys)
+    def cancel(self, key: TaskKey) -> None:
+        try:
+            self.store.cancel(key)
+        except (TaskNotFound, TaskNotCancelable):
+            return
+        assert key not in self.ended
+        self.ended[key] = TaskState.CANCELED
+
+    @rule(key=keys, text=st.text(max_size=20), append=st.booleans())
+    def put(self, key: TaskKey, text: str, append: bool) -> None:
+        try:
+            self.store.put(key, piece(text), append=append, last_chunk=False)
+        except (TaskNotFound, TaskEnded, OutputLimit):
+            return
+
+    @rule(key=keys, number=st.integers(0, 3))
+    def hear(self, key: TaskKey, number: int) -> None:
+        before = self.state(key)
+        try:
+            heard = self.store.hear(key, said("answer", f"a{number}"))
+        except (TaskNotFound, TaskEnded):
+            return
+        if before in INTERRUPTED and heard:
+            assert self.state(key) is TaskState.WORKING
+
+    @rule(key=keys, config_id=st.sampled_from("abcdef"), remove=st.booleans())
+    def push(self, key: TaskKey, config_id: str, remove: bool) -> None:
+        with suppress(TaskNotFound, InvalidParams):
+            if remove:
+                self.store.delete_push(key, config_id)
+            else:
+                config = PushConfig(url="http://x", config_id=config_id)
+                self.store.set_push(key, Push(config=config, dialect="0.3"))
+
+    @rule(key=keys)
+    def read_on(self, key: TaskKey) -> None:
+        """A reader that comes when it likes sees each event once, and folds to the store's own task."""
+        if key not in self.readers:
+            return
+        feed, cursor, seen = self.readers[key]
+        events, cursor = feed.since(cursor)
+        for event in events:
+            assert not seen.terminal or isinstance(event, StatusUpdate)
+            seen = fold(seen, event)
+        self.readers[key] = (feed, cursor, seen)
+        if self.store.knows(key) and not seen.terminal:
+            now = self.store.read(key).task
+            assert (seen.state, seen.text) == (now.state, now.text)
+
+    @rule(seconds=st.sampled_from([1.0, 600.0, 3600.0, 90_000.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.hands.at_s += seconds
+        for key in self.store.sweep():
+            assert key not in self.ended
+            self.ended[key] = TaskState.FAILED
+
+    def state(self, key: TaskKey) -> TaskState | None:
+        return self.store.state(key) if self.store.knows(key) else None
+
+    @invariant()
+    def terminal_states_are_never_left(self) -> None:
+        for key, state in self.ended.items():
+            assert self.state(key) in {None, state}
+
+    @invariant()
+    def moves_are_told_once_and_in_order(self) -> None:
+        for key, states in self.told.items():
+            assert states[0] is TaskState.SUBMITTED
+            assert all(b in MOVES[a] for a, b in pairwise(states))
+            assert sum(s in TERMINAL for s in states) == (key in self.ended)
+
+    @invariant()
+    def nothing_grows_beyond_its_cap(self) -> None:
+        assert len(self.store) <= 12
+        assert self.store.chars >= 0
+        assert (len(self.store) == 0) <= (self.store.chars == 0)
+
+    @invariant()
+    def versions_only_grow(self) -> None:
+        for key in self.store.open_keys:
+            version = self.store.read(key).version
+            assert version >= self.versions.get(key, 0)
+            self.versions[key] = version
+
+
+StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class TestStoreMachine(StoreMachine.TestCase):  # type: ignore[misc, valid-type]
+    """Run the machine."""
+
+
+@pytest.mark.parametrize("every", [1, 3, 7, 1000])
+async def test_a_reader_at_any_pace_folds_to_the_final_task_and_meets_the_end_once(every: int) -> None:
+    store, _ = made()
+    record = store.create(ANYONE, said("x"), skill="s", dialect="0.3")
+    feed, cursor, seen = store.feed(record.key), record.cursor, record.task
+    read: list[TaskEvent] = [Snapshot(task=seen)]
+    main = record.task_id
+    store.move(record.key, TaskState.WORKING)
+    for at in range(50):
+        chunk = Artifact(artifact_id=main, name="response", parts=(TextPart(text=f"{at},"),))
+        store.put(record.key, chunk, append=True, last_chunk=False)
+        if at % 10 == 5:
+            store.note(record.key, f"at {at}")
+        if at % every == 0:
+            events, cursor = feed.since(cursor)
+            read += events
+    store.finish(record.key, TaskState.COMPLETED)
+    read += feed.since(cursor)[0]
+    for event in read[1:]:
+        seen = fold(seen, event)
+    final = store.read(record.key).task
+    assert (seen.text, seen.state) == (final.text, TaskState.COMPLETED)
+    assert sum(isinstance(e, StatusUpdate) and e.final for e in read) == 1
+    assert sum(isinstance(e, ArtifactUpdate) and e.last_chunk for e in read) == 1
+    notes = [e.status.message.text for e in read if isinstance(e, StatusUpdate) and e.status.message]
+    assert notes == [f"at {at}" for at in range(50) if at % 10 == 5]
