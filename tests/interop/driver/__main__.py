@@ -4,4 +4,7 @@ import sys
 
 from driver.main import main
 
-sys.exit(main(sys.argv[1:]))
+try:
+    sys.exit(main(sys.argv[1:]))
+except KeyboardInterrupt:
+    sys.exit("interop: stopped")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import Any
 from driver.envs import CannotBuild, Env, command, ready
 from driver.expected import LANES, OURS, PY10, Lane
 from driver.places import INTEROP, LOGS, PAGE, SHARED
-from driver.processes import PeerFailed, client, environment, free_port, server
+from driver.processes import PeerFailed, client, end_all, environment, free_port, server
 from driver.table import page
 
 ALLOW = "INTEROP_ALLOW_NOT_RUN"
@@ -47,6 +48,7 @@ class Tally:
 def main(words: Sequence[str]) -> int:
     """Run what was asked; 0 when everything expected came out and nothing was left out, else 1."""
     asked = _arguments(words)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if asked.write:
         PAGE.parent.mkdir(parents=True, exist_ok=True)
         PAGE.write_text(page(), encoding="utf-8")
@@ -56,13 +58,22 @@ def main(words: Sequence[str]) -> int:
     lanes = [lane for lane in LANES if not asked.lanes or any(part in lane.name for part in asked.lanes)]
     homes = _build({env.name: env for lane in lanes for env in (lane.server, lane.client)} | {PY10.name: PY10})
     print(f"interop: environments ready after {time.monotonic() - started:.0f} s", flush=True)
-    with ThreadPoolExecutor(max_workers=asked.jobs) as pool:
-        tallies = [_show(tally, asked.verbose) for tally in pool.map(lambda lane: _run(lane, homes), lanes)]
+    tallies = _run_all(lanes, homes, asked)
     if GOLDENS.exists() and not asked.lanes:
         tallies.append(_show(_goldens(homes), asked.verbose))
     if not asked.lanes:
         tallies.append(_show(_compare_page(), asked.verbose))
     return _close(tallies, time.monotonic() - started)
+
+
+def _run_all(lanes: list[Lane], homes: dict[str, Path | CannotBuild], asked: argparse.Namespace) -> list[Tally]:
+    with ThreadPoolExecutor(max_workers=asked.jobs) as pool:
+        try:
+            return [_show(tally, asked.verbose) for tally in pool.map(lambda lane: _run(lane, homes), lanes)]
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
+            raise
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:

@@ -18,6 +18,7 @@ from driver.places import LOGS, ROOT, SHARED
 
 LEAVE_S = 5.0
 START_S = 40.0
+_running: set[subprocess.Popen[str]] = set()
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 
 
@@ -87,6 +88,7 @@ def _process(
             text=True,
             start_new_session=True,
         )
+    _running.add(process)
     lines: Queue[str | None] = Queue()
     reader = threading.Thread(target=_read, args=(process, lines), daemon=True)
     reader.start()
@@ -94,8 +96,16 @@ def _process(
         yield process, lines
     finally:
         _end(process)
+        _running.discard(process)
         reader.join(LEAVE_S)
         process.stdout.close()  # type: ignore[union-attr] # a pipe, as asked for above
+
+
+def end_all() -> None:
+    """End every peer that runs, at once: somebody wants to stop."""
+    for process in tuple(_running):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(process: subprocess.Popen[str], lines: Queue[str | None]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, Check, EventView, Refused, TaskView, expect, run
 from hooks import HookListener
@@ -19,6 +20,7 @@ from fleetsim.model.errors import RpcError, UnsupportedOperation
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.task import Message, Role, Task, TextPart, answer_text
+from fleetsim.wire.push import read_push_body
 
 
 def view(task: Task) -> TaskView:
@@ -38,7 +40,7 @@ def event_view(event: TaskEvent, whole: str | None = None) -> EventView:
             return EventView("artifact", text=event.artifact.text, task=event.task_id, whole=whole)
         case StatusUpdate():
             said = event.status.message.text if event.status.message else ""
-            return EventView("status", event.status.state.value, said, event.task_id, whole)
+            return EventView("status", event.status.state.value, said, event.task_id, None, whole)
         case DirectReply(message=message):
             return EventView("message", text=message.text)
 
@@ -60,6 +62,10 @@ class Fleetsim(Adapter):
         self.url = url
         self.credential = Credential.of("bearer", key) if key else None
         self.client = AgentClient(url, dialect=dialect, credential=self.credential)
+
+    def read_hook(self, body: Any) -> None:
+        events = read_push_body(body)
+        expect(bool(events), True, "events in the webhook")
 
     def stranger(self) -> Fleetsim:
         return Fleetsim(self.url, self.hooks, None, WRONG_KEY)

@@ -37,7 +37,7 @@ function eventView(event) {
   }
   if (event.kind === "status-update") {
     const text = textOf(event.status.message?.parts);
-    return { kind: "status", state: event.status.state, text, task: event.taskId };
+    return { kind: "status", state: event.status.state, text, task: event.taskId, final: event.final };
   }
   return { kind: event.kind, text: textOf(event.parts) };
 }

@@ -1,6 +1,6 @@
 // Every method of @a2a-js/sdk 1.3.0's client against the agent at the URL given; "0.3" as last word pins its old layer.
 import { randomUUID } from "node:crypto";
-import { Role, TaskState, taskStateToJSON } from "@a2a-js/sdk";
+import { Role, StreamResponse, TaskState, taskStateToJSON } from "@a2a-js/sdk";
 import { ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
 
 const shared = process.env.INTEROP_SHARED;
@@ -90,6 +90,10 @@ class Js10 extends Adapter {
     this.url = url;
     this.version = version;
     this.fetchImpl = authorized(key);
+  }
+
+  readHook(body) {
+    if (!("kind" in body) && !StreamResponse.fromJSON(body).payload) throw new Error("no event in the webhook");
   }
 
   stranger(key) {

@@ -32,6 +32,7 @@ from a2a.types import (
     TaskPushNotificationConfig,
     TaskQueryParams,
     TaskResubscriptionRequest,
+    TaskStatusUpdateEvent,
     TextPart,
 )
 from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, EventView, Refused, TaskView, expect, run
@@ -64,7 +65,7 @@ def event_view(task: Task, update: Any) -> EventView:
     if isinstance(update, TaskArtifactUpdateEvent):
         return EventView("artifact", text=text_of(update.artifact.parts), task=update.task_id, whole=whole)
     said = text_of(update.status.message.parts) if update.status.message else ""
-    return EventView("status", update.status.state.value, said, update.task_id, whole)
+    return EventView("status", update.status.state.value, said, update.task_id, update.final, whole)
 
 
 class refusals:  # noqa: N801 (reads as a statement)
@@ -150,6 +151,10 @@ class Py03(Adapter):
         with refusals():
             card = await self.once.get_card()
         return card.name, len(card.skills)
+
+    def read_hook(self, body: Any) -> None:
+        kinds = {"task": Task, "status-update": TaskStatusUpdateEvent, "artifact-update": TaskArtifactUpdateEvent}
+        kinds[body["kind"]].model_validate(body)
 
     def stranger(self) -> Py03:
         return Py03(self.url, self.hooks, WRONG_KEY)

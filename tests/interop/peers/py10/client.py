@@ -14,6 +14,7 @@ from a2a.helpers import get_data_parts, get_text_parts
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError
 from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, EventView, Refused, TaskView, run
+from google.protobuf.json_format import ParseDict
 from hooks import HookListener
 from script import SCRIPT
 
@@ -158,6 +159,10 @@ class Py10(Adapter):
         with refusals():
             card = await self.once.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
         return card.name, len(card.skills)
+
+    def read_hook(self, body: Any) -> None:
+        if "kind" not in body:
+            ParseDict(body, pb.StreamResponse())
 
     def stranger(self) -> Py10:
         return Py10(self.url, self.hooks, self.version, WRONG_KEY)

@@ -109,6 +109,8 @@ export class Adapter {
   async list() { throw new Absent("no task listing in this client"); }
   async extendedCard() { throw new Absent("no extended card in this client"); }
   /** The same client with a wrong credential. */
+  /** Read a webhook body with the client's own types, if it has any. */
+  readHook() {}
   stranger() { throw new Absent("no credential in this client"); }
 }
 
@@ -156,12 +158,28 @@ function lastState(events) {
   return events.map((event) => event.state).filter(Boolean).at(-1) ?? "none";
 }
 
-function tokenSeen(headers) {
+function hookText(body) {
+  const parts = ((body?.task ?? body)?.artifacts ?? []).flatMap((artifact) => artifact.parts);
+  return parts.map((part) => part.text ?? "").join("");
+}
+
+/** How the end was told: the body read with the client's types, the token's headers; ours brings all of it. */
+function told(adapter, hook) {
+  adapter.readHook(hook.body);
+  const names = tokenHeaders(hook.headers);
+  if (adapter.card.name === OUR_AGENT) {
+    expect(names.length, 2, "headers with the token");
+    expect(hookText(hook.body), FULL_TEXT, "text in the webhook");
+  }
+  return names.join(" and ");
+}
+
+function tokenHeaders(headers) {
   const names = [];
   if (headers["x-a2a-notification-token"] === SCRIPT.token) names.push("X-A2A-Notification-Token");
   if (headers.authorization === `Bearer ${SCRIPT.token}`) names.push("Authorization");
   if (names.length === 0) throw new Error("no token in the webhook's headers");
-  return names.join(" and ");
+  return names;
 }
 
 async function withSlow(adapter, body) {
@@ -206,6 +224,7 @@ export const CHECKS = {
     const joined = pieces.map((event) => event.text).join("");
     if (joined !== FULL_TEXT && pieces.at(-1).text !== FULL_TEXT) throw new Error(`text ${JSON.stringify(joined)}`);
     expect(lastState(events), "completed", "last state");
+    if (events.at(-1).final === false) throw new Error("the last event is not final");
     return `${events.length} events, ${events[0].kind} first`;
   },
   fail: async (a) => {
@@ -293,12 +312,12 @@ export const CHECKS = {
     const running = await a.send("stream theta");
     const config = await a.pushSet(running.id, `${a.hooks.base}/hook/set`);
     const hook = await a.hooks.wait("/hook/set", "completed");
-    return `${tokenSeen(hook.headers)}; config ${Boolean(config)}`;
+    return `${told(a, hook)}; config ${Boolean(config)}`;
   },
   "webhook-inline": async (a) => {
     demand(a, "push");
     await a.send("stream iota", { hook: `${a.hooks.base}/hook/inline` });
-    return tokenSeen((await a.hooks.wait("/hook/inline", "completed")).headers);
+    return told(a, await a.hooks.wait("/hook/inline", "completed"));
   },
   "webhook-cancel": async (a) => {
     demand(a, "push");
@@ -378,7 +397,7 @@ export async function run(adapter, port, extra = {}) {
       clearTimeout(timer);
     }
     const took = Math.round((Date.now() - started) / 10) / 100;
-    process.stdout.write(JSON.stringify({ op, result, detail: String(detail).slice(0, 400), s: took }) + "\n");
+    process.stdout.write(JSON.stringify({ op, result, detail: String(detail).replace(/\s+/g, " ").slice(0, 300), s: took }) + "\n");
   }
   adapter.hooks.close();
   process.exitCode = 0;

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hooks import HookListener, hook_state
+from hooks import Hook, HookListener, hook_state, hook_text
 from script import FULL_TEXT, SCRIPT
 
 CHECK_LIMIT_S = 15.0
@@ -57,6 +57,9 @@ class EventView:
     state: str = ""
     text: str = ""
     task: str = ""
+    final: bool | None = None
+    """The 0.3 flag, None where the client has none."""
+
     whole: str | None = None
     """The text of the task so far, where the client itself puts the pieces together."""
 
@@ -127,6 +130,9 @@ class Adapter:
         """Return the extended card's name and number of skills."""
         raise Absent("no extended card in this client")
 
+    def read_hook(self, body: Any) -> None:
+        """Read a webhook body with the client's own types, if it has any; raises what they raise."""
+
     def stranger(self) -> Adapter:
         """The same client with a wrong credential."""
         raise Absent("no credential in this client")
@@ -151,7 +157,7 @@ async def run(adapter: Adapter, extra: dict[str, Check] | None = None) -> None:
         except Exception as why:  # noqa: BLE001 (whatever a peer raises is one failed check)
             result, detail = "fails", f"{type(why).__name__}: {why}"
         took = round(time.monotonic() - started, 2)
-        print(json.dumps({"op": op, "result": result, "detail": detail[:400], "s": took}), flush=True)
+        print(json.dumps({"op": op, "result": result, "detail": " ".join(detail.split())[:300], "s": took}), flush=True)
 
 
 def expect(value: object, wanted: object, what: str) -> None:
@@ -267,6 +273,8 @@ async def stream(adapter: Adapter) -> str:
     if text != FULL_TEXT:
         raise AssertionError(f"text {text!r}")
     expect(last_state(events), "completed", "last state")
+    if events[-1].final is False:
+        raise AssertionError("the last event is not final")
     if events[-1].whole is not None:
         expect(events[-1].whole, FULL_TEXT, "text as the client put it together")
     return f"{len(events)} events, {events[0].kind} first"
@@ -316,7 +324,7 @@ async def webhook(adapter: Adapter) -> str:
     running = await adapter.send("stream theta")
     config = await adapter.push_set(running.id, adapter.hooks.base + path)
     hook = await adapter.hooks.wait(path, lambda h: hook_state(h.body) == "completed")
-    return token_seen(hook.headers) + f"; config {bool(config)}"
+    return told(adapter, hook) + f"; config {bool(config)}"
 
 
 async def webhook_inline(adapter: Adapter) -> str:
@@ -324,7 +332,7 @@ async def webhook_inline(adapter: Adapter) -> str:
     path = "/hook/inline"
     await adapter.send("stream iota", hook=adapter.hooks.base + path)
     hook = await adapter.hooks.wait(path, lambda h: hook_state(h.body) == "completed")
-    return token_seen(hook.headers)
+    return told(adapter, hook)
 
 
 async def webhook_cancel(adapter: Adapter) -> str:
@@ -414,7 +422,17 @@ def demand(adapter: Adapter, flag: str) -> None:
         raise Absent(f"the card says {flag} false")
 
 
-def token_seen(headers: dict[str, str]) -> str:
+def told(adapter: Adapter, hook: Hook) -> str:
+    """How the end was told: the body read with the client's types, the token's headers; ours brings all of it."""
+    adapter.read_hook(hook.body)
+    names = token_headers(hook.headers)
+    if adapter.cards[-1].name == OUR_AGENT:
+        expect(len(names), 2, "headers with the token")
+        expect(hook_text(hook.body), FULL_TEXT, "text in the webhook")
+    return " and ".join(names)
+
+
+def token_headers(headers: dict[str, str]) -> list[str]:
     """Which of the two headers brought the token."""
     token = SCRIPT["token"]
     names = []
@@ -424,7 +442,7 @@ def token_seen(headers: dict[str, str]) -> str:
         names.append("Authorization")
     if not names:
         raise AssertionError("no token in the webhook's headers")
-    return " and ".join(names)
+    return names
 
 
 async def refused(call: Awaitable[Any], codes: set[int] | None, *, absent: str = "") -> str:

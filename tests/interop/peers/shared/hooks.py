@@ -64,6 +64,13 @@ def hook_state(body: Any) -> str:
     return str(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
+def hook_text(body: Any) -> str:
+    """The text of all artifacts in a webhook body, whichever shape it has."""
+    inner = body.get("task") or body
+    parts = [part for artifact in inner.get("artifacts") or [] for part in artifact.get("parts") or []]
+    return "".join(part.get("text", "") for part in parts)
+
+
 def _handler(hooks: list[Hook]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
