@@ -77,6 +77,7 @@ class Tracker:
         self._saving = False
         self._asides: deque[Callable[[], Awaitable[None]]] = deque()
         self._asiding = False
+        self._on_record: set[str] = set()
         self._by_task: dict[tuple[str, str], str] = {}
 
     # ------------------------------------------------------------------ outside
@@ -92,6 +93,8 @@ class Tracker:
         self._tracks[cid] = new_track(record, self._now())
         if record.task is not None:
             self._by_task[record.agent, record.task.task_id] = cid
+        if question is not None:
+            self._on_record.add(question.question_id)
         self.signal(cid, Recovered(question=question, answer=answer))
 
     def tracks(self) -> tuple[Track, ...]:
@@ -103,8 +106,9 @@ class Tracker:
         return self._tracks.get(correlation_id)
 
     def questions(self) -> tuple[Question, ...]:
-        """What agents wait for, oldest first."""
-        return tuple(t.asked.question for t in self._tracks.values() if t.asked is not None)
+        """What agents wait for, oldest first; a question is shown once it is on record."""
+        asked = (t.asked.question for t in self._tracks.values() if t.asked is not None)
+        return tuple(q for q in asked if q.question_id in self._on_record)
 
     async def wait(self, correlation_id: str) -> Outcome:
         """The outcome of an accepted request, waiting for it if need be.
@@ -264,6 +268,7 @@ class Tracker:
     async def _ask(self, question: Question) -> None:
         if not await self._until_recorded(lambda: self._ledger.ask(question)):
             return
+        self._on_record.add(question.question_id)
         self._events.publish(
             f"hitl.request.{question.correlation_id}",
             level=Level.WARN,
@@ -281,6 +286,7 @@ class Tracker:
         )
 
     async def _settle(self, track: Track, question_id: str, state: QuestionState) -> None:
+        self._on_record.discard(question_id)
         await self._until_recorded(lambda: self._ledger.settle(question_id, state))
         if state in {QuestionState.EXPIRED, QuestionState.WITHDRAWN}:
             topic = "hitl.expired." if state is QuestionState.EXPIRED else "hitl.withdrawn."

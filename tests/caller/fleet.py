@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from starlette.applications import Starlette
 
@@ -15,6 +18,7 @@ from fleetsim.caller.dispatcher import Dispatcher, Way
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.gate import Gate
+from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.tokens import CallbackTokens
@@ -22,6 +26,7 @@ from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.model.journal import Event
+from fleetsim.model.task import Task
 from fleetsim.model.work import Outcome, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
@@ -40,6 +45,42 @@ class Clients:
         return self._clients[agent]
 
 
+class WatchedExecutor(Executor):
+    """Polls one request at a time, or says so."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.polling: set[str] = set()
+        self.overlaps = 0
+
+    async def poll(self, record: RequestRecord) -> Task:
+        cid = record.request.correlation_id
+        self.overlaps += cid in self.polling
+        self.polling.add(cid)
+        try:
+            return await super().poll(record)
+        finally:
+            self.polling.discard(cid)
+
+
+class SlowLedger:
+    """The ledger on a disk that takes its time: each write waits up to ``seconds`` before it is done."""
+
+    def __init__(self, ledger: SqliteLedger, rng: random.Random, seconds: float) -> None:
+        self._ledger = ledger
+        self._rng = rng
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._ledger, name)
+
+        async def slow(*args: Any, **options: Any) -> Any:
+            await asyncio.sleep(self._rng.uniform(0, self._seconds))
+            return await method(*args, **options)
+
+        return slow
+
+
 @dataclass
 class Fleet:
     """A running caller, its agents and what came of it."""
@@ -52,6 +93,7 @@ class Fleet:
     dispatcher: Dispatcher
     tokens: CallbackTokens
     clients: dict[str, AgentClient]
+    executor: WatchedExecutor
     outcomes: list[Outcome] = field(default_factory=list)
 
     async def ask(self, agent: str, text: str, *, skill: str = "echo", **more: object) -> str:
@@ -82,6 +124,7 @@ async def fleet(
     push: bool = True,
     dialect: str | None = None,
     before: Callable[[MemoryNetwork], None] | None = None,
+    disk_s: float = 0.0,
 ) -> AsyncIterator[Fleet]:
     """Agents at http://NAME.example:8000, a hub that webhooks reach, and a caller that dispatches to them."""
     network = network or MemoryNetwork(seed=seed)
@@ -92,8 +135,9 @@ async def fleet(
     clients: dict[str, AgentClient] = {}
     made: list[Outcome] = []
     async with AsyncExitStack() as stack:
-        ledger = await stack.enter_async_context(open_ledger(None, clock=runtime.clock, storage="inline"))
-        executor = Executor(
+        opened = await stack.enter_async_context(open_ledger(None, clock=runtime.clock, storage="inline"))
+        ledger: Any = SlowLedger(opened, runtime.rng.stream("disk"), disk_s) if disk_s else opened
+        executor = WatchedExecutor(
             Clients(clients), Gate(runtime, events), tokens=tokens, callback_base=lambda _: HUB if push else None
         )
         tracker = Tracker(runtime, executor, ledger, events, rules or Rules(), settled=[made.append])
@@ -124,4 +168,4 @@ async def fleet(
             )
 
         dispatcher = Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, way=way)
-        yield Fleet(network, runtime, events, ledger, tracker, dispatcher, tokens, clients, made)
+        yield Fleet(network, runtime, events, ledger, tracker, dispatcher, tokens, clients, executor, made)

@@ -70,7 +70,7 @@ async def test_two_questions_are_answered_on_the_same_task(dialect: str, streami
         cid = await f.ask("scout", "go", skill="ask")
         for reply in ("main", "yes"):
             async with asyncio.timeout(200):
-                while not f.tracker.questions():
+                while not f.tracker.questions():  # noqa: ASYNC110
                     await asyncio.sleep(0.5)
             (question,) = f.tracker.questions()
             await f.tracker.answer(Answer(question_id=question.question_id, text=reply))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.caller.steps import Hand, chunk, status, task
 
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import (
@@ -43,6 +42,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
+from tests.caller.steps import Hand, chunk, status, task
 
 W, C, F, S, I = (  # noqa: E741
     TaskState.WORKING,

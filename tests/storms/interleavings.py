@@ -1,0 +1,146 @@
+"""One seed: a real caller and real agents under weather, and what must be true when it clears."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.caller.track import Rules
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.work import Answer, OutcomeKind
+from fleetsim.testbed import faults
+from fleetsim.testbed.faults import Match
+from fleetsim.testbed.network import MemoryNetwork
+from tests.caller.fleet import Fleet, fleet
+
+WORDS = ["alpha ", "beta ", "gamma ", "delta "]
+COST = 0.5
+TASKS = 3
+
+
+class Script:
+    """What the agent will do with each request, and how it ended: the truth to compare with."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(f"{seed}/script")
+        self.truth: dict[str, tuple[str, str]] = {}
+
+    def agent(self) -> Agent:
+        agent = Agent("scout")
+
+        @agent.skill("work")
+        async def work(task: SkillContext) -> None:
+            said: list[str] = []
+            for _ in range(self.rng.randint(0, 5)):
+                await asyncio.sleep(self.rng.choice([0.0, 0.05, 1.0, 7.0]))
+                if self.rng.random() < 0.7:
+                    said.append(self.rng.choice(WORDS))
+                    await task.say(said[-1])
+                else:
+                    await task.status("thinking")
+            for _ in range(self.rng.choice([0, 0, 0, 0, 0, 300])):
+                await asyncio.sleep(1.0)
+                await task.status("still thinking")
+            if self.rng.random() < 0.35:
+                said.append(f"[{await task.ask('which?')}]")
+                await task.say(said[-1])
+            task.use(10, 5, cost_usd=COST)
+            if self.rng.random() < 0.2:
+                self.truth[task.text] = ("failed", "it broke")
+                raise SkillFailed("it broke")
+            said.append("end")
+            self.truth[task.text] = ("completed", "".join(said))
+            await task.say("end")
+
+        return agent
+
+
+def weather(network: MemoryNetwork, rng: random.Random) -> None:
+    """Streams are cut, webhooks lost, doubled, delayed and reordered, polls refused and slow."""
+    hub, scout = Match(origin="http://hub.example:8080"), "http://scout.example:8000"
+    network.fault(faults.Late(low_s=0.0, high_s=40.0), hub, probability=rng.choice([0.0, 0.3, 0.6]))
+    network.fault(faults.Duplicate(copies=2, after_s=3.0), hub, probability=rng.choice([0.0, 0.3]))
+    network.fault(faults.LoseRequest(), hub, probability=rng.choice([0.0, 0.2, 0.9]))
+    network.fault(faults.LoseReply(), hub, probability=rng.choice([0.0, 0.2]))
+    for stream in ("message/stream", "tasks/resubscribe", "SendStreamingMessage", "SubscribeToTask"):
+        cut = faults.DropAfter(bytes_passed=rng.randint(700, 3_000))
+        network.fault(cut, Match(origin=scout, rpc_method=stream), probability=rng.choice([0.0, 0.5]))
+    for poll in ("tasks/get", "GetTask"):
+        network.fault(faults.Refuse(), Match(origin=scout, rpc_method=poll), probability=rng.choice([0.0, 0.2]))
+        slow = faults.Latency(low_s=0.0, high_s=rng.choice([0.1, 6.0]))
+        network.fault(slow, Match(origin=scout, rpc_method=poll), probability=0.5)
+
+
+async def answer_everything(f: Fleet, rng: random.Random) -> None:
+    """An operator who answers each question once, after a while."""
+    seen: set[str] = set()
+    while True:
+        for question in f.tracker.questions():
+            if question.question_id not in seen:
+                seen.add(question.question_id)
+                try:
+                    await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
+                except UnknownTarget:
+                    continue
+        await asyncio.sleep(rng.choice([0.2, 3.0, 20.0]))
+
+
+async def watch_polls(f: Fleet, seed: int) -> None:
+    """A task in flight is looked at every two intervals or so, however many webhooks arrive (I-13)."""
+    interval = f.tracker.rules.poll_interval_s
+    since: dict[str, float] = {}
+    while True:
+        now = f.runtime.clock.monotonic()
+        for track in f.tracker.tracks():
+            cid, quiet = track.correlation_id, track.task is None or track.resume is not None
+            polled = 0 if quiet else track.polls + (track.poll_began is not None)
+            if quiet or polled != since.get(f"{cid}/polls"):
+                since[cid], since[f"{cid}/polls"] = now, polled
+            assert now - since[cid] <= 2.3 * interval + 20, (
+                f"seed {seed}: {cid} was not polled for {now - since[cid]:.0f} s"
+            )
+        await asyncio.sleep(1.0)
+
+
+async def storm(seed: int) -> None:
+    """Run one seed and check it. Raises AssertionError naming the seed."""
+    rng = random.Random(f"{seed}/storm")
+    script = Script(seed)
+    async with fleet(
+        script.agent(),
+        seed=seed,
+        rules=Rules(poll_interval_s=rng.choice([2.0, 30.0])),
+        streaming=rng.random() < 0.7,
+        push=rng.random() < 0.8,
+        dialect=rng.choice(["0.3", "0.3", "1.0", "0.1"]),
+        before=lambda network: weather(network, rng),
+        disk_s=rng.choice([0.0, 3.0]),
+    ) as f:
+        operator = asyncio.create_task(answer_everything(f, rng))
+        watcher = asyncio.create_task(watch_polls(f, seed))
+        ids = {}
+        for number in range(TASKS):
+            ids[f"task {number}"] = await f.ask("scout", f"task {number}", skill="work")
+            await asyncio.sleep(rng.choice([0.0, 0.5]))
+        for text, cid in ids.items():
+            async with asyncio.timeout(7200):
+                outcome = await f.tracker.wait(cid)
+            where = f"seed {seed}, {text}"
+            if outcome.kind in {OutcomeKind.UNKNOWN, OutcomeKind.UNDELIVERABLE}:
+                continue
+            kind, whole = script.truth[text]
+            assert outcome.kind.value == kind, f"{where}: {outcome.kind} ({outcome.reason}), truth {kind}"
+            assert outcome.text == whole, f"{where}: {outcome.text!r}, truth {whole!r}"
+            assert outcome.cost_usd == COST, f"{where}: cost {outcome.cost_usd}"
+        await asyncio.sleep(200)
+        if watcher.done():
+            await watcher
+        operator.cancel()
+        watcher.cancel()
+        assert sorted(o.correlation_id for o in f.outcomes) == sorted(ids.values()), (
+            f"seed {seed}: not one outcome each"
+        )
+        assert len(f.topics("autonomous.outcome.")) == TASKS, f"seed {seed}: outcome events"
+        assert f.executor.overlaps == 0, f"seed {seed}: {f.executor.overlaps} polls of one task overlapped"
+        assert not f.tracker.tracks(), f"seed {seed}: tracks left"

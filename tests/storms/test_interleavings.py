@@ -1,0 +1,28 @@
+"""A property over 2,001 random interleavings through receiver, tracker, executor and the reference agent.
+
+Each seed is three requests under its own weather. ``make storm SEEDS=20000`` runs more.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fleetsim.testbed.loop import run
+from tests.storms.interleavings import TASKS, storm
+
+SEEDS = int(os.environ.get("STORM_SEEDS", "668"))
+FIRST = int(os.environ.get("STORM_FIRST", "0"))
+BLOCKS = 8
+
+
+def test_the_volume_is_at_least_two_thousand_interleavings() -> None:
+    assert SEEDS * TASKS > 2_000
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_request_ends_once_with_its_whole_text_and_cost(block: int) -> None:
+    for seed in range(FIRST + block, FIRST + SEEDS, BLOCKS):
+        run(lambda seed=seed: storm(seed), seed=seed, shuffle=seed % 2 == 1)
