@@ -61,6 +61,10 @@ class Common:
 class LazyGroup(click.Group):
     """A group whose verbs are imported when they are used."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Accept the options that every verb shares behind the verb as well."""
+        return super().parse_args(ctx, _shared_first(args))
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs, in the order of the table."""
         return list(VERBS)
@@ -92,6 +96,26 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+_WITH_VALUE = frozenset({"-o", "--output", "--config", "--state"})
+_FLAGS = frozenset({"-q", "--quiet", "--ascii", "--debug"})
+
+
+def _shared_first(args: list[str]) -> list[str]:
+    front: list[str] = []
+    rest: list[str] = []
+    left = iter(args)
+    for arg in left:
+        if arg == "--":
+            rest += [arg, *left]
+        elif arg in _WITH_VALUE:
+            front += [arg, *(value for value in [next(left, None)] if value is not None)]
+        elif arg in _FLAGS or arg.split("=")[0] in _WITH_VALUE:
+            front.append(arg)
+        else:
+            rest.append(arg)
+    return [*front, *rest]
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "FLEETSIM"})
 @click.version_option(__version__, "-v", "--version", prog_name="fleetsim", message="%(prog)s %(version)s")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="What stdout carries.")
@@ -114,7 +138,7 @@ def cli(
     ctx.obj = Common(output=output, config=config, state=state, quiet=quiet, ascii=plain)
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    for loud in ("httpx", "httpcore", "asyncio", "aiohttp", "uvicorn.access"):
+    for loud in ("httpx", "httpcore", "asyncio", "aiohttp", "uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(loud).setLevel(logging.WARNING)
 
 
