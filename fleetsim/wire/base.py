@@ -20,7 +20,6 @@ from fleetsim.model.call import (
     GetTask,
     ListPush,
     Operation,
-    SendMessage,
     SetPush,
     SubscribeToTask,
 )
@@ -51,6 +50,7 @@ class DialectBase:
     name: str
     extensions_header: str
     methods: Mapping[Operation, tuple[str, ...]]
+    loses: tuple[str, ...]
 
     def _decoders(self) -> Mapping[Operation, Decoder]:
         raise MethodNotFound
@@ -172,8 +172,3 @@ def read_configuration(params: JsonObject) -> JsonObject:
 def pushed_status(event: TaskEvent, task: Task) -> TaskStatus:
     """The status a webhook body speaks of: the event's own if it has one, else the task's."""
     return event.status if isinstance(event, StatusUpdate) else task.status
-
-
-def streaming_of(call: Call) -> bool:
-    """Whether a call is a send that wants a stream."""
-    return isinstance(call, SendMessage) and call.streaming

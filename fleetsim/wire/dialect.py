@@ -40,11 +40,14 @@ class Dialect(Protocol):
 
     Encoding fails only for an operation the dialect lacks. Decoding what an agent sent raises WireError,
     decoding what a caller sent raises MethodNotFound or InvalidParams, whatever the bytes were.
+    ``methods`` names the method to write first and those also read after it; ``loses`` says what a value may
+    have that this dialect cannot carry.
     """
 
     name: str
     extensions_header: str
     methods: Mapping[Operation, tuple[str, ...]]
+    loses: tuple[str, ...]
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """The HTTP headers of a call, beside its content type and credentials."""

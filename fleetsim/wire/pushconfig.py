@@ -27,7 +27,7 @@ def read_push_config(value: Any) -> PushConfig:
     if not url:
         raise WireError("url is missing or empty")
     scheme, credentials = _read_authentication(obj.get("authentication"))
-    bearer = credentials if scheme is None or scheme.lower() == "bearer" else None
+    bearer = credentials if _is_bearer(scheme) else None
     return PushConfig(
         url=url,
         config_id=fields.identifier(obj, "id"),
@@ -36,6 +36,10 @@ def read_push_config(value: Any) -> PushConfig:
         credentials=credentials,
         events=fields.texts(obj, "events") if obj.get("events") is not None else None,
     )
+
+
+def _is_bearer(scheme: str | None) -> bool:
+    return scheme is None or scheme.lower() == "bearer"
 
 
 def _read_authentication(value: Any) -> tuple[str | None, str | None]:
@@ -72,7 +76,8 @@ def write_push_config(config: PushConfig, *, schemes_listed: bool) -> dict[str, 
         scheme = config.scheme or "Bearer"
         authentication = {"schemes": [scheme]} if schemes_listed else {"scheme": scheme}
         authentication |= fields.present(credentials=config.credentials)
-    token = config.token if config.token != config.credentials else None
+    implied = _is_bearer(config.scheme) and config.token == config.credentials
+    token = None if implied else config.token
     return {
         **fields.present(id=config.config_id),
         "url": config.url,

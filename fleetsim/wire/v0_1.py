@@ -37,7 +37,7 @@ from fleetsim.wire.parts import write_tagged_part
 from fleetsim.wire.pushconfig import nested_config, read_push_config, write_push_config
 from fleetsim.wire.reading import Reply
 
-LOSES = (
+LOSES: tuple[str, ...] = (
     "operations list, push-list, push-delete and extended-card",
     "states rejected (written as failed) and auth-required (as input-required)",
     "ids, references and extensions of a message; its context is the session, its task the request's",
@@ -132,6 +132,7 @@ class V01(base.DialectBase):
     name = "0.1"
     extensions_header = "X-A2A-Extensions"
     methods = METHODS
+    loses = LOSES
 
     def _decoders(self) -> Mapping[Operation, base.Decoder]:
         return _DECODERS

@@ -43,7 +43,7 @@ from fleetsim.wire.parts import write_tagged_part
 from fleetsim.wire.pushconfig import read_push_config, write_push_config
 from fleetsim.wire.reading import Reply
 
-LOSES = (
+LOSES: tuple[str, ...] = (
     "operation list: 0.3 has none over JSON-RPC",
     "media type of a text part",
     "a file's address when its content is there too",
@@ -142,6 +142,7 @@ class V03(base.DialectBase):
     name = "0.3"
     extensions_header = "X-A2A-Extensions"
     methods = METHODS
+    loses = LOSES
 
     def _decoders(self) -> Mapping[Operation, base.Decoder]:
         return _DECODERS

@@ -49,7 +49,7 @@ from fleetsim.wire.parts import data_metadata
 from fleetsim.wire.pushconfig import read_push_config, read_task_push, write_push_config
 from fleetsim.wire.reading import Reply
 
-LOSES = (
+LOSES: tuple[str, ...] = (
     "a file's address when its content is there too",
     "microseconds of a time stamp",
     "events of a push configuration",
@@ -160,6 +160,7 @@ class V10(base.DialectBase):
     name = "1.0"
     extensions_header = "A2A-Extensions"
     methods = METHODS
+    loses = LOSES
 
     def _decoders(self) -> Mapping[Operation, base.Decoder]:
         return _DECODERS
