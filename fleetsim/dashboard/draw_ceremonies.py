@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 
+from fleetsim.caller.ceremony import zone_of
+from fleetsim.caller.cron import next_slot, parse_cron
 from fleetsim.dashboard.ink import BLANK, Column, Line, Row, Span, fitted, line, muted, strong, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_ceremonies import CeremonyRow, RunRow
 from fleetsim.dashboard.words import RUN, Role, countdown, mark_of, near, percent, plural, since, span, took
+from fleetsim.model.errors import ConfigError
 
 HISTORY_MAX = 24
 
@@ -18,7 +22,7 @@ COLUMNS = (
     Column(title="NEXT FIRE", width=18, flex=1, most=24),
     Column(title="LAST", width=9, flex=1, most=12),
     Column(title="LATE", width=6, align=">", drop=6),
-    Column(title="HISTORY, NEWEST RIGHT", width=12, flex=3, most=HISTORY_MAX, drop=4),
+    Column(title="HISTORY", width=12, flex=3, most=HISTORY_MAX, drop=4),
     Column(title="OK%", width=5, align=">", drop=5),
 )
 
@@ -94,6 +98,19 @@ def fields(ceremony: CeremonyRow) -> dict[str, str]:
     }
 
 
+@lru_cache(maxsize=256)
+def following(schedule: str, zone: str, after: datetime, count: int = 3) -> tuple[datetime, ...]:
+    """The slots after the next one; none if the schedule or its zone is not understood."""
+    try:
+        cron, place = parse_cron(schedule), zone_of(zone)
+    except ConfigError:
+        return ()
+    slots: list[datetime] = []
+    for _ in range(count):
+        slots.append(next_slot(cron, slots[-1] if slots else after, place))
+    return tuple(slots)
+
+
 def title(ceremony: CeremonyRow) -> Line:
     """The head of the facts."""
     return line(ceremony.ceremony_id if not ceremony.error else ceremony.name or "broken")
@@ -102,7 +119,7 @@ def title(ceremony: CeremonyRow) -> Line:
 def facts(ceremony: CeremonyRow, now: datetime, width: int) -> list[Line]:
     """What the file says, and when it fires next."""
     if ceremony.error:
-        hint = "Its other runs go on; correct the file and it is read again within seconds."
+        hint = "The other files are in force. Correct this one; it is read again within seconds."
         return [
             *wrap(ceremony.error, width, Role.BAD),
             BLANK,
@@ -116,6 +133,9 @@ def facts(ceremony: CeremonyRow, now: datetime, width: int) -> list[Line]:
         ("schedule", line(ceremony.schedule or "-", muted("  " + ceremony.zone))),
         ("next", _next(ceremony, now)),
     ]
+    if ceremony.enabled and ceremony.next_at is not None:
+        later = following(ceremony.schedule, ceremony.zone, ceremony.next_at)
+        pairs += [("then" if not at else "", line(near(slot, now))) for at, slot in enumerate(later)]
     if ceremony.timeout_ms is not None:
         pairs.append(("timeout", line(span(ceremony.timeout_ms / 1000))))
     if ceremony.notify:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.ink import Column, Line, Row, Span, fitted, line, muted, strong
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_ceremonies import CeremonyRow
@@ -40,8 +41,8 @@ def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
         Column(title="SKILLS", width=6, align=">", drop=6),
         Column(title="OK%", width=5, align=">"),
         Column(title=f"TREND {span}", width=16, drop=7),
-        Column(title="P50", width=6, align=">", drop=3),
-        Column(title="P95", width=6, align=">"),
+        Column(title="P50", width=5, align=">", drop=3),
+        Column(title="P95", width=5, align=">"),
         Column(title="RUN", width=3, align=">"),
         Column(title="WAIT", width=4, align=">"),
         Column(title="$/OK", width=5, align=">", drop=8),
@@ -95,7 +96,8 @@ def trend(cells: Sequence[tuple[int, int]]) -> Line:
     """A bar per cell for its share of successes; a dot where nothing ended."""
     spans: list[Span] = []
     for ok, runs in cells:
-        piece = (bar(ok / runs), share_role(ok, runs)) if runs else ("·", Role.MUTED)
+        role = share_role(ok, runs)
+        piece = (bar(ok / runs), Role.CALM if role is Role.GOOD else role) if runs else ("·", Role.MUTED)
         if spans and spans[-1][1] is piece[1]:
             spans[-1] = (spans[-1][0] + piece[0], piece[1])
         else:
@@ -146,8 +148,8 @@ OUTCOME_COLUMNS = (
     Column(title="AGENT", width=10, flex=1, most=LABEL_MAX),
     Column(title="SKILL", width=12, flex=1, most=20),
     Column(title="TOOK", width=6, align=">"),
-    Column(title="ORIGIN", width=14, flex=2, most=30, drop=3),
-    Column(title="WHY", width=10, flex=4, drop=2),
+    Column(title="ORIGIN", width=14, flex=1, most=30, drop=3),
+    Column(title="WHY", width=10, flex=6, drop=2),
     Column(title="TASK", width=8, drop=1),
 )
 
@@ -177,7 +179,7 @@ def cards(view: View, width: int) -> tuple[tuple[str, list[Line]], ...]:
     """The four cards, each (title, four lines of at most ``width`` cells)."""
     return (
         ("Fleet", fleet_card(view, width)),
-        ("Work", work_card(view, width)),
+        (f"Work, last {view.counters.span}", work_card(view, width)),
         ("Needs you", needs_card(view, width)),
         ("Ceremonies", ceremony_card(view, width)),
     )
@@ -195,7 +197,7 @@ def fleet_card(view: View, width: int) -> list[Line]:
     ]
     return [
         fitted([up, degraded], width),
-        fitted([down, unknown if c.health.get(_UNKNOWN) else ()], width),
+        fitted([down, unknown if c.health.get(HealthWord.UNKNOWN) else ()], width),
         fitted(
             [
                 line(
@@ -212,13 +214,10 @@ def fleet_card(view: View, width: int) -> list[Line]:
     ]
 
 
-_UNKNOWN = next(word for word in HEALTH if word.value == "unknown")
-
-
 def work_card(view: View, width: int) -> list[Line]:
     """Is it working."""
     c = view.counters
-    room = max(4, width - 11)
+    room = max(4, width - 12)
     done = [float(ok) for ok, _ in c.trend][-room:]
     failed = [float(runs - ok) for ok, runs in c.trend][-room:]
     working, waiting = mark_of(STATE, "working"), mark_of(STATE, "submitted")
@@ -231,8 +230,8 @@ def work_card(view: View, width: int) -> list[Line]:
             ],
             width,
         ),
-        line(muted("done "), (spark(done), Role.GOOD), f" {sum(map(int, done))}", muted(f"/{c.span}")),
-        line(muted("fail "), (spark(failed), Role.BAD if any(failed) else Role.MUTED), f" {sum(map(int, failed))}"),
+        line(muted("done "), (spark(done), Role.CALM), f" {sum(map(int, done)):,}"),
+        line(muted("fail "), (spark(failed), Role.BAD if any(failed) else Role.MUTED), f" {sum(map(int, failed)):,}"),
         fitted([line(muted("push "), f"{c.push_ok} ok"), refused, line(muted(f"{c.push_again} twice"))], width),
     ]
 
@@ -253,6 +252,8 @@ def needs(view: View) -> list[Line]:
         found.append(line((f"? {len(view.questions)} waiting, oldest {oldest}", Role.ACCENT)))
     if view.config_error:
         found.append(line(("! " + view.config_error, Role.BAD)))
+    down = [row for row in view.agents if row.health is HealthWord.DOWN]
+    found += [line(("! ", Role.BAD), f"{row.name} is down", muted(f" {row.why}")) for row in down]
     for notice in view.notices:
         if not notice.error:
             what = f"{notice.about} {notice.text}".strip()

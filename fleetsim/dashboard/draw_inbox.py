@@ -103,11 +103,12 @@ def sending(question: QuestionRow, draft: str, width: int) -> list[Line]:
         ],
         width,
     )
-    goes = f"{len(draft):,} characters to the same task {question.task_id or question.correlation_id[:8]}"
-    return [
-        keys,
-        fitted([line(muted(goes + (f", context {question.context_id}" if question.context_id else "")))], width),
+    goes = [
+        line(muted("goes to the same task "), question.task_id or question.correlation_id[:8]),
+        line(muted(f"{len(draft):,} characters")),
+        line(muted("context "), question.context_id) if question.context_id else (),
     ]
+    return [keys, fitted(goes, width)]
 
 
 def empty(view: View) -> list[Line]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from fleetsim.dashboard.draw_fleet import LABEL_MAX, origin
-from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, strong, wrap
+from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
 from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow
@@ -30,24 +30,25 @@ COLUMNS = (
 
 def row(task: TaskRow, now: datetime) -> Row:
     """One task as a row."""
+    role = Role.PLAIN if task.open else Role.MUTED
     cells = (
         line(mark_of(STATE, task.state)),
         line(muted(task.correlation_id[:8])),
-        line(strong(task.agent or "-") if task.open else (task.agent or "-")),
-        line(task.skill or "-"),
+        line((task.agent or "-", Role.STRONG if task.open else Role.MUTED)),
+        line((task.skill or "-", role)),
         line(muted(origin(task.origin))),
-        line(since(task.ended_at or task.since, now)),
+        line((since(task.ended_at or task.since, now), role)),
         line(muted(task.via or "-")),
         last_update(task, now),
         line((str(task.attempt), Role.WARN if task.attempt > 1 else Role.MUTED)),
     )
-    return Row(key=task.correlation_id, cells=cells, faded=not task.open)
+    return Row(key=task.correlation_id, cells=cells)
 
 
 def last_update(task: TaskRow, now: datetime) -> Line:
     """What was heard last, and how long ago if the task is at work."""
     if not task.open:
-        return line(task.last or "-")
+        return line(muted(task.last or "-")) if task.success else line((task.last or "-", Role.WARN))
     quiet = (now - task.updated_at).total_seconds()
     if task.waiting:
         return line((task.last or "-", Role.ACCENT))

@@ -102,7 +102,7 @@ def header(view: View, link: Link, title: str, width: int) -> Line:
         line(muted(clock)),
         line((f"{c.waiting} waiting", Role.ACCENT if c.waiting else Role.MUTED)),
         line((errors, Role.BAD if c.errors_5m else Role.MUTED)),
-        line(muted(f"{c.working} running")),
+        line(muted(f"{c.working} working")),
         line(muted(plural(c.agents, "agent"))),
     ]
     if wide:

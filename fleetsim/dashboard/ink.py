@@ -20,6 +20,8 @@ Line: TypeAlias = tuple[Span, ...]
 BLANK: Line = ()
 MARGIN = 2
 """Cells at the left of a table, where the cursor stands."""
+AIR = 24
+"""Columns stand two cells apart only if that leaves so many cells for those that can use more."""
 
 
 def line(*pieces: str | Span | Mark) -> Line:
@@ -219,9 +221,10 @@ class Layout:
 
 def layout(columns: Sequence[Column], width: int) -> Layout:
     """Fit the columns into ``width`` cells: drop by priority, then share what is left among the flexible."""
-    gap = 2 if width >= 100 else 1
     kept = list(enumerate(columns))
-    room = width - MARGIN
+    room = width - MARGIN - 1
+    airy = sum(c.width for c in columns) + 2 * len(columns) + AIR
+    gap = 2 if room >= airy else 1
     while sum(c.width for _, c in kept) + gap * (len(kept) - 1) > room and any(c.drop for _, c in kept):
         kept.remove(max(kept, key=lambda item: (item[1].drop, item[0])))
     widths = {at: c.width for at, c in kept}

@@ -5,8 +5,6 @@ No pane hands Textual a string of its own: strings could be markup, and escapes 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
@@ -18,7 +16,8 @@ from fleetsim.dashboard.words import Role, plain_ascii
 from fleetsim.model.text import neutralise
 
 SPAN_CHARS_MAX = 2_000
-ROLE_CLASSES = frozenset(f"ink--{role.value}" for role in Role) | {"ink--cursor"}
+ROLE_CLASSES = {*(f"ink--{role.value}" for role in Role), "ink--cursor"}
+"""Each widget class names them itself: Textual looks for them along one line of descent only."""
 
 INK_CSS = """
 .ink--plain { color: $foreground; }
@@ -27,6 +26,7 @@ INK_CSS = """
 .ink--head { color: $quiet; text-style: bold; }
 .ink--primary { color: $primary; }
 .ink--accent { color: $accent; text-style: bold; }
+.ink--calm { color: $calm; }
 .ink--good { color: $success; }
 .ink--warn { color: $warning; }
 .ink--bad { color: $error; }
@@ -36,6 +36,7 @@ INK_CSS = """
 _TITLE_STYLES = {
     Role.MUTED: "$quiet",
     Role.GOOD: "$success",
+    Role.CALM: "$calm",
     Role.WARN: "$warning",
     Role.BAD: "$error",
     Role.ACCENT: "bold $accent",
@@ -52,23 +53,25 @@ def safe(text: str, ascii_only: bool) -> str:
 class Inked(Widget):
     """A widget that draws lines. The look of each role is a component class, so themes decide it."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
-
     @property
     def ascii_only(self) -> bool:
         """Whether the app was asked for ASCII."""
         return bool(getattr(self.app, "ascii_only", False))
 
+    @property
+    def inner_width(self) -> int:
+        """Cells a line has: inside the frame, the padding and the scrollbar."""
+        return self.scrollable_content_region.width
+
     def strip(self, one: Line, width: int, *, cursor: bool = False) -> Strip:
         """The line as a strip of exactly ``width`` cells."""
-        ground = self.get_component_rich_style("ink--cursor", partial=True) if cursor else Style()
         ascii_only = self.ascii_only
+        ground = self.get_component_rich_style("ink--cursor", partial=True) if cursor else Style()
+        styles = {role: self.get_component_rich_style(f"ink--{role.value}") + ground for _, role in one}
         cleaned = clip_line(tuple((safe(text, ascii_only), role) for text, role in one), width)
-        segments = [Segment(safe(text, ascii_only), self._style(role) + ground) for text, role in cleaned if text]
-        return Strip(segments).adjust_cell_length(width, ground)
-
-    def _style(self, role: Role) -> Style:
-        return self.get_component_rich_style(f"ink--{role.value}", partial=True)
+        segments = [Segment(safe(text, ascii_only), styles[role]) for text, role in cleaned if text]
+        blank = self.get_component_rich_style("ink--plain") + ground
+        return Strip(segments).adjust_cell_length(width, blank)
 
     def entitle(self, one: Line, sub: Line = ()) -> None:
         """Set the title in the frame, and the one below."""

@@ -102,7 +102,10 @@ class View:
 
 
 class ViewBuilder:
-    """The fold. ``version`` grows with every event, so that a screen knows whether to look again."""
+    """The fold. ``version`` grows with every event, so that a screen knows whether to look again.
+
+    ``last_at`` is the time of the newest event: a recording's own clock.
+    """
 
     def __init__(self, *, events_max: int = EVENTS_MAX, tasks_max: int = TASKS_MAX) -> None:
         self.version = 0
@@ -117,7 +120,7 @@ class ViewBuilder:
         self._dropped = 0
         self._seq = 0
         self._began_at: datetime | None = None
-        self._last_at: datetime | None = None
+        self.last_at: datetime | None = None
         self._hub_url = ""
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
@@ -142,7 +145,7 @@ class ViewBuilder:
             "agent.push.rejected": lambda event: fleet.pushed(event, "rejected"),
             "agent.push.registered": lambda event: fleet.pushed(event, "registered"),
             "agent.push.degraded": lambda event: fleet.pushed(event, "degraded"),
-            "ceremony.loaded": self._ceremonies.loaded,
+            "ceremony.loaded": self._ceremonies_loaded,
             "config.loaded": self._config_loaded,
             "config.rejected": self._config_rejected,
             "hub.started": self._hub_started,
@@ -159,7 +162,7 @@ class ViewBuilder:
         self.version += 1
         self._seq = max(self._seq, event.seq)
         self._began_at = self._began_at or event.at
-        self._last_at = event.at
+        self.last_at = event.at
         self._events.add(event)
         if event.level is Level.ERROR:
             self._errors.append(event.at)
@@ -221,7 +224,7 @@ class ViewBuilder:
             return
         name, before, card = found
         if before.fetched_at is not None and card.changed_at == event.at:
-            self._notice(event, name, "card changed" + (f": {card.changes}" if card.changes else ""))
+            self._notice(event, name, "card changed")
         for warning in card.warnings:
             if warning not in before.warnings:
                 self._notice(event, name, warning)
@@ -238,6 +241,12 @@ class ViewBuilder:
         path = read.text(event.payload, "path", 300)
         self._config_errors[path] = read.text(event.payload, "error", 400) or f"{path} is broken"
         self._notice(event, path.rsplit("/", 1)[-1], self._config_errors[path], error=True)
+
+    def _ceremonies_loaded(self, event: Event) -> None:
+        """A broken ceremony file is a row of its screen; only other files are told of everywhere."""
+        self._ceremonies.loaded(event)
+        for path in self._ceremonies.broken_paths():
+            self._config_errors.pop(path, None)
 
     def _hub_started(self, event: Event) -> None:
         self._hub_url = read.text(event.payload, "url", 300)
@@ -257,7 +266,7 @@ class ViewBuilder:
             now=now,
             seq=self._seq,
             began_at=self._began_at,
-            last_at=self._last_at,
+            last_at=self.last_at,
             hub_url=self._hub_url,
             stopping=self._stopping,
             configured=self._configured,

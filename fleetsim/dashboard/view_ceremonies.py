@@ -101,6 +101,7 @@ class CeremonyFold:
         for key, facts in listed.items():
             if ceremony := self._of(key):
                 ceremony.facts, ceremony.listed = facts, True
+                self._recall(ceremony)
         errors = [
             (read.text(e, "path", 300), read.text(e, "error", 300)) for e in read.mappings(event.payload, "errors")
         ]
@@ -108,6 +109,33 @@ class CeremonyFold:
         if isinstance(texts, list | tuple):
             errors += [("", one_line(e, 300)) for e in texts[: read.NAMES_MAX] if isinstance(e, str)]
         self._errors = tuple(errors)
+
+    @staticmethod
+    def _recall(ceremony: _Ceremony) -> None:
+        """The last run before this screen watched, as the list tells it."""
+        last = ceremony.facts.get("lastRun")
+        if ceremony.runs or not isinstance(last, Mapping):
+            return
+        at = read.moment(last, "scheduledAt")
+        status = read.text(last, "status", 20)
+        if at is None or not status:
+            return
+        began, ended = read.moment(last, "startedAt"), read.moment(last, "endedAt")
+        ms = int((ended - began).total_seconds() * 1000) if began and ended else None
+        run = RunRow(
+            run_id=read.text(last, "runId"),
+            at=at,
+            trigger=read.text(last, "trigger", 20) or "cron",
+            status=status,
+            duration_ms=ms,
+            error=read.text(last, "error", 300),
+            children=read.names(last, "correlationIds"),
+        )
+        ceremony.runs.append(run)
+
+    def broken_paths(self) -> frozenset[str]:
+        """The files that are not in force."""
+        return frozenset(path for path, _ in self._errors)
 
     def execute(self, event: Event, ceremony_id: str) -> None:
         """``ceremony.{id}.execute``."""
@@ -157,9 +185,10 @@ class CeremonyFold:
         if ceremony is None:
             return
         why = read.text(event.payload, "why", 300)
-        missed = "missed" in why or "down" in why
-        self.missed += missed
-        self.skipped += not missed
+        missed = not why.startswith("overlap")
+        slots = min(max(1, read.count(event.payload, "count") or 1), 1_000_000)
+        self.missed += slots if missed else 0
+        self.skipped += 0 if missed else slots
         at = read.moment(event.payload, "scheduledAt") or event.at
         status = "missed" if missed else "skipped"
         ceremony.runs.appendleft(RunRow(run_id=f"seq-{event.seq}", at=at, trigger="cron", status=status, error=why))
@@ -172,14 +201,14 @@ class CeremonyFold:
             ceremony.facts = {**ceremony.facts, "nextFireAt": upcoming}
 
     def rows(self) -> tuple[CeremonyRow, ...]:
-        """All ceremonies: the broken, then by next fire, then the paused."""
+        """All ceremonies: by next fire, then the paused, then the broken."""
         rows = [_row(key, ceremony) for key, ceremony in self._all.items()]
         rows += [_broken(at, path, error) for at, (path, error) in enumerate(self._errors)]
         return tuple(sorted(rows, key=_soonest_first))
 
 
 def _soonest_first(row: CeremonyRow) -> tuple[int, float, str]:
-    group = 0 if row.error else 1 if row.enabled else 2
+    group = 2 if row.error else 0 if row.enabled else 1
     return group, row.next_at.timestamp() if row.next_at else 1e18, row.ceremony_id
 
 

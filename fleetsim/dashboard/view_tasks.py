@@ -274,7 +274,7 @@ class TaskFold:
             task.agent = targets[0]
         task.origin = read.text(payload, "systemActor", 100)
         task.request = read.prose(payload, "text", 4_000)
-        task.step(event, "→", f"request accepted for {task.agent or 'any agent'} / {task.skill or 'any skill'}")
+        task.step(event, "→", "request accepted")
 
     def dispatched(self, event: Event) -> None:
         """``agent.skill.dispatched``."""
@@ -388,7 +388,8 @@ class TaskFold:
             task.question_id = question_id
             task.move(kind or TaskState.INPUT_REQUIRED.value, event.at)
             task.last = question
-            task.step(event, "←", question, "", kind)
+            if not task.steps or task.steps[-1].state != kind:
+                task.step(event, "←", question, "", kind)
 
     def settled(self, event: Event, what: str) -> None:
         """``hitl.response.*`` and ``hitl.expired.*``."""

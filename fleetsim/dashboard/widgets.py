@@ -14,13 +14,15 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from fleetsim.dashboard.ink import Column, Layout, Line, RowList, Rows, layout
-from fleetsim.dashboard.paint import Inked
+from fleetsim.dashboard.paint import ROLE_CLASSES, Inked
 from fleetsim.dashboard.words import Role
 from fleetsim.model.text import neutralise
 
 
 class Lines(Inked):
     """A few lines that do not scroll."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -41,11 +43,13 @@ class Lines(Inked):
 
     def render_line(self, y: int) -> Strip:
         """One line of the widget."""
-        return self.strip(self.lines[y] if y < len(self.lines) else (), self.size.width)
+        return self.strip(self.lines[y] if y < len(self.lines) else (), self.inner_width)
 
 
 class Page(ScrollView, Inked, can_focus=True):
     """Lines to scroll through; with ``follow`` the end stays in sight until somebody scrolls away."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "down", show=False),
@@ -66,7 +70,7 @@ class Page(ScrollView, Inked, can_focus=True):
         shown = tuple(lines)
         if shown != self.lines:
             self.lines = shown
-            self.virtual_size = Size(self.size.width, len(shown))
+            self.virtual_size = Size(self.inner_width, len(shown))
             self.refresh()
         if self.follow:
             self.scroll_to(y=len(shown), animate=False, force=True)
@@ -74,7 +78,7 @@ class Page(ScrollView, Inked, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """One visible line."""
         at = y + self.scroll_offset.y
-        return self.strip(self.lines[at] if at < len(self.lines) else (), self.size.width)
+        return self.strip(self.lines[at] if at < len(self.lines) else (), self.inner_width)
 
     def action_bottom(self) -> None:
         """Go to the end."""
@@ -82,7 +86,12 @@ class Page(ScrollView, Inked, can_focus=True):
 
 
 class Grid(ScrollView, Inked, can_focus=True):
-    """A table. The cursor stays on its row's key when rows come, go and change places."""
+    """A table. The cursor stays on its row's key when rows come, go and change places.
+
+    Without ``hold`` it stays on the first row until somebody moves it.
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", "down", show=False),
@@ -110,15 +119,19 @@ class Grid(ScrollView, Inked, can_focus=True):
     class Opened(Moved):
         """A row was opened with enter or a second click."""
 
-    def __init__(self, columns: Sequence[Column], *, id: str | None = None, follow: bool = False) -> None:
+    def __init__(
+        self, columns: Sequence[Column], *, id: str | None = None, follow: bool = False, hold: bool = True
+    ) -> None:
         super().__init__(id=id)
         self._columns = tuple(columns)
         self._layout: Layout | None = None
+        self._laid_out = 0
         self.rows: Rows = RowList()
         self.hollow: tuple[Line, ...] = ()
         self.key: str | None = None
         self.follow = follow
         self._wanted: str | None = None
+        self._touched = hold
         self._index = 0
 
     def show(self, rows: Rows, *, columns: Sequence[Column] | None = None, empty: Sequence[Line] = ()) -> None:
@@ -131,7 +144,7 @@ class Grid(ScrollView, Inked, can_focus=True):
         self.rows, self.hollow = rows, hollow
         self._find()
         if len(before) != len(rows):
-            self.virtual_size = Size(self.size.width, len(rows) + 1)
+            self.virtual_size = Size(self.inner_width, len(rows) + 1)
             self.refresh(layout=self.styles.height is not None and self.styles.height.is_auto)
         elif again:
             self.refresh()
@@ -147,7 +160,7 @@ class Grid(ScrollView, Inked, can_focus=True):
         moved = {old_index, self._index} if old_index != self._index else set()
         for at in range(top, min(top + height, len(self.rows))):
             if at in moved or before[at] != self.rows[at]:
-                self.refresh(Region(0, at - top + 1, self.size.width, 1))
+                self.refresh(Region(0, at - top + 1, self.inner_width, 1))
 
     def _find(self) -> None:
         """Put the index where the key is now; a row that is gone leaves the cursor in its place."""
@@ -158,6 +171,8 @@ class Grid(ScrollView, Inked, can_focus=True):
         found = self.rows.find(self.key, self._index) if self.key is not None else None
         if self.follow:
             found = count - 1
+        elif not self._touched:
+            found = 0
         elif found is None and self.key is not None and self.key == self._wanted:
             return
         self._index = min(self._index, count - 1) if found is None else found
@@ -181,12 +196,13 @@ class Grid(ScrollView, Inked, can_focus=True):
         """Put the cursor on the row at ``index``, or the nearest there is."""
         if not len(self.rows):
             return
+        self._touched = True
         index = max(0, min(index, len(self.rows) - 1))
         before, self._index = self._index, index
         key = self.rows[index].key
         top = self.scroll_offset.y
         for at in (before, index):
-            self.refresh(Region(0, at - top + 1, self.size.width, 1))
+            self.refresh(Region(0, at - top + 1, self.inner_width, 1))
         self._settle(key)
         self._keep_in_sight()
 
@@ -201,7 +217,7 @@ class Grid(ScrollView, Inked, can_focus=True):
     def on_resize(self) -> None:
         """Other columns may fit now."""
         self._layout = None
-        self.virtual_size = Size(self.size.width, len(self.rows) + 1)
+        self.virtual_size = Size(self.inner_width, len(self.rows) + 1)
         self.call_after_refresh(self._keep_in_sight)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -210,9 +226,9 @@ class Grid(ScrollView, Inked, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """The head at the top, rows below it."""
-        width = self.size.width
-        if self._layout is None:
-            self._layout = layout(self._columns, width)
+        width = self.inner_width
+        if self._layout is None or self._laid_out != width:
+            self._layout, self._laid_out = layout(self._columns, width), width
         if y == 0:
             return self.strip(self._layout.head(), width)
         if self.hollow:

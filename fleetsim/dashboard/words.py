@@ -23,6 +23,7 @@ class Role(StrEnum):
     HEAD = "head"
     PRIMARY = "primary"
     ACCENT = "accent"
+    CALM = "calm"
     GOOD = "good"
     WARN = "warn"
     BAD = "bad"

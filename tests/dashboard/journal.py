@@ -307,7 +307,7 @@ def an_hour() -> list[Event]:
             _run(j, "quinn.hourly-sweep", "quinn", "bug_triage", 2200, ok=history != 8)
             if history % 4 == 0:
                 _run(j, "quinn.daily-digest", "quinn", "qa_report", 2000 + 100 * history)
-                j.say("ceremony.board.pr-audit.skipped", scheduledAt=j.at.isoformat(), why="the run before is not over")
+                j.say("ceremony.board.pr-audit.skipped", scheduledAt=j.at.isoformat(), why="overlap: the run before is still going")
         _work(j)
         j.later(j.chance.expovariate(1 / 4))
     answered = j.request("quinn", "pr_review")
