@@ -85,7 +85,7 @@ class Engine:
         notifier = Notifier(store=store, sender=sender, workers=deliveries, limits=limits)
         runner = Runner(store=store, workers=skills, rng=runtime.rng, limits=limits)
         store.listeners.append(notifier.heard)
-        store.busy = notifier.busy
+        store.shelf.busy = notifier.busy
         self._store, self._runner, self._notifier = store, runner, notifier
         self._service = Service(
             offer=self._offer(),
@@ -121,7 +121,7 @@ class Engine:
         if self._service is None or self._service.stopping:
             return
         self._service.stopping = True
-        for key in self.store.open_keys:
+        for key in self.store.shelf.open_keys:
             self.store.finish(key, TaskState.FAILED, reason=STOPPED)
             self._runner.stop(key)
         await self._notifier.drain(self.settings.limits.drain_s)

@@ -15,9 +15,10 @@ from datetime import datetime
 from fleetsim.agent.draft import Draft, Tally
 from fleetsim.agent.entry import Entry
 from fleetsim.agent.feed import Feed
-from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
-from fleetsim.agent.record import ANYONE, Push, Record, TaskEnded, TaskKey, Transition
-from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
+from fleetsim.agent.limits import AgentLimits, OutputLimit
+from fleetsim.agent.record import Push, Record, TaskEnded, TaskKey, Transition
+from fleetsim.agent.shelf import Shelf
+from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import (
     INTERRUPTED,
@@ -33,68 +34,52 @@ from fleetsim.model.task import (
 )
 from fleetsim.runtime.ports import Clock, Ids
 
-Listener = Callable[[Transition], None]
-
 _REACHED_ITS_LIFE = "the task was open for too long and was given up"
 
 
 class Store:
     """All tasks of one agent, in memory.
 
-    ``listeners`` are called inside each move with the frozen ``Transition``; they must only take note.
-    ``busy`` says whether a finished task is still needed (webhooks under way), which keeps it in.
+    ``listeners`` are called inside each move with the frozen ``Transition``, ``keepers`` inside each change
+    worth keeping with the ``Record``; they must only take note. ``shelf`` decides which tasks stay.
     """
 
     def __init__(self, *, clock: Clock, ids: Ids, limits: AgentLimits, keep_transitions: bool = False) -> None:
-        self.listeners: list[Listener] = []
-        self.forgotten: list[Callable[[TaskKey], None]] = []
-        self.busy: Callable[[TaskKey], bool] = lambda _key: False
+        self.shelf = Shelf(limits)
+        self.listeners: list[Callable[[Transition], None]] = []
+        self.keepers: list[Callable[[Record], None]] = []
         self._clock, self._ids, self._limits = clock, ids, limits
         self._keep_transitions = keep_transitions
-        self._entries: dict[TaskKey, Entry] = {}
-        self._finished: dict[TaskKey, Entry] = {}
-        self._owned: dict[str, int] = {}
         self._sequence = 0
-        self._chars = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
-
-    @property
-    def chars(self) -> int:
-        """About how many characters all tasks hold."""
-        return self._chars
-
-    @property
-    def open_keys(self) -> tuple[TaskKey, ...]:
-        """The tasks that are not finished, oldest first."""
-        return tuple(key for key in self._entries if key not in self._finished)
+        return len(self.shelf)
 
     # -- reading -----------------------------------------------------------------------------------
 
     def read(self, key: TaskKey) -> Record:
         """The task as it is now. Raises TaskNotFound, for somebody else's task too."""
-        return self._entry(key).snapshot()
+        return self.shelf.get(key).snapshot()
 
     def knows(self, key: TaskKey) -> bool:
         """Whether there is such a task."""
-        return key in self._entries
+        return key in self.shelf
 
     def state(self, key: TaskKey) -> TaskState:
         """The task's state, without building a snapshot. Raises TaskNotFound."""
-        return self._entry(key).state
+        return self.shelf.get(key).state
 
     def feed(self, key: TaskKey) -> Feed:
         """What the task tells from here on; a snapshot's ``cursor`` says where in it to go on. Raises TaskNotFound."""
-        return self._entry(key).feed
+        return self.shelf.get(key).feed
 
     def tally(self, key: TaskKey) -> Tally:
         """Where the skill at work adds up what it uses; part of the terminal artifact however it ends."""
-        return self._entry(key).draft.tally
+        return self.shelf.get(key).draft.tally
 
     def push(self, key: TaskKey, config_id: str) -> Push | None:
         """The webhook as registered now, or None: deliveries ask each time (seed "Push config ...")."""
-        entry = self._entries.get(key)
+        entry = self.shelf.find(key)
         return next((p for p in entry.pushes if p.config_id == config_id), None) if entry else None
 
     def select(
@@ -107,9 +92,9 @@ class Store:
     ) -> list[tuple[int, TaskKey]]:
         """The owner's tasks that fit, as (sequence, key), last changed first (A2A 1.0 section 3.1.4)."""
         fitting = [
-            (entry.sequence, key)
-            for key, entry in self._entries.items()
-            if key[0] == owner
+            (entry.sequence, entry.key)
+            for entry in self.shelf
+            if entry.key[0] == owner
             and context_id in {None, entry.context_id}
             and state in {None, entry.state}
             and (changed_after is None or (entry.status.timestamp or entry.created_at) > changed_after)
@@ -118,7 +103,7 @@ class Store:
 
     async def until_pause(self, key: TaskKey) -> Record:
         """Wait until the task is terminal or interrupted. Raises TaskNotFound."""
-        entry = self._entry(key)
+        entry = self.shelf.get(key)
         while entry.state not in TERMINAL | INTERRUPTED:
             await entry.feed.beyond(len(entry.feed))
         return entry.snapshot()
@@ -141,7 +126,7 @@ class Store:
         Raises:
             AtCapacity: no room, even after letting go of the oldest finished tasks.
         """
-        self._make_room(owner)
+        self.shelf.make_room(owner)
         key = (owner, task_id or self._ids.new())
         context_id = message.context_id or self._ids.new()
         now, moment = self._clock.now(), self._clock.monotonic()
@@ -163,8 +148,7 @@ class Store:
         )
         self._sequence += 1
         entry.sequence = self._sequence
-        self._entries[key] = entry
-        self._owned[owner] = self._owned.get(owner, 0) + 1
+        self.shelf.add(entry)
         self._remember(entry, message)
         self._touch(entry)
         entry.note_transition()
@@ -178,7 +162,7 @@ class Store:
             TaskNotFound, TaskEnded: there is nothing to move any more.
             InvalidMove: the table of moves does not have it, or it would end the task (``finish`` does).
         """
-        entry = self._entry(key)
+        entry = self.shelf.get(key)
         self._refuse_ended(entry)
         if state in TERMINAL:
             raise InvalidMove(f"a task is not ended by moving it to {state}")
@@ -189,17 +173,19 @@ class Store:
 
     def note(self, key: TaskKey, text: str) -> None:
         """Keep what the skill says it is doing on the task (seed "Persist tool-progress"). Raises TaskEnded."""
-        entry = self._entry(key)
+        entry = self.shelf.get(key)
+        self._refuse_flood(entry)
         status = self._status(entry, entry.state, text)
         self._commit(entry, status, [entry.update(status)])
 
     def put(self, key: TaskKey, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Add to the task's artifacts. Raises TaskEnded or OutputLimit."""
-        entry = self._entry(key)
+        entry = self.shelf.get(key)
         self._refuse_ended(entry)
+        self._refuse_flood(entry)
         before = entry.draft.chars
         entry.draft.put(artifact, append=append)
-        self._chars += entry.draft.chars - before
+        self.shelf.chars += entry.draft.chars - before
         self._commit(entry, entry.status, [entry.chunk(artifact, append=append, last_chunk=last_chunk)])
 
     def finish(self, key: TaskKey, state: TaskState, text: str | None = None, *, reason: str | None = None) -> Record:
@@ -211,13 +197,13 @@ class Store:
             TaskNotFound, TaskEnded: it is over already.
             OutputLimit: the final text is too long; nothing changed.
         """
-        entry = self._entry(key)
+        entry = self.shelf.get(key)
         self._refuse_ended(entry)
         advance(entry.state, state)
         taken_ms = round((self._clock.monotonic() - entry.opened_s) * 1000)
         before = entry.draft.chars
         main = entry.draft.close(state, text, taken_ms)
-        self._chars += entry.draft.chars - before
+        self.shelf.chars += entry.draft.chars - before
         status = self._status(entry, state, reason)
         closing = [] if main is None else [entry.chunk(main, append=False, last_chunk=True)]
         self._commit(entry, status, [*closing, entry.update(status)])
@@ -238,7 +224,7 @@ class Store:
         Raises:
             TaskNotFound, TaskEnded: nobody listens.
         """
-        entry = self._entry(key)
+        entry = self.shelf.get(key)
         self._refuse_ended(entry)
         if entry.knows(message):
             return False
@@ -251,27 +237,30 @@ class Store:
             self._commit(entry, status, [entry.update(status)])
         else:
             self._commit(entry, entry.status, [])
+            self._keep(entry)
         return True
 
     def set_push(self, key: TaskKey, push: Push) -> Record:
         """Register or replace a webhook by its id. Raises TaskNotFound, InvalidParams beyond the count."""
-        entry = self._entry(key)
+        entry = self.shelf.get(key)
         others = tuple(p for p in entry.pushes if p.config_id != push.config_id)
         if len(others) >= self._limits.pushes_per_task_max:
             raise InvalidParams(f"a task may have at most {self._limits.pushes_per_task_max} webhooks")
         known = {p.config_id for p in entry.pushes}
         replaced = tuple(push if p.config_id == push.config_id else p for p in entry.pushes)
         entry.pushes = replaced if push.config_id in known else (*others, push)
-        return entry.snapshot()
+        return self._keep(entry)
 
     def delete_push(self, key: TaskKey, config_id: str) -> None:
         """Forget a webhook if it is there; nothing more is sent to it. Raises TaskNotFound."""
-        entry = self._entry(key)
+        entry = self.shelf.get(key)
         entry.pushes = tuple(p for p in entry.pushes if p.config_id != config_id)
+        self._keep(entry)
 
-    def restore(self, record: Record, opened_s: float) -> None:
-        """Put back a finished task from an earlier run. Tells nobody."""
+    def restore(self, record: Record) -> None:
+        """Put back a task from an earlier run, as old as it is by now. Tells nobody."""
         task = record.task
+        now_s, now = self._clock.monotonic(), self._clock.now()
         entry = Entry(
             key=record.key,
             context_id=task.context_id,
@@ -280,23 +269,25 @@ class Store:
             status=task.status,
             draft=Draft(task.task_id, chars_max=self._limits.output_chars_max),
             feed=Feed(),
-            opened_s=opened_s,
-            touched_s=opened_s,
+            opened_s=now_s - max(0.0, (now - record.created_at).total_seconds()),
+            touched_s=now_s - max(0.0, (now - record.updated_at).total_seconds()),
             created_at=record.created_at,
             updated_at=record.updated_at,
             metadata=task.metadata,
-            history=task.history,
             pushes=record.pushes,
             version=record.version,
         )
         for artifact in task.artifacts:
             entry.draft.put(artifact, append=False)
+        self.shelf.chars += entry.draft.chars
+        for message in task.history:
+            self._remember(entry, message)
         self._sequence += 1
         entry.sequence = self._sequence
-        entry.feed.tell((), closes=True)
-        self._chars += entry.draft.chars
-        self._entries[entry.key] = self._finished[entry.key] = entry
-        self._owned[entry.key[0]] = self._owned.get(entry.key[0], 0) + 1
+        self.shelf.add(entry)
+        if task.terminal:
+            entry.feed = entry.feed.ended()
+            self.shelf.finished(entry)
 
     # -- limits ------------------------------------------------------------------------------------
 
@@ -305,43 +296,12 @@ class Store:
 
         Tasks with webhooks under way stay until these are done.
         """
-        now = self._clock.monotonic()
-        for key, entry in list(self._finished.items()):
-            if now - entry.touched_s >= self._limits.terminal_ttl_s and not self.busy(key):
-                self._forget(key)
-        overdue = [
-            key
-            for key, entry in self._entries.items()
-            if entry.state not in TERMINAL and now - entry.opened_s >= self._limits.task_life_s
-        ]
+        now_s = self._clock.monotonic()
+        self.shelf.let_go(now_s)
+        overdue = self.shelf.overdue(now_s)
         for key in overdue:
             self.finish(key, TaskState.FAILED, reason=_REACHED_ITS_LIFE)
-        return tuple(overdue)
-
-    def _make_room(self, owner: str) -> None:
-        limits = self._limits
-        while len(self._entries) >= limits.tasks_max or self._chars >= limits.store_chars_max:
-            self._forget_oldest(lambda _key: True, "the agent holds as many tasks as it may")
-        while owner != ANYONE and self._owned.get(owner, 0) >= limits.tasks_per_caller_max:
-            self._forget_oldest(lambda key: key[0] == owner, "you hold as many tasks as one caller may")
-
-    def _forget_oldest(self, fits: Callable[[TaskKey], bool], otherwise: str) -> None:
-        for key in self._finished:
-            if fits(key) and not self.busy(key):
-                self._forget(key)
-                return
-        raise AtCapacity(otherwise)
-
-    def _forget(self, key: TaskKey) -> None:
-        entry = self._entries.pop(key)
-        self._finished.pop(key, None)
-        self._chars -= entry.draft.chars + entry.history_chars
-        owner = key[0]
-        self._owned[owner] -= 1
-        if not self._owned[owner]:
-            del self._owned[owner]
-        for forgotten in self.forgotten:
-            forgotten(key)
+        return overdue
 
     # -- the one write path ------------------------------------------------------------------------
 
@@ -352,15 +312,13 @@ class Store:
         if moved:
             advance(entry.state, status.state)
         ends = status.state in TERMINAL
-        if len(entry.feed) + len(events) > self._limits.events_per_task_max and not moved:
-            raise OutputLimit(f"a task may have at most {self._limits.events_per_task_max} events")
         if status is not entry.status:
             self._sequence += 1
             entry.sequence = self._sequence
         entry.status = status
         self._touch(entry)
         if ends:
-            self._finished[entry.key] = entry
+            self.shelf.finished(entry)
         if moved:
             entry.note_transition()
         entry.feed.tell(events, closes=ends)
@@ -374,8 +332,17 @@ class Store:
         record = entry.snapshot()
         artifacts = record.task.artifacts if record.task.terminal else ()
         transition = Transition(record=record, update=entry.update(entry.status, artifacts))
+        for keep in self.keepers:
+            keep(record)
         for listener in self.listeners:
             listener(transition)
+
+    def _keep(self, entry: Entry) -> Record:
+        """Have the entry's present form kept, where a keeper listens; returns it."""
+        record = entry.snapshot()
+        for keep in self.keepers:
+            keep(record)
+        return record
 
     def _touch(self, entry: Entry) -> None:
         entry.version += 1
@@ -398,15 +365,13 @@ class Store:
     def _remember(self, entry: Entry, message: Message) -> None:
         limits = self._limits
         placed = replace(message, context_id=entry.context_id, task_id=entry.key[1])
-        self._chars += entry.remember(
+        self.shelf.chars += entry.remember(
             placed, messages_max=limits.history_messages_max, chars_max=limits.history_chars_max
         )
 
-    def _entry(self, key: TaskKey) -> Entry:
-        entry = self._entries.get(key)
-        if entry is None:
-            raise TaskNotFound
-        return entry
+    def _refuse_flood(self, entry: Entry) -> None:
+        if len(entry.feed) >= self._limits.events_per_task_max:
+            raise OutputLimit(f"a task may have at most {self._limits.events_per_task_max} events")
 
     @staticmethod
     def _refuse_ended(entry: Entry) -> None:

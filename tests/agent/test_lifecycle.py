@@ -221,7 +221,7 @@ async def test_a_client_that_leaves_while_it_waits_does_not_end_the_task(rig: Ri
         waiting = group.create_task(rig.ask("SendMessage", sent_v1("60", skill="slow")))
         await asyncio.sleep(5)
         waiting.cancel()
-    key = rig.engine.store.open_keys[0]
+    key = rig.engine.store.shelf.open_keys[0]
     await asyncio.sleep(60)
     assert rig.engine.store.read(key).task.text == "done after 60 s"
 

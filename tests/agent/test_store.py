@@ -115,7 +115,7 @@ def test_finished_tasks_stay_an_hour_and_go_then() -> None:
     store.sweep()
     with pytest.raises(TaskNotFound):
         store.read(key)
-    assert store.chars == 0
+    assert store.shelf.chars == 0
 
 
 def test_open_tasks_are_never_evicted_but_given_up_after_a_day() -> None:
@@ -132,11 +132,11 @@ def test_a_finished_task_with_webhooks_under_way_stays() -> None:
     store, hands = made()
     key = begun(store)
     store.finish(key, TaskState.COMPLETED)
-    store.busy = lambda _key: True
+    store.shelf.busy = lambda _key: True
     hands.at_s = 1e6
     store.sweep()
     assert store.knows(key)
-    store.busy = lambda _key: False
+    store.shelf.busy = lambda _key: False
     store.sweep()
     assert not store.knows(key)
 
@@ -149,7 +149,7 @@ def test_ten_times_the_cap_stays_at_the_cap_and_the_oldest_finished_go_first() -
         store.finish(keys[-1], TaskState.COMPLETED, "x" * 100)
     assert len(store) == 100
     assert [key for key in keys if store.knows(key)] == keys[-100:]
-    assert store.chars == 100 * (100 + 1 + 2)
+    assert store.shelf.chars == 100 * (100 + 1 + 2)
 
 
 def test_a_store_full_of_open_tasks_accepts_no_more() -> None:
@@ -333,12 +333,12 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_grows_beyond_its_cap(self) -> None:
         assert len(self.store) <= 12
-        assert self.store.chars >= 0
-        assert (len(self.store) == 0) <= (self.store.chars == 0)
+        assert self.store.shelf.chars >= 0
+        assert (len(self.store) == 0) <= (self.store.shelf.chars == 0)
 
     @invariant()
     def versions_only_grow(self) -> None:
-        for key in self.store.open_keys:
+        for key in self.store.shelf.open_keys:
             version = self.store.read(key).version
             assert version >= self.versions.get(key, 0)
             self.versions[key] = version

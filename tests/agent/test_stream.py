@@ -147,7 +147,7 @@ async def test_a_silent_stream_is_kept_alive_by_comments(rig: Rig) -> None:
     async with rig.network.open(stream_request(rig, sent("", skill="auth"))) as incoming:
         async for chunk in incoming.chunks:
             chunks.append(chunk)
-    task = rig.engine.store.read(rig.engine.store.open_keys[0])
+    task = rig.engine.store.read(rig.engine.store.shelf.open_keys[0])
     assert task.task.state == "auth-required"
     assert b": keep-alive\n\n" not in b"".join(chunks)
     chunks.clear()
@@ -206,7 +206,7 @@ async def test_a_reader_that_never_reads_is_dropped_and_costs_nobody_anything(ri
         assert rig.engine.service.seats.total == 1
         await asyncio.sleep(2)
         assert rig.engine.service.seats.total == 0
-    key = rig.engine.store.open_keys[0]
+    key = rig.engine.store.shelf.open_keys[0]
     await asyncio.sleep(100)
     assert rig.engine.store.read(key).task.text == "done"
 
