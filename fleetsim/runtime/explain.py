@@ -68,7 +68,7 @@ def explain(
     ``model`` lends its keys to hints; ``prefix`` is where the validated value stands in the document.
     """
     problems = [(_real_path(document, dict(found), prefix), dict(found)) for found in error.errors(include_url=False)]
-    problems = [found for found in problems if not _beaten(found, problems)]
+    problems = _merged([found for found in problems if not _beaten(found, problems)])
     problems.sort(key=lambda found: _order(document, found[0]))
     return tuple(_one(document, problem, path, model, prefix) for path, problem in problems[:PROBLEMS_MAX])
 
@@ -79,6 +79,21 @@ def _beaten(found: tuple[Path, dict[str, Any]], others: list[tuple[Path, dict[st
     if not str(problem["type"]).endswith("_type"):
         return False
     return any(len(other) > len(path) and other[: len(path)] == path for other, _ in others)
+
+
+def _merged(problems: list[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dict[str, Any]]]:
+    """A value that fits no branch of a union is one problem, told once with all that it may be."""
+    merged: dict[tuple[Path, str], dict[str, Any]] = {}
+    for path, problem in problems:
+        words = _PLAIN_WORDS.get(problem["type"])
+        kept = merged.setdefault((path, "" if words else str(len(merged))), problem)
+        if words is not None:
+            kept["said"] = words if "said" not in kept else _either(kept["said"], words)
+    return [(path, problem) for (path, _), problem in merged.items()]
+
+
+def _either(said: str, words: str) -> str:
+    return said if words.removeprefix("must be ") in said else f"{said} or {words.removeprefix('must be ')}"
 
 
 def combine(problems: tuple[ConfigError, ...]) -> ConfigError:
@@ -117,7 +132,7 @@ def _one(
         near = nearest(str(name), known - set(_known_keys(model, path[len(prefix) : -1])))
         return document.error(path, f"{name!r} is missing" + (f" (is {near!r} meant to be it?)" if near else ""))
     value = document.at(path)
-    said = _PLAIN_WORDS.get(kind) or _said(problem)
+    said = problem.get("said") or _said(problem)
     text = f"{name!r} {said}{_shown(path, value)}"
     wants_text = kind == "string_type" and isinstance(value, (int, float))
     return document.error(path, text, hint="put it in quotes to make it text" if wants_text else None)

@@ -1,0 +1,215 @@
+"""Problems in a file as lines a person can act on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from fleetsim.runtime.explain import PROBLEMS_MAX, combine, did_you_mean, explain, nearest
+from fleetsim.runtime.interpolate import interpolate
+from fleetsim.runtime.yaml import load
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Auth(Strict):
+    scheme: str
+
+
+class Skill(Strict):
+    name: str
+    description: str = ""
+
+
+class Agent(Strict):
+    name: str
+    url: str
+    apiKeyEnv: str | None = None  # noqa: N815
+    skills: list[Skill] = []
+    timeoutMs: int = 1000  # noqa: N815
+    enabled: bool = True
+    auth: str | Auth | None = None
+    tags: dict[str, Skill] = {}
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if not value.startswith("http"):
+            raise ValueError("Must begin with http:// or https://")
+        return value
+
+
+class Fleet(Strict):
+    agents: list[Agent]
+
+
+def problems(text: str, env: dict[str, str] | None = None) -> list[str]:
+    document = interpolate(load(text, "a.yaml"), env or {}).document
+    raw = load(text, "a.yaml")
+    try:
+        Fleet.model_validate(document.value)
+    except ValidationError as error:
+        return [f"{problem}{' / ' + problem.hint if problem.hint else ''}" for problem in explain(raw, error, Fleet)]
+    return []
+
+
+def agent(**fields: Any) -> str:
+    lines = {"name": "x", "url": "http://x", **fields}
+    return "agents:\n  - " + "\n    ".join(f"{key}: {value}" for key, value in lines.items() if value is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            agent(apikeyenv="K"),
+            [
+                "a.yaml:4:5: unknown key 'apikeyenv' (did you mean 'apiKeyEnv'?)",
+            ],
+        ),
+        (
+            agent(zzz=1),
+            [
+                "a.yaml:4:5: unknown key 'zzz' (known: apiKeyEnv, auth, enabled, name, skills, tags, timeoutMs, url)",
+            ],
+        ),
+        (
+            agent(name="1.10"),
+            [
+                "a.yaml:2:11: 'name' must be text, not 1.1 / put it in quotes to make it text",
+            ],
+        ),
+        (
+            agent(name="123456789"),
+            [
+                "a.yaml:2:11: 'name' must be text, not 123456789 / put it in quotes to make it text",
+            ],
+        ),
+        (
+            agent(timeoutMs="fast"),
+            [
+                "a.yaml:4:16: 'timeoutMs' must be a whole number, not 'fast'",
+            ],
+        ),
+        (
+            agent(enabled="no"),
+            [
+                "a.yaml:4:14: 'enabled' must be true or false, not 'no'",
+            ],
+        ),
+        (
+            agent(skills="[{nme: a}]"),
+            [
+                "a.yaml:4:14: 'name' is missing (is 'nme' meant to be it?)",
+                "a.yaml:4:15: unknown key 'nme' (did you mean 'name'?)",
+            ],
+        ),
+        (
+            agent(skills="5"),
+            [
+                "a.yaml:4:13: 'skills' must be a list, not 5",
+            ],
+        ),
+        (
+            agent(auth="{shceme: x}"),
+            [
+                "a.yaml:4:11: 'scheme' is missing (is 'shceme' meant to be it?)",
+                "a.yaml:4:12: unknown key 'shceme' (did you mean 'scheme'?)",
+            ],
+        ),
+        (
+            agent(tags="{a: {naem: x}}"),
+            [
+                "a.yaml:4:15: 'name' is missing (is 'naem' meant to be it?)",
+                "a.yaml:4:16: unknown key 'naem' (did you mean 'name'?)",
+            ],
+        ),
+        (
+            agent(url="ftp://x"),
+            [
+                "a.yaml:3:10: 'url' must begin with http:// or https://, not 'ftp://x'",
+            ],
+        ),
+        (
+            agent(url=None),
+            [
+                "a.yaml:2:5: 'url' is missing",
+            ],
+        ),
+        (
+            "agents: {}",
+            [
+                "a.yaml:1:9: 'agents' must be a list",
+            ],
+        ),
+        (
+            "agnets: []",
+            [
+                "a.yaml:1:1: 'agents' is missing (is 'agnets' meant to be it?)",
+                "a.yaml:1:1: unknown key 'agnets' (did you mean 'agents'?)",
+            ],
+        ),
+        (
+            "5",
+            [
+                "a.yaml:1:1: 'the file' must be a mapping, not 5",
+            ],
+        ),
+        (
+            "",
+            [
+                "a.yaml:1:1: 'the file' must be a mapping",
+            ],
+        ),
+    ],
+)
+def test_a_problem_is_one_line_with_place_value_and_nearest_key(text: str, expected: list[str]) -> None:
+    assert problems(text) == expected
+
+
+def test_problems_come_in_the_order_of_the_file_and_are_bounded() -> None:
+    text = "agents:\n" + "".join(f"  - name: {n}\n    url: http://x\n" for n in range(PROBLEMS_MAX + 10))
+    found = problems(text)
+    assert len(found) == PROBLEMS_MAX
+    assert [line.split(":")[1] for line in found] == [str(2 + 2 * n) for n in range(PROBLEMS_MAX)]
+
+
+def test_the_value_of_a_variable_is_never_shown() -> None:
+    found = problems(agent(url="${SECRET}"), {"SECRET": "s3cr3t"})
+    assert found == ["a.yaml:3:10: 'url' must begin with http:// or https://, not '${SECRET}'"]
+
+
+def test_what_is_named_like_a_secret_is_not_shown() -> None:
+    (found,) = problems(agent(apiKeyEnv="[s3cr3t]"))
+    assert "s3cr3t" not in found
+    (found,) = problems(agent(auth="123456"))
+    assert found == "a.yaml:4:11: 'auth' must be text or a mapping / put it in quotes to make it text"
+
+
+def test_hostile_text_in_a_file_cannot_reach_the_terminal() -> None:
+    found = problems(agent(timeoutMs='"\\x1b[2J\\u202e"')) + problems('agents: []\n"a\\x1b[31m": 1')
+    assert all("\x1b" not in line and "\u202e" not in line and "\n" not in line for line in found)
+
+
+def test_problems_combine_into_one_error_of_several_lines() -> None:
+    document = load("agents: [{}]", "a.yaml")
+    with pytest.raises(ValidationError) as caught:
+        Fleet.model_validate(document.value)
+    combined = combine(explain(document, caught.value, Fleet))
+    assert str(combined).splitlines() == ["a.yaml:1:10: 'name' is missing", "a.yaml:1:10: 'url' is missing"]
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("descrption", "description"), ("API-KEY-ENV", "apiKeyEnv"), ("timeout", "timeoutMs"), ("qqqq", None), ("", None)],
+)
+def test_the_nearest_key_is_found(key: str, expected: str | None) -> None:
+    assert nearest(key, ["description", "apiKeyEnv", "timeoutMs", "name"]) == expected
+
+
+def test_no_valid_key_means_no_hint() -> None:
+    assert did_you_mean("x", []) == ""

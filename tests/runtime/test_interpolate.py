@@ -1,0 +1,78 @@
+"""Environment variables in text values: only there, only after parsing, never shown (T-37)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.interpolate import interpolate
+from fleetsim.runtime.yaml import load
+
+ENV = {"HOST": "example.com", "EMPTY": "", "ODD": "a: [${HOST}]\n- b", "API_KEY": "s3cr3t"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${HOST}", "example.com"),
+        ("http://${HOST}:${PORT:-80}/${HOST}", "http://example.com:80/example.com"),
+        ("${NONE:-}", ""),
+        ("${NONE:-a b:c}", "a b:c"),
+        ("${EMPTY:-x}", "x"),
+        ("${EMPTY}", ""),
+        ("$HOST", "$HOST"),
+        ("$${HOST}", "${HOST}"),
+        ("$$${HOST}", "$${HOST}"),
+        ("100%", "100%"),
+        ("${ODD}", "a: [${HOST}]\n- b"),
+    ],
+)
+def test_a_reference_is_replaced_by_its_value_and_nothing_more(text: str, value: str) -> None:
+    document = load(f"a: '{text}'", "f.yaml")
+    got = interpolate(document, ENV)
+    assert got.document.value == {"a": value}
+    assert got.missing == ()
+    assert document.value == {"a": text}  # what was written stays for messages
+
+
+def test_keys_and_other_types_are_left_alone() -> None:
+    document = load("${HOST}: 1\nb: [true, 2, '${HOST}']", "f.yaml")
+    assert interpolate(document, ENV).document.value == {"${HOST}": 1, "b": [True, 2, "example.com"]}
+
+
+def test_a_whole_document_of_text_is_a_value_too() -> None:
+    assert interpolate(load("'${HOST}'", "f.yaml"), ENV).document.value == "example.com"
+
+
+def test_a_missing_variable_is_told_with_its_place_and_left_as_written() -> None:
+    got = interpolate(load("a:\n  - url: http://${NOPE}/", "f.yaml"), ENV)
+    assert got.document.value == {"a": [{"url": "http://${NOPE}/"}]}
+    (missing,) = got.missing
+    assert (missing.path, missing.name) == (("a", 0, "url"), "NOPE")
+    assert str(missing.error) == "f.yaml:2:10: the environment variable NOPE is not set"
+
+
+@pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A B}", "${A", "${A:+x}", "${A:-${B}}", "x ${HOST} ${"])
+def test_a_reference_that_is_none_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"f\.yaml:1:4"):
+        interpolate(load(f"a: '{text}'", "f.yaml"), {"A": "1"})
+
+
+@pytest.mark.parametrize("text", ["${home}", "${API_KEY}"])
+def test_a_name_outside_the_allowed_ones_is_refused_and_its_value_not_shown(text: str) -> None:
+    with pytest.raises(ConfigError, match="may not be used") as caught:
+        interpolate(load(f"a: '{text}'", "f.yaml"), {**ENV, "home": "s3cr3t"}, names=re.compile("FLEET_.*|HOST"))
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_only_the_places_asked_for_are_filled_in() -> None:
+    document = load("url: ${HOST}\ndescription: ${HOST} ${", "f.yaml")
+    got = interpolate(document, ENV, where=lambda path: path == ("url",))
+    assert got.document.value == {"url": "example.com", "description": "${HOST} ${"}
+
+
+def test_a_value_that_grows_too_long_is_refused() -> None:
+    with pytest.raises(ConfigError, match="longer than"):
+        interpolate(load("a: ${BIG}", "f.yaml"), {"BIG": "x" * 9_000})

@@ -1,0 +1,60 @@
+"""Retry-After and jitter."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetsim.runtime.retry import jittered, retry_after_s
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("7", 7),
+        (" 7 ", 7),
+        ("119", 119),
+        ("120", 120),
+        ("121", 120),
+        ("9999999999", 120),
+        ("99999999999", None),
+        ("-1", None),
+        ("1.5", None),
+        ("٧", None),
+        ("soon", None),
+        ("", None),
+        ("Sun, 01 Mar 2026 12:00:30 GMT", 30),
+        ("Sun, 01 Mar 2026 11:59:00 GMT", 0),
+        ("Sun, 01 Mar 2027 12:00:00 GMT", 120),
+        ("Sun, 01 Mar 2026 12:00:30 -0000", 30),
+        ("Sun, 99 Mar 2026 12:00:30 GMT", None),
+        ("x" * 1000, None),
+    ],
+)
+def test_both_forms_are_read_clamped_and_garbage_is_ignored(text: str, seconds: float | None) -> None:
+    assert retry_after_s({"retry-after": text}, NOW) == seconds
+
+
+def test_no_header_is_no_wish() -> None:
+    assert retry_after_s({}, NOW) is None
+
+
+@given(st.text(max_size=40))
+def test_whatever_is_sent_is_a_bounded_number_or_nothing(text: str) -> None:
+    found = retry_after_s({"retry-after": text}, NOW)
+    assert found is None or 0 <= found <= 120
+
+
+def test_jitter_stays_within_its_spread_and_varies() -> None:
+    rng = random.Random(1)
+    drawn = [jittered(10, rng) for _ in range(200)]
+    assert min(drawn) >= 8
+    assert max(drawn) <= 12
+    assert len(set(drawn)) == 200
