@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check types format interop lock clean
+.PHONY: help demo test check format interop lock clean
 BIN := .venv/bin
 
 help: ## this list

@@ -187,7 +187,7 @@ by_name = pytest.mark.parametrize("promise", PROMISES, ids=[promise.__name__ for
 
 
 @by_name
-async def test_the_network_in_memory(promise: Promise) -> None:
+async def test_the_network_in_memory_keeps(promise: Promise) -> None:
     agent, network = Agent(), MemoryNetwork()
     network.addresses["agent-a"] = ("127.0.0.1",)
     network.mount("http://agent-a:8000", agent.app)
@@ -197,7 +197,7 @@ async def test_the_network_in_memory(promise: Promise) -> None:
 
 @pytest.mark.sockets
 @by_name
-async def test_real_sockets(promise: Promise) -> None:
+async def test_real_sockets_keep(promise: Promise) -> None:
     agent = Agent()
     async with served(agent.app) as url, running_runtime() as runtime:
         await promise(World(agent, runtime.transport, url, "http://127.0.0.1:9"))

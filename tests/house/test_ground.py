@@ -1,0 +1,105 @@
+"""The ground a newcomer stands on: Makefile, lock, CI, decisions."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import TOP
+
+PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+
+
+def locked(name: str) -> dict[str, str]:
+    """Package: version, as a lock has them."""
+    text = (TOP / "requirements" / name).read_text()
+    return {_plain(package): version for package, version in re.findall(r"^([\w.-]+)==([^\s\\;]+)", text, re.MULTILINE)}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _wanted(requirements: list[str]) -> set[str]:
+    return {_plain(re.split(r"[<>=!~;\[ ]", requirement)[0]) for requirement in requirements}
+
+
+@pytest.mark.parametrize("name", ["run.txt", "dev.txt"])
+def test_a_lock_holds_hashes_and_names_no_place(name: str) -> None:
+    text = (TOP / "requirements" / name).read_text()
+    entries = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]
+    assert entries
+    assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+    assert re.findall(r"https?:|--(?:extra-)?index|--find-links|@ file", text) == []
+
+
+def test_the_locks_hold_everything_the_project_asks_for_at_the_same_versions() -> None:
+    run, dev = locked("run.txt"), locked("dev.txt")
+    assert _wanted(PROJECT["dependencies"]) - set(run) == set(), "run scripts/lock --keep"
+    assert {"hatchling", "editables"} <= set(run), "what installs the project itself is locked too"
+    assert _wanted(PROJECT["optional-dependencies"]["dev"]) - set(dev) == set(), "run scripts/lock --keep"
+    assert {name: version for name, version in run.items() if dev.get(name) != version} == {}
+
+
+def test_make_without_a_target_lists_every_target() -> None:
+    done = subprocess.run(["make", "--no-print-directory"], cwd=TOP, capture_output=True, text=True, check=True)
+    text = (TOP / "Makefile").read_text()
+    phony = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split()
+    assert [target for target in phony if f"make {target} " not in done.stdout] == []
+    assert {"demo", "test", "check", "interop"} <= set(phony)
+
+
+def test_ci_runs_test_check_and_interop_and_fails_if_any_does(tmp_path: Path) -> None:
+    script = (TOP / ".ci" / "run").read_text()
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / ".ci" / "run").write_text(script)
+    for broken, code in [("none", 0), ("test", 1), ("check", 1), ("interop", 1)]:
+        lines = [f"{name}:\n\t@echo ran {name}; test {name} != {broken}\n" for name in ("test", "check", "interop")]
+        (tmp_path / "Makefile").write_text("".join(lines))
+        done = subprocess.run(["bash", ".ci/run"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == code
+        assert re.findall(r"^ran (\w+)", done.stdout, re.MULTILINE) == ["test", "check", "interop"]
+
+
+def test_the_scripts_are_executable() -> None:
+    scripts = [TOP / ".ci" / "run", *(TOP / "scripts").iterdir()]
+    assert [path.name for path in scripts if not os.access(path, os.X_OK)] == []
+
+
+def test_decisions_are_numbered_in_a_row_and_say_context_decision_consequence() -> None:
+    folder = TOP / "docs" / "decisions"
+    pages = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
+    assert [int(path.name[:4]) for path in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        text = page.read_text()
+        assert re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", page.name)
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequence"], page.name
+        assert len(text.splitlines()) <= 60, f"{page.name}: a decision is one page"
+        assert page.name in (folder / "README.md").read_text(), f"{page.name} is not listed"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [*TOP.glob("*.md"), *(TOP / "docs").rglob("*.md")]
+    dead = [
+        f"{page.relative_to(TOP)} -> {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+        if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists()
+    ]
+    assert dead == []
+
+
+def test_the_package_is_what_pyproject_says() -> None:
+    import fleetsim
+
+    assert fleetsim.__version__ == PROJECT["version"]
+    assert (TOP / "fleetsim" / "py.typed").exists()
+    assert (
+        f"## [{PROJECT['version']}]" in (TOP / "CHANGELOG.md").read_text()
+        or "## [Unreleased]" in (TOP / "CHANGELOG.md").read_text()
+    )

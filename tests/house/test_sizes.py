@@ -1,0 +1,59 @@
+"""Modules and functions stay small enough to be read at once; who may not says why."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.house.tree import functions, parsed, shown, sources
+
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+
+LARGER_MODULES: dict[str, str] = {}
+"""Path: the reason why it is one noun although it is long."""
+
+LONGER_FUNCTIONS: dict[str, str] = {}
+"""Path::name: the reason why it is one step although it is long."""
+
+
+def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_no_module_outgrows_its_noun() -> None:
+    larger = {
+        shown(path): lines
+        for path in sources("fleetsim")
+        if (lines := len(path.read_text().splitlines())) > MODULE_LINES_MAX
+    }
+    assert {path: lines for path, lines in larger.items() if path not in LARGER_MODULES} == {}
+    assert set(LARGER_MODULES) <= set(larger), "an exception nobody needs any more"
+
+
+def test_no_function_outgrows_its_step() -> None:
+    longer = {
+        f"{shown(path)}::{name}": lines_of(node)
+        for path in sources("fleetsim")
+        for name, node in functions(path)
+        if lines_of(node) > FUNCTION_LINES_MAX
+    }
+    assert {name: lines for name, lines in longer.items() if name not in LONGER_FUNCTIONS} == {}
+    assert set(LONGER_FUNCTIONS) <= set(longer), "an exception nobody needs any more"
+
+
+def test_every_module_says_what_lives_in_it() -> None:
+    silent = [shown(path) for path in sources("fleetsim") if len(ast.get_docstring(parsed(path)) or "") < 20]
+    assert silent == []
+
+
+def test_every_public_name_says_what_it_is_for() -> None:
+    silent = [
+        f"{shown(path)}::{node.name}"
+        for path in sources("fleetsim")
+        for node in parsed(path).body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+        and "overload" not in {ast.unparse(decorator) for decorator in node.decorator_list}
+    ]
+    assert silent == []

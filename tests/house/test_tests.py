@@ -1,0 +1,69 @@
+"""The tests' own manners."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+from tests.house.tree import TOP, functions, parsed, shown, sources
+
+
+def test_the_tests_are_no_packages_and_their_names_are_unique() -> None:
+    tests = [path for path in sources("tests") if "interop" not in path.parts]
+    assert [shown(path) for path in tests if path.name == "__init__.py"] == []
+    names = Counter(path.name for path in tests if path.name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_test_folder_mirrors_a_room_or_is_known() -> None:
+    known = {"house", "storms", "behaviours", "interop", "plugin", "bench"}
+    rooms = {path.name for path in (TOP / "fleetsim").iterdir() if path.is_dir()}
+    folders = {path.relative_to(TOP / "tests").parts[0] for path in sources("tests") if path.parent != TOP / "tests"}
+    assert folders - known - rooms == set()
+
+
+def test_nothing_is_mocked_and_nothing_sleeps_to_wait() -> None:
+    found = []
+    for path in sources("tests"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("unittest.mock", "mock")):
+                found.append(f"{shown(path)}:{node.lineno} mock")
+            if isinstance(node, ast.Import) and any(alias.name in {"unittest.mock", "mock"} for alias in node.names):
+                found.append(f"{shown(path)}:{node.lineno} mock")
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep" and shown(path) not in SLEEPERS:
+                found.append(f"{shown(path)}:{node.lineno} time.sleep")
+    assert found == []
+
+
+SLEEPERS: dict[str, str] = {
+    "tests/caller/test_ledger_storage.py": "a job that holds the database's own thread for a while",
+}
+"""Path: what in it is real and slow, and cannot be waited for otherwise."""
+
+
+def test_every_test_asserts_something() -> None:
+    silent = [
+        f"{shown(path)}::{name}"
+        for path in sources("tests")
+        if path.name.startswith("test_")
+        for name, node in functions(path)
+        if node.name.startswith("test_") and not _can_fail(node)
+    ]
+    assert silent == []
+
+
+def _can_fail(node: ast.AST) -> bool:
+    """An assert, a raise, or a call that may hold one (helpers are not followed)."""
+    telling = (ast.Assert, ast.Raise, ast.Call, ast.Await, ast.With, ast.AsyncWith)
+    return any(isinstance(part, telling) for part in ast.walk(node))
+
+
+def test_names_are_sentences_of_outcome() -> None:
+    terse = [
+        f"{shown(path)}::{name}"
+        for path in sources("tests")
+        if path.name.startswith("test_")
+        for name, node in functions(path)
+        if node.name.startswith("test_") and len(node.name.split("_")) < 4
+    ]
+    assert terse == []

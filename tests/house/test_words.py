@@ -1,0 +1,50 @@
+"""Words that stand for work left over, for one machine, or for how the work was done, stay out of the tree."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.house.tree import TOP, shown, texts
+
+# Written in pieces, so that this file is held to its own rule.
+BANNED = {
+    "a mark of work left over": r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b|raise NotImplemented" + r"Error",
+    "a path of one machine": r"(?<![\w.<])/(wo" + r"rk|ro" + r"ot|ho" + r"me|far" + r"m|Use" + r"rs)/[\w.]",
+    "a registry's host": r"\b(pyp" + r"i\.org|pythonho" + r"sted|npm" + r"js\.(org|com)|proxy\.go" + r"lang)",
+    "a ticket standing in for a reason": r"\b(see|per|for|from|in) iss" + r"ue #?\d",
+    "how it was written": r"(co-auth"
+    + r"ored-by|genera"
+    + r"ted (by|with) (an? )?(AI|LLM|assist"
+    + r"ant|language model))",
+}
+
+ALLOWED: dict[str, str] = {}
+"""Path: the reason why a word may stand there."""
+
+
+@pytest.mark.parametrize("kind", BANNED)
+def test_no_file_holds(kind: str) -> None:
+    pattern = re.compile(BANNED[kind], re.IGNORECASE if kind == "how it was written" else 0)
+    found = [
+        f"{shown(path)}:{number}: {line.strip()[:100]}"
+        for path in texts()
+        if shown(path) not in ALLOWED
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert found == []
+
+
+def test_the_rule_finds_what_it_bans() -> None:
+    planted = {
+        "a mark of work left over": "x = 1  # TO" + "DO later",
+        "a path of one machine": "open('/wo" + "rk/main/x')",
+        "a registry's host": "https://pyp" + "i.org/simple",
+        "a ticket standing in for a reason": "# see iss" + "ue 2",
+        "how it was written": "genera" + "ted by an AI",
+    }
+    assert set(planted) == set(BANNED)
+    assert all(re.search(BANNED[kind], line) for kind, line in planted.items())
+    assert (TOP / "pyproject.toml") in set(texts())

@@ -1,0 +1,52 @@
+"""The project's own files, as the house rules see them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+_SKIPPED = {"__pycache__", "node_modules", ".venv", ".interop", ".git", "build", "dist"}
+
+
+def sources(folder: str) -> tuple[Path, ...]:
+    """Every Python file under a folder of the project."""
+    return tuple(sorted(p for p in (TOP / folder).rglob("*.py") if not _SKIPPED & set(p.parts)))
+
+
+def texts() -> Iterator[Path]:
+    """Every file a person writes: code, tests, docs, settings."""
+    for folder in ("fleetsim", "tests", "docs", "ceremonies", "scripts", ".ci", "requirements"):
+        for path in sorted((TOP / folder).rglob("*")):
+            if path.is_file() and not _SKIPPED & set(path.parts) and path.suffix in _WRITTEN:
+                yield path
+    yield from sorted(p for p in TOP.iterdir() if p.is_file() and p.suffix in _WRITTEN and p.name != "LICENSE")
+
+
+_WRITTEN = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".in", ".json", ".mjs", ".js", ".sh", ".tcss", ""}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function and method of a file, with its dotted name."""
+
+    def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield prefix + child.name, child
+            inner = f"{prefix}{child.name}." if hasattr(child, "name") and isinstance(child.name, str) else prefix
+            yield from walk(child, inner)
+
+    yield from walk(parsed(path), "")
+
+
+def shown(path: Path) -> str:
+    """A path as messages name it."""
+    return path.relative_to(TOP).as_posix()
