@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import FileStamp
 
 IRREGULAR = "irregular"
@@ -47,11 +48,16 @@ def _open(path: Path) -> int:
             raise ConfigError(f"{path}: is a symbolic link; only regular files are read")
         descriptor = os.open(path, _READ_FLAGS)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or 'not a usable path'}") from error
+        raise _said(path, error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ConfigError(f"{path}: is not a regular file")
     return descriptor
+
+
+def _said(path: Path, error: OSError | ValueError) -> ConfigError:
+    reason = getattr(error, "strerror", None) or "not a usable path"
+    return ConfigError(f"{one_line(str(path), 400)}: {reason.lower()}")
 
 
 def _read(path: Path, bytes_max: int) -> bytes:
@@ -66,7 +72,7 @@ def _listing(folder: Path, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(suffixes) and not name.startswith("."))
     except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror}") from error
+        raise _said(folder, error) from error
     return tuple(FileStamp(path=folder / name, digest=_digest(folder / name)) for name in names)
 
 
@@ -85,7 +91,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise _said(path, error) from error
     try:
         with open(descriptor, "wb") as file:
             os.fchmod(file.fileno(), mode)
@@ -96,7 +102,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
     except OSError as error:
         with suppress(OSError):
             os.unlink(temporary)
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise _said(path, error) from error
     _sync_folder(path.parent)
 
 

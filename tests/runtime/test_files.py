@@ -1,0 +1,115 @@
+"""Files on disk: caps, refusals, digests, atomic replacement (F-48)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.files import IRREGULAR, DiskFiles
+
+pytestmark = pytest.mark.sockets  # threads: the machine's own loop
+
+
+@pytest.fixture
+def files() -> DiskFiles:
+    return DiskFiles()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+@pytest.mark.parametrize(("size", "passes"), [(9, True), (10, True), (11, False)])
+async def test_a_file_is_read_up_to_its_cap(files: DiskFiles, tmp_path: Path, size: int, passes: bool) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"x" * size)
+    if passes:
+        assert await files.read(path, bytes_max=10) == b"x" * size
+    else:
+        with pytest.raises(ConfigError, match="larger than 10 bytes"):
+            await files.read(path, bytes_max=10)
+
+
+async def test_what_is_no_regular_file_is_refused_without_waiting(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("secret")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "dangling").symlink_to(tmp_path / "none")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "dangling", "folder", "pipe", "missing", "nul\0byte"):
+        with pytest.raises(ConfigError, match=name[:3]):
+            await files.read(tmp_path / name, bytes_max=100)
+    with pytest.raises(ConfigError):
+        await files.read(Path("/dev/zero"), bytes_max=100)
+
+
+async def test_a_file_that_may_not_be_read_says_so(files: DiskFiles, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        await files.read(tmp_path / "missing", bytes_max=1)
+
+
+async def test_a_listing_is_sorted_digested_and_marks_what_is_irregular(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text("b")
+    (tmp_path / "a.yml").write_text("b")
+    (tmp_path / "c.txt").write_text("c")
+    (tmp_path / ".hidden.yaml").write_text("h")
+    (tmp_path / "d.yaml").symlink_to(tmp_path / "b.yaml")
+    listed = await files.listing(tmp_path, suffixes=(".yaml", ".yml"))
+    assert [stamp.path.name for stamp in listed] == ["a.yml", "b.yaml", "d.yaml"]
+    assert listed[0].digest == listed[1].digest != listed[2].digest == IRREGULAR
+
+
+async def test_an_edit_of_the_same_size_changes_the_digest(files: DiskFiles, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("aaa")
+    before = await files.listing(tmp_path, suffixes=(".yaml",))
+    times = path.stat()
+    path.write_text("bbb")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert await files.listing(tmp_path, suffixes=(".yaml",)) != before
+
+
+async def test_a_folder_that_cannot_be_listed_says_so(files: DiskFiles, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none"):
+        await files.listing(tmp_path / "none", suffixes=(".yaml",))
+
+
+async def test_a_write_replaces_whole_with_the_mode_asked_for(files: DiskFiles, tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("old")
+    path.chmod(0o644)
+    await files.write(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    await files.write(path, b"newer", mode=0o640)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert names(tmp_path) == ["key"]
+
+
+async def test_a_write_replaces_a_link_and_not_what_it_points_to(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    await files.write(tmp_path / "link", b"new")
+    assert (tmp_path / "target").read_text() == "kept"
+    assert not (tmp_path / "link").is_symlink()
+
+
+async def test_a_write_that_fails_leaves_nothing_behind(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "full").mkdir()
+    with pytest.raises(ConfigError):
+        await files.write(tmp_path / "folder", b"x")
+    with pytest.raises(ConfigError):
+        await files.write(tmp_path / "none" / "a", b"x")
+    assert names(tmp_path) == ["folder"]
+
+
+async def test_removing_twice_is_removing(files: DiskFiles, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    await files.remove(tmp_path / "a")
+    await files.remove(tmp_path / "a")
+    assert names(tmp_path) == []

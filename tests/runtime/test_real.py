@@ -1,0 +1,88 @@
+"""The real clock, ids, chance and resolver."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from datetime import UTC, timedelta
+
+import pytest
+
+from fleetsim.model.errors import Unreachable
+from fleetsim.runtime.ports import Request
+from fleetsim.runtime.real import SystemClock, SystemResolver, SystemRng, UuidIds, running_runtime
+from tests.runtime.rawserver import Peer, raw_server
+
+pytestmark = pytest.mark.sockets
+
+
+async def test_the_clock_tells_utc_and_the_loops_own_seconds() -> None:
+    clock = SystemClock()
+    assert clock.now().tzinfo is UTC
+    before = clock.monotonic()
+    await asyncio.sleep(0.01)
+    assert before < clock.monotonic() == pytest.approx(asyncio.get_running_loop().time(), abs=0.1)
+    assert timedelta(0) <= clock.now() - clock.now() + timedelta(seconds=1)
+
+
+def test_ids_and_secrets_do_not_repeat_and_secrets_hold_256_bits() -> None:
+    ids = UuidIds()
+    assert len({ids.new() for _ in range(1_000)}) == 1_000
+    assert len({ids.secret() for _ in range(1_000)}) == 1_000
+    assert len(ids.secret()) == 43
+
+
+def test_rooms_draw_from_streams_of_their_own() -> None:
+    one, two = SystemRng(7), SystemRng(7)
+    one.stream("other").random()  # a draw in one room does not shift another
+    assert one.stream("a").random() == two.stream("a").random()
+    assert one.stream("a") is one.stream("a")
+    assert SystemRng(7).stream("a").random() != SystemRng(8).stream("a").random()
+    assert SystemRng().stream("a").random() != SystemRng().stream("a").random()
+
+
+async def test_names_resolve_to_addresses() -> None:
+    resolver = SystemResolver()
+    assert "127.0.0.1" in await resolver.resolve("localhost", 80)
+    assert await resolver.resolve("127.0.0.1", 80) == ("127.0.0.1",)
+    assert await resolver.resolve("::1", 80) == ("::1",)
+    resolver.close()
+
+
+@pytest.mark.parametrize(
+    "host", ["nosuch.invalid", "", "a" * 300, "a..b", "ex ample", "127.0.0.1\x00.example.com", "a\nb", "\ud800"]
+)
+async def test_a_name_that_cannot_be_resolved_is_unreachable(host: str) -> None:
+    resolver = SystemResolver()
+    with pytest.raises(Unreachable) as caught:
+        await resolver.resolve(host, 80)
+    assert not caught.value.sent
+    resolver.close()
+
+
+async def test_a_slow_name_server_costs_its_limit_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def slow(*_: object, **__: object) -> list[object]:
+        release.wait(5)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    resolver = SystemResolver(threads=2, limit_s=0.05)
+    results = await asyncio.gather(*(resolver.resolve(f"h{n}.example", 80) for n in range(6)), return_exceptions=True)
+    assert all(isinstance(result, Unreachable) and "0.05 s" in str(result) for result in results)
+    assert sum("fleetsim-resolver" in thread.name for thread in threading.enumerate()) <= 2
+    release.set()
+    resolver.close()
+
+
+async def test_a_running_runtime_serves_and_closes_everything() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.reply()
+
+    async with raw_server(handler) as server:
+        async with running_runtime(seed=1) as runtime:
+            assert (await runtime.transport.exchange(Request(method="GET", url=server.url))).status == 200
+        async with asyncio.timeout(2):
+            await server.gone.wait()
