@@ -110,13 +110,17 @@ TOPICS: tuple[Topic, ...] = (
         "hitl.escalated.{correlationId}", "the dispatching agent gave no answer; a person must", ("questionId", "why")
     ),
     Topic("hitl.skipped.{correlationId}", "a gated skill completed without asking anybody", ()),
-    Topic("ceremony.{id}.execute", "a ceremony fired", ("runId", "scheduledAt", "trigger", "targets", "latenessMs")),
+    Topic(
+        "ceremony.{id}.execute",
+        "a ceremony fired",
+        ("runId", "scheduledAt", "trigger", "targets", "latenessMs", "nextFireAt"),
+    ),
     Topic(
         "ceremony.{id}.completed",
         "all of a run's children ended",
         ("runId", "status", "durationMs", "error", "correlationIds"),
     ),
-    Topic("ceremony.{id}.skipped", "a due slot did not fire", ("scheduledAt", "why")),
+    Topic("ceremony.{id}.skipped", "a due slot did not fire", ("scheduledAt", "why", "count", "nextFireAt")),
     Topic("ceremony.loaded", "the folder was read; the whole list follows", ("ceremonies", "errors")),
     Topic("world.state.delta", "an agent reported effects", ("deltas", "source", "drift")),
     Topic(

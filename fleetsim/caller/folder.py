@@ -1,0 +1,132 @@
+"""The ceremonies folder: which ceremonies are in force, and what is wrong with the files that are not.
+
+Change is told by content, not by size; a broken file keeps its last good version; a deleted one is gone
+(reliability U17, F-48). Knows files and ceremonies, no time and no requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleetsim.caller.ceremony import Ceremony, parse_ceremony
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Files
+from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
+
+SUFFIXES = (".yaml", ".yml")
+CEREMONIES_MAX = 1_000
+PER_OWNER_MAX = 100
+SETTLE_S = 0.25
+"""A file that still changes within this time is being written in place, and waits for the next look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A file that is not, or not in its newest form, in force."""
+
+    path: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What the folder holds: ceremonies by id, the file each came from, and the problems by file."""
+
+    ceremonies: Mapping[str, Ceremony] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    digest: str
+    good: Ceremony | None = None
+    error: str = ""
+
+
+class CeremonyFolder:
+    """Reads the folder as often as it is asked to."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self.path = path
+        self._seen: dict[Path, _File] = {}
+        self._trouble = ""
+        self._looked = False
+        self.loaded = Loaded()
+
+    async def poll(self) -> bool:
+        """Look once; True if ``loaded`` changed. Never raises: what is wrong is among the problems."""
+        first, self._looked = not self._looked, True
+        trouble, listed, new = "", dict[Path, str](), set[Path]()
+        try:
+            listed = await self._list()
+            new = self._new(listed)
+            if new and not first:
+                await asyncio.sleep(SETTLE_S)
+                again = await self._list()
+                new = {path for path in new if again.get(path) == listed[path]}
+        except ConfigError as error:
+            trouble = str(error)
+        if not trouble:
+            gone = self._seen.keys() - listed.keys()
+            for path in gone:
+                del self._seen[path]
+            for path in sorted(new):
+                self._seen[path] = await self._read(path, listed[path])
+            if not (gone or new or self._trouble):
+                return False
+        before, self._trouble = self.loaded, trouble
+        self.loaded = self._in_force()
+        return self.loaded != before
+
+    async def _list(self) -> dict[Path, str]:
+        return {stamp.path: stamp.digest for stamp in await self._files.listing(self.path, suffixes=SUFFIXES)}
+
+    def _new(self, listed: Mapping[Path, str]) -> set[Path]:
+        """Files whose content differs from what was read of them last."""
+        return {path for path, digest in listed.items() if path not in self._seen or self._seen[path].digest != digest}
+
+    async def _read(self, path: Path, digest: str) -> _File:
+        good = self._seen[path].good if path in self._seen else None
+        try:
+            text = await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX)
+            return _File(digest=digest, good=parse_ceremony(load(text, str(path))))
+        except ConfigError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return _File(digest=digest, good=good, error=f"{error}{hint}")
+
+    def _in_force(self) -> Loaded:
+        """The first file of an id counts, by name; limits are per owner and overall (T-34)."""
+        ceremonies: dict[str, Ceremony] = {}
+        paths: dict[str, str] = {}
+        owners: Counter[str] = Counter()
+        problems = [Problem(path=str(self.path), error=self._trouble)] if self._trouble else []
+        for path, file in sorted(self._seen.items()):
+            error, good = file.error, file.good
+            if good is not None:
+                refusal = _refusal(good, paths, owners)
+                if refusal:
+                    error = error or f"{path}: {refusal}"
+                else:
+                    ceremonies[good.ceremony_id] = good
+                    paths[good.ceremony_id] = str(path)
+                    owners[good.created_by] += 1
+            if error:
+                problems.append(Problem(path=str(path), error=error))
+        return Loaded(ceremonies=ceremonies, paths=paths, problems=tuple(problems))
+
+
+def _refusal(ceremony: Ceremony, paths: Mapping[str, str], owners: Mapping[str, int]) -> str:
+    key, owner = ceremony.ceremony_id, ceremony.created_by
+    if key in paths:
+        return f"the id '{key}' is taken by {paths[key]}"
+    if len(paths) >= CEREMONIES_MAX:
+        return f"more than {CEREMONIES_MAX} ceremonies"
+    if owners.get(owner, 0) >= PER_OWNER_MAX:
+        return f"more than {PER_OWNER_MAX} ceremonies of '{owner}'"
+    return ""

@@ -1,0 +1,217 @@
+"""The runs of ceremonies: planned, begun, followed until every child has its outcome, and remembered.
+
+When a slot is due is the scheduler's business; who does the work and how it went is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+
+from fleetsim.caller.ceremony import DEFAULT_TIMEOUT_S, Ceremony, Overlap, child_request, next_due
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.jsonable import iso
+from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus, SlotClaim
+from fleetsim.model.errors import NotAccepting, UnknownTarget
+from fleetsim.model.journal import Level
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+
+RUN_MARGIN_S = 60.0
+"""What a run waits beyond its children's own limit, so that their outcomes decide."""
+
+STORAGE_RETRY_S = 5.0
+ERROR_MAX = 500
+
+OVERLAP = "overlap: the run before is still going"
+TOO_LATE = "missed: too late to catch up; the hub was down or the clock jumped"
+CAUGHT_UP = "missed: the hub was down or the clock jumped; only the newest slot is caught up"
+
+
+class Runs:
+    """Every run that is going on, and each ceremony's last one. Use as ``async with``.
+
+    ``wait`` gives a request's outcome; ``resolve`` turns (skill, targets) into agent names.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        events: EventLog,
+        ledger: Ledger,
+        *,
+        wait: Callable[[str], Awaitable[Outcome]],
+        resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]],
+    ) -> None:
+        self._runtime = runtime
+        self._events = events
+        self._ledger = ledger
+        self._wait = wait
+        self._resolve = resolve
+        self._workers = Workers("runs")
+        self._running: dict[str, set[str]] = {}
+        self._starting: Counter[str] = Counter()
+        self._last: dict[str, RunRecord] = {}
+
+    async def __aenter__(self) -> Runs:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._workers.close()
+
+    def running(self, ceremony_id: str) -> tuple[str, ...]:
+        """The ids of the runs going on."""
+        return tuple(sorted(self._running.get(ceremony_id, ())))
+
+    def last(self, ceremony_id: str) -> RunRecord | None:
+        """The run that ended last, or the slot that was let go last."""
+        return self._last.get(ceremony_id)
+
+    def overlaps(self, ceremony: Ceremony) -> bool:
+        """Whether another run would overlap where it may not."""
+        key = ceremony.ceremony_id
+        return ceremony.overlap is Overlap.SKIP and bool(self._running.get(key) or self._starting[key])
+
+    @contextmanager
+    def starting(self, ceremony: Ceremony) -> Iterator[None]:
+        """While a run's slot is being claimed, another one overlaps it already."""
+        self._starting[ceremony.ceremony_id] += 1
+        try:
+            yield
+        finally:
+            self._starting[ceremony.ceremony_id] -= 1
+
+    def plan(self, ceremony: Ceremony, slot: datetime, trigger: str) -> tuple[RunRecord, tuple[SkillRequest, ...]]:
+        """The run and one request per agent; targets nobody can serve are named in the run's error."""
+        agents: dict[str, None] = {}
+        errors: list[str] = []
+        for target in ceremony.targets:
+            try:
+                agents.update(dict.fromkeys(self._resolve(ceremony.skill, (target,))))
+            except UnknownTarget as error:
+                errors.append(f"{error}{f' ({error.hint})' if error.hint else ''}")
+        claim = self._claim(ceremony, slot, trigger)
+        requests = tuple(child_request(ceremony, claim.run_id, self._runtime.ids.new(), agent) for agent in agents)
+        run = RunRecord(
+            claim=claim,
+            started_at=self._runtime.clock.now(),
+            children=tuple(request.correlation_id for request in requests),
+            error="; ".join(errors),
+        )
+        return run, requests
+
+    def begin(self, ceremony: Ceremony, run: RunRecord) -> None:
+        """A run's slot was claimed and its requests accepted: say so and follow it."""
+        late = (run.started_at - run.claim.scheduled_at).total_seconds()
+        self._events.publish(
+            f"ceremony.{ceremony.ceremony_id}.execute",
+            correlation_id=run.claim.run_id,
+            skill=ceremony.skill,
+            runId=run.claim.run_id,
+            scheduledAt=iso(run.claim.scheduled_at),
+            trigger=run.claim.trigger,
+            targets=list(ceremony.targets),
+            latenessMs=max(0, round(late * 1000)),
+            nextFireAt=self._next_text(ceremony, run.claim.scheduled_at),
+        )
+        self._follow(run, ceremony)
+
+    async def let_go(self, ceremony: Ceremony, slot: datetime, status: RunStatus, count: int = 1) -> None:
+        """Record a slot that does not fire, and say so unless another hub dealt with it. Raises NotAccepting."""
+        now = self._runtime.clock.now()
+        why = OVERLAP if status is RunStatus.SKIPPED else TOO_LATE
+        claim = self._claim(ceremony, slot, "cron")
+        run = RunRecord(claim=claim, status=status, started_at=now, ended_at=now, error=why)
+        if await self._ledger.accept((), run=run):
+            self._last[ceremony.ceremony_id] = run
+            self.say_skipped(ceremony, slot, why, count)
+
+    def say_skipped(self, ceremony: Ceremony, slot: datetime, why: str, count: int) -> None:
+        """Tell of ``count`` slots, the newest of them ``slot``, that did not fire."""
+        self._events.publish(
+            f"ceremony.{ceremony.ceremony_id}.skipped",
+            level=Level.WARN,
+            skill=ceremony.skill,
+            scheduledAt=iso(slot),
+            why=why,
+            count=count,
+            nextFireAt=self._next_text(ceremony, slot),
+        )
+
+    def recall(self, run: RunRecord) -> None:
+        """Take up a run from the ledger, oldest first: follow it if a restart interrupted it."""
+        if run.status is RunStatus.RUNNING:
+            self._follow(run, None)
+        else:
+            self._last[run.claim.ceremony_id] = run
+
+    def _claim(self, ceremony: Ceremony, slot: datetime, trigger: str) -> SlotClaim:
+        run_id = self._runtime.ids.new()
+        return SlotClaim(ceremony_id=ceremony.ceremony_id, scheduled_at=slot, run_id=run_id, trigger=trigger)
+
+    def _follow(self, run: RunRecord, ceremony: Ceremony | None) -> None:
+        self._running.setdefault(run.claim.ceremony_id, set()).add(run.claim.run_id)
+        self._workers.start(self._see_through(run, ceremony), name=run.claim.run_id)
+
+    async def _see_through(self, run: RunRecord, ceremony: Ceremony | None) -> None:
+        """Wait for all children, at most until their limit has well passed, and say how it went."""
+        limit = (ceremony.timeout_s if ceremony else DEFAULT_TIMEOUT_S) + RUN_MARGIN_S
+        spent = max(0.0, (self._runtime.clock.now() - run.started_at).total_seconds())
+        outcomes: list[Outcome] | None = None
+        try:
+            async with asyncio.timeout(max(1.0, limit - spent)):
+                outcomes = await asyncio.gather(*(self._wait(child) for child in run.children))
+        except TimeoutError:
+            pass
+        except UnknownTarget as error:
+            run, outcomes = replace(run, error="; ".join(filter(None, (run.error, str(error))))), []
+        status, error_text = verdict(run, outcomes)
+        ended = replace(run, status=status, error=error_text, ended_at=self._runtime.clock.now())
+        await self._save(ended)
+        self._running[run.claim.ceremony_id].discard(run.claim.run_id)
+        self._last[run.claim.ceremony_id] = ended
+        self._say_completed(ended, ceremony)
+
+    async def _save(self, run: RunRecord) -> None:
+        while True:
+            try:
+                return await self._ledger.save_run(run)
+            except NotAccepting:
+                await asyncio.sleep(STORAGE_RETRY_S)
+
+    def _say_completed(self, run: RunRecord, ceremony: Ceremony | None) -> None:
+        ended = run.ended_at or run.started_at
+        self._events.publish(
+            f"ceremony.{run.claim.ceremony_id}.completed",
+            level=Level.INFO if run.status is RunStatus.SUCCESS else Level.WARN,
+            correlation_id=run.claim.run_id,
+            skill=ceremony.skill if ceremony else None,
+            runId=run.claim.run_id,
+            status=run.status.value,
+            durationMs=max(0, round((ended - run.started_at).total_seconds() * 1000)),
+            error=run.error,
+            correlationIds=list(run.children),
+        )
+
+    def _next_text(self, ceremony: Ceremony, slot: datetime) -> str:
+        return iso(next_due(ceremony, max(slot, self._runtime.clock.now())))
+
+
+def verdict(run: RunRecord, outcomes: Sequence[Outcome] | None) -> tuple[RunStatus, str]:
+    """How a run went, and why not well. ``outcomes`` None: they did not all come in time."""
+    if outcomes is None:
+        return RunStatus.TIMEOUT, run.error or "not all answers came in time"
+    bad = [outcome for outcome in outcomes if not outcome.success]
+    said = [f"{outcome.agent}: {outcome.reason or outcome.kind.value}" for outcome in bad]
+    error = one_line("; ".join(filter(None, (run.error, *said))), ERROR_MAX)
+    if any(outcome.kind is OutcomeKind.EXPIRED for outcome in bad):
+        return RunStatus.TIMEOUT, error
+    if bad or run.error or not outcomes:
+        return RunStatus.FAILURE, error or "no agent took part"
+    return RunStatus.SUCCESS, ""

@@ -1,0 +1,292 @@
+"""Fires ceremonies when they are due, once per slot.
+
+Time is read, never trusted: sleeps are at most 60 s and the wall clock is read again after each, a slot
+is due only when the clock says so, the next one is strictly after the one claimed, and the ledger gives
+each slot to one run for ever (reliability U14 to U16, F-26, F-35 to F-37).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from fleetsim.caller.ceremony import Ceremony, next_due
+from fleetsim.caller.ceremony_row import CeremonyRow, ceremony_facts
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.folder import CeremonyFolder, Problem
+from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
+from fleetsim.caller.runs import CAUGHT_UP, Runs
+from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
+from fleetsim.model.journal import Level
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Outcome, SkillRequest
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+
+log = logging.getLogger(__name__)
+
+POLL_S = 5.0
+SLICE_S = 60.0
+GRACE_S = 60.0
+"""A slot no later than this simply fires: it was not missed, the hub was busy."""
+
+STORAGE_RETRY_S = 5.0
+SET_BACK_S = 1.0
+RUNS_REMEMBERED = 1_000
+SLOTS_WALKED_MAX = 2_000
+WALKED_AT_LEAST = timedelta(days=1)
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Busy(NotAccepting):
+    """The ceremony's run before is still going."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An enabled ceremony: ``cursor`` is the slot last dealt with, ``next_at`` the first one after it."""
+
+    ceremony: Ceremony
+    cursor: datetime
+    next_at: datetime
+    not_before: datetime = _LONG_AGO
+
+    @classmethod
+    def of(cls, ceremony: Ceremony, cursor: datetime) -> _Entry:
+        return cls(ceremony, cursor, next_due(ceremony, cursor))
+
+    @property
+    def wake_at(self) -> datetime:
+        return max(self.next_at, self.not_before)
+
+
+class Scheduler:
+    """Keeps the folder and the clock. ``async with`` starts it.
+
+    ``dispatch`` accepts a run's requests together with its slot, or returns False if the slot is taken.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        events: EventLog,
+        ledger: Ledger,
+        folder: CeremonyFolder,
+        *,
+        dispatch: Callable[[Sequence[SkillRequest], RunRecord], Awaitable[bool]],
+        wait: Callable[[str], Awaitable[Outcome]],
+        resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]],
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._clock = runtime.clock
+        self._events = events
+        self._ledger = ledger
+        self._folder = folder
+        self._dispatch = dispatch
+        self._runs = Runs(runtime, events, ledger, wait=wait, resolve=resolve)
+        self._workers = Workers("scheduler")
+        self._entries: dict[str, _Entry] = {}
+        self._past: dict[str, datetime] = {}
+        self._told: dict[str, str] = {}
+        self._changed = asyncio.Event()
+        self._reloading = asyncio.Lock()
+        self._looked = (_LONG_AGO, 0.0)
+        self._poll_s = poll_s
+
+    # ------------------------------------------------------------------ outside
+
+    def rows(self) -> tuple[CeremonyRow, ...]:
+        """All ceremonies in force, by id, disabled ones included."""
+        loaded = self._folder.loaded
+        return tuple(
+            CeremonyRow(
+                ceremony=ceremony,
+                path=loaded.paths[key],
+                next_at=self._entries[key].next_at if key in self._entries else None,
+                running=self._runs.running(key),
+                last=self._runs.last(key),
+            )
+            for key, ceremony in sorted(loaded.ceremonies.items())
+        )
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Files that are not in force as they stand."""
+        return self._folder.loaded.problems
+
+    async def run_now(self, ceremony_id: str) -> str:
+        """Fire a ceremony outside its schedule and return the run's id.
+
+        Raises:
+            UnknownTarget: there is no such ceremony, it is disabled, or nobody can do its work.
+            Busy: its run before is still going and may not overlap.
+            NotAccepting: the ledger cannot record it.
+        """
+        entry = self._entries.get(ceremony_id)
+        if entry is None:
+            raise self._not_runnable(ceremony_id)
+        if self._runs.overlaps(entry.ceremony):
+            raise Busy(f"ceremony “{ceremony_id}” is still running", hint="wait for it, or set overlap: allow")
+        now = self._clock.now()
+        if now.second == 0 and now.microsecond == 0:
+            now += timedelta(milliseconds=1)  # a whole minute may be a slot of the schedule's own
+        run, requests = self._runs.plan(entry.ceremony, now, "manual")
+        if not requests:
+            raise UnknownTarget(run.error)
+        with self._runs.starting(entry.ceremony):
+            if not await self._dispatch(requests, run):
+                raise Busy(f"ceremony “{ceremony_id}” was fired at this very moment already")
+            self._runs.begin(entry.ceremony, run)
+        return run.claim.run_id
+
+    def _not_runnable(self, ceremony_id: str) -> UnknownTarget:
+        shown = one_line(ceremony_id, 64)
+        if ceremony_id in self._folder.loaded.ceremonies:
+            return UnknownTarget(f"ceremony “{shown}” is disabled", hint="set enabled: true in its file")
+        return UnknownTarget(f"there is no ceremony “{shown}”", hint=f"known: {', '.join(self._entries) or 'none'}")
+
+    async def reload(self) -> None:
+        """Read the folder now."""
+        async with self._reloading:
+            if await self._folder.poll():
+                self._take_over()
+
+    async def __aenter__(self) -> Scheduler:
+        for run in reversed(await self._ledger.runs(limit=RUNS_REMEMBERED)):
+            self._runs.recall(run)
+            key, slot = run.claim.ceremony_id, run.claim.scheduled_at
+            if run.claim.trigger == "cron":
+                self._past[key] = max(self._past.get(key, slot), slot)
+        await self._folder.poll()
+        self._take_over()
+        self._workers.start(self._watch(), name="folder")
+        self._workers.start(self._keep_time(), name="clock")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._workers.close()
+        await self._runs.__aexit__()
+
+    # ------------------------------------------------------------------ the folder
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self.reload()
+
+    def _take_over(self) -> None:
+        """Follow the folder. An entry keeps its place in time unless its schedule is new."""
+        now = self._clock.now()
+        kept: dict[str, _Entry] = {}
+        for key, ceremony in self._folder.loaded.ceremonies.items():
+            old = self._entries.get(key)
+            if not ceremony.enabled:
+                continue
+            if old is None:
+                kept[key] = _Entry.of(ceremony, min(self._past.get(key, now), now))
+            elif (old.ceremony.schedule, old.ceremony.timezone) != (ceremony.schedule, ceremony.timezone):
+                kept[key] = _Entry.of(ceremony, now)
+            else:
+                kept[key] = replace(old, ceremony=ceremony)
+        self._entries = kept
+        self._past.clear()  # what appears from now on has missed nothing
+        self._say_loaded()
+        self._changed.set()
+
+    def _say_loaded(self) -> None:
+        problems = self.problems()
+        for problem in problems:
+            if self._told.get(problem.path) != problem.error:
+                self._events.publish("config.rejected", level=Level.WARN, path=problem.path, error=problem.error)
+        self._told = {problem.path: problem.error for problem in problems}
+        self._events.publish(
+            "ceremony.loaded",
+            ceremonies=[ceremony_facts(row) for row in self.rows()],
+            errors=[{"path": problem.path, "error": problem.error} for problem in problems],
+        )
+
+    # ------------------------------------------------------------------ the clock
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._changed.clear()
+            now = self._look()
+            due = [entry for entry in self._entries.values() if entry.wake_at <= now]
+            await asyncio.gather(*(self._attend(entry, now) for entry in due))
+            try:
+                async with asyncio.timeout(self._nap()):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _look(self) -> datetime:
+        """Read the clock. If it was set back, look ahead again from where it was set to.
+
+        Slots already claimed will not be given again, so none fires twice; without this a clock that had
+        been years ahead would silence the schedule for years.
+        """
+        now, mono = self._clock.now(), self._clock.monotonic()
+        before, before_mono = self._looked
+        self._looked = now, mono
+        if now < before - timedelta(seconds=SET_BACK_S):
+            start = now - timedelta(seconds=mono - before_mono)
+            for key, entry in self._entries.items():
+                self._entries[key] = _Entry.of(entry.ceremony, min(entry.cursor, start))
+        return now
+
+    def _nap(self) -> float:
+        """Seconds to the next slot, never more than a slice and never nothing."""
+        now = self._clock.now()
+        left = ((entry.wake_at - now).total_seconds() for entry in self._entries.values())
+        return max(0.001, min((SLICE_S, *left)))
+
+    async def _attend(self, entry: _Entry, now: datetime) -> None:
+        """Deal with every slot up to ``now``, then look past the newest of them."""
+        newest, missed = self._walk(entry, now)
+        try:
+            await self._deal_with(entry.ceremony, newest, missed, now)
+        except NotAccepting as error:
+            entry.not_before = now + timedelta(seconds=STORAGE_RETRY_S)
+            self._events.publish("hub.storage", level=Level.ERROR, reason=str(error))
+            return
+        except Exception:  # one ceremony must not stop the clock of the others
+            log.exception("ceremony %s could not be fired", entry.ceremony.ceremony_id)
+        entry.cursor, entry.next_at = newest, next_due(entry.ceremony, newest)
+
+    def _walk(self, entry: _Entry, now: datetime) -> tuple[datetime, list[datetime]]:
+        """The newest slot up to ``now`` and those before it, of which a long absence keeps only a part."""
+        slots = [entry.next_at]
+        while (slot := next_due(entry.ceremony, slots[-1])) <= now:
+            slots.append(slot)
+            if len(slots) == SLOTS_WALKED_MAX:
+                later = next_due(entry.ceremony, max(slot, now - WALKED_AT_LEAST))
+                slots += [later] if later <= now else []
+        return slots[-1], slots[:-1]
+
+    async def _deal_with(self, ceremony: Ceremony, slot: datetime, missed: list[datetime], now: datetime) -> None:
+        """Fire the newest slot unless it is too late; the others are counted (F-35)."""
+        if (now - slot).total_seconds() > max(GRACE_S, ceremony.catch_up_s):
+            await self._runs.let_go(ceremony, slot, RunStatus.MISSED, len(missed) + 1)
+            return
+        if self._runs.overlaps(ceremony):
+            await self._runs.let_go(ceremony, slot, RunStatus.SKIPPED)
+        elif await self._fire(ceremony, slot) and missed:
+            self._runs.say_skipped(ceremony, missed[-1], CAUGHT_UP, len(missed))
+
+    async def _fire(self, ceremony: Ceremony, slot: datetime) -> bool:
+        """Claim the slot together with its children; False if another hub was first."""
+        run, requests = self._runs.plan(ceremony, slot, "cron")
+        with self._runs.starting(ceremony):
+            try:
+                taken = await self._dispatch(requests, run) if requests else await self._ledger.accept((), run=run)
+            except NotAccepting:
+                raise
+            except FleetsimError as error:  # refused whole, a cooldown for one: the slot is spent, and says why
+                run = replace(run, children=(), error=str(error))
+                taken = await self._ledger.accept((), run=run)
+            if taken:
+                self._runs.begin(ceremony, run)
+        return taken

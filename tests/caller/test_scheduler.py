@@ -1,0 +1,620 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.folder import PER_OWNER_MAX, CeremonyFolder
+from fleetsim.caller.jsonable import iso
+from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord, RunStatus
+from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.registry import resolve
+from fleetsim.caller.scheduler import Busy, Scheduler
+from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
+from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.files import MemoryFiles
+from fleetsim.testbed.runtime import VirtualClock, virtual_runtime
+
+FOLDER = Path("ceremonies")
+OFFERS = {"quinn": {"report"}, "ava": {"report", "sitrep"}}
+MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
+
+
+def yaml(schedule: str = "* * * * *", *, id_: str = "tick", targets: str = "[quinn]", more: str = "") -> str:
+    return f'id: {id_}\nname: Tick\nschedule: "{schedule}"\nskill: report\ntargets: {targets}\n{more}'
+
+
+class Desk:
+    """The dispatcher and tracker as the scheduler sees them: real ledger, work that takes ``work_s``."""
+
+    def __init__(self, runtime: Runtime, ledger: Ledger) -> None:
+        self._runtime = runtime
+        self._ledger = ledger
+        self.work_s = 1.0
+        self.kind = OutcomeKind.COMPLETED
+        self.refuse: Exception | None = None
+        self.claims = True
+        self.fired: list[tuple[datetime, RunRecord, tuple[SkillRequest, ...]]] = []
+
+    async def dispatch(self, requests: Sequence[SkillRequest], run: RunRecord) -> bool:
+        if self.refuse is not None:
+            raise self.refuse
+        now = self._runtime.clock.now()
+        records = [
+            RequestRecord(
+                request=request,
+                agent=request.targets[0],
+                skill=request.skill or "",
+                accepted_at=now,
+                deadline_at=now + timedelta(hours=1),
+                message_id=request.correlation_id,
+            )
+            for request in requests
+        ]
+        taken = await self._ledger.accept(records, run=run) if self.claims else True
+        if taken:
+            self.fired.append((now, run, tuple(requests)))
+        return taken
+
+    async def wait(self, correlation_id: str) -> Outcome:
+        await asyncio.sleep(self.work_s)
+        now = self._runtime.clock.now()
+        return Outcome(
+            correlation_id=correlation_id,
+            agent="quinn",
+            skill="report",
+            system_actor="ceremony.tick",
+            kind=self.kind,
+            success=self.kind is OutcomeKind.COMPLETED,
+            blame=Blame.AGENT,
+            started_at=now,
+            ended_at=now,
+            duration_ms=0,
+            reason="" if self.kind is OutcomeKind.COMPLETED else "it broke",
+        )
+
+    def slots(self) -> list[str]:
+        return [iso(run.claim.scheduled_at)[5:16] for _, run, _ in self.fired]
+
+
+class Ground:
+    """One virtual machine: a clock, a disk, a ledger, and schedulers that come and go."""
+
+    def __init__(self, runtime: Runtime, files: MemoryFiles, ledger: Ledger) -> None:
+        self.runtime = runtime
+        self.files = files
+        self.ledger = ledger
+        self.desk = Desk(runtime, ledger)
+        self.events = EventLog(runtime.clock)
+
+    @property
+    def clock(self) -> VirtualClock:
+        assert isinstance(self.runtime.clock, VirtualClock)
+        return self.runtime.clock
+
+    def put(self, text: str, name: str = "a.yaml") -> None:
+        self.files.put(FOLDER / name, text)
+
+    def scheduler(self, desk: Desk | None = None, *, poll_s: float = 5.0) -> Scheduler:
+        desk = desk or self.desk
+        return Scheduler(
+            self.runtime,
+            self.events,
+            self.ledger,
+            CeremonyFolder(self.files, FOLDER),
+            dispatch=desk.dispatch,
+            wait=desk.wait,
+            poll_s=poll_s,
+            resolve=lambda skill, targets: resolve(skill, targets, offers=OFFERS, weights={}, chance=lambda: 0.0),
+        )
+
+    def said(self, topic: str) -> list[dict[str, Any]]:
+        return [dict(e.payload) for e in self.events.recent(limit=20_000) if e.topic == topic]
+
+
+@asynccontextmanager
+async def ground(start: str = "2026-01-01T00:00:30") -> AsyncIterator[Ground]:
+    files = MemoryFiles({str(FOLDER / "README.md"): "about"})
+    runtime = virtual_runtime(start=datetime.fromisoformat(start).replace(tzinfo=UTC), files=files)
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+        yield Ground(runtime, files, ledger)
+
+
+async def test_a_ceremony_fires_once_a_minute_on_the_minute() -> None:
+    async with ground() as g:
+        g.put(yaml())
+        async with g.scheduler():
+            await asyncio.sleep(5 * MINUTE)
+        assert g.desk.slots() == [f"01-01T00:0{n}" for n in range(1, 6)]
+        assert all(at - run.claim.scheduled_at < timedelta(milliseconds=2) for at, run, _ in g.desk.fired)
+
+
+async def test_the_run_and_its_children_say_where_they_come_from() -> None:
+    async with ground() as g:
+        g.put(yaml(targets="[quinn, ava]", more="prompt: go\n"))
+        async with g.scheduler():
+            await asyncio.sleep(40)
+        _, run, requests = g.desk.fired[0]
+        assert [r.targets for r in requests] == [("quinn",), ("ava",)]
+        assert {(r.parent_id, r.system_actor, r.source.interface, r.text) for r in requests} == {
+            (run.claim.run_id, "ceremony.tick", "cron", "go")
+        }
+        assert run.children == tuple(r.correlation_id for r in requests)
+        (executed,) = g.said("ceremony.tick.execute")
+        assert executed == {
+            "runId": run.claim.run_id,
+            "scheduledAt": "2026-01-01T00:01:00.000Z",
+            "trigger": "cron",
+            "targets": ["quinn", "ava"],
+            "latenessMs": 0,
+            "nextFireAt": "2026-01-01T00:02:00.000Z",
+        }
+        (completed,) = g.said("ceremony.tick.completed")
+        assert (completed["status"], completed["durationMs"]) == ("success", 1_000)
+        assert completed["correlationIds"] == list(run.children)
+        assert (await g.ledger.runs("tick"))[0].status is RunStatus.SUCCESS
+
+
+async def test_all_is_every_agent_with_the_skill() -> None:
+    async with ground() as g:
+        g.put(yaml(targets="[all]"))
+        async with g.scheduler():
+            await asyncio.sleep(40)
+        assert [r.targets[0] for r in g.desk.fired[0][2]] == ["quinn", "ava"]
+
+
+async def test_a_yearly_ceremony_fires_after_a_year_and_not_before() -> None:  # U14
+    async with ground() as g:
+        g.put(yaml("0 0 15 2 *"))
+        async with g.scheduler(poll_s=DAY):
+            await asyncio.sleep(44 * DAY)
+            assert g.desk.fired == []
+            await asyncio.sleep(2 * DAY)
+            assert g.desk.slots() == ["02-15T00:00"]
+
+
+async def test_waking_a_moment_early_does_not_fire_a_slot_twice() -> None:  # U15
+    async with ground() as g:
+        g.desk.claims = False  # the ledger and the overlap rule would hide it
+        g.put(yaml(more="overlap: allow\n"))
+        async with g.scheduler():
+            for _ in range(200):
+                await asyncio.sleep(29.7)
+                g.clock.jump(-0.0004)
+            fired = g.desk.slots()
+        assert len(fired) == len(set(fired))
+        assert len(fired) == 99
+
+
+async def test_a_missed_slot_fires_once_when_the_hub_is_back_in_time() -> None:  # U16
+    async with ground() as g:
+        g.put(yaml("*/2 * * * *"))
+        async with g.scheduler():
+            await asyncio.sleep(2 * MINUTE)
+        await asyncio.sleep(9 * MINUTE)
+        async with g.scheduler():
+            await asyncio.sleep(20)
+        assert g.desk.slots() == ["01-01T00:02", "01-01T00:10"]
+        (skipped,) = g.said("ceremony.tick.skipped")
+        assert (skipped["count"], skipped["scheduledAt"]) == (3, "2026-01-01T00:08:00.000Z")
+        assert "missed" in skipped["why"]
+
+
+@pytest.mark.parametrize(("late_s", "fires"), [(599, True), (600, True), (601, False)])
+async def test_a_slot_is_caught_up_within_ten_minutes_and_counted_beyond(late_s: float, fires: bool) -> None:
+    async with ground("2026-01-01T10:59:00") as g:
+        g.put(yaml("0 * * * *"))
+        async with g.scheduler():
+            await asyncio.sleep(90)
+        await asyncio.sleep(3_600 - 30 + late_s)
+        async with g.scheduler():
+            await asyncio.sleep(1)
+        assert g.desk.slots() == ["01-01T11:00", *(["01-01T12:00"] if fires else [])]
+        missed = [r for r in await g.ledger.runs("tick") if r.status is RunStatus.MISSED]
+        assert len(missed) == (not fires)
+
+
+async def test_catch_up_can_be_switched_off() -> None:
+    async with ground("2026-01-01T10:59:00") as g:
+        g.put(yaml("0 * * * *", more="catchUp: 0\n"))
+        async with g.scheduler():
+            await asyncio.sleep(90)
+        await asyncio.sleep(HOUR + 120)
+        async with g.scheduler():
+            await asyncio.sleep(1)
+        assert g.desk.slots() == ["01-01T11:00"]
+
+
+async def test_a_ceremony_seen_for_the_first_time_has_missed_nothing() -> None:
+    async with ground() as g:
+        g.put(yaml("*/5 * * * *"))
+        async with g.scheduler():
+            await asyncio.sleep(10)
+        assert g.desk.fired == []
+        assert g.said("ceremony.tick.skipped") == []
+
+
+async def test_two_hubs_on_one_ledger_fire_a_slot_once() -> None:  # U16, F-36
+    async with ground() as g:
+        g.put(yaml())
+        async with g.scheduler(), g.scheduler(Desk(g.runtime, g.ledger)):
+            await asyncio.sleep(10 * MINUTE)
+        assert len(g.said("ceremony.tick.execute")) == 10
+        assert len(await g.ledger.runs("tick")) == 10
+        assert g.said("ceremony.tick.skipped") == []
+
+
+async def test_two_hubs_count_a_missed_slot_once() -> None:  # F-36
+    async with ground() as g:
+        g.put(yaml("0 * * * *"))
+        async with g.scheduler():
+            await asyncio.sleep(HOUR)
+        await asyncio.sleep(HOUR + 20 * MINUTE)
+        async with g.scheduler(), g.scheduler(Desk(g.runtime, g.ledger)):
+            await asyncio.sleep(1)
+        assert len(g.said("ceremony.tick.skipped")) == 1
+
+
+async def test_a_slot_during_the_run_before_is_skipped_and_said() -> None:  # F-37
+    async with ground() as g:
+        g.desk.work_s = 150
+        g.put(yaml())
+        async with g.scheduler():
+            await asyncio.sleep(4 * MINUTE)
+        assert g.desk.slots() == ["01-01T00:01", "01-01T00:04"]
+        assert [s["scheduledAt"][11:16] for s in g.said("ceremony.tick.skipped")] == ["00:02", "00:03"]
+        assert "overlap" in g.said("ceremony.tick.skipped")[0]["why"]
+
+
+async def test_overlap_can_be_allowed() -> None:
+    async with ground() as g:
+        g.desk.work_s = 150
+        g.put(yaml(more="overlap: allow\n"))
+        async with g.scheduler():
+            await asyncio.sleep(4 * MINUTE)
+        assert len(g.desk.fired) == 4
+
+
+async def test_an_edit_of_equal_size_is_seen_within_six_seconds() -> None:  # U17
+    async with ground("2026-01-01T13:59:00") as g:
+        g.put(yaml("0 14 * * *"))
+        async with g.scheduler() as scheduler:
+            await asyncio.sleep(10)
+            g.put(yaml("0 15 * * *"))
+            await asyncio.sleep(6)
+            assert scheduler.rows()[0].next_at == datetime(2026, 1, 1, 15, tzinfo=UTC)
+            await asyncio.sleep(HOUR + MINUTE)
+        assert g.desk.slots() == ["01-01T15:00"]
+
+
+async def test_a_deleted_ceremony_never_fires_again() -> None:  # U17
+    async with ground() as g:
+        g.put(yaml())
+        async with g.scheduler() as scheduler:
+            await asyncio.sleep(MINUTE)
+            await g.files.remove(FOLDER / "a.yaml")
+            await asyncio.sleep(10 * MINUTE)
+            assert g.desk.slots() == ["01-01T00:01"]
+            with pytest.raises(UnknownTarget, match="there is no ceremony “tick”"):
+                await scheduler.run_now("tick")
+
+
+async def test_a_disabled_ceremony_fires_neither_by_schedule_nor_by_hand() -> None:
+    async with ground() as g:
+        g.put(yaml(more="enabled: true\n"))
+        async with g.scheduler() as scheduler:
+            await asyncio.sleep(MINUTE)
+            g.put(yaml(more="enabled: false\n"))
+            await asyncio.sleep(10 * MINUTE)
+            assert len(g.desk.fired) == 1
+            assert scheduler.rows()[0].next_at is None
+            with pytest.raises(UnknownTarget, match="is disabled"):
+                await scheduler.run_now("tick")
+            g.put(yaml(more="enabled: true\n"))
+            await asyncio.sleep(2 * MINUTE)
+            assert len(g.desk.fired) == 3
+        assert g.said("ceremony.tick.skipped") == []
+
+
+async def test_a_new_file_is_taken_up_while_running() -> None:
+    async with ground() as g:
+        async with g.scheduler():
+            await asyncio.sleep(MINUTE)
+            g.put(yaml())
+            await asyncio.sleep(MINUTE)
+        assert g.desk.slots() == ["01-01T00:02"]
+
+
+async def test_a_broken_file_keeps_the_last_good_version_and_says_so_once() -> None:  # F-48
+    async with ground() as g:
+        g.put(yaml())
+        async with g.scheduler() as scheduler:
+            await asyncio.sleep(MINUTE)
+            g.put("id: tick\nschedul")
+            await asyncio.sleep(2 * MINUTE)
+            assert len(g.desk.fired) == 3
+            assert [p.path for p in scheduler.problems()] == ["ceremonies/a.yaml"]
+            g.put(yaml("0 0 1 1 *"))
+            await asyncio.sleep(2 * MINUTE)
+            assert len(g.desk.fired) == 3
+            assert scheduler.problems() == ()
+        assert len(g.said("config.rejected")) == 1
+        assert "ceremonies/a.yaml:3:1:" in g.said("config.rejected")[0]["error"]
+
+
+async def test_a_file_still_being_written_waits_for_the_next_look() -> None:  # U17
+    async with ground() as g, g.scheduler() as scheduler:
+        await asyncio.sleep(4.9)
+        g.put(yaml(more="# half"))
+        await asyncio.sleep(0.2)
+        g.put(yaml(more="enabled: false\n"))
+        await asyncio.sleep(1)
+        assert scheduler.rows() == ()
+        await asyncio.sleep(5)
+        assert [row.ceremony.enabled for row in scheduler.rows()] == [False]
+
+
+async def test_a_renamed_file_keeps_its_place_in_time() -> None:
+    async with ground() as g:
+        g.put(yaml("*/5 * * * *"))
+        async with g.scheduler():
+            await asyncio.sleep(MINUTE)
+            await g.files.remove(FOLDER / "a.yaml")
+            g.put(yaml("*/5 * * * *"), "b.yml")
+            await asyncio.sleep(5 * MINUTE)
+        assert g.desk.slots() == ["01-01T00:05"]
+
+
+async def test_the_same_id_in_a_second_file_is_refused_until_the_first_is_gone() -> None:
+    async with ground() as g:
+        g.put(yaml(targets="[quinn]"))
+        g.put(yaml(targets="[ava]"), "b.yaml")
+        async with g.scheduler() as scheduler:
+            assert "taken by ceremonies/a.yaml" in scheduler.problems()[0].error
+            await asyncio.sleep(MINUTE)
+            await g.files.remove(FOLDER / "a.yaml")
+            await asyncio.sleep(MINUTE)
+        assert [r.targets[0] for _, _, (r,) in g.desk.fired] == ["quinn", "ava"]
+
+
+async def test_one_owner_may_have_a_hundred_ceremonies() -> None:
+    async with ground() as g:
+        for n in range(PER_OWNER_MAX + 1):
+            g.put(yaml("@yearly", id_=f"c{n:03}", more="createdBy: ava\n"), f"{n:03}.yaml")
+        async with g.scheduler() as scheduler:
+            assert len(scheduler.rows()) == PER_OWNER_MAX
+            assert "more than 100 ceremonies of 'ava'" in scheduler.problems()[0].error
+
+
+async def test_running_by_hand_fires_now_and_names_the_run() -> None:
+    async with ground("2026-01-01T00:01:00") as g:
+        g.put(yaml("* * * * *"))
+        async with g.scheduler() as scheduler:
+            run_id = await scheduler.run_now("tick")
+            assert g.desk.fired[0][1].claim.run_id == run_id
+            assert g.desk.fired[0][1].claim.trigger == "manual"
+            with pytest.raises(Busy, match="still running"):
+                await scheduler.run_now("tick")
+            await asyncio.sleep(61)
+        assert [run.claim.trigger for _, run, _ in g.desk.fired] == ["manual", "cron"]
+
+
+async def test_two_hands_at_once_start_one_run() -> None:
+    async with ground() as g:
+        g.put(yaml("@yearly"))
+        async with g.scheduler() as scheduler:
+            both = await asyncio.gather(scheduler.run_now("tick"), scheduler.run_now("tick"), return_exceptions=True)
+            await asyncio.sleep(5)
+        assert len(g.desk.fired) == 1
+        assert sum(isinstance(b, Busy) for b in both) == 1
+
+
+async def test_a_run_by_hand_nobody_can_serve_is_refused() -> None:
+    async with ground() as g:
+        g.put(yaml("@yearly", targets="[quin]"))
+        async with g.scheduler() as scheduler:
+            with pytest.raises(UnknownTarget, match="did you mean “quinn”"):
+                await scheduler.run_now("tick")
+        assert await g.ledger.runs("tick") == ()
+
+
+async def test_a_target_nobody_can_serve_fails_the_run_and_the_others_still_work() -> None:
+    async with ground() as g:
+        g.put(yaml(targets="[quin, ava]"))
+        async with g.scheduler():
+            await asyncio.sleep(40)
+        assert [r.targets[0] for r in g.desk.fired[0][2]] == ["ava"]
+        (completed,) = g.said("ceremony.tick.completed")
+        assert completed["status"] == "failure"
+        assert "no agent “quin”" in completed["error"]
+
+
+async def test_a_run_without_any_agent_is_a_failure_that_says_why() -> None:
+    async with ground() as g:
+        g.put(yaml(targets="[quin]"))
+        async with g.scheduler():
+            await asyncio.sleep(MINUTE + 40)
+        assert [c["status"] for c in g.said("ceremony.tick.completed")] == ["failure", "failure"]
+        assert "no agent “quin”" in g.said("ceremony.tick.completed")[0]["error"]
+
+
+async def test_a_refused_dispatch_spends_the_slot_and_says_why() -> None:
+    async with ground() as g:
+        g.desk.refuse = UnknownTarget("cooldown: report at quinn may be asked again in 3.0 s")
+        g.put(yaml())
+        async with g.scheduler():
+            await asyncio.sleep(40)
+        (completed,) = g.said("ceremony.tick.completed")
+        assert completed["status"] == "failure"
+        assert "cooldown" in completed["error"]
+
+
+async def test_storage_that_refuses_is_asked_again_and_the_slot_still_fires() -> None:
+    async with ground() as g:
+        g.desk.refuse = NotAccepting("the disk is full")
+        g.put(yaml("*/30 * * * *"))
+        async with g.scheduler():
+            await asyncio.sleep(30 * MINUTE)
+            assert len(g.said("hub.storage")) in {6, 7}
+            g.desk.refuse = None
+            await asyncio.sleep(10)
+        assert g.desk.slots() == ["01-01T00:30"]
+
+
+async def test_an_unforeseen_failure_of_one_ceremony_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async with ground() as g:
+        g.put(yaml())
+        g.desk.refuse = ValueError("unforeseen")
+        async with g.scheduler():
+            await asyncio.sleep(MINUTE)
+            g.desk.refuse = None
+            await asyncio.sleep(MINUTE)
+        assert g.desk.slots() == ["01-01T00:02"]
+        assert "could not be fired" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (OutcomeKind.COMPLETED, "success"),
+        (OutcomeKind.FAILED, "failure"),
+        (OutcomeKind.CANCELED, "failure"),
+        (OutcomeKind.EXPIRED, "timeout"),
+    ],
+)
+async def test_a_run_ends_as_its_children_do(kind: OutcomeKind, status: str) -> None:
+    async with ground() as g:
+        g.desk.kind = kind
+        g.put(yaml(more="timeoutMs: 5000\n"))
+        async with g.scheduler() as scheduler:
+            await asyncio.sleep(40)
+            last = scheduler.rows()[0].last
+            assert last is not None
+            assert last.status == status
+        (completed,) = g.said("ceremony.tick.completed")
+        assert completed["status"] == status
+        assert completed["error"] == ("" if status == "success" else "quinn: it broke")
+
+
+async def test_a_run_whose_children_never_end_times_out() -> None:
+    async with ground() as g:
+        g.desk.work_s = 10 * DAY
+        g.put(yaml("1 0 * * *", more="timeoutMs: 600000\n"))
+        async with g.scheduler():
+            await asyncio.sleep(30 + 600 + 61)
+        assert [c["status"] for c in g.said("ceremony.tick.completed")] == ["timeout"]
+
+
+async def test_a_run_interrupted_by_a_restart_is_followed_to_its_end() -> None:
+    async with ground() as g:
+        g.desk.work_s = 100
+        g.put(yaml("1 0 * * *"))
+        async with g.scheduler():
+            await asyncio.sleep(40)
+        assert (await g.ledger.runs("tick"))[0].status is RunStatus.RUNNING
+        async with g.scheduler() as scheduler:
+            assert len(scheduler.rows()[0].running) == 1
+            await asyncio.sleep(101)
+        assert (await g.ledger.runs("tick"))[0].status is RunStatus.SUCCESS
+        assert len(g.desk.fired) == 1
+
+
+async def test_a_clock_set_back_never_fires_a_slot_again() -> None:  # F-26
+    async with ground("2026-01-02T00:00:30") as g:
+        g.put(yaml())
+        async with g.scheduler():
+            await asyncio.sleep(10 * MINUTE)
+            g.clock.jump(-5 * MINUTE)
+            await asyncio.sleep(10 * MINUTE)
+            fired = g.desk.slots()
+        assert len(fired) == len(set(fired)) == 15
+
+
+async def test_a_clock_that_was_far_ahead_does_not_stop_the_schedule() -> None:  # F-26
+    async with ground("2036-01-01T00:00:30") as g:
+        g.put(yaml())
+        async with g.scheduler():
+            await asyncio.sleep(2 * MINUTE)
+            g.clock.jump(-3_652 * DAY)
+            await asyncio.sleep(3 * MINUTE)
+        assert len(g.desk.fired) == 5
+
+
+async def test_a_jump_ahead_counts_what_was_missed_and_makes_no_burst() -> None:  # F-26, F-27
+    async with ground() as g:
+        g.put(yaml())
+        async with g.scheduler():
+            await asyncio.sleep(2 * MINUTE)
+            g.clock.jump(3 * HOUR)
+            await asyncio.sleep(2 * MINUTE)
+        assert g.desk.slots()[:2] == ["01-01T00:01", "01-01T00:02"]
+        assert len(g.desk.fired) in {4, 5}
+        assert sum(s["count"] for s in g.said("ceremony.tick.skipped")) + len(g.desk.fired) == 184
+
+
+async def test_a_jump_of_ten_years_is_walked_in_bounded_time() -> None:
+    async with ground() as g:
+        g.put(yaml())
+        async with g.scheduler():
+            await asyncio.sleep(MINUTE)
+            g.clock.jump(3_652 * DAY)
+            await asyncio.sleep(MINUTE)
+        assert len(g.desk.fired) in {2, 3}
+        assert g.said("ceremony.tick.skipped")[0]["count"] > 2_000
+
+
+async def test_the_fall_hour_fires_once_and_the_hourly_twice() -> None:
+    async with ground("2026-11-01T04:00:00") as g:
+        g.put(yaml("30 1 * * *", id_="fixed", more="timezone: America/New_York\n"))
+        g.put(yaml("30 * * * *", id_="hourly", more="timezone: America/New_York\n"), "b.yaml")
+        async with g.scheduler():
+            await asyncio.sleep(4 * HOUR)
+        fired = [run.claim.ceremony_id for _, run, _ in g.desk.fired]
+        assert fired.count("fixed") == 1
+        assert fired.count("hourly") == 4
+
+
+async def test_a_simulated_quarter_of_quarter_days_has_every_slot_once() -> None:
+    async with ground("2025-12-31T23:59:00") as g:
+        g.put(yaml("0 */6 * * *"))
+        async with g.scheduler(poll_s=DAY):
+            await asyncio.sleep(90 * DAY)
+        assert len(g.desk.fired) == 360
+        assert len(set(g.desk.slots())) == 360
+
+
+async def test_the_list_is_told_whenever_it_changes() -> None:
+    async with ground() as g:
+        g.put(yaml())
+        async with g.scheduler():
+            await asyncio.sleep(20)
+            g.put(yaml(more="description: new\n"))
+            await asyncio.sleep(20)
+        told = g.said("ceremony.loaded")
+        assert [row["description"] for t in told for row in t["ceremonies"]] == ["", "new"]
+        assert told[0]["ceremonies"][0]["nextFireAt"] == "2026-01-01T00:01:00.000Z"
+        assert told[0]["ceremonies"][0]["path"] == "ceremonies/a.yaml"
+
+
+async def test_a_folder_that_cannot_be_read_keeps_everything_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ground() as g:
+        g.put(yaml())
+        async with g.scheduler() as scheduler:
+            await asyncio.sleep(MINUTE)
+            listing = g.files.listing
+
+            async def unreadable(folder: Path, *, suffixes: tuple[str, ...]) -> Any:
+                return await listing(Path("elsewhere-missing"), suffixes=suffixes)
+
+            monkeypatch.setattr(g.files, "listing", unreadable)
+            await asyncio.sleep(MINUTE)
+            problems = scheduler.problems()
+        assert len(g.desk.fired) == 2
+        assert problems
