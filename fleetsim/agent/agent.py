@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, overload
 
 from starlette.applications import Starlette
@@ -41,7 +42,8 @@ class Agent:
     to theirs; with any of them, callers see their own tasks only. ``allow_webhook`` lists private addresses
     that webhooks may go to, as ``HOST:PORT`` or ``CIDR:PORT``. ``url`` is the endpoint as callers reach it,
     if that is not the address it listens on. ``default_skill`` serves messages without a ``skillHint``;
-    it is the first skill if not given. ``dialects`` are spoken out of 1.0, 0.3 and 0.1.
+    it is the first skill if not given. ``dialects`` are spoken out of 1.0, 0.3 and 0.1. ``state`` is a file
+    to keep tasks in over restarts; without it they are gone with the process.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Agent:
         organization: str | None = None,
         provider_url: str | None = None,
         documentation_url: str | None = None,
+        state: Path | str | None = None,
         limits: AgentLimits | None = None,
     ) -> None:
         self._runtime = runtime
@@ -86,6 +89,7 @@ class Agent:
             organization=organization,
             provider_url=provider_url,
             documentation_url=documentation_url,
+            state=None if state is None else Path(state),
             limits=limits or AgentLimits(),
         )
 

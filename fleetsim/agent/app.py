@@ -13,6 +13,7 @@ from starlette.routing import Route
 from fleetsim.agent.cardface import CARD_PATHS, CardFace
 from fleetsim.agent.engine import Engine
 from fleetsim.agent.front import Door, json_response
+from fleetsim.agent.rest import RestFace
 from fleetsim.agent.rpc import RpcFace
 from fleetsim.agent.settings import RPC_PATH
 from fleetsim.model.errors import MethodNotFound
@@ -38,9 +39,11 @@ def build_app(engine: Engine) -> Starlette:
         async with engine:
             yield
 
+    rest = RestFace(lambda: engine.service, engine.start, door, settings.limits)
     routes = [
         *(Route(path, show_card, methods=["GET", "OPTIONS"]) for path in CARD_PATHS),
         *(Route(path, call, methods=["POST"]) for path in (RPC_PATH, f"{RPC_PATH}/")),
+        *(rest.routes() if "0.3" in settings.dialects else ()),
     ]
     return Starlette(
         routes=routes,

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.cards import build
+from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.notify import Notifier
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Offer, Service
@@ -25,6 +28,7 @@ from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
 
+RESTARTED = "the agent was restarted while the task was running"
 STOPPED = "the agent was stopped while the task was running"
 
 
@@ -81,8 +85,16 @@ class Engine:
             limits=limits,
             keep_transitions=settings.state_transition_history,
         )
+        settled = await self._remember(store, housekeeping)
         sender = WebhookSender(runtime, self._policy)
-        notifier = Notifier(store=store, sender=sender, workers=deliveries, limits=limits)
+        notifier = Notifier(
+            store=store,
+            sender=sender,
+            workers=deliveries,
+            limits=limits,
+            breaker=Breaker(runtime.clock, runtime.rng.stream("webhook/breaker")),
+            settled=settled,
+        )
         runner = Runner(store=store, workers=skills, rng=runtime.rng, limits=limits)
         store.listeners.append(notifier.heard)
         store.shelf.busy = notifier.busy
@@ -95,8 +107,25 @@ class Engine:
             sender=sender,
             ids=runtime.ids,
             limits=limits,
+            settled=settled,
         )
+        for key in store.shelf.open_keys:
+            store.finish(key, TaskState.FAILED, reason=RESTARTED)
         housekeeping.start(self._sweep(), name="sweep")
+
+    async def _remember(self, store: Store, housekeeping: Workers) -> Callable[[], Awaitable[None]] | None:
+        """Take up the state file, if there is one: what it holds goes back on the shelf."""
+        if self.settings.state is None:
+            return None
+        file = TaskFile(self.settings.state)
+        records = await file.open()
+        self._stack.push_async_callback(file.close)
+        for record in sorted(records, key=lambda record: record.updated_at):
+            store.restore(record)
+        store.keepers.append(file.note)
+        store.shelf.forgotten.append(file.forget)
+        housekeeping.start(file.keep_writing(), name="state file")
+        return file.settled
 
     def _offer(self) -> Offer:
         settings = self.settings

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
 
+from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.manners import MANNERS
 from fleetsim.agent.record import Push, Record, TaskKey, Transition
@@ -46,6 +49,7 @@ class _Line:
 class Notifier:
     """Tells webhooks of a store's moves. ``workers`` owns the deliveries, so none can be collected away.
 
+    ``settled`` is awaited before a notice leaves, so that nothing is told that could be forgotten.
     ``drop_on_give_up`` removes a config whose receiver did not take a notice in all its tries (0.1).
     """
 
@@ -56,10 +60,12 @@ class Notifier:
         sender: WebhookSender,
         workers: Workers,
         limits: AgentLimits,
+        breaker: Breaker,
+        settled: Callable[[], Awaitable[None]] | None = None,
         drop_on_give_up: bool = False,
     ) -> None:
         self._store, self._sender, self._workers, self._limits = store, sender, workers, limits
-        self._drop_on_give_up = drop_on_give_up
+        self._breaker, self._settled, self._drop_on_give_up = breaker, settled, drop_on_give_up
         self._lines: dict[tuple[TaskKey, str], _Line] = {}
         self._busy: dict[TaskKey, int] = {}
         self.given_up = 0
@@ -137,6 +143,15 @@ class Notifier:
         if body is None:
             return
         config = push.config
+        receiver = urlsplit(config.url).netloc
+        if not self._breaker.allows(receiver):
+            self.given_up += 1
+            log.info(
+                "webhook of task %s given up: its receiver has not answered for a while", one_line(line.key[1], 128)
+            )
+            return
+        if self._settled is not None:
+            await self._settled()
         result = await self._sender.deliver(
             Delivery(
                 url=config.url,
@@ -149,6 +164,7 @@ class Notifier:
                 content_type=MANNERS[push.dialect].notice_type,
             )
         )
+        self._breaker.note(receiver, delivered=result.delivered)
         if result.delivered:
             return
         self.given_up += 1

@@ -6,7 +6,7 @@ Where dialects disagree about behaviour the caller's ``Manners`` decide. Errors 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -67,7 +67,7 @@ class Offer:
 
 
 class Service:
-    """The agent's operations over one store."""
+    """The agent's operations over one store. ``settled`` is awaited before anything is acknowledged."""
 
     def __init__(
         self,
@@ -79,14 +79,22 @@ class Service:
         sender: WebhookSender,
         ids: Ids,
         limits: AgentLimits,
+        settled: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._offer, self._store, self._runner = offer, store, runner
         self._notifier, self._sender, self._ids, self._limits = notifier, sender, ids, limits
+        self._settled = settled
         self.seats = Seats(limits)
         self.stopping = False
 
     async def call(self, call: Call, caller: Caller) -> Reply:
         """Carry out a call that is answered once. Raises RpcError."""
+        reply = await self._reply(call, caller)
+        if self._settled is not None:
+            await self._settled()
+        return reply
+
+    async def _reply(self, call: Call, caller: Caller) -> Reply:
         match call:
             case SendMessage():
                 return await self._send(call, caller)
@@ -117,7 +125,10 @@ class Service:
         try:
             if isinstance(call, SendMessage):
                 record = await self._accept(call, caller)
-                return self._watch(record, caller, seat, call.history_length)
+                watch = self._watch(record, caller, seat, call.history_length)
+                if self._settled is not None:
+                    await self._settled()
+                return watch
             record = self._store.read(self._key(caller, call.task_id))
             refused = caller.manners.finished_subscribe
             if refused is not None and record.task.terminal:
@@ -148,6 +159,8 @@ class Service:
         """Begin a task or go on with one; the answer is the task as it was right then."""
         if self.stopping:
             raise AtCapacity("the agent is shutting down")
+        if self._settled is not None:
+            await self._settled()  # no new work while the last cannot be kept
         message = call.message
         if not message.parts:
             raise InvalidParams("message.parts must not be empty")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from fleetsim.agent.auth import Gate
 from fleetsim.agent.cards import Mounted, check
@@ -35,6 +36,7 @@ class Settings:
     organization: str | None = None
     provider_url: str | None = None
     documentation_url: str | None = None
+    state: Path | None = None
     limits: AgentLimits = field(default_factory=AgentLimits)
 
     def with_skill(self, skill: Skill) -> Settings:

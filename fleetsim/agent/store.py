@@ -152,8 +152,7 @@ class Store:
         self._remember(entry, message)
         self._touch(entry)
         entry.note_transition()
-        self._announce(entry)
-        return entry.snapshot()
+        return self._announce(entry)
 
     def move(self, key: TaskKey, state: TaskState, text: str | None = None) -> Record:
         """Move an open task to a state that is not terminal, with what the agent says about it.
@@ -168,8 +167,7 @@ class Store:
             raise InvalidMove(f"a task is not ended by moving it to {state}")
         advance(entry.state, state)
         status = self._status(entry, state, text)
-        self._commit(entry, status, [entry.update(status)])
-        return entry.snapshot()
+        return self._commit(entry, status, [entry.update(status)]) or entry.snapshot()
 
     def note(self, key: TaskKey, text: str) -> None:
         """Keep what the skill says it is doing on the task (seed "Persist tool-progress"). Raises TaskEnded."""
@@ -206,8 +204,7 @@ class Store:
         self.shelf.chars += entry.draft.chars - before
         status = self._status(entry, state, reason)
         closing = [] if main is None else [entry.chunk(main, append=False, last_chunk=True)]
-        self._commit(entry, status, [*closing, entry.update(status)])
-        return entry.snapshot()
+        return self._commit(entry, status, [*closing, entry.update(status)]) or entry.snapshot()
 
     def cancel(self, key: TaskKey) -> Record:
         """Cancel in one step, whatever runs meanwhile. Raises TaskNotFound or TaskNotCancelable."""
@@ -305,8 +302,11 @@ class Store:
 
     # -- the one write path ------------------------------------------------------------------------
 
-    def _commit(self, entry: Entry, status: TaskStatus, events: Sequence[TaskEvent]) -> None:
-        """The only place a task changes. No await in here, ever: this is the critical section."""
+    def _commit(self, entry: Entry, status: TaskStatus, events: Sequence[TaskEvent]) -> Record | None:
+        """The only place a task changes. No await in here, ever: this is the critical section.
+
+        Returns the record it announced, or None if the state is the same.
+        """
         self._refuse_ended(entry)
         moved = status.state is not entry.state
         if moved:
@@ -324,10 +324,9 @@ class Store:
         entry.feed.tell(events, closes=ends)
         if ends:
             entry.feed = entry.feed.ended()
-        if moved:
-            self._announce(entry)
+        return self._announce(entry) if moved else None
 
-    def _announce(self, entry: Entry) -> None:
+    def _announce(self, entry: Entry) -> Record:
         """Hand the move to every listener, frozen: artifacts beside the status once the task is over."""
         record = entry.snapshot()
         artifacts = record.task.artifacts if record.task.terminal else ()
@@ -336,6 +335,7 @@ class Store:
             keep(record)
         for listener in self.listeners:
             listener(transition)
+        return record
 
     def _keep(self, entry: Entry) -> Record:
         """Have the entry's present form kept, where a keeper listens; returns it."""

@@ -1,0 +1,218 @@
+"""The agent's tasks in one SQLite file (``--state FILE``), so that a restart forgets nothing it told.
+
+The store stays in memory and decides; this keeps what it decided. A change is noted at once and written
+with all others that wait, by one thread; whoever answers a caller first awaits ``settled``, so nothing is
+acknowledged that is not on disk. If the disk refuses, the changes are kept and tried again, and the
+agent takes no new work meanwhile. The file holds webhook tokens and is made for its owner alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fleetsim.agent.limits import AtCapacity
+from fleetsim.agent.record import Push, Record, TaskKey
+from fleetsim.model.call import GetTask, Operation, PushConfig
+from fleetsim.model.errors import ConfigError, WireError
+from fleetsim.model.task import Task
+from fleetsim.wire.dialect import dialect
+from fleetsim.wire.json import dump, parse_untrusted
+
+log = logging.getLogger(__name__)
+
+Row: TypeAlias = tuple[str, str, bytes]
+
+FORM = 1
+RETRY_S = 1.0
+ROW_BYTES_MAX = 64 * 1024 * 1024
+_NATIVE = "1.0"  # the dialect whose JSON loses least of a task
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS tasks (
+    owner TEXT NOT NULL, task_id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (owner, task_id)
+) WITHOUT ROWID
+"""
+
+
+class StateUnwritable(AtCapacity):
+    """What was done could not be put on disk; it is tried again, and new work waits until it works."""
+
+
+class TaskFile:
+    """One agent's state file. ``open`` before use; one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-state")
+        self._pending: dict[TaskKey, bytes | None] = {}
+        self._noted = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def open(self) -> tuple[Record, ...]:
+        """Open or make the file, and read every task in it.
+
+        Raises:
+            ConfigError: it is no state file, is damaged, in use by another process or cannot be had.
+        """
+        try:
+            rows = await self._run(self._open)
+        except (sqlite3.Error, OSError) as error:
+            self._thread.shutdown()
+            raise ConfigError(
+                f"the state file {self._path} cannot be used: {error}", hint="name another file, or move it away"
+            ) from None
+        return tuple(record for row in rows if (record := _read(row)) is not None)
+
+    def note(self, record: Record) -> None:
+        """Have a task kept as it is now."""
+        self._pending[record.key] = _written(record)
+        self._noted.set()
+
+    def forget(self, key: TaskKey) -> None:
+        """Have a task removed."""
+        self._pending[key] = None
+        self._noted.set()
+
+    async def settled(self) -> None:
+        """Return once everything noted so far is on disk. Raises StateUnwritable."""
+        if not self._pending and not self._writing.locked():
+            return
+        async with self._writing:
+            batch, self._pending = self._pending, {}
+            if not batch:
+                return
+            try:
+                await self._run(lambda: self._write(batch))
+            except BaseException as error:
+                self._pending = {**batch, **self._pending}
+                self._noted.set()
+                if isinstance(error, sqlite3.Error):
+                    log.error("the state file cannot be written: %s", error)
+                    raise StateUnwritable("the agent cannot keep its state now") from None
+                raise
+
+    async def keep_writing(self) -> None:
+        """Write what nobody waits for, as long as the agent runs."""
+        while True:
+            await self._noted.wait()
+            self._noted.clear()
+            try:
+                await self.settled()
+            except StateUnwritable:
+                await asyncio.sleep(RETRY_S)
+
+    async def close(self) -> None:
+        """Write what is left and close. Says so if that fails."""
+        try:
+            await self.settled()
+        except StateUnwritable:
+            log.error("%d tasks were not written to %s", len(self._pending), self._path)
+        await self._run(self._shut)
+        self._thread.shutdown()
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        """Do ``work`` on the one thread. A cancel waits for nothing, yet leaves the order of writes as it was."""
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
+
+    # -- on the thread -----------------------------------------------------------------------------
+
+    def _open(self) -> list[Row]:
+        if not self._path.exists():
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            form = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            foreign = form == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+            if form not in {0, FORM} or foreign:
+                raise sqlite3.DatabaseError("it is not a state file of this program")
+            if (verdict := connection.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(f"it is damaged ({verdict})")
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(_SCHEMA)
+            connection.execute(f"PRAGMA user_version={FORM}")
+            connection.execute("COMMIT")
+            rows = connection.execute("SELECT owner, task_id, body FROM tasks").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return rows
+
+    def _write(self, batch: dict[TaskKey, bytes | None]) -> None:
+        connection = self._connection
+        if connection is None:
+            raise sqlite3.ProgrammingError("the state file is closed")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            kept = [(*key, body) for key, body in batch.items() if body is not None]
+            gone = [key for key, body in batch.items() if body is None]
+            connection.executemany("REPLACE INTO tasks (owner, task_id, body) VALUES (?, ?, ?)", kept)
+            connection.executemany("DELETE FROM tasks WHERE owner = ? AND task_id = ?", gone)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _shut(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _written(record: Record) -> bytes:
+    task = dialect(_NATIVE).encode_reply(GetTask(task_id=record.task_id), record.task)
+    return dump(
+        {
+            "task": task,
+            "skill": record.skill,
+            "dialect": record.dialect,
+            "version": record.version,
+            "created": record.created_at.isoformat(),
+            "updated": record.updated_at.isoformat(),
+            "pushes": [{"dialect": push.dialect, **asdict(push.config)} for push in record.pushes],
+        }
+    )
+
+
+def _read(row: Row) -> Record | None:
+    """The record of a row; None, and a line in the log, for one that cannot be understood."""
+    owner, task_id, body = row
+    try:
+        kept = parse_untrusted(bytes(body), bytes_max=ROW_BYTES_MAX)
+        task = dialect(_NATIVE).decode_reply(Operation.GET, kept["task"])
+        if not isinstance(task, Task) or task.task_id != task_id:
+            raise WireError("it is no task")
+        return Record(
+            key=(owner, task_id),
+            version=int(kept["version"]),
+            sequence=0,
+            task=task,
+            skill=str(kept["skill"]),
+            dialect=str(kept["dialect"]),
+            created_at=datetime.fromisoformat(kept["created"]),
+            updated_at=datetime.fromisoformat(kept["updated"]),
+            pushes=tuple(_read_push(push) for push in kept["pushes"]),
+        )
+    except (WireError, KeyError, TypeError, ValueError):
+        log.error("a task in the state file cannot be read and is left out: %r", task_id[:128])
+        return None
+
+
+def _read_push(kept: dict[str, Any]) -> Push:
+    events = kept.get("events")
+    fields = {**kept, "events": None if events is None else tuple(events)}
+    return Push(dialect=str(fields.pop("dialect")), config=PushConfig(**fields))

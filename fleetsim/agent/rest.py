@@ -1,0 +1,161 @@
+"""The REST aliases of the seed guide, for people with curl: the same operations, the same rules.
+
+No SDK uses them. Bodies and frames are those of A2A 0.3; ``message:stream`` keeps the JSON-RPC envelope
+(with a null id) and ``:subscribe`` is plain, as the guide has it. Errors are HTTP statuses.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fleetsim.agent.front import ClientLeft, Door, Refusal, json_response, while_there
+from fleetsim.agent.limits import AgentLimits, AtCapacity
+from fleetsim.agent.manners import MANNERS
+from fleetsim.agent.service import Caller, Service
+from fleetsim.agent.stream import EventStream
+from fleetsim.model.call import Call, Operation, SendMessage, SubscribeToTask
+from fleetsim.model.errors import (
+    InternalError,
+    InvalidParams,
+    ParseError,
+    RpcError,
+    TaskNotCancelable,
+    TaskNotFound,
+    WireError,
+)
+from fleetsim.model.event import TaskEvent
+from fleetsim.wire import jsonrpc
+from fleetsim.wire.dialect import dialect
+from fleetsim.wire.json import dump, parse_untrusted
+from fleetsim.wire.sse import frame
+
+log = logging.getLogger(__name__)
+
+_WIRE = dialect("0.3")
+_MANNERS = MANNERS["0.3"]
+
+STATUSES: Mapping[type[RpcError], int] = {
+    TaskNotFound: 404,
+    TaskNotCancelable: 409,
+    AtCapacity: 429,
+    InternalError: 500,
+}
+"""HTTP status by error; any other is the caller's fault: 400."""
+
+
+class RestFace:
+    """The aliases over one service."""
+
+    def __init__(
+        self, service: Callable[[], Service], start: Callable[[], Awaitable[None]], door: Door, limits: AgentLimits
+    ) -> None:
+        self._service, self._start, self._door, self._limits = service, start, door, limits
+
+    def routes(self) -> list[Route]:
+        """Most specific first: a task id never holds a colon."""
+        return [
+            self._route("/message:send", "POST", self._send),
+            self._route("/message:stream", "POST", self._stream),
+            self._route("/tasks/{task_id}:cancel", "POST", self._cancel),
+            self._route("/tasks/{task_id}:subscribe", "GET", self._subscribe),
+            self._route("/tasks/{task_id}/pushNotificationConfigs", "POST", self._set_push),
+            self._route("/tasks/{task_id}", "GET", self._get),
+        ]
+
+    def _route(self, path: str, method: str, handle: Callable[[Request, Caller], Awaitable[Response]]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            await self._start()
+            return await self._answer(request, handle)
+
+        return Route(path, endpoint, methods=[method])
+
+    async def _answer(self, request: Request, handle: Callable[[Request, Caller], Awaitable[Response]]) -> Response:
+        try:
+            caller = Caller(owner=self._door.admit(request), manners=_MANNERS)
+            return await handle(request, caller)
+        except Refusal as refusal:
+            return _problem(refusal.problem, refusal.status, refusal.headers)
+        except ClientLeft:
+            return Response(status_code=400)
+        except RpcError as problem:
+            return _problem(problem, _status(problem))
+        except Exception:
+            log.exception("%s %s failed", request.method, request.url.path)
+            return _problem(InternalError(), 500)
+
+    async def _send(self, request: Request, caller: Caller) -> Response:
+        call = self._call(Operation.SEND, await self._params(request))
+
+        async def work() -> Response:
+            try:
+                return json_response(_WIRE.encode_reply(call, await self._service().call(call, caller)), status=202)
+            except RpcError as problem:
+                return _problem(problem, _status(problem))
+
+        return await while_there(request, work) or Response(status_code=400)
+
+    async def _stream(self, request: Request, caller: Caller) -> Response:
+        call = self._call(Operation.STREAM, await self._params(request))
+        return await self._watch(call, caller, lambda event: jsonrpc.result(None, _WIRE.encode_event(event)))
+
+    async def _get(self, request: Request, caller: Caller) -> Response:
+        length = request.query_params.get("historyLength")
+        if length is not None and not (length.isascii() and length.isdigit() and len(length) < 6):
+            raise InvalidParams("historyLength must be a number, 0 or more")
+        params = {"id": request.path_params["task_id"], "historyLength": None if length is None else int(length)}
+        return await self._reply(Operation.GET, params, caller)
+
+    async def _cancel(self, request: Request, caller: Caller) -> Response:
+        return await self._reply(Operation.CANCEL, {"id": request.path_params["task_id"]}, caller)
+
+    async def _subscribe(self, request: Request, caller: Caller) -> Response:
+        call = self._call(Operation.SUBSCRIBE, {"id": request.path_params["task_id"]})
+        return await self._watch(call, caller, _WIRE.encode_event)
+
+    async def _set_push(self, request: Request, caller: Caller) -> Response:
+        params = await self._params(request)
+        config = params.get("pushNotificationConfig", params)
+        params = {"taskId": request.path_params["task_id"], "pushNotificationConfig": config}
+        return await self._reply(Operation.PUSH_SET, params, caller)
+
+    async def _reply(self, operation: Operation, params: Mapping[str, Any], caller: Caller) -> Response:
+        call = self._call(operation, params)
+        return json_response(_WIRE.encode_reply(call, await self._service().call(call, caller)))
+
+    async def _watch(self, call: Call, caller: Caller, encode: Callable[[TaskEvent], dict[str, Any]]) -> Response:
+        if not isinstance(call, SendMessage | SubscribeToTask):
+            raise InvalidParams
+        watch = await self._service().stream(call, caller)
+        return EventStream(
+            watch, lambda event: frame(dump(encode(event)).decode()), write_s=self._limits.stream_write_s
+        )
+
+    async def _params(self, request: Request) -> dict[str, Any]:
+        self._door.check_json(request)
+        body = await self._door.body(request)
+        try:
+            value = parse_untrusted(body, bytes_max=self._limits.body_bytes_max)
+        except WireError as error:
+            raise ParseError(f"{ParseError.title}: {error}") from None
+        if not isinstance(value, dict):
+            raise InvalidParams("the body must be a JSON object")
+        return value
+
+    @staticmethod
+    def _call(operation: Operation, params: Mapping[str, Any]) -> Call:
+        return _WIRE.decode_call(_WIRE.method(operation), params)
+
+
+def _status(problem: RpcError) -> int:
+    return next((status for kind, status in STATUSES.items() if isinstance(problem, kind)), 400)
+
+
+def _problem(problem: RpcError, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    error = {"code": problem.wire_code, "message": str(problem)}
+    return json_response({"error": error}, status=status, headers=headers)

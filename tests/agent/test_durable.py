@@ -1,0 +1,149 @@
+"""The state file: what was told is there after a restart, what ran has failed with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, AgentLimits
+from fleetsim.agent.app import build_app
+from fleetsim.agent.builtin import builtin_skills
+from fleetsim.agent.durable import TaskFile
+from fleetsim.model.errors import ConfigError
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+from tests.agent.rigs import HOOK, URL, Hook, Rig, sent, sent_v1
+
+pytestmark = pytest.mark.sockets  # the file has a thread of its own, which virtual time would overtake
+
+
+@asynccontextmanager
+async def running(path: Path, *, run: int = 1, **options: Any) -> AsyncIterator[Rig]:
+    network = MemoryNetwork()
+    network.addresses["hook"] = ("10.0.0.9",)
+    runtime = virtual_runtime(run, network, name=f"agent{run}")
+    made = {"skills": builtin_skills(), "allow_webhook": ("10.0.0.9/32:8080",), "state": path, **options}
+    engine = Agent("reference", runtime=runtime, **made).engine()
+    hook = Hook()
+    network.mount(URL, build_app(engine))
+    network.mount(HOOK, hook)
+    async with network:
+        yield Rig(network=network, engine=engine, hook=hook)
+
+
+async def kill(rig: Rig) -> None:
+    """End the agent as a crash would: nothing is told, nothing drained."""
+    await rig.network.crash(URL)
+
+
+async def test_finished_tasks_still_answer_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path / "s.db") as rig:
+        frames = await rig.frames("message/stream", sent("abc", skill="estimate"))
+        task_id = frames[0]["id"]
+        before = await rig.call("tasks/get", {"id": task_id})
+        before_v1 = await rig.call("GetTask", {"id": task_id})
+    async with running(tmp_path / "s.db", run=2) as rig:
+        assert await rig.call("tasks/get", {"id": task_id}) == before
+        assert await rig.call("GetTask", {"id": task_id}) == before_v1
+        assert await rig.refused("tasks/cancel", {"id": task_id}) == -32002
+        frames = await rig.frames("tasks/resubscribe", {"id": task_id})
+        assert [f["kind"] for f in frames] == ["task", "artifact-update", "status-update"]
+
+
+async def test_running_tasks_have_failed_after_a_crash_and_webhooks_hear_of_it(tmp_path: Path) -> None:
+    async with running(tmp_path / "s.db") as rig:
+        push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/x", "token": "t"}}}
+        task = await rig.call("message/send", {**sent("500", skill="slow"), **push})
+        asked = (await rig.call("SendMessage", sent_v1("", skill="ask")))["task"]
+        await asyncio.sleep(0.1)
+        keeper = next(keep for keep in rig.engine.store.keepers)
+        rig.engine.store.keepers.remove(keeper)  # from here on nothing reaches the file
+    async with running(tmp_path / "s.db", run=2) as rig:
+        for task_id in (task["id"], asked["id"]):
+            found = await rig.call("tasks/get", {"id": task_id})
+            assert found["status"]["state"] == "failed"
+            assert "restarted" in found["status"]["message"]["parts"][0]["text"]
+        await asyncio.sleep(0.2)
+        assert rig.hook.states == ["failed"]
+        assert rig.hook.headers[0]["authorization"] == "Bearer t"
+
+
+async def test_nothing_is_acknowledged_that_is_not_in_the_file(tmp_path: Path) -> None:
+    async with running(tmp_path / "s.db") as rig:
+        task = await rig.call("message/send", sent("500", skill="slow"))
+        # Another process could not read it, so a copy of the file is looked at.
+        for name in ("s.db", "s.db-wal"):
+            (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
+        connection = sqlite3.connect(tmp_path / "copy-s.db")
+        (tmp_path / "copy-s.db-wal").exists()
+        rows = connection.execute("SELECT task_id FROM tasks").fetchall()
+        connection.close()
+        assert rows == [(task["id"],)]
+
+
+async def test_a_file_that_cannot_be_written_stops_new_work_until_it_can(tmp_path: Path) -> None:
+    async with running(tmp_path / "s.db") as rig:
+        await rig.call("message/send", sent("x", skill="echo"))
+        await asyncio.sleep(0.1)
+        file = next(keep for keep in rig.engine.store.keepers).__self__  # type: ignore[attr-defined]
+        full = sqlite3.OperationalError("database or disk is full")
+        write, file._write = file._write, lambda _batch: (_ for _ in ()).throw(full)
+        answer = await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x", skill="echo", messageId="2")))
+        assert answer.status == 429
+        assert json.loads(answer.body)["error"]["code"] == -32000
+        count = len(rig.engine.store)
+        assert (await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x", messageId="3")))).status == 429
+        assert len(rig.engine.store) == count
+        file._write = write
+        await rig.call("message/send", sent("x", skill="echo", messageId="4"))
+
+
+async def test_evicted_tasks_leave_the_file(tmp_path: Path) -> None:
+    async with running(tmp_path / "s.db", limits=AgentLimits(terminal_ttl_s=0.0)) as rig:
+        await rig.frames("message/stream", sent("x", skill="echo"))
+        rig.engine.store.sweep()
+        assert len(rig.engine.store) == 0
+    async with running(tmp_path / "s.db", run=2) as rig:
+        assert len(rig.engine.store) == 0
+
+
+async def test_the_file_is_for_its_owner_alone_and_for_one_process(tmp_path: Path) -> None:
+    async with running(tmp_path / "s.db"):
+        assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600
+        with pytest.raises(ConfigError, match="cannot be used"):
+            await TaskFile(tmp_path / "s.db").open()
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 50, None])
+async def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "s.db"
+    if content is None:
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE other (x)")
+        connection.close()
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    with pytest.raises(ConfigError):
+        await TaskFile(path).open()
+    assert path.read_bytes() == before
+
+
+async def test_a_damaged_row_is_left_out_and_the_rest_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with running(path) as rig:
+        frames = await rig.frames("message/stream", sent("x", skill="echo"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO tasks VALUES ('anyone', 'bad', x'7b7d')")
+    connection.close()
+    async with running(path, run=2) as rig:
+        assert [record.task_id for record in [rig.engine.store.read(("anyone", frames[0]["id"]))]]
+        assert len(rig.engine.store) == 1

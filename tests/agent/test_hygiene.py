@@ -1,0 +1,121 @@
+"""What a long life must not cost: aborted streams, stalled readers, old tasks, receivers that are down."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+from fleetsim.agent import AgentLimits, SkillContext, skill
+from fleetsim.agent.breaker import Breaker
+from fleetsim.agent.feed import Feed
+from fleetsim.runtime.ports import Limits, Request
+from fleetsim.testbed.runtime import SeededRng, VirtualClock
+from tests.agent.rigs import HOOK, URL, Rig, Rigging, sent
+
+
+async def test_a_thousand_aborted_streams_leave_nothing_behind(rigged: Rigging) -> None:
+    rig = await rigged(limits=AgentLimits(terminal_ttl_s=60.0))
+    await _abort_streams(rig, 10)
+    await asyncio.sleep(200)
+    before = len(asyncio.all_tasks())
+    await _abort_streams(rig, 1000)
+    await asyncio.sleep(200)
+    assert len(asyncio.all_tasks()) == before
+    assert rig.engine.service.seats.total == 0
+    assert len(rig.engine.store) == 0
+    assert rig.engine.store.shelf.chars == 0
+    gc.collect()
+    assert sum(isinstance(o, Feed) for o in gc.get_objects()) < 50
+
+
+async def _abort_streams(rig: Rig, count: int) -> None:
+    for at in range(count):
+        async with rig.stream("message/stream", sent("3", skill="slow", messageId=str(at))) as results:
+            await anext(results)
+            if at % 2:
+                await anext(results)
+
+
+async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(rigged: Rigging) -> None:
+    @skill
+    async def floods(task: SkillContext) -> str:
+        for _ in range(900):
+            await task.say("x" * 1000)
+        await asyncio.sleep(25)
+        return "done"
+
+    rig = await rigged(skills=[floods], limits=AgentLimits(streams_per_task_max=200))
+    task = await rig.call("message/send", sent("go"))
+    params = rig.envelope("tasks/resubscribe", {"id": task["id"]})
+    request = Request(
+        method="POST",
+        url=URL + "/a2a",
+        headers={"content-type": "application/json"},
+        body=params,
+        limits=Limits(total_s=None),
+        streaming=True,
+    )
+
+    async def stall() -> None:
+        async with rig.network.open(request) as incoming:
+            assert incoming.status == 200
+            await asyncio.sleep(60)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(200):
+            group.create_task(stall())
+        await asyncio.sleep(5)
+        assert rig.engine.service.seats.total == 200
+        feeds = [o for o in gc.get_objects() if isinstance(o, Feed)]
+        assert sum(len(feed) for feed in feeds) < 2_000  # one feed for all of them
+        await asyncio.sleep(40)
+        assert rig.engine.service.seats.total == 0
+
+
+async def test_ten_thousand_finished_tasks_are_gone_after_their_time(rigged: Rigging) -> None:
+    rig = await rigged()
+    store = rig.engine.store
+    for at in range(10_000):
+        record = store.create("anyone", _message(at), skill="echo", dialect="0.3")
+        store.finish(record.key, "completed", "x" * 100)  # type: ignore[arg-type]
+    assert len(store) == 10_000
+    await asyncio.sleep(3600 + 60)
+    assert len(store) == 0
+    assert store.shelf.chars == 0
+
+
+def _message(at: int):  # type: ignore[no-untyped-def]
+    from fleetsim.model.task import Message, Role, TextPart
+
+    return Message(message_id=str(at), role=Role.USER, parts=(TextPart(text="x"),))
+
+
+async def test_a_receiver_that_is_down_is_left_alone_for_a_while(rig: Rig) -> None:
+    rig.hook.answers = [404] * 100
+    for at in range(8):
+        push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/{at}"}}}
+        await rig.call("message/send", {**sent("", skill="auth", messageId=str(at)), **push})
+        await asyncio.sleep(0.1)
+    assert len(rig.hook.bodies) == 5
+    await asyncio.sleep(40)
+    rig.hook.answers = []
+    push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/9"}}}
+    await rig.call("message/send", {**sent("", skill="auth", messageId="9"), **push})
+    await asyncio.sleep(1)
+    assert rig.hook.states[5:] == ["working", "auth-required"]
+
+
+async def test_the_breaker_opens_after_five_and_lets_one_through_after_the_pause() -> None:
+    breaker = Breaker(VirtualClock(), SeededRng(1).stream("x"))
+    for _ in range(5):
+        assert breaker.allows("h")
+        breaker.note("h", delivered=False)
+    assert not breaker.allows("h")
+    assert breaker.allows("other")
+    await asyncio.sleep(40)
+    assert breaker.allows("h")
+    assert not breaker.allows("h")
+    await asyncio.sleep(40)
+    assert breaker.allows("h")
+    breaker.note("h", delivered=True)
+    assert breaker.allows("h")
