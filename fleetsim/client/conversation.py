@@ -1,0 +1,99 @@
+"""A conversation with one agent: who carries the ids from turn to turn, so that nobody else has to.
+
+The rules are Workstacean's ``chat_with_agent`` (seed "Multi-turn conversations", A2A 1.0 section 3.4): the
+first turn omits both ids and the agent makes them; later turns carry its contextId, and its taskId while
+that task still waits for us. A closed conversation hands out neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleetsim.client.convenience import WAIT_S, Conveniences, SentTask
+from fleetsim.model.errors import FleetsimError, UnsupportedOperation
+from fleetsim.model.task import TaskState
+
+
+class ConversationClosed(FleetsimError):
+    """Something was said after the last word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What one turn brought. The ids are None after the last one, so that nobody goes on by mistake."""
+
+    text: str
+    state: TaskState
+    error: str | None
+    context_id: str | None
+    task_id: str | None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the agent waits for our next turn to finish this one."""
+        return self.state in {TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED}
+
+
+class Conversation:
+    """Turns with one agent. ``context_id`` and ``task_id`` resume an earlier one.
+
+    ::
+
+        chat = Conversation(client)
+        first = await chat.say("Which issues are open?")
+        last = await chat.say("Close the oldest.", done=True)
+    """
+
+    def __init__(
+        self,
+        client: Conveniences,
+        *,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        skill: str | None = "chat",
+    ) -> None:
+        self._client = client
+        self._skill = skill
+        self.context_id = context_id
+        self.task_id = task_id
+        self.closed = False
+
+    async def say(
+        self, text: str, *, done: bool = False, metadata: Mapping[str, Any] | None = None, timeout_s: float = WAIT_S
+    ) -> Turn:
+        """Say ``text`` and wait for the answer or the agent's next question; ``done`` makes it the last turn.
+
+        Raises:
+            ConversationClosed: an earlier turn was the last one.
+            FleetsimError: as ``AgentClient.send_task``; the conversation can go on.
+        """
+        if self.closed:
+            raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
+        sent = await self._send(text, {**self._hint(), **(metadata or {})}, timeout_s)
+        self.context_id = sent.context_id or self.context_id
+        self.task_id = sent.id if sent.waiting else None
+        self.closed = done
+        return Turn(
+            text=sent.text,
+            state=sent.state,
+            error=sent.error,
+            context_id=None if done else self.context_id,
+            task_id=None if done else self.task_id,
+        )
+
+    def _hint(self) -> Mapping[str, Any]:
+        return {"skillHint": self._skill} if self._skill else {}
+
+    async def _send(self, text: str, metadata: Mapping[str, Any], timeout_s: float) -> SentTask:
+        """The waiting task may have ended meanwhile: then this turn opens a new one in the same context."""
+        task_id, self.task_id = self.task_id, None
+        try:
+            return await self._client.send_task(
+                text, task_id=task_id, context_id=self.context_id, metadata=metadata, timeout_s=timeout_s
+            )
+        except UnsupportedOperation:
+            if task_id is None:
+                raise
+        return await self._client.send_task(text, context_id=self.context_id, metadata=metadata, timeout_s=timeout_s)

@@ -1,0 +1,76 @@
+"""A conversation carries the ids, and only as long as it should."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent.app import build_app
+from fleetsim.agent.engine import Engine
+from fleetsim.client import AgentClient
+from fleetsim.client.conversation import Conversation, ConversationClosed
+from fleetsim.model.task import TaskState
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+
+URL = "http://scout.example:8000"
+
+
+@asynccontextmanager
+async def talking(dialect: str) -> AsyncIterator[tuple[Conversation, MemoryNetwork]]:
+    agent = Agent("scout", url=f"{URL}/a2a")
+
+    @agent.skill("chat")
+    async def chat(task: SkillContext) -> str:
+        return f"{task.context_id}: {task.text}"
+
+    @agent.skill("quiz")
+    async def quiz(task: SkillContext) -> str:
+        return f"{await task.ask('colour?')}!"
+
+    network = MemoryNetwork()
+    runtime = virtual_runtime(0, network)
+    network.mount(URL, build_app(Engine(agent.settings, virtual_runtime(1, network, name="scout"))))
+    async with network:
+        yield Conversation(AgentClient(URL, runtime=runtime, dialect=dialect)), network
+
+
+def messages(network: MemoryNetwork) -> list[dict[str, object]]:
+    bodies = [json.loads(s.request.body) for s in network.seen if s.method == "POST"]
+    return [b["params"]["message"] for b in bodies if "message" in b.get("params", {})]
+
+
+@pytest.mark.parametrize("dialect", ["0.3", "1.0"])
+async def test_the_first_turn_omits_both_ids_and_later_turns_carry_the_agents_context(dialect: str) -> None:
+    async with talking(dialect) as (chat, network):
+        first = await chat.say("one")
+        second = await chat.say("two")
+        sent = messages(network)
+        assert "contextId" not in sent[0]
+        assert "taskId" not in sent[0]
+        assert sent[1]["contextId"] == first.context_id
+        assert "taskId" not in sent[1]
+        assert second.text == f"{first.context_id}: two"
+
+
+@pytest.mark.parametrize("dialect", ["0.3", "1.0"])
+async def test_a_question_is_answered_on_the_same_task(dialect: str) -> None:
+    async with talking(dialect) as (chat, network):
+        first = await chat.say("go", metadata={"skillHint": "quiz"})
+        assert first.asks
+        second = await chat.say("blue")
+        assert (second.text, second.state) == ("blue!", TaskState.COMPLETED)
+        assert messages(network)[1]["taskId"] == first.task_id
+
+
+async def test_the_last_turn_hands_out_no_ids_and_nothing_can_be_said_after_it() -> None:
+    async with talking("0.3") as (chat, _):
+        await chat.say("one")
+        last = await chat.say("bye", done=True)
+        assert (last.context_id, last.task_id) == (None, None)
+        with pytest.raises(ConversationClosed):
+            await chat.say("one more thing")
