@@ -38,7 +38,6 @@ class Carriage:
     def __init__(self, faults: Iterable[tuple[Fault, Moment]], *, where: str) -> None:
         self._faults = tuple(faults)
         self._where = where
-        self._last_arrival = 0.0
 
     async def connect(self) -> None:
         """Raises Unreachable if a fault refuses."""
@@ -104,8 +103,7 @@ class Carriage:
         if wait.seconds == FOREVER:
             await pause(FOREVER)
         begin = sent_at if wait.overlapping else now
-        self._last_arrival = max(self._last_arrival, begin + wait.seconds)
-        await pause(self._last_arrival - now)
+        await pause(begin + wait.seconds - now)
 
 
 class CarriedChunks(AsyncIterator[bytes]):

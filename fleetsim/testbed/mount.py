@@ -64,8 +64,7 @@ class Mount:
         self.lifespan = None
 
     async def crash(self) -> None:
-        """Break connections and cancel everything at once."""
+        """Cancel everything at once; connections break where they are."""
         self.up = False
-        self.drop("connection reset by peer")
         await self.workers.close()
         self.lifespan = None

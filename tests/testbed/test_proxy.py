@@ -41,7 +41,11 @@ class Witness:
         self.arrived: list[bytes] = []
         self.left = asyncio.Event()
         self.app = Starlette(
-            routes=[Route("/a2a", self.answer, methods=["POST"]), Route("/stream", self.stream, methods=["GET"])]
+            routes=[
+                Route("/a2a", self.answer, methods=["POST"]),
+                Route("/stream", self.stream, methods=["GET"]),
+                Route("/silent", self.silent, methods=["GET"]),
+            ]
         )
 
     async def answer(self, request: WebRequest) -> Response:
@@ -59,6 +63,12 @@ class Witness:
                 self.left.set()
 
         return StreamingResponse(chunks())
+
+    async def silent(self, request: WebRequest) -> Response:
+        await request.body()
+        assert (await request.receive())["type"] == "http.disconnect"
+        self.left.set()
+        return Response()
 
 
 class Rig:
@@ -119,6 +129,13 @@ async def test_without_weather_a_request_passes_unchanged(rig: Rig) -> None:
 async def test_a_chunk_passes_while_the_rest_is_still_to_come_and_leaving_reaches_the_agent(rig: Rig) -> None:
     async with rig.transport.open(rig.stream) as incoming:
         assert (await anext(incoming.chunks)).startswith(b"event-000;")
+    async with asyncio.timeout(5):
+        await rig.agent.left.wait()
+
+
+async def test_leaving_a_silent_agent_reaches_it_too(rig: Rig) -> None:
+    silent = Request(method="GET", url=rig.proxy.url + "/silent", limits=Limits(first_byte_s=0.2))
+    assert isinstance(await rig.outcome(silent), TimedOut)
     async with asyncio.timeout(5):
         await rig.agent.left.wait()
 

@@ -68,6 +68,7 @@ def test_a_new_draw_in_one_room_does_not_shift_another() -> None:
     chatty.stream("tracker").random()
     assert quiet.stream("cards").random() == chatty.stream("cards").random()
     assert quiet.stream("cards") is quiet.stream("cards")
+    assert SeededRng(7).stream("cards").random() != SeededRng(7).stream("tracker").random()
     assert SeededRng(8).stream("cards").random() != SeededRng(7).stream("cards").random()
 
 
