@@ -48,6 +48,17 @@ OPERATIONS: Mapping[str, str] = {
     "wrong-key": "a wrong bearer is refused with HTTP 401",
     "discover-sync": "discover, synchronous twin",
     "send-sync": "send, synchronous twin",
+    "caller-complete": "an outcome with the text, success, nobody to blame",
+    "caller-cost": "the outcome carries cost and tokens",
+    "caller-by-stream": "the news comes by stream, each piece published",
+    "caller-by-poll": "the news comes by polling alone",
+    "caller-by-webhook": "the news comes by webhook, polls too far apart to help",
+    "caller-fail": "a failure is an outcome, the agent to blame, with its reason",
+    "caller-cancel": "a request canceled by a person ends canceled",
+    "caller-ask": "a question opens and is answered on the same task, seen by polling",
+    "caller-ask-by-stream": "a question seen in a stream",
+    "caller-ask-by-webhook": "a question told by webhook",
+    "caller-one-outcome": "exactly one outcome for each request of the lane",
     "legacy": "all methods of the SDK's older client class",
 }
 """Every operation of the table, in its order, and what it means."""
@@ -79,16 +90,19 @@ class Lane:
     client: Env
     server_words: tuple[str, ...] = ()
     client_words: tuple[str, ...] = ()
+    program: str = "client"
     bearer: bool = False
     operations: tuple[str, ...] = ()
     absent: Mapping[str, Absent] = field(default_factory=dict)
 
 
-COMMON = tuple(op for op in OPERATIONS if op not in {"wrong-key", "discover-sync", "send-sync", "legacy"})
+CALLER = tuple(op for op in OPERATIONS if op.startswith("caller-"))
+COMMON = tuple(op for op in OPERATIONS if op not in {*CALLER, "wrong-key", "discover-sync", "send-sync", "legacy"})
 OUR_CLIENT = (*COMMON, "discover-sync", "send-sync")
 
 PEER_SELECTOOLS = Line(17, "selectools 1.3.0")
 LIST = Line(165, "(none over JSON-RPC)")
+STILL_WAITS = Line(207, "blocking: false | still waits")
 NEW_TASK = Line(208, "message to a finished task")
 REJOIN = Line(210, "rejoin unknown task")
 SNAPSHOT = Line(212, "rejoin starts with a task snapshot")
@@ -172,6 +186,40 @@ LANES_A: tuple[Lane, ...] = (
     ),
 )
 """Released servers, driven by our client."""
+
+SELECTOOLS_OUTCOMES: Mapping[str, Absent] = {
+    "caller-cost": SELECTOOLS_SERVER["cost"],
+    "caller-by-stream": SELECTOOLS_SERVER["stream"],
+    "caller-by-poll": Absent("it answers in the reply, whatever blocking says", STILL_WAITS),
+    "caller-by-webhook": SELECTOOLS_SERVER["webhook"],
+    "caller-cancel": SELECTOOLS_SERVER["cancel"],
+    "caller-ask": SELECTOOLS_SERVER["ask"],
+    "caller-ask-by-stream": SELECTOOLS_SERVER["stream"],
+    "caller-ask-by-webhook": SELECTOOLS_SERVER["webhook"],
+}
+
+
+def _caller(server: Env, title: str, absent: Mapping[str, Absent] | None = None) -> Lane:
+    return Lane(
+        name=f"caller-{server.name}",
+        title=title,
+        server=server,
+        client=OURS,
+        program="caller",
+        bearer=server is SELECTOOLS,
+        operations=CALLER,
+        absent=absent or {},
+    )
+
+
+LANES_C: tuple[Lane, ...] = (
+    _caller(PY03, "a2a-sdk 0.3.26"),
+    _caller(PY10, "a2a-sdk 1.3.0"),
+    _caller(JS03, "@a2a-js/sdk 0.3.14"),
+    _caller(JS10, "@a2a-js/sdk 1.3.0"),
+    _caller(SELECTOOLS, "selectools 1.3.0", SELECTOOLS_OUTCOMES),
+)
+"""Released servers, driven by the whole caller."""
 
 AT_ONCE = {"wait": Absent("on 0.3 the agent answers at once though blocking is asked", AT_ONCE_03)}
 
@@ -259,4 +307,4 @@ LANES_B: tuple[Lane, ...] = (
 )
 """Released clients, driving our agent."""
 
-LANES = (*LANES_A, *LANES_B)
+LANES = (*LANES_A, *LANES_C, *LANES_B)

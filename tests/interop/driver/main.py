@@ -118,7 +118,7 @@ def _talk(lane: Lane, homes: dict[str, Any]) -> list[dict[str, Any]]:
     serve = [*command(lane.server, homes[lane.server.name], "server"), *lane.server_words]
     if lane.server is OURS:
         serve.append(port)
-    call = command(lane.client, homes[lane.client.name], "client")
+    call = command(lane.client, homes[lane.client.name], lane.program)
     with server(serve, extra, LOGS / f"{lane.name}-server.log") as url:
         words = [*call, url, port, *lane.client_words]
         return client(words, extra, LOGS / f"{lane.name}-client.log", CLIENT_LIMIT_S)

@@ -145,19 +145,23 @@ async def run(adapter: Adapter, extra: dict[str, Check] | None = None) -> None:
     """Run every check, one after the other, and report each."""
     guarded = {"wrong-key": wrong_key} if BEARER else {}
     for op, check in {**CHECKS, **guarded, **(extra or {})}.items():
-        started = time.monotonic()
-        try:
-            async with asyncio.timeout(CHECK_LIMIT_S):
-                detail = await check(adapter)
-            result = "works"
-        except Absent as why:
-            result, detail = "absent", str(why)
-        except AssertionError as why:
-            result, detail = "fails", str(why)
-        except Exception as why:  # noqa: BLE001 (whatever a peer raises is one failed check)
-            result, detail = "fails", f"{type(why).__name__}: {why}"
-        took = round(time.monotonic() - started, 2)
-        print(json.dumps({"op": op, "result": result, "detail": " ".join(detail.split())[:300], "s": took}), flush=True)
+        await report(op, check(adapter))
+
+
+async def report(op: str, check: Awaitable[str]) -> None:
+    """Run one check within its limit and print its line."""
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(CHECK_LIMIT_S):
+            result, detail = "works", await check
+    except Absent as why:
+        result, detail = "absent", str(why)
+    except AssertionError as why:
+        result, detail = "fails", str(why)
+    except Exception as why:  # noqa: BLE001 (whatever a peer raises is one failed check)
+        result, detail = "fails", f"{type(why).__name__}: {why}"
+    took = round(time.monotonic() - started, 2)
+    print(json.dumps({"op": op, "result": result, "detail": " ".join(detail.split())[:300], "s": took}), flush=True)
 
 
 def expect(value: object, wanted: object, what: str) -> None:

@@ -1,0 +1,108 @@
+"""A running caller for one agent, on real sockets, made of the caller's own parts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+
+from fleetsim.agent import AgentLimits
+from fleetsim.agent.server import serving
+from fleetsim.caller.cards import CardBroker
+from fleetsim.caller.dispatcher import Dispatcher, Way
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.executor import Executor
+from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.gate import Gate
+from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.receiver import CallbackReceiver
+from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.caller.track import Rules
+from fleetsim.caller.tracker import Tracker
+from fleetsim.client import AgentClient, Credential
+from fleetsim.model.work import Outcome, SkillRequest
+from fleetsim.runtime.real import running_runtime
+
+AGENT = "peer"
+SKILL = "mill"
+NEVER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """Which ways news may come, and how far apart polls are."""
+
+    streaming: bool
+    push: bool
+    poll_s: float
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether polls are too far apart to bring the news instead."""
+        return self.poll_s >= NEVER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """What the checks need of a running caller."""
+
+    tracker: Tracker
+    events: EventLog
+    dispatcher: Dispatcher
+    outcomes: list[Outcome]
+    offers_streaming: bool
+    offers_push: bool
+
+    async def ask(self, text: str, correlation_id: str) -> str:
+        """Dispatch a request and return its correlation id."""
+        request = SkillRequest(correlation_id=correlation_id, text=text, skill=SKILL, targets=(AGENT,))
+        (cid,) = await self.dispatcher.submit(request)
+        return cid
+
+
+@asynccontextmanager
+async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIterator[Assembly]:
+    """A caller that knows the agent at ``url`` and takes webhooks at ``port``."""
+    outcomes: list[Outcome] = []
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(running_runtime())
+        events = EventLog(runtime.clock)
+        tokens = CallbackTokens({1: b"k" * 32}, current=1)
+        ledger = await stack.enter_async_context(open_ledger(None, clock=runtime.clock))
+        credential = Credential.of("bearer", key) if key else None
+        broker = CardBroker(
+            runtime,
+            FleetConfig(agents=(AgentEntry(name=AGENT, url=url),)),
+            events,
+            client_factory=lambda entry: AgentClient(entry.url, runtime=runtime, credential=credential),
+        )
+        base = f"http://127.0.0.1:{port}"
+        executor = Executor(broker, Gate(runtime, events), tokens=tokens, callback_base=lambda _: base)
+        rules = Rules(poll_interval_s=ways.poll_s)
+        tracker = Tracker(runtime, executor, ledger, events, rules, settled=[outcomes.append])
+        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, known=ledger.request)
+        door = Starlette(routes=receiver.routes())
+        await stack.enter_async_context(serving(door, AgentLimits(), port=port))
+        await stack.enter_async_context(tracker)
+        await stack.enter_async_context(broker)
+        view = await broker.refresh(AGENT)
+
+        def way(agent: str) -> Way:
+            choice = broker.choice(agent)
+            return Way(
+                agent=agent,
+                dialect=choice.dialect_name if choice else "0.3",
+                streaming=ways.streaming and view.capabilities.streaming,
+                push=ways.push and view.capabilities.push_notifications,
+            )
+
+        yield Assembly(
+            tracker=tracker,
+            events=events,
+            dispatcher=Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, way=way),
+            outcomes=outcomes,
+            offers_streaming=view.capabilities.streaming,
+            offers_push=view.capabilities.push_notifications,
+        )
