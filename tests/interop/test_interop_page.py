@@ -60,7 +60,7 @@ def test_both_languages_run_the_same_checks_in_the_same_order() -> None:
     table = shared.joinpath("checks.mjs").read_text(encoding="utf-8").split("export const CHECKS")[1]
     in_javascript = re.findall(r'^  "?([a-z-]+)"?: (?:async )?\(a\)', table, re.MULTILINE)
     assert in_python == in_javascript
-    assert len(in_python) == 24
+    assert len(in_python) == 25
 
 
 def test_pinned_files_pin_everything_and_name_no_host() -> None:

@@ -26,6 +26,7 @@ OPERATIONS: Mapping[str, str] = {
     "cost": "cost arrives with the answer",
     "wait": "send and wait for the end in the reply",
     "stream": "send and stream: first the task, pieces, the end",
+    "dropped-stream": "a stream dropped half way: the task goes on to its end",
     "fail": "a failed task tells its reason",
     "ask": "input-required, answered on the same task",
     "stream-ask": "a stream ends at the question",
@@ -39,6 +40,7 @@ OPERATIONS: Mapping[str, str] = {
     "snapshot": "a rejoined stream begins with the whole task",
     "resubscribe-unknown": "joining an unknown task is -32001",
     "webhook": "register a webhook, receive the end with the token",
+    "webhook-late": "a webhook registered after the end is told the end",
     "webhook-inline": "a webhook named in the send is called",
     "webhook-cancel": "a cancel is told by webhook",
     "push-get": "read a webhook config",
@@ -97,7 +99,9 @@ class Lane:
 
 
 CALLER = tuple(op for op in OPERATIONS if op.startswith("caller-"))
-COMMON = tuple(op for op in OPERATIONS if op not in {*CALLER, "wrong-key", "discover-sync", "send-sync", "legacy"})
+COMMON = tuple(
+    op for op in OPERATIONS if op not in {*CALLER, "wrong-key", "webhook-late", "discover-sync", "send-sync", "legacy"}
+)
 OUR_CLIENT = (*COMMON, "discover-sync", "send-sync")
 
 PEER_SELECTOOLS = Line(17, "selectools 1.3.0")
@@ -125,7 +129,7 @@ def _all(absent: Absent, *operations: str) -> dict[str, Absent]:
     return dict.fromkeys(operations, absent)
 
 
-STREAMS = ("stream", "stream-ask", "resubscribe", "snapshot", "resubscribe-unknown")
+STREAMS = ("stream", "dropped-stream", "stream-ask", "resubscribe", "snapshot", "resubscribe-unknown")
 PUSH = ("webhook", "webhook-inline", "webhook-cancel", "push-get", "push-list", "push-delete")
 
 SELECTOOLS_SERVER: Mapping[str, Absent] = {
@@ -229,7 +233,7 @@ LANES_B: tuple[Lane, ...] = (
         title="a2a-sdk 0.3.26",
         server=OURS,
         client=PY03,
-        operations=(*COMMON, "wrong-key", "legacy"),
+        operations=(*COMMON, "wrong-key", "webhook-late", "legacy"),
         bearer=True,
         absent={**AT_ONCE, "list": NO_LIST_03, **_lacks("a2a-sdk 0.3.26", "push-list", "push-delete")},
     ),
@@ -238,7 +242,7 @@ LANES_B: tuple[Lane, ...] = (
         title="a2a-sdk 1.3.0",
         server=OURS,
         client=PY10,
-        operations=(*COMMON, "wrong-key"),
+        operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
     ),
     Lane(
@@ -247,7 +251,7 @@ LANES_B: tuple[Lane, ...] = (
         server=OURS,
         client=PY10,
         client_words=("0.3",),
-        operations=(*COMMON, "wrong-key"),
+        operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
         absent={**AT_ONCE, "list": NO_LIST_03},
     ),
@@ -256,7 +260,7 @@ LANES_B: tuple[Lane, ...] = (
         title="@a2a-js/sdk 0.2.5",
         server=OURS,
         client=JS02,
-        operations=(*COMMON, "wrong-key"),
+        operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
         absent={
             **AT_ONCE,
@@ -269,7 +273,7 @@ LANES_B: tuple[Lane, ...] = (
         title="@a2a-js/sdk 0.3.14",
         server=OURS,
         client=JS03,
-        operations=(*COMMON, "wrong-key", "legacy"),
+        operations=(*COMMON, "wrong-key", "webhook-late", "legacy"),
         bearer=True,
         absent={**AT_ONCE, "list": NO_LIST_03},
     ),
@@ -278,7 +282,7 @@ LANES_B: tuple[Lane, ...] = (
         title="@a2a-js/sdk 1.3.0",
         server=OURS,
         client=JS10,
-        operations=(*COMMON, "wrong-key"),
+        operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
     ),
     Lane(
@@ -287,7 +291,7 @@ LANES_B: tuple[Lane, ...] = (
         server=OURS,
         client=JS10,
         client_words=("0.3",),
-        operations=(*COMMON, "wrong-key"),
+        operations=(*COMMON, "wrong-key", "webhook-late"),
         bearer=True,
         absent={**AT_ONCE, "list": NO_LIST_03},
     ),
@@ -297,10 +301,10 @@ LANES_B: tuple[Lane, ...] = (
         server=OURS,
         client=SELECTOOLS,
         bearer=True,
-        operations=(*COMMON, "wrong-key", "discover-sync", "send-sync"),
+        operations=(*COMMON, "wrong-key", "webhook-late", "discover-sync", "send-sync"),
         absent={
             **AT_ONCE,
-            **_lacks("selectools 1.3.0", *STREAMS, *PUSH, "ask", "cancel", "cancel-again"),
+            **_lacks("selectools 1.3.0", *STREAMS, *PUSH, "webhook-late", "ask", "cancel", "cancel-again"),
             **_lacks("selectools 1.3.0", "finished-task", "list", "extended-card"),
         },
     ),

@@ -113,7 +113,9 @@ def _run(lane: Lane, homes: dict[str, Path | CannotBuild]) -> Tally:
 
 
 def _talk(lane: Lane, homes: dict[str, Any]) -> list[dict[str, Any]]:
-    extra = {"INTEROP_BEARER": json.loads((SHARED / "script.json").read_text())["bearer"]} if lane.bearer else {}
+    extra = {"INTEROP_OURS": "1"} if lane.server is OURS else {}
+    if lane.bearer:
+        extra["INTEROP_BEARER"] = json.loads((SHARED / "script.json").read_text())["bearer"]
     port = str(free_port())
     serve = [*command(lane.server, homes[lane.server.name], "server"), *lane.server_words]
     if lane.server is OURS:

@@ -7,6 +7,7 @@ const POLL_S = 0.05;
 const TERMINAL = new Set(["completed", "failed", "canceled", "rejected"]);
 const BODY_BYTES_MAX = 1_000_000;
 const OUR_AGENT = "fleetsim";
+const OURS = process.env.INTEROP_OURS;
 export const BEARER = process.env.INTEROP_BEARER;
 const plainFetch = globalThis.fetch;
 let lastStatus;
@@ -227,6 +228,17 @@ export const CHECKS = {
     if (events.at(-1).final === false) throw new Error("the last event is not final");
     return `${events.length} events, ${events[0].kind} first`;
   },
+  "dropped-stream": async (a) => {
+    demand(a, "streaming");
+    let task = "";
+    for await (const event of a.stream("stream nu")) {
+      task ||= event.task;
+      if (event.kind === "artifact") break;
+    }
+    const done = await until(a, await a.get(task), ["completed"]);
+    expect(done.text, FULL_TEXT, "text");
+    return "done without us";
+  },
   fail: async (a) => {
     const done = await until(a, await a.send("fail please"), ["failed"]);
     if (!done.said) throw new Error("no reason in status.message");
@@ -365,6 +377,13 @@ export const CHECKS = {
   },
 };
 
+async function webhookLate(a) {
+  demand(a, "push");
+  const done = await until(a, await a.send("stream xi"), ["completed"]);
+  await a.pushSet(done.id, `${a.hooks.base}/hook/late`);
+  return told(a, await a.hooks.wait("/hook/late", "completed"));
+}
+
 async function wrongKey(adapter) {
   const stranger = adapter.stranger(WRONG_KEY);
   await stranger.discover();
@@ -380,7 +399,7 @@ async function wrongKey(adapter) {
 /** Run every check, one after the other, report each, and leave. */
 export async function run(adapter, port, extra = {}) {
   await adapter.hooks.open(port);
-  for (const [op, check] of Object.entries({ ...CHECKS, ...(BEARER ? { "wrong-key": wrongKey } : {}), ...extra })) {
+  for (const [op, check] of Object.entries({ ...CHECKS, ...(OURS ? { "webhook-late": webhookLate } : {}), ...extra, ...(BEARER ? { "wrong-key": wrongKey } : {}) })) {
     const started = Date.now();
     let result = "works";
     let detail = "";

@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ CHECK_LIMIT_S = 15.0
 POLL_S = 0.05
 BEARER = os.environ.get("INTEROP_BEARER")
 OUR_AGENT = "fleetsim"
+OURS = bool(os.environ.get("INTEROP_OURS"))
 WRONG_KEY = "not-the-key"
 TERMINAL = {"completed", "failed", "canceled", "rejected"}
 
@@ -143,8 +145,9 @@ Check = Callable[[Adapter], Awaitable[str]]
 
 async def run(adapter: Adapter, extra: dict[str, Check] | None = None) -> None:
     """Run every check, one after the other, and report each."""
+    ours = {"webhook-late": webhook_late} if OURS else {}
     guarded = {"wrong-key": wrong_key} if BEARER else {}
-    for op, check in {**CHECKS, **guarded, **(extra or {})}.items():
+    for op, check in {**CHECKS, **ours, **(extra or {}), **guarded}.items():
         await report(op, check(adapter))
 
 
@@ -284,6 +287,19 @@ async def stream(adapter: Adapter) -> str:
     return f"{len(events)} events, {events[0].kind} first"
 
 
+async def dropped_stream(adapter: Adapter) -> str:
+    demand(adapter, "streaming")
+    task = ""
+    async with aclosing(adapter.stream("stream nu")) as events:
+        async for event in events:
+            task = task or event.task
+            if event.kind == "artifact":
+                break
+    done = await until(adapter, await adapter.get(task), {"completed"})
+    expect(done.text, FULL_TEXT, "text")
+    return "done without us"
+
+
 async def stream_ask(adapter: Adapter) -> str:
     demand(adapter, "streaming")
     events = [event async for event in adapter.stream("ask")]
@@ -329,6 +345,14 @@ async def webhook(adapter: Adapter) -> str:
     config = await adapter.push_set(running.id, adapter.hooks.base + path)
     hook = await adapter.hooks.wait(path, lambda h: hook_state(h.body) == "completed")
     return told(adapter, hook) + f"; config {bool(config)}"
+
+
+async def webhook_late(adapter: Adapter) -> str:
+    demand(adapter, "push")
+    path = "/hook/late"
+    done = await until(adapter, await adapter.send("stream xi"), {"completed"})
+    await adapter.push_set(done.id, adapter.hooks.base + path)
+    return told(adapter, await adapter.hooks.wait(path, lambda h: hook_state(h.body) == "completed"))
 
 
 async def webhook_inline(adapter: Adapter) -> str:
@@ -468,6 +492,7 @@ CHECKS: dict[str, Check] = {
     "cost": cost,
     "wait": wait,
     "stream": stream,
+    "dropped-stream": dropped_stream,
     "fail": fail,
     "ask": ask,
     "stream-ask": stream_ask,
