@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from starlette.applications import Starlette
@@ -109,7 +110,7 @@ class ScriptedAgent:
         body = json.loads(await request.body())
         self.seen.append(Seen(request.url.path, request.headers, body))
         answer = self.answers.get(body["method"], self.answers.get("*"))
-        return _response(answer(body) if isinstance(answer, Callable) else answer, body)  # type: ignore[arg-type]
+        return _response(answer(body) if isinstance(answer, FunctionType) else answer, body)
 
 
 def _response(answer: Answer, body: dict[str, Any]) -> Response:
