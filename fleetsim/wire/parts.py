@@ -6,11 +6,18 @@ A part is what its members say: ``text``, ``file``, ``raw``, ``url`` or ``data``
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.model.errors import WireError
 from fleetsim.model.task import Artifact, DataPart, FilePart, JsonObject, Message, Part, Role, TextPart
 from fleetsim.wire import fields
+
+BOXED = "data_part_compat"
+"""Metadata of a 0.x data part whose data is no object, which 0.x demands: it stands boxed in ``value``.
+
+The convention of a2a-sdk 1.x, whose 0.3 side reads and writes it.
+"""
 
 
 def read_part(value: Any) -> Part:
@@ -26,10 +33,16 @@ def read_part(value: Any) -> Part:
     if obj.get("raw") is not None or obj.get("url") is not None:
         return _read_file(obj, media_type, metadata)
     if "data" in obj:
-        named = metadata.get("mimeType")
-        media_type = media_type or (named if isinstance(named, str) else None)
-        return DataPart(data=obj["data"], media_type=media_type, metadata=metadata)
+        return _read_data(obj["data"], media_type, metadata)
     raise WireError("part must have text, file, raw, url or data")
+
+
+def _read_data(data: Any, media_type: str | None, metadata: JsonObject) -> DataPart:
+    if metadata.get(BOXED) is True and isinstance(data, Mapping) and data.keys() == {"value"}:
+        data = data["value"]
+        metadata = {name: value for name, value in metadata.items() if name != BOXED}
+    named = metadata.get("mimeType")
+    return DataPart(data=data, media_type=media_type or (named if isinstance(named, str) else None), metadata=metadata)
 
 
 def _read_file(obj: JsonObject, media_type: str | None, metadata: JsonObject) -> FilePart:
@@ -107,7 +120,9 @@ def write_tagged_part(part: Part, tag: str) -> dict[str, Any]:
         case TextPart():
             return {tag: "text", "text": part.text, **fields.present(metadata=dict(part.metadata))}
         case DataPart():
-            return {tag: "data", "data": part.data, **fields.present(metadata=data_metadata(part))}
+            boxed = {} if isinstance(part.data, Mapping) else {BOXED: True}
+            data = {"value": part.data} if boxed else part.data
+            return {tag: "data", "data": data, **fields.present(metadata={**data_metadata(part), **boxed})}
         case FilePart():
             content = {"bytes": part.raw} if part.raw is not None else {"uri": part.uri or ""}
             file = {**content, **fields.present(name=part.filename, mimeType=part.media_type)}

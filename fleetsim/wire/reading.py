@@ -7,6 +7,7 @@ writing differs. Everything here raises WireError and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from fleetsim.model.call import Operation, TaskPage, TaskPush
@@ -43,11 +44,19 @@ def read_task(value: Any) -> Task:
     return Task(
         task_id=fields.need_identifier(obj, "id", "taskId"),
         context_id=_context(obj),
-        status=read_status(obj.get("status")),
+        status=_task_status(obj),
         artifacts=parts.read_artifacts(obj),
         history=_history(obj),
         metadata=fields.metadata(obj),
     )
+
+
+def _task_status(obj: JsonObject) -> TaskStatus:
+    """The status, with a message that stands beside it (the seeds' ``result.message``) if it has none itself."""
+    status = read_status(obj.get("status"))
+    if status.message is None and obj.get("message") is not None:
+        return replace(status, message=parts.read_message(obj["message"]))
+    return status
 
 
 def _context(obj: JsonObject) -> str:

@@ -219,6 +219,7 @@ HOSTILE = [
     "http://h:1//evil.example/a2a",
     "http://h:1/../../evil",
     "http://user:pw@h:1/a2a",
+    "http://user:pw@evil.example/a2a",
     "HTTP://EVIL.EXAMPLE/",
     "http://127.1/a2a",
     "http://2130706433/",

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import WireError
@@ -81,7 +81,11 @@ def test_what_is_written_is_read_back(value: Any) -> None:
     assert parse_untrusted(dump(value)) == value
 
 
-@given(st.text())
+BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+
+
+@given(st.text(st.sampled_from(BREAKS) | st.characters(codec="utf-8")))
+@example(BREAKS)
 def test_what_is_written_has_no_line_break_for_any_reader(text: str) -> None:
     written = dump({"t": text})
     assert len(written.decode().splitlines()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,18 @@ import pytest
 from fleetsim.model.call import CancelTask, GetPush, GetTask, Operation, PushConfig, SendMessage, SetPush, TaskPush
 from fleetsim.model.errors import InvalidParams, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
-from fleetsim.model.task import DataPart, FilePart, Message, Role, Task, TaskState, TextPart
+from fleetsim.model.extensions import COST_TYPE
+from fleetsim.model.task import (
+    DataPart,
+    FilePart,
+    Message,
+    Role,
+    Task,
+    TaskState,
+    TaskStatus,
+    TextPart,
+    answer_text,
+)
 from fleetsim.wire import fields, parts, push
 from fleetsim.wire.dialect import dialect
 
@@ -55,6 +67,15 @@ def test_states_are_read_in_every_spelling(said: str, state: TaskState) -> None:
 )
 def test_times_are_read_without_a_zone_and_garbage_is_no_time(said: object, moment: datetime | None) -> None:
     assert fields.read_time(said) == moment
+
+
+def test_a_time_without_a_zone_is_utc_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        assert fields.read_time("2026-04-15T20:00:00") == datetime(2026, 4, 15, 20, tzinfo=UTC)
+        assert fields.write_time(datetime.fromisoformat("2026-04-15T20:00:00")) == "2026-04-15T20:00:00.000Z"
+    time.tzset()
 
 
 @pytest.mark.parametrize(
@@ -156,6 +177,34 @@ def test_a_bare_status_is_an_update_in_0_1_and_a_task_elsewhere() -> None:
 def test_a_frame_that_is_no_event_is_a_wire_error(said: Any) -> None:
     with pytest.raises(WireError):
         dialect("0.3").decode_event(said)
+
+
+def test_a_message_beside_the_status_is_the_tasks_and_no_answer_of_its_own() -> None:
+    said = {"id": "t", "status": {"state": "completed"}, "message": {"role": "agent", "parts": [{"text": "hi"}]}}
+    reply = dialect("0.3").decode_reply(Operation.SEND, said)
+    assert isinstance(reply, Task)
+    assert answer_text(reply) == "hi"
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
+def test_a_payload_names_its_media_type_where_readers_of_every_dialect_look(version: str) -> None:
+    cost = DataPart(data={"costUsd": 1}, media_type=COST_TYPE)
+    message = Message(message_id="m", role=Role.AGENT, parts=(cost,))
+    task = Task(task_id="t", context_id="c", status=TaskStatus(state=TaskState.WORKING, message=message))
+    (written,) = dialect(version).encode_reply(GetTask(task_id="t"), task)["status"]["message"]["parts"]
+    assert written["metadata"] == {"mimeType": COST_TYPE}
+    assert written.get("mediaType") == (COST_TYPE if version == "1.0" else None)
+
+
+@pytest.mark.parametrize("data", [[1, 2], "text", 5, None, True, {"value": 1}])
+@pytest.mark.parametrize("version", ["0.1", "0.3", "1.0"])
+def test_data_that_is_no_object_is_boxed_where_the_dialect_demands_one(version: str, data: Any) -> None:
+    part = DataPart(data=data, metadata={"a": 1})
+    message = Message(message_id="m", role=Role.AGENT, parts=(part,))
+    task = Task(task_id="t", context_id="c", status=TaskStatus(state=TaskState.WORKING, message=message))
+    (written,) = dialect(version).encode_reply(GetTask(task_id="t"), task)["status"]["message"]["parts"]
+    assert isinstance(written["data"], dict) or version == "1.0"
+    assert parts.read_part(written) == part
 
 
 def test_a_mixture_of_dialects_in_one_answer_is_read() -> None:
@@ -462,6 +511,13 @@ def test_the_flat_forms_time_becomes_the_statuss() -> None:
     (event,) = push.read_push_body(BODIES["the flat form with a bare state (0.1)"][0])
     assert isinstance(event, StatusUpdate)
     assert event.status.timestamp == datetime(2026, 4, 15, 20, tzinfo=UTC)
+
+
+def test_the_statuss_own_time_wins_over_the_flat_forms() -> None:
+    status = {"state": "completed", "timestamp": "2026-04-15T19:00:00Z"}
+    (event,) = push.read_push_body({**BODIES["the flat form (0.1)"][0], "status": status})
+    assert isinstance(event, StatusUpdate)
+    assert event.status.timestamp == datetime(2026, 4, 15, 19, tzinfo=UTC)
 
 
 def test_of_several_wrapped_events_the_results_come_before_the_status() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.model.call import (
@@ -110,8 +110,8 @@ tasks = st.builds(
     history=st.lists(messages, max_size=2).map(tuple),
     metadata=metadata,
 )
-updates = st.builds(StatusUpdate, task_id=ids, context_id=words, status=statuses, metadata=metadata).map(
-    lambda update: replace(update, final=update.status.state in TERMINAL | INTERRUPTED)
+updates = st.builds(
+    StatusUpdate, task_id=ids, context_id=words, status=statuses, final=st.booleans(), metadata=metadata
 )
 growths = st.builds(
     ArtifactUpdate,
@@ -242,7 +242,8 @@ def kept_event(event: TaskEvent, version: str) -> TaskEvent:
                 task_id=event.task_id, context_id="", status=kept_status(event.status, version), final=final
             )
         case StatusUpdate():
-            return replace(event, status=kept_status(event.status, version), final=event.final and version != "1.0")
+            final = version == "0.3" and (event.final or event.status.state in TERMINAL | INTERRUPTED)
+            return replace(event, status=kept_status(event.status, version), final=final)
         case ArtifactUpdate():
             kept = replace(event, artifact=kept_artifact(event.artifact, version))
             return replace(kept, context_id="", metadata={}) if old else kept
@@ -266,8 +267,12 @@ def kept_call(call: Call, version: str) -> Call:
             return call
 
 
+BASIC = PushConfig(url="u", token="same", scheme="Basic", credentials="same")
+
+
 @pytest.mark.parametrize("version", NAMES)
 @given(call=calls)
+@example(call=SetPush(task_id="t", config=BASIC))
 def test_calls_come_back(version: str, call: Call) -> None:
     spoken = dialect(version)
     if operation_of(call) not in spoken.methods:
