@@ -236,6 +236,11 @@ class InProcess(MemoryNetwork):
         self._only = Origin("http", "in-process", 80)
         self.mount(str(self._only), app)
 
+    async def aclose(self) -> None:
+        """Stop the application; the next request starts it afresh, on whatever loop that runs."""
+        await super().aclose()
+        self._at(str(self._only)).up = True
+
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """The application, whatever the origin."""
         return super().mount_at(self._only, self._known(self._only.host))
