@@ -29,9 +29,6 @@ from fleetsim.model.task import JsonObject, Message, Task, TaskStatus
 from fleetsim.wire import fields, parts, reading
 from fleetsim.wire.pushconfig import nested_config, read_push_config
 
-HISTORY_MAX = 10_000
-"""Longest ``historyLength`` a call may ask for, in messages."""
-
 Decoder = Callable[[JsonObject], Call]
 
 
@@ -51,9 +48,7 @@ class DialectBase:
     extensions_header: str
     methods: Mapping[Operation, tuple[str, ...]]
     loses: tuple[str, ...]
-
-    def _decoders(self) -> Mapping[Operation, Decoder]:
-        raise MethodNotFound
+    decoders: Mapping[Operation, Decoder]
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """The HTTP headers of a call, beside its content type and credentials."""
@@ -77,7 +72,7 @@ class DialectBase:
 
     def decode_call(self, method: str, params: JsonObject) -> Call:
         """Read a call. Raises MethodNotFound, or InvalidParams naming the member that is wrong."""
-        decode = self._decoders()[self.operation(method)]
+        decode = self.decoders[self.operation(method)]
         with refusing():
             return decode(params)
 
@@ -110,7 +105,7 @@ def read_sent_message(params: JsonObject, *, beside: bool = False) -> Message:
 
 def history_length(obj: JsonObject) -> int | None:
     """The optional ``historyLength``, 0 or more (A2A 1.0 section 3.2.4)."""
-    return fields.count(obj, "historyLength", high=HISTORY_MAX)
+    return fields.count(obj, "historyLength")
 
 
 def read_get(params: JsonObject) -> GetTask:

@@ -134,47 +134,60 @@ def _skills(card: JsonObject) -> Iterator[AgentSkill]:
         )
 
 
-def write_card(card: AgentCard) -> dict[str, Any]:
+def write_card(card: AgentCard, *, older: bool | None = None, current: bool | None = None) -> dict[str, Any]:
     """The card for every client at once (interop.md section 8).
 
-    ``url``, ``protocolVersion`` and their kin appear when an interface below 1.0 is offered, and
-    ``supportedInterfaces`` when one of 1.0 is; so a card for one dialect is exactly that dialect's.
+    The 0.3 shape (``older``) is written when an interface below 1.0 is offered, the 1.0 shape (``current``)
+    when one of 1.0 is; so a card for one dialect is exactly that dialect's. Either can be said instead.
     """
+    older = _offers_older(card) if older is None else older
+    current = any(is_current(item) for item in card.interfaces) if current is None else current
     return {
         "name": card.name,
         "description": card.description,
         "version": card.version,
-        **_write_interfaces(card.interfaces),
-        "capabilities": _write_capabilities(card),
+        **(_write_address(card.interfaces) if older else {}),
+        **(_write_interfaces(card.interfaces) if current else {}),
+        "capabilities": _write_capabilities(card.capabilities, older=older, current=current),
         "defaultInputModes": list(card.default_input_modes),
         "defaultOutputModes": list(card.default_output_modes),
         "skills": [_write_skill(skill) for skill in card.skills],
         **_write_optional(card),
+        **({"supportsAuthenticatedExtendedCard": card.capabilities.extended_card} if older else {}),
+        **write_schemes(card.security_schemes, older=older, current=current),
+        **write_requirements(card.security, older=older, current=current),
+    }
+
+
+def _offers_older(card: AgentCard) -> bool:
+    return not card.interfaces or any(not is_current(item) for item in card.interfaces)
+
+
+def _write_address(interfaces: tuple[AgentInterface, ...]) -> dict[str, Any]:
+    """A2A 0.3.0 sections 5.5 and 5.6: one address, and all of them again as additional ones."""
+    offered = [item for item in interfaces if not is_current(item)]
+    if not offered:
+        return {}
+    return {
+        "protocolVersion": _three_numbers(offered[0].protocol_version),
+        "url": offered[0].url,
+        "preferredTransport": offered[0].binding,
+        "additionalInterfaces": [{"transport": item.binding, "url": item.url} for item in offered],
     }
 
 
 def _write_interfaces(interfaces: tuple[AgentInterface, ...]) -> dict[str, Any]:
-    older = [item for item in interfaces if not is_current(item)]
-    written: dict[str, Any] = {}
-    if older:
-        first = older[0]
-        written = {
-            "protocolVersion": _three_numbers(first.protocol_version),
-            "url": first.url,
-            "preferredTransport": first.binding,
-            "additionalInterfaces": [{"transport": item.binding, "url": item.url} for item in older],
+    """A2A 1.0 section 4.4.6."""
+    written = [
+        {
+            "url": item.url,
+            "protocolBinding": item.binding,
+            "protocolVersion": major_minor(item.protocol_version),
+            **present(tenant=item.tenant),
         }
-    if any(is_current(item) for item in interfaces):
-        written["supportedInterfaces"] = [
-            {
-                "url": item.url,
-                "protocolBinding": item.binding,
-                "protocolVersion": major_minor(item.protocol_version),
-                **present(tenant=item.tenant),
-            }
-            for item in interfaces
-        ]
-    return written
+        for item in interfaces
+    ]
+    return {"supportedInterfaces": written}
 
 
 def is_current(interface: AgentInterface) -> bool:
@@ -188,16 +201,7 @@ def _three_numbers(version: str) -> str:
     return ".".join([*numbers, "0", "0"][: max(3, len(numbers))])
 
 
-def _offers_older(card: AgentCard) -> bool:
-    return not card.interfaces or any(not is_current(item) for item in card.interfaces)
-
-
-def _offers_current(card: AgentCard) -> bool:
-    return any(is_current(item) for item in card.interfaces)
-
-
-def _write_capabilities(card: AgentCard) -> dict[str, Any]:
-    said = card.capabilities
+def _write_capabilities(said: Capabilities, *, older: bool, current: bool) -> dict[str, Any]:
     extensions = [
         {
             "uri": item.uri,
@@ -208,9 +212,9 @@ def _write_capabilities(card: AgentCard) -> dict[str, Any]:
         for item in said.extensions
     ]
     written: dict[str, Any] = {"streaming": said.streaming, "pushNotifications": said.push_notifications}
-    if _offers_older(card):
+    if older:
         written["stateTransitionHistory"] = said.state_transition_history
-    if _offers_current(card):
+    if current:
         written["extendedAgentCard"] = said.extended_card
     return written | present(extensions=extensions)
 
@@ -231,9 +235,4 @@ def _write_optional(card: AgentCard) -> dict[str, Any]:
     provider = {}
     if card.provider_organization is not None or card.provider_url is not None:
         provider = {"organization": card.provider_organization or "", "url": card.provider_url or ""}
-    older, current = _offers_older(card), _offers_current(card)
-    written = present(provider=provider, documentationUrl=card.documentation_url, iconUrl=card.icon_url)
-    if older:
-        written["supportsAuthenticatedExtendedCard"] = card.capabilities.extended_card
-    schemes = write_schemes(card.security_schemes, older=older, current=current)
-    return written | schemes | write_requirements(card.security, older=older, current=current)
+    return present(provider=provider, documentationUrl=card.documentation_url, iconUrl=card.icon_url)

@@ -126,77 +126,6 @@ def write_task_push(push: TaskPush) -> dict[str, Any]:
     return {"id": push.task_id, "pushNotificationConfig": write_config(push.config)}
 
 
-class V01(base.DialectBase):
-    """Legacy A2A 0.1."""
-
-    name = "0.1"
-    extensions_header = "X-A2A-Extensions"
-    methods = METHODS
-    loses = LOSES
-
-    def _decoders(self) -> Mapping[Operation, base.Decoder]:
-        return _DECODERS
-
-    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
-        """Method name and parameters. Raises UnsupportedOperation."""
-        return self.method(operation_of(call)), _params(call)
-
-    def encode_reply(self, call: Call, reply: Reply) -> Any:
-        """The ``result`` of an answer to ``call``; a message becomes a task that is done."""
-        match reply:
-            case Task():
-                return write_task(reply)
-            case Message():
-                return write_task(_done(reply, call))
-            case TaskPush():
-                return write_task_push(reply)
-            case tuple():
-                return [write_task_push(push) for push in reply]
-            case AgentCard():
-                return write_card(reply)
-            case TaskPage():
-                return {"tasks": [write_task(task) for task in reply.tasks]}
-            case None:
-                return None
-
-    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
-        """The ``result`` of one streamed answer (almanac seeds, step 4.1)."""
-        match event:
-            case Snapshot(task=task):
-                return write_task(task)
-            case DirectReply(message=message):
-                return _write_status_event(message.task_id or message.message_id, _done(message).status)
-            case StatusUpdate():
-                return _write_status_event(event.task_id, event.status)
-            case ArtifactUpdate():
-                artifact = {**write_artifact(event.artifact), "append": event.append, "lastChunk": event.last_chunk}
-                return {"id": event.task_id, "artifact": artifact}
-
-    def decode_event(self, value: Any) -> TaskEvent:
-        """Read one event; ``{id, status}`` alone is an update here, not a task. Raises WireError."""
-        if isinstance(value, Mapping) and value.keys() <= {"id", "status", "final"}:
-            return reading.read_status_update(value)
-        return reading.read_event(value)
-
-    def event_name(self, event: TaskEvent) -> str | None:
-        """``artifact`` or ``status``."""
-        return "artifact" if isinstance(event, ArtifactUpdate) else "status"
-
-    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
-        """A webhook body (almanac seeds, step 5.2), with the results beside the status at the end."""
-        status = base.pushed_status(event, task)
-        body: dict[str, Any] = {"taskId": task.task_id, "eventType": self.event_name(event)}
-        body |= {"status": write_status(status)}
-        if status.timestamp is not None:
-            body["timestamp"] = fields.write_time(status.timestamp)
-        if isinstance(event, ArtifactUpdate):
-            body["artifact"] = self.encode_event(event)["artifact"]
-        elif status.state in TERMINAL and task.artifacts:
-            body["artifact"] = write_artifact(task.artifacts[0])
-            body["artifacts"] = [write_artifact(artifact) for artifact in task.artifacts]
-        return body
-
-
 def _write_status_event(task_id: str, status: TaskStatus) -> dict[str, Any]:
     final = {"final": True} if status.state in TERMINAL else {}
     return {"id": task_id, "status": write_status(status), **final}
@@ -263,7 +192,7 @@ def _read_set_push(params: JsonObject) -> SetPush:
     return SetPush(task_id=fields.need_identifier(params, "id", "taskId"), config=config)
 
 
-_DECODERS: Mapping[Operation, base.Decoder] = {
+DECODERS: Mapping[Operation, base.Decoder] = {
     Operation.SEND: lambda params: _read_send(params, streaming=False),
     Operation.STREAM: lambda params: _read_send(params, streaming=True),
     Operation.GET: base.read_get,
@@ -272,3 +201,72 @@ _DECODERS: Mapping[Operation, base.Decoder] = {
     Operation.PUSH_SET: _read_set_push,
     Operation.PUSH_GET: base.read_get_push,
 }
+
+
+class V01(base.DialectBase):
+    """Legacy A2A 0.1."""
+
+    name = "0.1"
+    extensions_header = "X-A2A-Extensions"
+    methods = METHODS
+    loses = LOSES
+    decoders = DECODERS
+
+    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
+        """Method name and parameters. Raises UnsupportedOperation."""
+        return self.method(operation_of(call)), _params(call)
+
+    def encode_reply(self, call: Call, reply: Reply) -> Any:
+        """The ``result`` of an answer to ``call``; a message becomes a task that is done."""
+        match reply:
+            case Task():
+                return write_task(reply)
+            case Message():
+                return write_task(_done(reply, call))
+            case TaskPush():
+                return write_task_push(reply)
+            case tuple():
+                return [write_task_push(push) for push in reply]
+            case AgentCard():
+                return write_card(reply)
+            case TaskPage():
+                return {"tasks": [write_task(task) for task in reply.tasks]}
+            case None:
+                return None
+
+    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
+        """The ``result`` of one streamed answer (almanac seeds, step 4.1)."""
+        match event:
+            case Snapshot(task=task):
+                return write_task(task)
+            case DirectReply(message=message):
+                return _write_status_event(message.task_id or message.message_id, _done(message).status)
+            case StatusUpdate():
+                return _write_status_event(event.task_id, event.status)
+            case ArtifactUpdate():
+                artifact = {**write_artifact(event.artifact), "append": event.append, "lastChunk": event.last_chunk}
+                return {"id": event.task_id, "artifact": artifact}
+
+    def decode_event(self, value: Any) -> TaskEvent:
+        """Read one event; ``{id, status}`` alone is an update here, not a task. Raises WireError."""
+        if isinstance(value, Mapping) and value.keys() <= {"id", "status", "final"}:
+            return reading.read_status_update(value)
+        return reading.read_event(value)
+
+    def event_name(self, event: TaskEvent) -> str | None:
+        """``artifact`` or ``status``."""
+        return "artifact" if isinstance(event, ArtifactUpdate) else "status"
+
+    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
+        """A webhook body (almanac seeds, step 5.2), with the results beside the status at the end."""
+        status = base.pushed_status(event, task)
+        body: dict[str, Any] = {"taskId": task.task_id, "eventType": self.event_name(event)}
+        body |= {"status": write_status(status)}
+        if status.timestamp is not None:
+            body["timestamp"] = fields.write_time(status.timestamp)
+        if isinstance(event, ArtifactUpdate):
+            body["artifact"] = self.encode_event(event)["artifact"]
+        elif status.state in TERMINAL and task.artifacts:
+            body["artifact"] = write_artifact(task.artifacts[0])
+            body["artifacts"] = [write_artifact(artifact) for artifact in task.artifacts]
+        return body

@@ -136,80 +136,6 @@ def _final(update: StatusUpdate) -> bool:
     return update.final or update.status.state in TERMINAL | INTERRUPTED
 
 
-class V03(base.DialectBase):
-    """A2A 0.3."""
-
-    name = "0.3"
-    extensions_header = "X-A2A-Extensions"
-    methods = METHODS
-    loses = LOSES
-
-    def _decoders(self) -> Mapping[Operation, base.Decoder]:
-        return _DECODERS
-
-    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
-        """Method name and parameters. Raises UnsupportedOperation."""
-        return self.method(operation_of(call)), _params(call)
-
-    def encode_reply(self, call: Call, reply: Reply) -> Any:
-        """The ``result`` of an answer to ``call``."""
-        match reply:
-            case Task():
-                return write_task(reply)
-            case Message():
-                return write_message(reply)
-            case TaskPush():
-                return write_task_push(reply)
-            case tuple():
-                return [write_task_push(push) for push in reply]
-            case AgentCard():
-                return write_card(reply)
-            case TaskPage():
-                return {"tasks": [write_task(task) for task in reply.tasks]}
-            case None:
-                return None
-
-    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
-        """The ``result`` of one streamed answer (A2A 0.3.0 section 7.2)."""
-        match event:
-            case Snapshot(task=task):
-                return write_task(task)
-            case DirectReply(message=message):
-                return write_message(message)
-            case StatusUpdate():
-                return {
-                    "kind": "status-update",
-                    "taskId": event.task_id,
-                    "contextId": event.context_id,
-                    "status": write_status(event.status),
-                    "final": _final(event),
-                    **fields.present(metadata=dict(event.metadata)),
-                }
-            case ArtifactUpdate():
-                return {
-                    "kind": "artifact-update",
-                    "taskId": event.task_id,
-                    "contextId": event.context_id,
-                    "artifact": write_artifact(event.artifact),
-                    "append": event.append,
-                    "lastChunk": event.last_chunk,
-                    **fields.present(metadata=dict(event.metadata)),
-                }
-
-    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
-        """A webhook body: a status update with its results beside it (seed "Push notifications")."""
-        if isinstance(event, ArtifactUpdate | DirectReply):
-            return self.encode_event(event)
-        status = base.pushed_status(event, task)
-        update = StatusUpdate(task_id=task.task_id, context_id=task.context_id, status=status)
-        body = self.encode_event(update)
-        artifacts = task.artifacts if status.state in TERMINAL else ()
-        if artifacts:
-            body["artifact"] = {**write_artifact(artifacts[0]), "append": False, "lastChunk": True}
-            body["artifacts"] = [write_artifact(artifact) for artifact in artifacts]
-        return body
-
-
 def _params(call: Call) -> dict[str, Any]:
     match call:
         case SendMessage():
@@ -262,7 +188,7 @@ def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
     )
 
 
-_DECODERS: Mapping[Operation, base.Decoder] = {
+DECODERS: Mapping[Operation, base.Decoder] = {
     Operation.SEND: lambda params: _read_send(params, streaming=False),
     Operation.STREAM: lambda params: _read_send(params, streaming=True),
     Operation.GET: base.read_get,
@@ -274,3 +200,75 @@ _DECODERS: Mapping[Operation, base.Decoder] = {
     Operation.PUSH_DELETE: base.read_delete_push,
     Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
 }
+
+
+class V03(base.DialectBase):
+    """A2A 0.3."""
+
+    name = "0.3"
+    extensions_header = "X-A2A-Extensions"
+    methods = METHODS
+    loses = LOSES
+    decoders = DECODERS
+
+    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
+        """Method name and parameters. Raises UnsupportedOperation."""
+        return self.method(operation_of(call)), _params(call)
+
+    def encode_reply(self, call: Call, reply: Reply) -> Any:
+        """The ``result`` of an answer to ``call``."""
+        match reply:
+            case Task():
+                return write_task(reply)
+            case Message():
+                return write_message(reply)
+            case TaskPush():
+                return write_task_push(reply)
+            case tuple():
+                return [write_task_push(push) for push in reply]
+            case AgentCard():
+                return write_card(reply, current=False)
+            case TaskPage():
+                return {"tasks": [write_task(task) for task in reply.tasks]}
+            case None:
+                return None
+
+    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
+        """The ``result`` of one streamed answer (A2A 0.3.0 section 7.2)."""
+        match event:
+            case Snapshot(task=task):
+                return write_task(task)
+            case DirectReply(message=message):
+                return write_message(message)
+            case StatusUpdate():
+                return {
+                    "kind": "status-update",
+                    "taskId": event.task_id,
+                    "contextId": event.context_id,
+                    "status": write_status(event.status),
+                    "final": _final(event),
+                    **fields.present(metadata=dict(event.metadata)),
+                }
+            case ArtifactUpdate():
+                return {
+                    "kind": "artifact-update",
+                    "taskId": event.task_id,
+                    "contextId": event.context_id,
+                    "artifact": write_artifact(event.artifact),
+                    "append": event.append,
+                    "lastChunk": event.last_chunk,
+                    **fields.present(metadata=dict(event.metadata)),
+                }
+
+    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
+        """A webhook body: a status update with its results beside it (seed "Push notifications")."""
+        if isinstance(event, ArtifactUpdate | DirectReply):
+            return self.encode_event(event)
+        status = base.pushed_status(event, task)
+        update = StatusUpdate(task_id=task.task_id, context_id=task.context_id, status=status)
+        body = self.encode_event(update)
+        artifacts = task.artifacts if status.state in TERMINAL else ()
+        if artifacts:
+            body["artifact"] = {**write_artifact(artifacts[0]), "append": False, "lastChunk": True}
+            body["artifacts"] = [write_artifact(artifact) for artifact in artifacts]
+        return body

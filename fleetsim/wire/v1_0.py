@@ -154,84 +154,6 @@ def write_task_push(push: TaskPush) -> dict[str, Any]:
     return {"taskId": push.task_id, **write_push_config(push.config, schemes_listed=False)}
 
 
-class V10(base.DialectBase):
-    """A2A 1.0."""
-
-    name = "1.0"
-    extensions_header = "A2A-Extensions"
-    methods = METHODS
-    loses = LOSES
-
-    def _decoders(self) -> Mapping[Operation, base.Decoder]:
-        return _DECODERS
-
-    def headers(self, operation: Operation) -> Mapping[str, str]:
-        """As every dialect, with the version (A2A 1.0 section 3.6.1)."""
-        return {**super().headers(operation), "A2A-Version": "1.0"}
-
-    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
-        """Method name and parameters."""
-        return self.method(operation_of(call)), _params(call)
-
-    def encode_reply(self, call: Call, reply: Reply) -> Any:
-        """The ``result`` of an answer to ``call``; the answer to a message is wrapped, all others are bare."""
-        match reply:
-            case Task():
-                written = write_task(reply)
-                return {"task": written} if isinstance(call, SendMessage) else written
-            case Message():
-                return {"message": write_message(reply)}
-            case TaskPush():
-                return write_task_push(reply)
-            case tuple():
-                return {"configs": [write_task_push(push) for push in reply], "nextPageToken": ""}
-            case AgentCard():
-                return write_card(reply)
-            case TaskPage():
-                return _write_page(reply)
-            case None:
-                return None
-
-    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
-        """The ``result`` of one streamed answer (A2A 1.0 section 3.2.3)."""
-        match event:
-            case Snapshot(task=task):
-                return {"task": write_task(task)}
-            case DirectReply(message=message):
-                return {"message": write_message(message)}
-            case StatusUpdate():
-                update = {
-                    "taskId": event.task_id,
-                    "contextId": event.context_id,
-                    "status": write_status(event.status),
-                    **fields.present(metadata=dict(event.metadata)),
-                }
-                return {"statusUpdate": update}
-            case ArtifactUpdate():
-                more = {
-                    "taskId": event.task_id,
-                    "contextId": event.context_id,
-                    "artifact": write_artifact(event.artifact),
-                    "append": event.append,
-                    "lastChunk": event.last_chunk,
-                    **fields.present(metadata=dict(event.metadata)),
-                }
-                return {"artifactUpdate": more}
-
-    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
-        """A webhook body (A2A 1.0 section 4.3.3).
-
-        A terminal move is told as the whole task without its history, so that one body carries state,
-        text and cost; the section allows any one of the four forms.
-        """
-        if isinstance(event, ArtifactUpdate | DirectReply):
-            return self.encode_event(event)
-        status = base.pushed_status(event, task)
-        if isinstance(event, Snapshot) or status.state in TERMINAL:
-            return self.encode_event(Snapshot(task=replace(task, status=status, history=())))
-        return self.encode_event(event)
-
-
 def _write_page(page: TaskPage) -> dict[str, Any]:
     return {
         "tasks": [write_task(task) for task in page.tasks],
@@ -344,7 +266,7 @@ def _task(params: JsonObject) -> str:
     return fields.need_identifier(params, "taskId")
 
 
-_DECODERS: Mapping[Operation, base.Decoder] = {
+DECODERS: Mapping[Operation, base.Decoder] = {
     Operation.SEND: lambda params: _read_send(params, streaming=False),
     Operation.STREAM: lambda params: _read_send(params, streaming=True),
     Operation.GET: base.read_get,
@@ -357,3 +279,79 @@ _DECODERS: Mapping[Operation, base.Decoder] = {
     Operation.PUSH_DELETE: lambda params: DeletePush(task_id=_task(params), config_id=fields.identifier(params, "id")),
     Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
 }
+
+
+class V10(base.DialectBase):
+    """A2A 1.0."""
+
+    name = "1.0"
+    extensions_header = "A2A-Extensions"
+    methods = METHODS
+    loses = LOSES
+    decoders = DECODERS
+
+    def headers(self, operation: Operation) -> Mapping[str, str]:
+        """As every dialect, with the version (A2A 1.0 section 3.6.1)."""
+        return {**super().headers(operation), "A2A-Version": "1.0"}
+
+    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
+        """Method name and parameters."""
+        return self.method(operation_of(call)), _params(call)
+
+    def encode_reply(self, call: Call, reply: Reply) -> Any:
+        """The ``result`` of an answer to ``call``; the answer to a message is wrapped, all others are bare."""
+        match reply:
+            case Task():
+                written = write_task(reply)
+                return {"task": written} if isinstance(call, SendMessage) else written
+            case Message():
+                return {"message": write_message(reply)}
+            case TaskPush():
+                return write_task_push(reply)
+            case tuple():
+                return {"configs": [write_task_push(push) for push in reply], "nextPageToken": ""}
+            case AgentCard():
+                return write_card(reply, older=False)
+            case TaskPage():
+                return _write_page(reply)
+            case None:
+                return None
+
+    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
+        """The ``result`` of one streamed answer (A2A 1.0 section 3.2.3)."""
+        match event:
+            case Snapshot(task=task):
+                return {"task": write_task(task)}
+            case DirectReply(message=message):
+                return {"message": write_message(message)}
+            case StatusUpdate():
+                update = {
+                    "taskId": event.task_id,
+                    "contextId": event.context_id,
+                    "status": write_status(event.status),
+                    **fields.present(metadata=dict(event.metadata)),
+                }
+                return {"statusUpdate": update}
+            case ArtifactUpdate():
+                more = {
+                    "taskId": event.task_id,
+                    "contextId": event.context_id,
+                    "artifact": write_artifact(event.artifact),
+                    "append": event.append,
+                    "lastChunk": event.last_chunk,
+                    **fields.present(metadata=dict(event.metadata)),
+                }
+                return {"artifactUpdate": more}
+
+    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
+        """A webhook body (A2A 1.0 section 4.3.3).
+
+        A terminal move is told as the whole task without its history, so that one body carries state,
+        text and cost; the section allows any one of the four forms.
+        """
+        if isinstance(event, ArtifactUpdate | DirectReply):
+            return self.encode_event(event)
+        status = base.pushed_status(event, task)
+        if isinstance(event, Snapshot) or status.state in TERMINAL:
+            return self.encode_event(Snapshot(task=replace(task, status=status, history=())))
+        return self.encode_event(event)

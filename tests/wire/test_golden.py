@@ -345,6 +345,14 @@ def test_a_card_for_all_clients_is_written_and_read_as_the_golden_file_says() ->
     valid_03(write_card(HYBRID), "AgentCard")
 
 
+def test_an_extended_card_is_written_in_the_shape_of_the_dialect_that_asked() -> None:
+    old = dialect("0.3").encode_reply(GetExtendedCard(), HYBRID)
+    new = dialect("1.0").encode_reply(GetExtendedCard(), HYBRID)
+    assert old == GOLDEN["v0_3-extended-card"]["result"]
+    assert not {"url", "protocolVersion", "preferredTransport", "additionalInterfaces", "security"} & new.keys()
+    assert read_card(new) == HYBRID
+
+
 def test_a_card_of_0_2_with_an_empty_url_is_read_without_an_address() -> None:
     card = read_card(GOLDEN["card-0_2"]["card"])
     assert card.interfaces == ()
