@@ -20,7 +20,7 @@ from fleetsim.dashboard.controls import Controls
 from fleetsim.dashboard.dialogs import HelpScreen, help_lines
 from fleetsim.dashboard.feed import Feed
 from fleetsim.dashboard.frame import Link, LinkState, Size
-from fleetsim.dashboard.ink import Line, line, muted, strong
+from fleetsim.dashboard.ink import Line, fitted, line, muted, strong
 from fleetsim.dashboard.intents import FAILED_S, SAID_S, WRITING, Intents
 from fleetsim.dashboard.panes.base import PaneBase
 from fleetsim.dashboard.panes.ceremonies import CeremoniesPane
@@ -212,11 +212,13 @@ class FleetApp(Intents):
         if view.config_error:
             return line((f" ! {view.config_error}", Role.BAD), muted("  Using the version loaded before."))
         pane = self.pane
-        words = line(" ", strong(pane.PANE.value.capitalize()), muted("   " + pane.status(view)))
+        pieces = [line(strong(pane.PANE.value.capitalize()))]
         if pane.filter_text:
-            words = (*words, *line(muted("   filter "), (pane.filter_text, Role.ACCENT), muted("  esc clears")))
-        dropped = self._feed.dropped
-        return (*words, *line((f"   {dropped:,} events dropped", Role.WARN))) if dropped else words
+            pieces.append(line(muted("filter "), (pane.filter_text, Role.ACCENT), muted("  esc clears")))
+        if self._feed.dropped:
+            pieces.append(line((f"{self._feed.dropped:,} events dropped", Role.WARN)))
+        pieces += [line(muted(piece)) for piece in pane.status(view).split("   ")]
+        return (*line(" "), *fitted(pieces, self.size.width - 2, gap=3))
 
     def say(self, words: str, role: Role = Role.PLAIN, seconds: float = SAID_S) -> None:
         """Show a message in the status line for a while."""

@@ -69,6 +69,7 @@ class HelpScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Fill it."""
+        self.set_class(bool(getattr(self.app, "ascii_only", False)), "-ascii")
         page = self.query_one(Page)
         page.entitle(line("Keys"), line(muted("esc closes")))
         page.show(self._lines)
@@ -91,10 +92,11 @@ class ConfirmScreen(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """The question in a frame."""
         with Vertical(id="confirm"):
-            yield Lines(id="confirm-lines")
+            yield Lines(id="confirm-lines", classes="framed")
 
     def on_mount(self) -> None:
         """Fill it."""
+        self.set_class(bool(getattr(self.app, "ascii_only", False)), "-ascii")
         lines = self.query_one(Lines)
         lines.entitle(line((self._title, Role.WARN)))
         keys = line(("y", Role.PRIMARY), muted(" yes    "), ("n", Role.PRIMARY), muted(" no"))

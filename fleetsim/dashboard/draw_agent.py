@@ -17,7 +17,7 @@ SKILL_COLUMNS = (
     Column(title="P95", width=6, align=">"),
     Column(title="$/OK", width=6, align=">", drop=4),
     Column(title="LAST", width=8, drop=3),
-    Column(title="LAST OUTCOME", width=13, drop=1),
+    Column(title="LAST OUTCOME", width=12, flex=1, most=13, drop=1),
     Column(title="ON CARD", width=7, drop=5),
 )
 

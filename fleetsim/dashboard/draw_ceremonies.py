@@ -17,9 +17,9 @@ HISTORY_MAX = 24
 
 COLUMNS = (
     Column(title="STATE", width=9),
-    Column(title="CEREMONY", width=14, flex=2, most=26),
-    Column(title="SCHEDULE, ZONE", width=14, flex=2, most=28, drop=3),
-    Column(title="NEXT FIRE", width=18, flex=1, most=24),
+    Column(title="CEREMONY", width=18, flex=3, most=26),
+    Column(title="SCHEDULE", width=14, flex=2, most=28, drop=3),
+    Column(title="NEXT FIRE", width=17, flex=2, most=24),
     Column(title="LAST", width=9, flex=1, most=12),
     Column(title="LATE", width=6, align=">", drop=6),
     Column(title="HISTORY", width=12, flex=3, most=HISTORY_MAX, drop=4),
@@ -35,7 +35,7 @@ def row(ceremony: CeremonyRow, now: datetime) -> Row:
     cells = (
         _state(ceremony),
         line(strong(ceremony.ceremony_id if not ceremony.error else ceremony.name or ceremony.ceremony_id)),
-        line(ceremony.schedule, muted("  " + _zone(ceremony.zone))) if ceremony.schedule else line(muted("-")),
+        line(ceremony.schedule, muted(_zone(ceremony.zone))) if ceremony.schedule else line(muted("-")),
         _next(ceremony, now),
         _last(last),
         line(muted(took(late))),
@@ -46,7 +46,7 @@ def row(ceremony: CeremonyRow, now: datetime) -> Row:
 
 
 def _zone(zone: str) -> str:
-    return zone.rsplit("/", 1)[-1]
+    return "" if zone == "UTC" else "  " + zone.rsplit("/", 1)[-1]
 
 
 def _state(ceremony: CeremonyRow) -> Line:

@@ -34,9 +34,10 @@ def row(event: Event, narrow: bool = False) -> Row:
     level = mark_of(LEVEL, told.level)
     loud = level.role if level.role in {Role.WARN, Role.BAD} else Role.PLAIN
     if narrow:
+        topic = told.topic.removeprefix("agent.").removeprefix("autonomous.")
         cells: tuple[Line, ...] = (
             line(muted(f"{told.at:%H:%M:%S}")),
-            line((told.topic, loud)),
+            line((topic, loud)),
             line((told.detail, loud)),
         )
         return Row(key=str(event.seq), cells=cells, faded=event.level is Level.DEBUG)

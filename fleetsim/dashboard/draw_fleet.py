@@ -42,7 +42,7 @@ def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
         Column(title="OK%", width=5, align=">"),
         Column(title=f"TREND {span}", width=16, drop=7),
         Column(title="P50", width=5, align=">", drop=3),
-        Column(title="P95", width=5, align=">"),
+        Column(title="P95", width=5, align=">", drop=1),
         Column(title="RUN", width=3, align=">"),
         Column(title="WAIT", width=4, align=">"),
         Column(title="$/OK", width=5, align=">", drop=8),
@@ -144,7 +144,7 @@ def fields(agent: AgentRow) -> dict[str, str]:
 
 OUTCOME_COLUMNS = (
     Column(title="TIME", width=8),
-    Column(title="STATE", width=13),
+    Column(title="STATE", width=11),
     Column(title="AGENT", width=10, flex=1, most=LABEL_MAX),
     Column(title="SKILL", width=12, flex=1, most=20),
     Column(title="TOOK", width=6, align=">"),
@@ -188,7 +188,8 @@ def cards(view: View, width: int) -> tuple[tuple[str, list[Line]], ...]:
 def fleet_card(view: View, width: int) -> list[Line]:
     """Is it up, is it well, what does it cost."""
     c, f = view.counters, view.counters.figures
-    counts = [line((f"{mark.glyph} {c.health.get(word, 0)} {mark.word}", mark.role)) for word, mark in HEALTH.items()]
+    numbers = [(mark, c.health.get(word, 0)) for word, mark in HEALTH.items()]
+    counts = [line((f"{mark.glyph} {n} {mark.word}", mark.role if n else Role.MUTED)) for mark, n in numbers]
     down, degraded, unknown, up, _ = counts
     share = percent(f.success_count, f.answered_outcomes)
     cost = [

@@ -69,8 +69,19 @@ def title(question: QuestionRow) -> Line:
     return line(f"{question.agent or '-'} / {question.skill or '-'}   task {question.correlation_id[:8]}")
 
 
-def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int) -> list[Line]:
-    """When it was asked and until when, what was said before, and the question."""
+def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, roomy: bool) -> list[Line]:
+    """When it was asked and until when, what was said before, and the question; without room, that first."""
+    said: list[Line] = []
+    if detail is not None and detail.request:
+        said += [*spoken("you", detail.request, width, Role.MUTED), BLANK]
+    if detail is not None and detail.text and not detail.final:
+        said += [*spoken(question.agent or "agent", detail.text[-600:], width, Role.MUTED), BLANK]
+    asked = spoken(question.agent or "agent", question.text or "(no text)", width, Role.STRONG)
+    facts = _facts(question, now, width)
+    return [*facts, BLANK, *said, *asked] if roomy else [*asked, BLANK, *facts, BLANK, *said]
+
+
+def _facts(question: QuestionRow, now: datetime, width: int) -> list[Line]:
     pieces = [
         line(muted("asked "), f"{question.asked_at:%H:%M:%S}Z", muted(f", {since(question.asked_at, now)} ago")),
         line(muted("from "), origin(question.origin)),
@@ -78,18 +89,15 @@ def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, wid
     if question.checkpoint > 1:
         pieces.insert(1, line(muted("question "), str(question.checkpoint)))
     lines = [fitted(pieces, width)]
-    if question.expires_at is not None:
-        left = span((question.expires_at - now).total_seconds())
-        end = f"expires {near(question.expires_at, now)}, in {left}; the task is then cancelled"
-        lines.append(fitted([line(muted(end))], width))
     if question.decision:
         lines.append(line(mark_of(DECISION, question.decision), muted(f" {since(question.settled_at, now)} ago")))
-    lines.append(BLANK)
-    if detail is not None and detail.request:
-        lines += [*spoken("you", detail.request, width, Role.MUTED), BLANK]
-    if detail is not None and detail.text and not detail.final:
-        lines += [*spoken(question.agent or "agent", detail.text[-600:], width, Role.MUTED), BLANK]
-    lines += spoken(question.agent or "agent", question.text or "(no text)", width, Role.STRONG)
+    elif question.expires_at is not None:
+        left = span((question.expires_at - now).total_seconds())
+        lines.append(
+            fitted(
+                [line(muted(f"expires {near(question.expires_at, now)}, in {left}; the task is then cancelled"))], width
+            )
+        )
     return lines
 
 

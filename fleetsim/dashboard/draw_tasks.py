@@ -16,7 +16,7 @@ SILENT_S = 30
 """A working task that has not been heard of for so long is shown as silent."""
 
 COLUMNS = (
-    Column(title="STATE", width=13),
+    Column(title="STATE", width=11),
     Column(title="TASK", width=8, drop=3),
     Column(title="AGENT", width=10, flex=1, most=LABEL_MAX),
     Column(title="SKILL", width=12, flex=1, most=20),

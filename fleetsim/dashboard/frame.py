@@ -92,10 +92,12 @@ def link_line(link: Link, view: View) -> Line:
 def header(view: View, link: Link, title: str, width: int) -> Line:
     """Fleet name, link, clock and the counts that matter, the most important ones first when it is narrow."""
     c = view.counters
-    wide = width >= FULL
-    clock = f"{view.now:%Y-%m-%d %H:%M:%SZ}" if wide else f"{view.now:%H:%M:%SZ}"
+    wide = width >= FULL + 10
+    clock = (
+        f"{view.now:%Y-%m-%d %H:%M:%SZ}" if wide else f"{view.now:%H:%M:%SZ}" if width >= 80 else f"{view.now:%H:%MZ}"
+    )
     errors = f"{c.errors_5m} err/5m" if not wide else f"{plural(c.errors_5m, 'error')}/5m"
-    name = line((" fleetsim", Role.PRIMARY), "  ", strong(title)) if width >= COMPACT else line(strong(" " + title))
+    name = line((" fleetsim", Role.PRIMARY), "  ", strong(title)) if width >= 80 else line(strong(" " + title))
     pieces = [
         name,
         link_line(link, view),
@@ -114,16 +116,21 @@ def tabs(current: Pane, view: View, width: int, note: str = "") -> Line:
     """The screens with their keys; the current one in brackets, the inbox with what waits there."""
     pieces: list[Line] = []
     for at, pane in enumerate(Pane, start=1):
-        word = pane.value.capitalize() if width >= 80 else SHORT[pane]
         waits = f" ({view.counters.waiting})" if pane is Pane.INBOX and view.counters.waiting else ""
-        label = f"{at} {word}{waits}"
         if pane is current:
-            pieces.append(line(("[" + label + "]", Role.PRIMARY)))
+            pieces.append(line((f"[{at} {_word(pane, width, named=True)}{waits}]", Role.PRIMARY)))
         else:
-            role = Role.ACCENT if waits else Role.MUTED
-            pieces.append(line((f" {label} ", role)))
+            label = f"{at} {_word(pane, width, named=False)}".rstrip() + waits
+            pieces.append(line((f" {label} ", Role.ACCENT if waits else Role.MUTED)))
     left = (*line(" "), *fitted(pieces, width - 1, gap=1 if width >= 80 else 0))
     return spread(left, line(muted(note), " "), width)
+
+
+def _word(pane: Pane, width: int, *, named: bool) -> str:
+    """The whole word where there is room, a short one where there is less, the key alone where there is none."""
+    if width >= 80:
+        return pane.value.capitalize()
+    return SHORT[pane] if named or width >= COMPACT else ""
 
 
 Keys = Sequence[tuple[str, str]]

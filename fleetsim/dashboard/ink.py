@@ -205,7 +205,7 @@ class Layout:
 
     def row(self, row: Row) -> Line:
         """One row's cells in their columns."""
-        cells = [fill(row.cells[at], width, c.align) for at, c, width in self.columns]
+        cells = [fill(untailed(row.cells[at], width), width, c.align) for at, c, width in self.columns]
         if row.faded:
             cells = [tuple((text, Role.MUTED) for text, _ in cell) for cell in cells]
         return self._join(cells)
@@ -217,6 +217,13 @@ class Layout:
                 joined.append((" " * self.gap, Role.PLAIN))
             joined.extend(cell)
         return tuple(joined)
+
+
+def untailed(cell: Line, width: int) -> Line:
+    """A grey tail set off by a blank goes whole when there is no room for all of it."""
+    while len(cell) > 1 and width_of(cell) > width and cell[-1][1] is Role.MUTED and cell[-1][0].startswith((" ", ",")):
+        cell = cell[:-1]
+    return cell
 
 
 def layout(columns: Sequence[Column], width: int) -> Layout:
@@ -241,9 +248,9 @@ def layout(columns: Sequence[Column], width: int) -> Layout:
 
 
 def _shrink(kept: Sequence[tuple[int, Column]], widths: dict[int, int], excess: int) -> None:
-    """Take cells from the widest columns until the table fits or nothing is left to take."""
+    """Take cells from the widest column that can do with fewer, the others last, until the table fits."""
     while excess > 0:
-        at = max((at for at, _ in kept), key=lambda at: widths[at])
+        at, _ = max(kept, key=lambda item: (bool(item[1].flex) and widths[item[0]] > 6, widths[item[0]]))
         if widths[at] <= 3:
             return
         widths[at] -= 1
@@ -265,4 +272,4 @@ def fitted(pieces: Sequence[Line], width: int, gap: int = 2) -> Line:
             used += gap
         joined.extend(piece)
         used += size
-    return clip_line(tuple(joined), width)
+    return clip_line(untailed(tuple(joined), width), width)

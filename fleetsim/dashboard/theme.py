@@ -91,15 +91,12 @@ Screen { background: $background; color: $foreground; scrollbar-size-vertical: 1
 PaneBase { height: 1fr; }
 Page, Grid { background: $background; height: 1fr; overflow-x: hidden; }
 
-.card, .framed, #recent, #story, #live, #questions, #settled, #reading, #ceremony-facts, #runs, #event-full,
-#agent-facts, #agent-figures, #agent-skills, #help, #confirm-lines {
+.framed {
     border: round $panel; border-title-color: $foreground; border-subtitle-color: $quiet;
     border-title-align: left; border-subtitle-align: right;
 }
-.card, #story, #live, #reading, #ceremony-facts, #event-full, #agent-facts, #agent-figures { padding: 0 1; }
-Page:focus, Grid:focus { border: round $primary; }
-#agents, #agents:focus, #tasks-list, #tasks-list:focus, #ceremony-list, #ceremony-list:focus,
-#event-list, #event-list:focus, #help-page, #help-page:focus { border: none; }
+.framed:focus { border: round $primary; }
+.card, Page { padding: 0 1; }
 
 #cards { height: 6; margin-bottom: 1; }
 .card { width: 1fr; height: 6; }
@@ -121,9 +118,11 @@ TasksPane.-opened #task { height: 1fr; }
 #inbox-right { width: 1fr; }
 #questions { height: auto; min-height: 6; max-height: 60%; }
 #settled { height: 1fr; }
-#answer { height: 7; border: round $panel; padding: 0 1; background: $background; }
+#answer { height: 7; padding: 0 1; background: $background; }
 #answer:focus { border: round $accent; background: $background; }
 #sending { height: 2; padding: 0 2; }
+#answer, #sending { display: none; }
+InboxPane.-question #answer, InboxPane.-question #sending { display: block; }
 
 #ceremony-list { height: auto; max-height: 50%; min-height: 3; }
 #ceremony { height: 1fr; margin-top: 1; }
@@ -136,7 +135,7 @@ EventsPane.-opened #event-full { height: 60%; }
 
 HelpScreen, ConfirmScreen { align: center middle; background: $background 60%; }
 #help { width: 78; max-width: 96%; height: auto; max-height: 92%; }
-#help-page { height: auto; max-height: 34; padding: 0 1; }
+#help-page { height: auto; max-height: 36; }
 #confirm { width: 64; max-width: 96%; height: auto; }
 #confirm-lines { height: auto; padding: 0 1; border: round $warning; background: $background; }
 
@@ -144,11 +143,15 @@ HelpScreen, ConfirmScreen { align: center middle; background: $background 60%; }
 .-compact #notes { display: block; }
 .-compact #story { display: none; }
 .-compact #inbox-all { layout: vertical; }
-.-compact #inbox-left { width: 1fr; height: 9; }
+.-compact #inbox-left { width: 1fr; height: auto; max-height: 7; }
+.-compact InboxPane.-opened #inbox-left { display: none; }
 .-compact #inbox-right { width: 1fr; height: 1fr; }
 .-compact #settled { display: none; }
-.-compact #questions { height: 1fr; max-height: 100%; }
-.-compact #answer { height: 5; }
+.-compact #questions { height: auto; min-height: 4; max-height: 7; }
+.-compact #answer { height: 4; }
+.-compact #sending, .-list #sending { height: 1; }
+.-compact InboxPane.-question #answer, .-compact InboxPane.-question #sending { display: none; }
+.-compact InboxPane.-question.-opened #answer, .-compact InboxPane.-question.-opened #sending { display: block; }
 .-compact #ceremony-facts { display: none; }
 .-compact #event-full { display: none; }
 .-compact EventsPane.-opened #event-full { display: block; }
@@ -158,8 +161,9 @@ HelpScreen, ConfirmScreen { align: center middle; background: $background 60%; }
 .-compact #agent-facts, .-compact #agent-figures { height: 1fr; }
 
 .-list #cards, .-list #recent, .-list #task, .-list #ceremony, .-list #event-full, .-list #settled { display: none; }
-.-list #notes { display: block; }
-.-list #agents { height: auto; max-height: 80%; }
+.-list #notes { display: block; margin-top: 0; dock: bottom; }
+.-list #questions { height: 1fr; max-height: 100%; }
+.-list #agents { height: 1fr; max-height: 100%; }
 .-list #tasks-list, .-list #ceremony-list { height: 1fr; max-height: 100%; }
 .-list #story { display: none; }
 .-list TasksPane.-opened #task, .-list CeremoniesPane.-opened #ceremony { display: block; height: 1fr; }
@@ -176,6 +180,7 @@ HelpScreen, ConfirmScreen { align: center middle; background: $background 60%; }
 .-short #tabs { height: 1; border-bottom: none; }
 .-short #recent { display: none; }
 .-short #agents { max-height: 70%; }
+.-list.-short #agents { max-height: 100%; }
 .-short #event-full { display: none; }
 .-short EventsPane.-opened #event-full { display: block; }
 .-short #cards { height: 5; margin-bottom: 0; }
@@ -184,12 +189,8 @@ HelpScreen, ConfirmScreen { align: center middle; background: $background 60%; }
 .-tiny #tiny { display: block; }
 
 .-ascii * { scrollbar-size-vertical: 0; }
-.-ascii .card, .-ascii #recent, .-ascii #story, .-ascii #live, .-ascii #questions, .-ascii #settled, .-ascii #reading,
-.-ascii #ceremony-facts, .-ascii #runs, .-ascii #event-full, .-ascii #agent-facts, .-ascii #agent-figures,
-.-ascii #agent-skills, .-ascii #help, .-ascii #confirm-lines, .-ascii #answer { border: ascii $panel; }
+.-ascii .framed { border: ascii $panel; }
 .-ascii #tabs { height: 1; border-bottom: none; }
-.-ascii Page:focus, .-ascii #recent:focus, .-ascii #runs:focus, .-ascii #questions:focus, .-ascii #settled:focus,
-.-ascii #agent-skills:focus, .-ascii #answer:focus { border: ascii $primary; }
-.-ascii #help-page:focus { border: none; }
+.-ascii .framed:focus { border: ascii $primary; }
 """
 )

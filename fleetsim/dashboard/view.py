@@ -130,7 +130,7 @@ class ViewBuilder:
     def _routes(self) -> Mapping[str, Callable[[Event], object]]:
         tasks, fleet = self._tasks, self._fleet
         return {
-            "agent.skill.request": tasks.request,
+            "agent.skill.request": self._request,
             "agent.skill.dispatched": tasks.dispatched,
             "agent.skill.update": tasks.update,
             "agent.skill.stale": tasks.stale,
@@ -217,6 +217,10 @@ class ViewBuilder:
         elif what in {"expired", "withdrawn"}:
             self._inbox.settle(event, what)
             self._tasks.settled(event, "nobody answered in time" if what == "expired" else "the question was withdrawn")
+
+    def _request(self, event: Event) -> None:
+        self._fleet.meet(event)
+        self._tasks.request(event)
 
     def _card_updated(self, event: Event) -> None:
         found = self._fleet.card_updated(event)

@@ -245,4 +245,4 @@ def pretty(event: Event, limit: int = 400) -> Iterator[tuple[str, str]]:
             yield name, one_line(str(value), limit)
     for key, value in islice(event.payload.items(), 40):
         if value not in (None, "", (), []):
-            yield one_line(str(key), 40), neutralise(str(value), limit=limit * 4)
+            yield one_line(str(key), 24), neutralise(str(value), limit=limit * 4)

@@ -153,6 +153,11 @@ class FleetFold:
             agent = self._agents[name] = _Agent(name, at)
         return agent
 
+    def meet(self, event: Event) -> None:
+        """An agent that is given work has a row, whether a file named it or not."""
+        if event.agent and event.agent not in self._agents:
+            self._of(event)
+
     def config(self, event: Event) -> None:
         """``config.loaded``: who is in the fleet. Agents that left the file leave the screen."""
         listed = read.names(event.payload, "agents")

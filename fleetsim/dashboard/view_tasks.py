@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleetsim.dashboard import read
+from fleetsim.dashboard.live_text import LIVE_CHARS_MAX, LiveText, tokens
 from fleetsim.model.journal import Event
 from fleetsim.model.task import INTERRUPTED, TaskState
 from fleetsim.model.text import neutralise, one_line
@@ -15,8 +16,6 @@ from fleetsim.model.work import Via
 TASKS_MAX = 2_000
 """Tasks kept; the oldest finished ones go first."""
 STEPS_MAX = 200
-LIVE_CHARS_MAX = 32_768
-"""How much of a task's live text is kept: its newest part."""
 
 _WAITING = frozenset(state.value for state in INTERRUPTED)
 _OPEN_ORDER = {TaskState.INPUT_REQUIRED.value: 0, TaskState.AUTH_REQUIRED.value: 0, TaskState.SUBMITTED.value: 2}
@@ -85,41 +84,6 @@ class TaskDetail:
     tokens: tuple[int, int] | None
 
 
-class _Live:
-    """Text arriving in pieces, per artifact, bounded to its newest part."""
-
-    __slots__ = ("chars", "chunks", "parts", "size")
-
-    def __init__(self) -> None:
-        self.parts: dict[str, list[str]] = {}
-        self.size = 0
-        self.chars = 0
-        self.chunks = 0
-
-    def add(self, artifact: str, text: str, append: bool) -> None:
-        pieces = self.parts.setdefault(artifact, [])
-        if not append:
-            self.size -= sum(map(len, pieces))
-            pieces.clear()
-        pieces.append(text[-LIVE_CHARS_MAX:])
-        self.size += len(pieces[-1])
-        self.chars += len(text)
-        self.chunks += 1
-        if self.size > 2 * LIVE_CHARS_MAX or len(pieces) > 4096 or len(self.parts) > 64:
-            kept = self.text()
-            self.parts = {artifact: [kept]}
-            self.size = len(kept)
-
-    def replace_all(self, text: str) -> None:
-        self.parts = {"": [text[-LIVE_CHARS_MAX:]]}
-        self.size = len(self.parts[""][0])
-        self.chars = len(text)
-        self.chunks += 1
-
-    def text(self) -> str:
-        return "\n".join("".join(pieces) for pieces in self.parts.values() if pieces)[-LIVE_CHARS_MAX:]
-
-
 class _Task:
     """One task while its events come in."""
 
@@ -170,7 +134,7 @@ class _Task:
         self.confidence: float | None = None
         self.tokens: tuple[int, int] | None = None
         self.steps: deque[Step] = deque(maxlen=STEPS_MAX)
-        self.live = _Live()
+        self.live = LiveText()
         self.row: TaskRow | None = None
 
     def name(self, event: Event) -> None:
@@ -370,7 +334,7 @@ class TaskFold:
         task.duration_ms = read.count(payload, "durationMs")
         task.cost_usd = read.number(payload, "costUsd")
         task.confidence = read.number(payload, "confidence")
-        task.tokens = _tokens(payload.get("usage"))
+        task.tokens = tokens(payload.get("usage"))
         task.question_id = None
         text = read.prose(payload, "text", LIVE_CHARS_MAX)
         task.final = text or task.final
@@ -426,15 +390,3 @@ class TaskFold:
             confidence=task.confidence,
             tokens=task.tokens,
         )
-
-
-def _tokens(usage: object) -> tuple[int, int] | None:
-    """(input, output) tokens from an outcome's usage, as an object of either spelling or as a value."""
-    if usage is None:
-        return None
-    fields = usage if isinstance(usage, dict) else {}
-    found: list[int] = []
-    for snake, camel in (("input_tokens", "inputTokens"), ("output_tokens", "outputTokens")):
-        value = getattr(usage, snake, fields.get(snake, fields.get(camel)))
-        found.append(read.count({"n": value}, "n") or 0)
-    return (found[0], found[1]) if any(found) else None

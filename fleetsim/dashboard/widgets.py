@@ -61,7 +61,7 @@ class Page(ScrollView, Inked, can_focus=True):
     ]
 
     def __init__(self, *, id: str | None = None, follow: bool = False) -> None:
-        super().__init__(id=id)
+        super().__init__(id=id, classes="framed")
         self.lines: tuple[Line, ...] = ()
         self.follow = follow
 
@@ -79,6 +79,10 @@ class Page(ScrollView, Inked, can_focus=True):
         """One visible line."""
         at = y + self.scroll_offset.y
         return self.strip(self.lines[at] if at < len(self.lines) else (), self.inner_width)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many rows as lines, where the height is free."""
+        return len(self.lines)
 
     def action_bottom(self) -> None:
         """Go to the end."""
@@ -120,9 +124,15 @@ class Grid(ScrollView, Inked, can_focus=True):
         """A row was opened with enter or a second click."""
 
     def __init__(
-        self, columns: Sequence[Column], *, id: str | None = None, follow: bool = False, hold: bool = True
+        self,
+        columns: Sequence[Column],
+        *,
+        id: str | None = None,
+        classes: str | None = None,
+        follow: bool = False,
+        hold: bool = True,
     ) -> None:
-        super().__init__(id=id)
+        super().__init__(id=id, classes=classes)
         self._columns = tuple(columns)
         self._layout: Layout | None = None
         self._laid_out = 0
@@ -297,7 +307,9 @@ class AnswerBox(TextArea):
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, soft_wrap=True, show_line_numbers=False, tab_behavior="focus", compact=True)
+        super().__init__(
+            id=id, classes="framed", soft_wrap=True, show_line_numbers=False, tab_behavior="focus", compact=True
+        )
         self.cursor_blink = False
 
     async def _on_paste(self, event: events.Paste) -> None:

@@ -62,7 +62,7 @@ STATE: Mapping[str, Mark] = {
     "failed": Mark("✗", "failed", Role.BAD),
     "canceled": Mark("⊘", "canceled", Role.MUTED),
     "rejected": Mark("⊗", "rejected", Role.BAD),
-    "undeliverable": Mark("⊗", "undelivered", Role.BAD),
+    "undeliverable": Mark("⊗", "unsent", Role.BAD),
     "lost": Mark("✗", "lost", Role.BAD),
     "expired": Mark("◷", "expired", Role.WARN),
     "protocol_error": Mark("✗", "protocol", Role.BAD),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -129,9 +130,7 @@ class Journal:
         return key
 
     def answered(self, about: dict[str, Any], key: str, decision: str = "answer", by: str = "operator") -> None:
-        self.say(
-            f"hitl.response.{about['correlation_id']}", **about, questionId=key, decision=decision, decidedBy=by
-        )
+        self.say(f"hitl.response.{about['correlation_id']}", **about, questionId=key, decision=decision, decidedBy=by)
 
 
 FLEET = {
@@ -243,7 +242,9 @@ def _work(j: Journal) -> None:
 def _now(j: Journal) -> None:
     """What is still going on at the end."""
     j.at = NOW - timedelta(minutes=18)
-    review = j.request("quinn", "pr_review", actor="ceremony.quinn.daily-digest", text="Review PR 911 before the release.")
+    review = j.request(
+        "quinn", "pr_review", actor="ceremony.quinn.daily-digest", text="Review PR 911 before the release."
+    )
     j.bind(review)
     j.status(review, "tool: read_diff")
     j.chunk(review, "I have read the diff of PR 911. ")
@@ -307,7 +308,11 @@ def an_hour() -> list[Event]:
             _run(j, "quinn.hourly-sweep", "quinn", "bug_triage", 2200, ok=history != 8)
             if history % 4 == 0:
                 _run(j, "quinn.daily-digest", "quinn", "qa_report", 2000 + 100 * history)
-                j.say("ceremony.board.pr-audit.skipped", scheduledAt=j.at.isoformat(), why="overlap: the run before is still going")
+                j.say(
+                    "ceremony.board.pr-audit.skipped",
+                    scheduledAt=j.at.isoformat(),
+                    why="overlap: the run before is still going",
+                )
         _work(j)
         j.later(j.chance.expovariate(1 / 4))
     answered = j.request("quinn", "pr_review")
@@ -321,18 +326,23 @@ def an_hour() -> list[Event]:
     j.answered(rejected, key, decision="reject", by="ava")
     j.end(rejected, "canceled", reason="rejected by ava", blame="human")
     _now(j)
-    return [event for event in sorted(j.events, key=lambda event: (event.at, event.seq)) if event.at <= NOW]
+    ordered = [event for event in sorted(j.events, key=lambda event: (event.at, event.seq)) if event.at <= NOW]
+    return [replace(event, seq=at) for at, event in enumerate(ordered, start=1)]
 
 
 def flood(count: int, tasks: int = 200) -> Iterator[Event]:
     """Many events in little time: requests, chunks and outcomes of ``tasks`` at once."""
-    about = [{"correlation_id": f"{n:08x}", "agent": f"agent-{n % 20}", "skill": f"skill-{n % 5}"} for n in range(tasks)]
+    about = [
+        {"correlation_id": f"{n:08x}", "agent": f"agent-{n % 20}", "skill": f"skill-{n % 5}"} for n in range(tasks)
+    ]
     for n in range(count):
         who = dict(about[n % tasks])
         who["correlation_id"] += f"-{n // (tasks * 5)}"
         at, phase = NOW + timedelta(seconds=n / 10_000), n // tasks % 5
         if phase == 0:
-            yield Event(seq=n + 1, at=at, topic="agent.skill.request", payload={"text": "x", "systemActor": "user"}, **who)
+            yield Event(
+                seq=n + 1, at=at, topic="agent.skill.request", payload={"text": "x", "systemActor": "user"}, **who
+            )
         elif phase < 4:
             payload = {"type": "artifact", "text": "some text ", "append": True, "artifactId": "a"}
             yield Event(seq=n + 1, at=at, topic="agent.chat.inbound", level=Level.DEBUG, payload=payload, **who)

@@ -24,10 +24,10 @@ class FleetPane(PaneBase):
 
     def compose(self) -> ComposeResult:
         """Cards, table, notes, outcomes."""
-        self._cards = [Lines(classes="card") for _ in range(4)]
+        self._cards = [Lines(classes="card framed") for _ in range(4)]
         self._agents = Grid(draw_fleet.columns((), "4m"), id="agents", hold=False)
         self._notes = Lines(id="notes")
-        self._recent = Grid(draw_fleet.OUTCOME_COLUMNS, id="recent", hold=False)
+        self._recent = Grid(draw_fleet.OUTCOME_COLUMNS, id="recent", classes="framed", hold=False)
         with Horizontal(id="cards"):
             yield from self._cards
         yield self._agents
@@ -49,7 +49,7 @@ class FleetPane(PaneBase):
                 card.entitle(line(title))
                 card.show(lines)
         else:
-            self._notes.show(draw_fleet.notes(view, max(10, self.size.width), 3))
+            self._notes.show(draw_fleet.notes(view, max(10, self.size.width), 3 if self.room is Size.COMPACT else 1))
         self._agents.show(
             RowList([draw_fleet.row(row, view.now) for row in rows]),
             columns=draw_fleet.columns(rows, view.counters.span),
@@ -86,7 +86,7 @@ class AgentPane(PaneBase):
         """Facts and figures above the skills."""
         self._facts = Page(id="agent-facts")
         self._figures = Page(id="agent-figures")
-        self._skills = Grid(draw_agent.SKILL_COLUMNS, id="agent-skills")
+        self._skills = Grid(draw_agent.SKILL_COLUMNS, id="agent-skills", classes="framed")
         with Horizontal(id="agent-top"):
             yield self._facts
             yield self._figures

@@ -44,8 +44,8 @@ class InboxPane(PaneBase):
 
     def compose(self) -> ComposeResult:
         """Lists, question, answer."""
-        self._open = Grid(draw_inbox.OPEN_COLUMNS, id="questions")
-        self._settled = Grid(draw_inbox.SETTLED_COLUMNS, id="settled")
+        self._open = Grid(draw_inbox.OPEN_COLUMNS, id="questions", classes="framed")
+        self._settled = Grid(draw_inbox.SETTLED_COLUMNS, id="settled", classes="framed")
         self._reading = Page(id="reading")
         self.box = AnswerBox(id="answer")
         self.box.border_title = "Your answer"
@@ -75,15 +75,16 @@ class InboxPane(PaneBase):
         self._settled.show(settled, empty=[line(muted("Nothing answered yet."))])
         self._choose(view)
         row = self.current
-        self.box.display = row is not None and not row.decision
-        self._sending.display = self.box.display
+        self.set_class(row is not None and not row.decision, "-question")
         if row is None:
             self._reading.entitle(line("Question"))
             self._reading.show([])
             return
         detail = view.details.get(row.correlation_id)
         self._reading.entitle(draw_inbox.title(row))
-        self._reading.show(draw_inbox.reading(row, detail, view.now, max(20, self._reading.inner_width)))
+        self._reading.show(
+            draw_inbox.reading(row, detail, view.now, max(20, self._reading.inner_width), self.room is Size.FULL)
+        )
         self._sending.show(draw_inbox.sending(row, self.box.text, max(20, self._sending.inner_width)))
 
     def _choose(self, view: View) -> None:
@@ -146,8 +147,7 @@ class InboxPane(PaneBase):
         """Begin to type."""
         if self.current is not None and not self.current.decision:
             self.add_class("-opened")
-            self.box.display = True
-            self.box.focus()
+            self.call_after_refresh(self.box.focus)
 
     def opened(self, grid: Grid, key: str) -> None:
         """Begin to type, or read on a small screen."""

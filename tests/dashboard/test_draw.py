@@ -1,0 +1,222 @@
+"""What the screens say, without a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from fleetsim.dashboard import (
+    draw_agent,
+    draw_ceremonies,
+    draw_events,
+    draw_fleet,
+    draw_inbox,
+    draw_tasks,
+    frame,
+)
+from fleetsim.dashboard.frame import Link, LinkState, Pane, Size
+from fleetsim.dashboard.ink import Column, Line, Row, layout, plain, width_of
+from fleetsim.dashboard.query import parse
+from fleetsim.dashboard.view import View, fold_view
+from fleetsim.dashboard.words import Role
+from fleetsim.model.text import neutralise
+from tests.dashboard.journal import HOSTILE, NOW, Journal, an_hour
+
+EVENTS = an_hour()
+HOUR = fold_view(EVENTS, NOW, [event.correlation_id for event in EVENTS[-400:] if event.correlation_id])
+LIVE = Link(LinkState.LIVE, NOW)
+
+
+def hostile() -> View:
+    """Every text an agent or a file can put into an event, hostile."""
+    j = Journal(start=NOW - timedelta(minutes=5))
+    for text in HOSTILE:
+        name = "a" + text[:40]
+        j.say("config.loaded", agents=[name], path=text)
+        j.card(name, text[:20], (text, "x" + text), warnings=[text], changed=text, auth=text, url=text)
+        about = j.request(name, text, actor=text, text=text)
+        j.bind(about)
+        j.status(about, text)
+        j.chunk(about, text)
+        j.ask(about, text)
+        done = j.request(name, text, actor="ceremony." + text)
+        j.update(done, text, text)
+        j.end(done, "failed", reason=text, text=text)
+        facts = {"id": text, "name": text, "schedule": text, "timezone": text, "targets": [text], "path": text}
+        j.say("ceremony.loaded", ceremonies=[{**facts, "description": text}], errors=[{"path": text, "error": text}])
+        j.say(f"ceremony.{text}.completed", runId=text, status=text, error=text)
+        j.say("config.rejected", path=text, error=text)
+        j.say(text, agent=text, skill=text, task_id=text, **{text: text})
+        j.say("agent.card.failed", agent=name, reason=text, stale=True)
+    return fold_view(j.events, NOW, [event.correlation_id for event in j.events if event.correlation_id])
+
+
+def everything(view: View, width: int) -> Iterator[Line]:
+    """Every line every screen can show at this width."""
+    for pane in Pane:
+        yield frame.header(view, LIVE, "fleet", width)
+        yield frame.tabs(pane, view, width, "read only")
+    for _, lines in draw_fleet.cards(view, width // 4):
+        yield from lines
+    yield from draw_fleet.notes(view, width, 9)
+    now = view.now
+    yield from table(draw_fleet.columns(view.agents, "4m"), [draw_fleet.row(row, now) for row in view.agents], width)
+    yield from table(draw_fleet.OUTCOME_COLUMNS, [draw_fleet.outcome_row(row) for row in view.recent], width)
+    for agent in view.agents:
+        yield from draw_agent.facts(agent, now, width)
+        yield from draw_agent.figures(agent, now, width)
+        yield from table(draw_agent.SKILL_COLUMNS, [draw_agent.skill_row(row, now) for row in agent.skills], width)
+    yield from table(draw_tasks.COLUMNS, [draw_tasks.row(row, now) for row in view.tasks[:60]], width)
+    for detail in view.details.values():
+        yield from draw_tasks.story(detail, now, width)
+        yield from draw_tasks.live(detail, None, width)
+    yield from table(draw_inbox.OPEN_COLUMNS, [draw_inbox.open_row(row, now) for row in view.questions], width)
+    yield from table(draw_inbox.SETTLED_COLUMNS, [draw_inbox.settled_row(row, now) for row in view.settled], width)
+    for question in (*view.questions, *view.settled):
+        yield from draw_inbox.reading(question, view.details.get(question.correlation_id), now, width, True)
+        yield from draw_inbox.sending(question, "x", width)
+    yield from table(draw_ceremonies.COLUMNS, [draw_ceremonies.row(row, now) for row in view.ceremonies], width)
+    for ceremony in view.ceremonies:
+        yield from draw_ceremonies.facts(ceremony, now, width)
+        yield from table(
+            draw_ceremonies.RUN_COLUMNS, [draw_ceremonies.run_row(run, now) for run in ceremony.runs], width
+        )
+    for narrow in (False, True):
+        columns = draw_events.NARROW if narrow else draw_events.COLUMNS
+        yield from table(columns, [draw_events.row(event, narrow) for event in view.events[-80:]], width)
+    for event in view.events[-40:]:
+        yield from draw_events.full(event, width)
+
+
+def table(columns: tuple[Column, ...], rows: list[Row], width: int) -> Iterator[Line]:
+    found = layout(columns, width)
+    yield found.head()
+    yield from (found.row(row) for row in rows)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("view", [HOUR, hostile()], ids=["hour", "hostile"])
+def test_no_line_is_wider_than_its_place(view: View, width: int) -> None:
+    lines = list(everything(view, width))
+    assert len(lines) > 100
+    assert [plain([one]) for one in lines if width_of(one) > width] == []
+
+
+def test_nothing_hostile_is_left_in_any_line() -> None:
+    shown = plain(everything(hostile(), 120))
+    assert neutralise(shown, limit=len(shown) + 1) == shown
+    assert "[@click=app.quit]press[/]" in shown
+
+
+def test_the_fleet_is_told_worst_first_with_glyph_and_word() -> None:
+    rows = [
+        plain([one])
+        for one in table(draw_fleet.columns(HOUR.agents, "1h"), [draw_fleet.row(r, NOW) for r in HOUR.agents], 120)
+    ]
+    assert rows[1].split()[:3] == ["○", "down", "frank"]
+    assert "connection refused" in rows[1]
+    assert rows[2].split()[:3] == ["◐", "degraded", "flaky"]
+    assert [row.split()[1] for row in rows[3:]] == ["up", "up", "up"]
+
+
+def test_a_share_of_few_runs_is_grey_and_shows_them() -> None:
+    j = Journal(start=NOW)
+    j.card("young", "0.3", ("echo",))
+    for kind in ("completed", "failed"):
+        j.end(j.request("young", "echo"), kind)
+    (row,) = fold_view(j.events, NOW).agents
+    assert draw_fleet.ok_share(row) == (("1/2", Role.MUTED),)
+
+
+def test_stale_data_is_grey_and_tells_its_age() -> None:
+    j = Journal(start=NOW - timedelta(minutes=4))
+    j.card("quinn", "0.3", ("echo",))
+    j.later(120)
+    j.say("agent.card.failed", agent="quinn", reason="connection refused", stale=True)
+    (agent,) = fold_view(j.events, NOW).agents
+    row = draw_fleet.row(agent, NOW)
+    assert row.faded
+    assert "card is 4m old: connection refused" in plain(row.cells)
+    roles = {role for one in table(draw_fleet.columns([agent], "4m"), [row], 120) for _, role in one}
+    assert roles <= {Role.MUTED, Role.PLAIN, Role.HEAD}
+
+
+def test_a_working_task_that_says_nothing_is_called_silent() -> None:
+    silent = next(task for task in HOUR.tasks if task.state == "working" and task.agent == "flaky")
+    assert plain([draw_tasks.last_update(silent, NOW)]).startswith("silent for")
+
+
+def test_a_question_comes_first_where_there_is_no_room() -> None:
+    question = HOUR.questions[0]
+    detail = HOUR.details[question.correlation_id]
+    assert "Which branch" in plain(draw_inbox.reading(question, detail, NOW, 60, False)[:1])
+    assert "Which branch" not in plain(draw_inbox.reading(question, detail, NOW, 60, True)[:1])
+
+
+def test_a_ceremony_tells_when_it_fires_and_then() -> None:
+    row = HOUR.ceremony("quinn.daily-digest")
+    assert row is not None
+    facts = plain(draw_ceremonies.facts(row, NOW, 60))
+    assert "00:04:00" in facts
+    assert "Sun 14:00Z" in facts
+    assert draw_ceremonies.following("every tuesday", "UTC", NOW) == ()
+    assert draw_ceremonies.following("0 9 * * *", "Nowhere/Land", NOW) == ()
+
+
+def test_empty_screens_say_what_is_missing() -> None:
+    empty = fold_view([], NOW)
+    assert "Waiting for the hub" in plain(draw_fleet.empty(empty))
+    j = Journal(start=NOW)
+    j.say("config.loaded", agents=[], path="agents.yaml")
+    j.say("ceremony.loaded", ceremonies=[], errors=[])
+    loaded = fold_view(j.events, NOW)
+    assert "fleetsim demo" in plain(draw_fleet.empty(loaded))
+    assert "No ceremonies yet" in plain(draw_ceremonies.empty(loaded))
+    assert "Nothing waits" in plain(draw_inbox.empty(loaded))
+    assert "Nothing has happened" in plain(draw_events.empty(empty))
+
+
+def test_a_lost_feed_never_looks_live() -> None:
+    lost = Link(LinkState.LOST, NOW - timedelta(seconds=90), "connection lost")
+    assert frame.link_line(lost, HOUR) == (("○ LOST 90s", Role.BAD),)
+    assert frame.link_line(LIVE, HOUR) == (("● LIVE", Role.GOOD),)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "size"),
+    [(39, 40, Size.TINY), (120, 11, Size.TINY), (40, 12, Size.LIST), (60, 18, Size.COMPACT), (100, 30, Size.FULL)],
+)
+def test_the_sizes(width: int, height: int, size: Size) -> None:
+    assert frame.size_of(width, height) is size
+
+
+def test_a_narrow_header_keeps_what_matters() -> None:
+    header = plain([frame.header(HOUR, LIVE, "demo-fleet", 60)])
+    assert "LIVE" in header
+    assert "2 waiting" in header
+    assert "err/5m" in header
+    assert "help" in plain([frame.footer([("x", "y" * 50)], 40)])
+
+
+def test_the_window_of_events_is_the_filter_of_all_of_them() -> None:
+    query = parse("agent=quinn level=debug")
+    window = draw_events.Window(query)
+    for at in range(0, len(EVENTS) + 50, 50):
+        window.update(tuple(EVENTS[max(0, at - 1000) : at]))
+    whole = draw_events.Window(query)
+    whole.update(tuple(EVENTS[-1000:]))
+    expected = [event for event in EVENTS[-1000:] if event.agent == "quinn"]
+    assert list(window.rows()) == list(whole.rows()) == expected
+
+
+def test_debug_events_show_only_when_asked_for() -> None:
+    assert all(str(event.level) != "debug" for event in _rows(draw_events.Window(parse(""))))
+    assert any(str(event.level) == "debug" for event in _rows(draw_events.Window(parse(""), debug=True)))
+    assert any(str(event.level) == "debug" for event in _rows(draw_events.Window(parse("level=debug"))))
+
+
+def _rows(window: draw_events.Window) -> tuple[object, ...]:
+    window.update(tuple(EVENTS))
+    return window.rows()

@@ -1,0 +1,180 @@
+"""Lines, tables, words and the filter grammar."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetsim.dashboard import words
+from fleetsim.dashboard.ink import (
+    BLANK,
+    Column,
+    Row,
+    RowList,
+    clip,
+    fill,
+    fitted,
+    layout,
+    line,
+    muted,
+    plain,
+    spread,
+    width_of,
+    wrap,
+)
+from fleetsim.dashboard.query import parse
+from fleetsim.dashboard.trend import Trend, span_for
+from fleetsim.dashboard.words import HEALTH, STATE, Role, mark_of, plain_ascii
+from fleetsim.model.task import TaskState
+from fleetsim.model.work import OutcomeKind
+
+COLUMNS = (
+    Column(title="A", width=8, flex=1, most=12),
+    Column(title="B", width=5, align=">", drop=2),
+    Column(title="C", width=5, drop=1),
+    Column(title="D", width=6, flex=2),
+)
+
+
+@given(st.text(max_size=60), st.integers(0, 30))
+def test_clipped_text_never_takes_more_cells_than_there_are(text: str, width: int) -> None:
+    assert width_of(line(clip(text, width))) <= width
+
+
+@given(st.lists(st.text(max_size=12), max_size=5), st.integers(1, 30), st.sampled_from("<>"))
+def test_a_filled_line_takes_exactly_its_width(texts: list[str], width: int, align: str) -> None:
+    assert width_of(fill(line(*texts), width, align)) == width
+
+
+@given(st.text(alphabet="ab 漢é\n", max_size=200), st.integers(2, 20))
+def test_wrapping_keeps_every_letter_and_the_width(text: str, width: int) -> None:
+    lines = wrap(text, width)
+    assert all(width_of(one) <= width for one in lines)
+    assert "".join(plain(lines).split()) == "".join(text.split())
+
+
+@given(st.integers(10, 200))
+def test_a_table_never_writes_past_the_right_edge(width: int) -> None:
+    found = layout(COLUMNS, width)
+    row = Row(key="k", cells=tuple(line("漢字" * 40) for _ in COLUMNS))
+    assert width_of(found.row(row)) == width_of(found.head()) <= max(width, 2 + 3 * 2 + 1)
+
+
+def test_columns_go_by_their_order_and_the_flexible_share_the_room() -> None:
+    assert [column.title for _, column, _ in layout(COLUMNS, 60).columns] == ["A", "B", "C", "D"]
+    assert [column.title for _, column, _ in layout(COLUMNS, 26).columns] == ["A", "C", "D"]
+    assert [column.title for _, column, _ in layout(COLUMNS, 19).columns] == ["A", "D"]
+    widths = {column.title: width for _, column, width in layout(COLUMNS, 100).columns}
+    assert widths["A"] == 12
+    assert widths["B"] == 5
+
+
+def test_a_grey_tail_that_does_not_fit_goes_whole() -> None:
+    found = layout((Column(title="A", width=10),), 13)
+    row = Row(key="k", cells=(line("00:04:00", muted("  14:00Z")),))
+    assert plain([found.row(row)]).strip() == "00:04:00"
+
+
+def test_pieces_that_do_not_fit_are_left_out_whole() -> None:
+    assert plain([fitted([line("one"), line("twotwo"), BLANK, line("x")], 8)]) == "one  x"
+    assert plain([spread(line("left"), line("right"), 12)]) == "left   right"
+    assert plain([spread(line("left"), line("right"), 6)]) == "left"
+
+
+def test_a_row_is_found_by_its_key_wherever_it_went() -> None:
+    rows = RowList([Row(key=key, cells=()) for key in "abc"])
+    assert (rows.find("c", 0), rows.find("c", 2), rows.find("z", 1)) == (2, 2, None)
+
+
+def test_every_state_and_kind_has_a_glyph_a_word_and_an_ascii_form() -> None:
+    for word in (*TaskState, *OutcomeKind):
+        mark = mark_of(STATE, word.value)
+        assert mark.glyph
+        assert mark.word
+        assert plain_ascii(mark.label).isascii()
+        assert "?" not in plain_ascii(mark.label) or mark.glyph == "?"
+    for mark in HEALTH.values():
+        assert plain_ascii(mark.label).isascii()
+
+
+def test_health_glyphs_stay_apart_in_ascii() -> None:
+    assert len({plain_ascii(mark.glyph) for mark in HEALTH.values()}) == len(HEALTH)
+
+
+def test_a_word_nobody_knows_is_shown_raw_as_a_warning() -> None:
+    mark = mark_of(STATE, "pondering")
+    assert (mark.label, mark.role) == ("pondering", Role.WARN)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(-1, "0s"), (8.9, "8s"), (99, "99s"), (100, "1m"), (5999, "99m"), (6000, "1h"), (2e5, "2d")]
+)
+def test_ages_are_short(seconds: float, said: str) -> None:
+    assert words.span(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [(None, "-"), (412, "412ms"), (4100, "4.1s"), (99_900, "99.9s"), (182_000, "3m02s"), (7.5e6, "2h05m")],
+)
+def test_measured_times_are_short(ms: float | None, said: str) -> None:
+    assert words.took(ms) == said
+    assert len(said) <= 5
+
+
+def test_countdowns_shares_and_money() -> None:
+    assert [words.countdown(s) for s in (241, 0, -5, 90_061)] == ["00:04:01", "now", "now", "1d 01:01:01"]
+    assert [words.percent(*x) for x in ((0, 0), (5, 5), (9999, 10_000), (71, 100))] == ["-", "100", "99.9", "71.0"]
+    assert [words.money(x) for x in (None, 0.0114, 1.5, 1234.0)] == ["-", "0.011", "1.50", "1,234"]
+    now = datetime(2026, 11, 21, 13, tzinfo=UTC)
+    assert words.near(now + timedelta(hours=1), now) == "14:00Z"
+    assert words.near(now + timedelta(days=1), now) == "Sun 13:00Z"
+    assert words.near(now + timedelta(days=9), now) == "11-30 13:00Z"
+
+
+def test_a_trend_has_its_outcomes_in_the_right_cells() -> None:
+    now = datetime(2026, 11, 21, 13, 0, 14, tzinfo=UTC)
+    trend = Trend()
+    trend.add(now, True)
+    trend.add(now - timedelta(seconds=20), False)
+    trend.add(now - timedelta(minutes=3, seconds=50), True)
+    cells = trend.cells(now, 240)
+    assert (cells[-1], cells[-2], cells[0]) == ((1, 1), (0, 1), (1, 1))
+    assert trend.cells(now + timedelta(hours=23), 24 * 3600)[0] == (2, 3)
+    assert [span_for(age)[0] for age in (0, 240, 241, 3601, 14_401, 1e9)] == ["4m", "4m", "16m", "4h", "24h", "24h"]
+
+
+FIELDS = {"agent": "quinn", "state": "working", "level": "warn", "text": "reading the board"}
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("", True),
+        ("agent=quinn", True),
+        ("agent=qui", True),
+        ("agent=uinn", False),
+        ("agent=*uinn", True),
+        ("agent=flaky|quinn", True),
+        ("!agent=quinn", False),
+        ("state=working agent=flaky", False),
+        ("BOARD", True),
+        ("!board", False),
+        ("level=info", True),
+        ("level=error", False),
+        ("nokey=x", False),
+        ("agent=", True),
+        ("=x", False),
+        ("!", True),
+    ],
+)
+def test_the_filter_grammar(text: str, passes: bool) -> None:
+    assert parse(text).matches(FIELDS) is passes
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_filter(text: str) -> None:
+    assert parse(text).matches(FIELDS) in {True, False}

@@ -1,0 +1,410 @@
+"""The view: a pure fold of events."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetsim.caller.health import HealthWord
+from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
+from fleetsim.dashboard.view import View, ViewBuilder, fold_view
+from fleetsim.dashboard.view_events import EVENTS_MAX
+from fleetsim.dashboard.view_fleet import Push
+from fleetsim.dashboard.view_tasks import TASKS_MAX
+from fleetsim.model.extensions import Usage
+from fleetsim.model.journal import TOPICS, Event, Level
+from tests.dashboard.journal import NOW, Journal, an_hour, flood
+
+
+def journal() -> Journal:
+    return Journal(start=NOW)
+
+
+def view(j: Journal, *details: str) -> View:
+    return fold_view(j.events, j.at, details)
+
+
+def cid(about: dict[str, str]) -> str:
+    return about["correlation_id"]
+
+
+def runs(j: Journal, agent: str, good: int, bad: int) -> None:
+    j.card(agent, "0.3", ("echo",))
+    for n in range(good + bad):
+        about = j.request(agent, "echo")
+        j.bind(about)
+        j.end(about, "completed" if n < good else "failed")
+
+
+def test_agents_are_listed_worst_first() -> None:
+    j = journal()
+    runs(j, "healthy", 10, 0)
+    runs(j, "limping", 7, 3)
+    runs(j, "broken", 1, 9)
+    j.say("agent.card.failed", agent="absent", reason="connection refused", stale=False)
+    j.say("config.loaded", agents=["healthy", "limping", "broken", "absent", "new"], path="agents.yaml")
+    rows = view(j).agents
+    assert [row.name for row in rows] == ["broken", "absent", "limping", "new", "healthy"]
+    assert [row.health for row in rows] == [
+        HealthWord.DOWN,
+        HealthWord.DOWN,
+        HealthWord.DEGRADED,
+        HealthWord.UNKNOWN,
+        HealthWord.UP,
+    ]
+
+
+def test_too_few_runs_judge_nobody() -> None:
+    j = journal()
+    runs(j, "young", 0, 4)
+    (row,) = view(j).agents
+    assert row.health is HealthWord.UP
+    assert not row.settled
+
+
+def test_a_second_outcome_of_one_request_changes_nothing() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    j.end(about)
+    j.end(about, "failed")
+    seen = view(j)
+    assert seen.counters.finished == 1
+    assert [task.state for task in seen.tasks] == ["completed"]
+    assert seen.agents[0].figures.total_outcomes == 1
+    assert len(seen.recent) == 1
+
+
+def test_an_agent_that_left_the_file_leaves_the_screen() -> None:
+    j = journal()
+    j.say("config.loaded", agents=["a", "b"], path="agents.yaml")
+    j.say("config.loaded", agents=["b"], path="agents.yaml")
+    assert [row.name for row in view(j).agents] == ["b"]
+
+
+def test_a_disabled_agent_is_paused_and_last() -> None:
+    j = journal()
+    j.say("config.loaded", agents=[{"name": "off", "enabled": False}, {"name": "on", "url": "http://h"}], path="x")
+    rows = view(j).agents
+    assert [(row.name, row.health) for row in rows] == [("on", HealthWord.UNKNOWN), ("off", HealthWord.PAUSED)]
+
+
+def test_a_failed_refresh_keeps_the_row_and_marks_it_stale() -> None:
+    j = journal()
+    j.card("quinn", "0.3", ("echo",))
+    j.later(240)
+    j.say("agent.card.failed", agent="quinn", reason="connection refused", stale=True)
+    (row,) = view(j).agents
+    assert row.health is HealthWord.UP
+    assert row.stale_since == NOW
+    assert row.card.skills == ("echo",)
+    j.card("quinn", "0.3", ("echo",))
+    assert view(j).agents[0].stale_since is None
+
+
+def test_an_open_breaker_is_down_until_it_closes() -> None:
+    j = journal()
+    j.card("quinn", "0.3", ("echo",))
+    j.say("agent.breaker.opened", agent="quinn", failures=5, retryInSeconds=30, reason="connection refused")
+    (row,) = view(j).agents
+    assert (row.health, row.why) == (HealthWord.DOWN, "connection refused")
+    assert row.breaker_until == NOW + timedelta(seconds=30)
+    j.say("agent.breaker.closed", agent="quinn")
+    assert view(j).agents[0].health is HealthWord.UP
+
+
+def test_an_agent_that_cannot_be_reached_is_down_until_it_answers() -> None:
+    j = journal()
+    j.card("quinn", "0.3", ("echo",))
+    j.end(j.request("quinn", "echo"), "undeliverable", blame="network", reason="connection refused")
+    (row,) = view(j).agents
+    assert (row.health, row.why) == (HealthWord.DOWN, "connection refused")
+    assert row.figures.answered_outcomes == 0
+    j.end(j.request("quinn", "echo"))
+    assert view(j).agents[0].health is HealthWord.UP
+
+
+def test_a_refused_request_of_our_own_making_does_not_put_an_agent_down() -> None:
+    j = journal()
+    j.card("quinn", "0.3", ("echo",))
+    j.end(j.request("quinn", "echo"), "undeliverable", blame="caller", reason="401")
+    assert view(j).agents[0].health is HealthWord.UP
+
+
+def test_push_states_follow_the_webhooks() -> None:
+    j = journal()
+    j.card("quinn", "0.3", ("echo",), pushNotifications=False)
+    assert view(j).agents[0].push is Push.OFF
+    j.card("quinn", "0.3", ("echo",))
+    j.say("agent.push.registered", agent="quinn")
+    assert view(j).agents[0].push is Push.REGISTERED
+    j.say("agent.push.accepted", agent="quinn", duplicate=False)
+    j.say("agent.push.accepted", agent="quinn", duplicate=True)
+    j.say("agent.push.rejected", why="token mismatch")
+    seen = view(j)
+    assert seen.agents[0].push is Push.WORKING
+    assert (seen.counters.push_ok, seen.counters.push_again, seen.counters.push_refused) == (1, 1, 1)
+    j.say("agent.push.degraded", agent="quinn", why="silent")
+    assert view(j).agents[0].health is HealthWord.DEGRADED
+
+
+def test_outcomes_leave_the_figures_after_a_day() -> None:
+    j = journal()
+    runs(j, "quinn", 6, 0)
+    builder = ViewBuilder()
+    builder.fold_all(j.events)
+    assert builder.snapshot(NOW + timedelta(hours=23)).agents[0].figures.total_outcomes == 6
+    late = builder.snapshot(NOW + timedelta(hours=24, seconds=1))
+    assert late.agents[0].figures.total_outcomes == 0
+    assert late.counters.figures.total_outcomes == 0
+
+
+def test_text_of_a_stream_grows_and_a_whole_artifact_replaces_it() -> None:
+    j = journal()
+    about = j.request("quinn", "echo", text="go")
+    j.bind(about)
+    j.chunk(about, "one ", append=False)
+    j.chunk(about, "two")
+    detail = view(j, cid(about)).details[cid(about)]
+    assert (detail.text, detail.request, detail.final) == ("one two", "go", False)
+    j.chunk(about, "one two three", append=False)
+    assert view(j, cid(about)).details[cid(about)].text == "one two three"
+
+
+def test_a_snapshot_in_a_stream_is_continued_by_the_chunks_after_it() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    j.say("agent.chat.inbound", **about, type="task", text="so far", state="working")
+    j.chunk(about, " and on")
+    assert view(j, cid(about)).details[cid(about)].text == "so far and on"
+
+
+def test_text_of_a_polled_task_is_what_the_last_poll_brought() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    j.bind(about)
+    j.update(about, "working", "half", via="poll")
+    j.update(about, "working", "half and more", via="poll")
+    assert view(j, cid(about)).details[cid(about)].text == "half and more"
+
+
+def test_the_final_text_replaces_the_live_text() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    j.chunk(about, "draft")
+    j.end(about, text="the answer", usage=Usage(input_tokens=3, output_tokens=4))
+    detail = view(j, cid(about)).details[cid(about)]
+    assert (detail.text, detail.final, detail.tokens) == ("the answer", True, (3, 4))
+
+
+def test_live_text_keeps_its_newest_part_only() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    for n in range(400):
+        j.chunk(about, f"{n:04d}" * 100)
+    text = view(j, cid(about)).details[cid(about)].text
+    assert len(text) <= LIVE_CHARS_MAX
+    assert text.endswith("0399")
+
+
+def test_a_state_nobody_knows_is_kept_as_it_is() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    j.update(about, "pondering")
+    assert view(j).tasks[0].state == "pondering"
+
+
+def test_a_request_that_was_expanded_is_not_a_task() -> None:
+    j = journal()
+    parent = j.request("", "sitrep")
+    for agent in ("a", "b"):
+        child = j.request(agent, "sitrep")
+        j.say("agent.skill.dispatched", **child, parent_id=cid(parent), task_id="t-" + agent, state="submitted")
+    assert sorted(task.agent for task in view(j).tasks) == ["a", "b"]
+
+
+def test_tasks_that_wait_for_a_person_come_first_and_the_longest_waiting_at_the_top() -> None:
+    j = journal()
+    done = j.request("a", "echo")
+    j.end(done)
+    queued = j.request("b", "echo")
+    working = j.request("c", "echo")
+    j.update(working, "working")
+    first, second = j.request("d", "echo"), j.request("e", "echo")
+    j.ask(first, "which?")
+    j.later(5)
+    j.ask(second, "what?")
+    assert [task.correlation_id for task in view(j).tasks] == [cid(x) for x in (first, second, working, queued, done)]
+
+
+def test_a_question_opens_and_is_settled_by_its_answer() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    key = j.ask(about, "which branch?")
+    seen = view(j)
+    assert [(q.question_id, q.text, q.decision) for q in seen.questions] == [(key, "which branch?", "")]
+    assert seen.counters.waiting == 1
+    assert (seen.agents[0].running, seen.agents[0].waiting) == (0, 1)
+    j.answered(about, key, by="ava")
+    seen = view(j)
+    assert seen.questions == ()
+    assert [(q.decision, q.by) for q in seen.settled] == [("answer", "ava")]
+
+
+@pytest.mark.parametrize(
+    ("topic", "decision"), [("hitl.expired.", "expired"), ("hitl.withdrawn.", "withdrawn"), ("autonomous", "withdrawn")]
+)
+def test_a_question_nobody_answered_does_not_stay_open(topic: str, decision: str) -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    key = j.ask(about, "which?")
+    if topic == "autonomous":
+        j.end(about, "canceled")
+    else:
+        j.say(topic + cid(about), correlation_id=cid(about), questionId=key)
+    seen = view(j)
+    assert seen.questions == ()
+    assert [q.decision for q in seen.settled] == [decision]
+
+
+def test_a_ceremony_tells_its_next_fire_its_last_run_and_its_history() -> None:
+    j = journal()
+    facts = {"id": "a.b", "name": "A", "schedule": "0 14 * * *", "skill": "echo", "targets": ["quinn"]}
+    j.say("ceremony.loaded", ceremonies=[{**facts, "nextFireAt": "2026-11-21T14:00:00Z"}], errors=[])
+    (row,) = view(j).ceremonies
+    assert row.next_at is not None
+    assert (row.next_at.hour, row.last, row.running) == (14, None, None)
+    j.say("ceremony.a.b.execute", runId="r1", scheduledAt=j.at.isoformat(), trigger="cron", latenessMs=4)
+    (row,) = view(j).ceremonies
+    assert row.running is not None
+    j.later(2)
+    j.say("ceremony.a.b.completed", runId="r1", status="failure", durationMs=2000, error="no", correlationIds=["c"])
+    j.say("ceremony.a.b.skipped", scheduledAt=j.at.isoformat(), why="overlap: the run before", count=1)
+    j.say("ceremony.a.b.skipped", scheduledAt=j.at.isoformat(), why="missed: too late", count=3)
+    seen = view(j)
+    (row,) = seen.ceremonies
+    assert [run.status for run in row.runs] == ["missed", "skipped", "failure"]
+    assert (row.ok, row.failed, seen.counters.missed, seen.counters.skipped) == (0, 1, 3, 1)
+
+
+def test_a_ceremony_that_left_the_folder_leaves_the_screen_and_a_broken_file_is_a_row() -> None:
+    j = journal()
+    j.say("ceremony.loaded", ceremonies=[{"id": "a"}, {"id": "b"}], errors=[])
+    j.say("config.rejected", path="ceremonies/a.yaml", error="a.yaml:2:11 hour 25")
+    assert view(j).config_error
+    j.say("ceremony.loaded", ceremonies=[{"id": "b"}], errors=[{"path": "ceremonies/a.yaml", "error": "hour 25"}])
+    seen = view(j)
+    assert [(row.ceremony_id, row.error) for row in seen.ceremonies] == [("b", ""), ("error-0", "hour 25")]
+    assert seen.config_error == ""
+
+
+def test_a_rejected_file_is_told_of_until_it_loads() -> None:
+    j = journal()
+    j.say("config.rejected", Level.ERROR, path="agents.yaml", error="agents.yaml:7:9 unknown key")
+    assert view(j).config_error == "agents.yaml:7:9 unknown key"
+    j.say("config.loaded", agents=["quinn"], path="agents.yaml")
+    assert view(j).config_error == ""
+
+
+def test_a_changed_card_and_a_warning_are_noticed_once() -> None:
+    j = journal()
+    j.card("quinn", "0.3", ("a",), warnings=["advertises another host"])
+    j.card("quinn", "0.3", ("a", "b"), warnings=["advertises another host"], changed="skills +1 (b)")
+    assert [notice.text for notice in view(j).notices] == ["card changed", "advertises another host"]
+
+
+def test_errors_of_the_last_five_minutes_are_counted() -> None:
+    j = journal()
+    j.end(j.request("quinn", "echo"), "failed")
+    j.say("hub.storage", Level.ERROR, reason="disk full")
+    j.end(j.request("quinn", "echo"), "canceled")
+    builder = ViewBuilder()
+    builder.fold_all(j.events)
+    assert builder.snapshot(NOW + timedelta(minutes=5)).counters.errors_5m == 3
+    assert builder.snapshot(NOW + timedelta(minutes=5, seconds=1)).counters.errors_5m == 0
+
+
+def test_the_lists_are_bounded() -> None:
+    builder = ViewBuilder()
+    builder.fold_all(flood(EVENTS_MAX + 2_000))
+    seen = builder.snapshot(NOW)
+    assert len(seen.events) == EVENTS_MAX
+    assert seen.events[-1].seq == EVENTS_MAX + 2_000
+    assert seen.counters.events == EVENTS_MAX + 2_000
+    many = ViewBuilder()
+    for n in range(TASKS_MAX + 500):
+        many.fold(Event(seq=n, at=NOW, topic="agent.skill.request", correlation_id=str(n)))
+    assert len(many.snapshot(NOW).tasks) == TASKS_MAX
+
+
+def test_an_hour_replayed_in_any_batches_gives_the_same_view() -> None:
+    events = an_hour()
+    whole = fold_view(events, NOW)
+    builder = ViewBuilder()
+    for at in range(0, len(events), 37):
+        builder.fold_all(events[at : at + 37])
+        builder.snapshot(events[min(at + 36, len(events) - 1)].at)
+    assert builder.snapshot(NOW) == whole
+
+
+def test_folding_ten_thousand_events_a_second_leaves_most_of_a_processor_free() -> None:
+    events = list(flood(20_000))
+    builder = ViewBuilder()
+    began = time.process_time()
+    for at in range(0, len(events), 1_250):
+        builder.fold_all(events[at : at + 1_250])
+        builder.snapshot(events[at].at)
+    assert time.process_time() - began < 2.0  # two seconds of events, eight draws in each
+
+
+PAYLOAD = st.dictionaries(
+    st.sampled_from(sorted({key for topic in TOPICS for key in topic.payload})),
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20) | st.just("2026-11-21T14:00:00"),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+        max_leaves=6,
+    ),
+    max_size=8,
+)
+NAMES = st.none() | st.sampled_from(("a", "b", "\x1b[31m", ""))
+
+
+@given(
+    st.lists(
+        st.builds(
+            Event,
+            seq=st.integers(0, 50),
+            at=st.just(NOW),
+            topic=st.sampled_from([re.sub(r"{\w+}", "a", topic.pattern) for topic in TOPICS]),
+            level=st.sampled_from(Level),
+            correlation_id=NAMES,
+            parent_id=NAMES,
+            agent=NAMES,
+            skill=NAMES,
+            task_id=NAMES,
+            payload=PAYLOAD,
+        ),
+        max_size=12,
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_no_payload_breaks_the_fold(events: list[Event]) -> None:
+    seen = fold_view(events, NOW, ["a", "b"])
+    assert seen.counters.events == len(events)
+    assert len(seen.events) == len(events)
+
+
+def test_the_view_needs_no_textual_and_no_event_loop() -> None:
+    pure = "view feed controls query ink draw_fleet draw_tasks draw_inbox draw_ceremonies draw_events draw_agent frame"
+    code = (
+        f"import sys, {', '.join('fleetsim.dashboard.' + name for name in pure.split())}\n"
+        "assert not [m for m in sys.modules if m.split('.')[0] == 'textual'], 'textual was imported'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
