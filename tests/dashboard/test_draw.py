@@ -25,7 +25,8 @@ from fleetsim.model.text import neutralise
 from tests.dashboard.journal import HOSTILE, NOW, Journal, an_hour
 
 EVENTS = an_hour()
-HOUR = fold_view(EVENTS, NOW, [event.correlation_id for event in EVENTS[-400:] if event.correlation_id])
+TOLD = [event for event in EVENTS if event.topic.startswith("hitl.")] + EVENTS[-60:]
+HOUR = fold_view(EVENTS, NOW, [event.correlation_id for event in TOLD if event.correlation_id])
 LIVE = Link(LinkState.LIVE, NOW)
 
 
@@ -204,7 +205,7 @@ def test_the_window_of_events_is_the_filter_of_all_of_them() -> None:
     query = parse("agent=quinn level=debug")
     window = draw_events.Window(query)
     for at in range(0, len(EVENTS) + 50, 50):
-        window.update(tuple(EVENTS[max(0, at - 1000) : at]))
+        window.update(tuple(EVENTS[:at][-1000:]))
     whole = draw_events.Window(query)
     whole.update(tuple(EVENTS[-1000:]))
     expected = [event for event in EVENTS[-1000:] if event.agent == "quinn"]
