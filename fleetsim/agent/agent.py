@@ -16,6 +16,7 @@ from fleetsim.agent.app import build_app
 from fleetsim.agent.engine import Engine
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.settings import Settings
+from fleetsim.agent.shape import REFERENCE, Shape
 from fleetsim.agent.skills import Skill, SkillFunction, make_skill
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
@@ -43,7 +44,8 @@ class Agent:
     that webhooks may go to, as ``HOST:PORT`` or ``CIDR:PORT``. ``url`` is the endpoint as callers reach it,
     if that is not the address it listens on. ``default_skill`` serves messages without a ``skillHint``;
     it is the first skill if not given. ``dialects`` are spoken out of 1.0, 0.3 and 0.1. ``state`` is a file
-    to keep tasks in over restarts; without it they are gone with the process.
+    to keep tasks in over restarts; without it they are gone with the process. ``input_modes``, if given, are
+    the only media types a file part may have. ``shape`` makes it another kind of agent (``profiles``).
     """
 
     def __init__(
@@ -68,7 +70,10 @@ class Agent:
         organization: str | None = None,
         provider_url: str | None = None,
         documentation_url: str | None = None,
+        input_modes: Iterable[str] | None = None,
+        output_modes: Iterable[str] = ("text/plain",),
         state: Path | str | None = None,
+        shape: Shape = REFERENCE,
         limits: AgentLimits | None = None,
     ) -> None:
         self._runtime = runtime
@@ -89,7 +94,10 @@ class Agent:
             organization=organization,
             provider_url=provider_url,
             documentation_url=documentation_url,
+            input_modes=None if input_modes is None else tuple(input_modes),
+            output_modes=tuple(output_modes),
             state=None if state is None else Path(state),
+            shape=shape,
             limits=limits or AgentLimits(),
         )
 
@@ -159,7 +167,8 @@ class Agent:
         bound = listener.getsockname()[1]
         if host not in LOOPBACK and self._settings.gate().open:
             log.warning("%s listens on %s without a key: whoever reaches it can use it", self._settings.name, host)
-        log.info("%s serves A2A at http://%s:%d/a2a", self._settings.name, host, bound)
+        path = self._settings.shape.rpc_paths[0]
+        log.info("%s serves A2A at http://%s:%d%s", self._settings.name, host, bound, path)
         server.serve(build_app(engine), self._settings.limits, listener, on_stop=engine.stop)
 
     def replace(self, **changes: Any) -> Agent:

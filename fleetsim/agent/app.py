@@ -10,22 +10,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetsim.agent.cardface import CARD_PATHS, CardFace
+from fleetsim.agent.cardface import CardFace
 from fleetsim.agent.engine import Engine
 from fleetsim.agent.front import Door, json_response
 from fleetsim.agent.rest import RestFace
 from fleetsim.agent.rpc import RpcFace
-from fleetsim.agent.settings import RPC_PATH
 from fleetsim.model.errors import MethodNotFound
 from fleetsim.wire import jsonrpc
 
 
 def build_app(engine: Engine) -> Starlette:
     """Mount an engine. It starts with the lifespan, or with the first request where there is none."""
-    settings = engine.settings
-    door = Door(settings.gate(), settings.limits)
-    rpc = RpcFace(lambda: engine.service, door, settings.limits, settings.dialects)
-    card = CardFace(engine.card, settings.url, RPC_PATH)
+    settings, shape = engine.settings, engine.settings.shape
+    door = Door(settings.gate(), settings.limits, oversize_status=shape.oversize_status)
+    rpc = RpcFace(lambda: engine.service, door, settings.limits, settings.dialects, shape)
+    card = CardFace(engine.card, settings.url if shape.card_url is None else shape.card_url, shape.rpc_paths[0])
 
     async def call(request: Request) -> Response:
         await engine.start()
@@ -39,25 +38,32 @@ def build_app(engine: Engine) -> Starlette:
         async with engine:
             yield
 
-    rest = RestFace(lambda: engine.service, engine.start, door, settings.limits)
     routes = [
-        *(Route(path, show_card, methods=["GET", "OPTIONS"]) for path in CARD_PATHS),
-        *(Route(path, call, methods=["POST"]) for path in (RPC_PATH, f"{RPC_PATH}/")),
-        *(rest.routes() if "0.3" in settings.dialects else ()),
+        *(Route(path, show_card, methods=["GET", "OPTIONS"]) for path in shape.card_paths),
+        *(Route(path, call, methods=["POST"]) for path in (*shape.rpc_paths, *shape.stream_paths)),
     ]
+    if shape.rest and "0.3" in settings.dialects:
+        aliases = RestFace(lambda: engine.service, engine.start, door, settings.limits, shape.manners["0.3"])
+        routes += aliases.routes()
+    hint = _Hint(shape.rpc_paths[0])
     return Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        exception_handlers={404: _nothing_here, 405: _wrong_method},
+        routes=routes, lifespan=lifespan, exception_handlers={404: hint.nothing_here, 405: hint.wrong_method}
     )
 
 
-async def _nothing_here(request: Request, _error: Exception) -> Response:
-    problem = MethodNotFound(f"there is nothing here; A2A calls go to POST {RPC_PATH}")
-    return json_response(jsonrpc.error(None, problem, "0.3"), status=404)
+class _Hint:
+    """What to say to who knocks at the wrong door."""
 
+    def __init__(self, path: str) -> None:
+        self._path = path
 
-async def _wrong_method(request: Request, error: Exception) -> Response:
-    problem = MethodNotFound(f"A2A calls go to POST {RPC_PATH}")
-    headers = getattr(error, "headers", None) or {}
-    return json_response(jsonrpc.error(None, problem, "0.3"), status=405, headers=headers)
+    async def nothing_here(self, request: Request, _error: Exception) -> Response:
+        """404, with the way."""
+        problem = MethodNotFound(f"there is nothing here; A2A calls go to POST {self._path}")
+        return json_response(jsonrpc.error(None, problem, "0.3"), status=404)
+
+    async def wrong_method(self, request: Request, error: Exception) -> Response:
+        """405, with the way."""
+        problem = MethodNotFound(f"A2A calls go to POST {self._path}")
+        headers = getattr(error, "headers", None) or {}
+        return json_response(jsonrpc.error(None, problem, "0.3"), status=405, headers=headers)

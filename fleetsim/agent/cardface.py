@@ -12,7 +12,6 @@ from fleetsim.model.card import AgentCard
 from fleetsim.wire.dialect import write_card
 from fleetsim.wire.json import dump
 
-CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 MAX_AGE_S = 60
 
 _CORS = {
@@ -43,7 +42,7 @@ class CardFace:
 
     def url_for(self, request: Request) -> str:
         """The endpoint's URL: as configured, else the socket's own address. Never what a Host header says."""
-        if self._url:
+        if self._url is not None:
             return self._url
         host, port = request.scope.get("server") or ("127.0.0.1", None)
         host = f"[{host}]" if ":" in host else host

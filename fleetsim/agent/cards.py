@@ -1,7 +1,7 @@
 """The agent's card, built from what is mounted, so that it cannot promise what is not there.
 
 Sources: seed "The agent card" (url is the endpoint, both paths, honest flags), A2A 1.0 section 8,
-docs/explanation/dialects.md for the hybrid that clients of both versions read.
+docs/reference/interop.md for the hybrid that clients of both versions read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Mounted:
     security_schemes: Mapping[str, Any] = field(default_factory=dict)
     input_modes: tuple[str, ...] = ("text/plain",)
     output_modes: tuple[str, ...] = ("text/plain",)
-    interface_versions: Mapping[str, str] = field(default_factory=lambda: INTERFACES)
+    interface_versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def extended_card(self) -> bool:
@@ -74,7 +74,7 @@ def build(mounted: Mounted, url: str, *, extended: bool = False) -> AgentCard:
         description=mounted.description or mounted.name,
         version=mounted.version,
         interfaces=tuple(
-            AgentInterface(url=url, protocol_version=mounted.interface_versions[name])
+            AgentInterface(url=url, protocol_version=mounted.interface_versions.get(name, INTERFACES[name]))
             for name in _advertised(mounted.dialects)
         ),
         capabilities=Capabilities(

@@ -17,7 +17,7 @@ from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.notify import Notifier
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Offer, Service
-from fleetsim.agent.settings import RPC_PATH, Settings
+from fleetsim.agent.settings import Settings
 from fleetsim.agent.store import Store
 from fleetsim.model.card import AgentCard
 from fleetsim.model.task import TaskState
@@ -86,16 +86,18 @@ class Engine:
             keep_transitions=settings.state_transition_history,
         )
         settled = await self._remember(store, housekeeping)
-        sender = WebhookSender(runtime, self._policy)
+        shape = settings.shape
+        sender = WebhookSender(runtime, self._policy, schemes=shape.webhook_schemes)
         notifier = Notifier(
             store=store,
             sender=sender,
             workers=deliveries,
             limits=limits,
             breaker=Breaker(runtime.clock, runtime.rng.stream("webhook/breaker")),
+            shape=shape,
             settled=settled,
         )
-        runner = Runner(store=store, workers=skills, rng=runtime.rng, limits=limits)
+        runner = Runner(store=store, workers=skills, rng=runtime.rng, limits=limits, crash_reason=shape.crash_reason)
         store.listeners.append(notifier.heard)
         store.shelf.busy = notifier.busy
         self._store, self._runner, self._notifier = store, runner, notifier
@@ -129,12 +131,14 @@ class Engine:
 
     def _offer(self) -> Offer:
         settings = self.settings
-        extended = (lambda: self.card(self._url or RPC_PATH, extended=True)) if self.mounted.extended_card else None
+        extended = (lambda: self.card(self._url or "", extended=True)) if self.mounted.extended_card else None
         return Offer(
             skills={skill.skill_id: skill for skill in settings.skills},
             default_skill=settings.first_skill(),
             streaming=settings.streaming,
             push=settings.push_notifications,
+            input_modes=settings.input_modes,
+            shape=settings.shape,
             extended_card=extended,
         )
 

@@ -52,6 +52,7 @@ class Entry:
     pushes: tuple[Push, ...] = ()
     version: int = 0
     sequence: int = 0
+    opening: Message | None = None
     transitions: tuple[TaskStatus, ...] | None = None
 
     @property
@@ -70,8 +71,14 @@ class Entry:
         return self.history_chars - before
 
     def knows(self, message: Message) -> bool:
-        """Whether the same message, by id and content, is part of the conversation already."""
-        return any(m.message_id == message.message_id and m.parts == message.parts for m in self.history)
+        """Whether the same message, by id and content, is part of the conversation already.
+
+        An answer is compared with answers only: some callers give all their messages one id.
+        """
+        skipped = self.opening if self.status.state in INTERRUPTED else None
+        return any(
+            m.message_id == message.message_id and m.parts == message.parts for m in self.history if m is not skipped
+        )
 
     def update(self, status: TaskStatus, artifacts: tuple[Artifact, ...] = ()) -> StatusUpdate:
         """The event that tells of ``status``. It is final where a stream ends: when the agent stops or waits."""

@@ -51,7 +51,7 @@ def error_response(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """A JSON-RPC error. HTTP 200 as JSON-RPC has it, but 429 with Retry-After for a full agent."""
-    full = isinstance(problem, AtCapacity)
+    full = isinstance(problem, AtCapacity) and problem.wire_code == AtCapacity.code
     code = status or (429 if full else 200)
     more = {"retry-after": str(RETRY_AFTER_S)} if full else {}
     return json_response(jsonrpc.error(request_id, problem, dialect), status=code, headers={**more, **(headers or {})})
@@ -60,8 +60,8 @@ def error_response(
 class Door:
     """What every request to the agent's operations passes through."""
 
-    def __init__(self, gate: Gate, limits: AgentLimits) -> None:
-        self._gate, self._limits = gate, limits
+    def __init__(self, gate: Gate, limits: AgentLimits, *, oversize_status: int = 413) -> None:
+        self._gate, self._limits, self._oversize_status = gate, limits, oversize_status
 
     def admit(self, request: Request) -> str:
         """Check everything that headers tell, and return who calls. Raises Refusal."""
@@ -109,7 +109,9 @@ class Door:
 
     def _too_large(self) -> Refusal:
         limit = self._limits.body_bytes_max
-        return Refusal(413, InvalidRequest(f"the body is larger than {limit} bytes"), {"connection": "close"})
+        return Refusal(
+            self._oversize_status, InvalidRequest(f"the body is larger than {limit} bytes"), {"connection": "close"}
+        )
 
 
 async def while_there(request: Request, answer: Callable[[], Awaitable[T]]) -> T | None:

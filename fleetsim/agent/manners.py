@@ -1,7 +1,7 @@
 """What each dialect expects where dialects disagree about behaviour, as one table.
 
 The service reads these flags and never asks which version is spoken; the wire's shapes are the
-dialect's own business. Sources: docs/explanation/dialects.md, A2A 0.3.0 section 7, A2A 1.0 section 3.
+dialect's own business. Sources: docs/reference/interop.md, A2A 0.3.0 section 7, A2A 1.0 section 3.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Manners:
     """How one dialect wants things done.
 
     ``waits``: a send waits for a terminal or interrupted state unless it asks not to.
+    ``waits_always``: it waits even if asked not to.
     ``finished_send``: the error for a message to a finished task.
     ``finished_subscribe``: the error for joining a finished task; None replays snapshot and closing pair.
     ``other_context_refused``: a message whose contextId is not its task's is refused.
@@ -37,6 +38,7 @@ class Manners:
 
     dialect: str
     waits: bool = False
+    waits_always: bool = False
     finished_send: type[RpcError] = InvalidParams
     finished_subscribe: type[RpcError] | None = None
     other_context_refused: bool = False

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.manners import MANNERS
 from fleetsim.agent.record import Push, Record, TaskKey, Transition
+from fleetsim.agent.shape import Shape
 from fleetsim.agent.store import Store
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import Task, TaskState
@@ -50,7 +50,7 @@ class Notifier:
     """Tells webhooks of a store's moves. ``workers`` owns the deliveries, so none can be collected away.
 
     ``settled`` is awaited before a notice leaves, so that nothing is told that could be forgotten.
-    ``drop_on_give_up`` removes a config whose receiver did not take a notice in all its tries (0.1).
+    ``shape`` may have a config removed whose receiver did not take a notice in all its tries.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Notifier:
         workers: Workers,
         limits: AgentLimits,
         breaker: Breaker,
+        shape: Shape,
         settled: Callable[[], Awaitable[None]] | None = None,
-        drop_on_give_up: bool = False,
     ) -> None:
         self._store, self._sender, self._workers, self._limits = store, sender, workers, limits
-        self._breaker, self._settled, self._drop_on_give_up = breaker, settled, drop_on_give_up
+        self._breaker, self._settled, self._shape = breaker, settled, shape
         self._lines: dict[tuple[TaskKey, str], _Line] = {}
         self._busy: dict[TaskKey, int] = {}
         self.given_up = 0
@@ -110,7 +110,7 @@ class Notifier:
         if line is None:
             line = self._lines[name] = _Line(*name)
             self._busy[record.key] = self._busy.get(record.key, 0) + 1
-        for event in _events(push, update):
+        for event in self._events(push, update):
             line.waiting.append(Notice(sequence=record.version, event=event, task=record.task))
         while len(line.waiting) > self._limits.notices_queued_max:
             line.waiting.popleft()
@@ -121,6 +121,20 @@ class Notifier:
                 self._workers.start(self._serve(line), name=f"webhook {record.task_id}")
             except RuntimeError as error:
                 self._give_up(line, str(error))
+
+    def _events(self, push: Push, update: StatusUpdate) -> list[StatusUpdate | ArtifactUpdate]:
+        """The notices one move makes for one config, in order, under its ``events`` filter (0.1 alone has one)."""
+        wanted = push.config.events
+        events: list[StatusUpdate | ArtifactUpdate] = []
+        if self._shape.manners[push.dialect].artifact_notice:
+            events += [
+                ArtifactUpdate(task_id=update.task_id, context_id=update.context_id, artifact=a, last_chunk=True)
+                for a in update.artifacts
+                if wanted is None or "artifact" in wanted
+            ]
+        if wanted is None or "status" in wanted:
+            events.append(update)
+        return events
 
     async def _serve(self, line: _Line) -> None:
         """Deliver one config's notices, one at a time, until there are none."""
@@ -161,14 +175,14 @@ class Notifier:
                 credentials=config.credentials,
                 task_id=notice.task.task_id,
                 state=notice.event.status.state.value if isinstance(notice.event, StatusUpdate) else "artifact",
-                content_type=MANNERS[push.dialect].notice_type,
+                content_type=self._shape.manners[push.dialect].notice_type,
             )
         )
         self._breaker.note(receiver, delivered=result.delivered)
         if result.delivered:
             return
         self.given_up += 1
-        if result.gone or self._drop_on_give_up:
+        if result.gone or self._shape.drop_webhook_on_give_up:
             self._store.delete_push(line.key, line.config_id)
 
     def _body(self, notice: Notice, push: Push) -> bytes | None:
@@ -191,18 +205,3 @@ class Notifier:
         self.given_up += len(line.waiting)
         self._forget(line)
         log.error("webhook of task %s cannot be delivered: %s", one_line(line.key[1], 128), why)
-
-
-def _events(push: Push, update: StatusUpdate) -> list[StatusUpdate | ArtifactUpdate]:
-    """The notices one move makes for one config, in order, under its ``events`` filter (0.1 alone has one)."""
-    wanted = push.config.events
-    events: list[StatusUpdate | ArtifactUpdate] = []
-    if MANNERS[push.dialect].artifact_notice:
-        events += [
-            ArtifactUpdate(task_id=update.task_id, context_id=update.context_id, artifact=a, last_chunk=True)
-            for a in update.artifacts
-            if wanted is None or "artifact" in wanted
-        ]
-    if wanted is None or "status" in wanted:
-        events.append(update)
-    return events

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from fleetsim.agent.front import ClientLeft, Door, Refusal, json_response, while_there
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.manners import MANNERS
+from fleetsim.agent.manners import Manners
 from fleetsim.agent.service import Caller, Service
 from fleetsim.agent.stream import EventStream
 from fleetsim.model.call import Call, Operation, SendMessage, SubscribeToTask
@@ -38,7 +38,6 @@ from fleetsim.wire.sse import frame
 log = logging.getLogger(__name__)
 
 _WIRE = dialect("0.3")
-_MANNERS = MANNERS["0.3"]
 
 STATUSES: Mapping[type[RpcError], int] = {
     TaskNotFound: 404,
@@ -53,9 +52,15 @@ class RestFace:
     """The aliases over one service."""
 
     def __init__(
-        self, service: Callable[[], Service], start: Callable[[], Awaitable[None]], door: Door, limits: AgentLimits
+        self,
+        service: Callable[[], Service],
+        start: Callable[[], Awaitable[None]],
+        door: Door,
+        limits: AgentLimits,
+        manners: Manners,
     ) -> None:
         self._service, self._start, self._door, self._limits = service, start, door, limits
+        self._manners = manners
 
     def routes(self) -> list[Route]:
         """Most specific first: a task id never holds a colon."""
@@ -77,7 +82,7 @@ class RestFace:
 
     async def _answer(self, request: Request, handle: Callable[[Request, Caller], Awaitable[Response]]) -> Response:
         try:
-            caller = Caller(owner=self._door.admit(request), manners=_MANNERS)
+            caller = Caller(owner=self._door.admit(request), manners=self._manners)
             return await handle(request, caller)
         except Refusal as refusal:
             return _problem(refusal.problem, refusal.status, refusal.headers)

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleetsim.agent.front import ClientLeft, Door, Refusal, error_response, json_response, while_there
-from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.manners import MANNERS
+from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.service import Caller, Service
+from fleetsim.agent.shape import Shape
 from fleetsim.agent.stream import HEADERS, EventStream
 from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import InternalError, InvalidRequest, MethodNotFound, RpcError, VersionNotSupported
@@ -31,9 +31,10 @@ class RpcFace:
     """The endpoint. ``service`` is asked for at each request, since the agent may not have started yet."""
 
     def __init__(
-        self, service: Callable[[], Service], door: Door, limits: AgentLimits, dialects: tuple[str, ...]
+        self, service: Callable[[], Service], door: Door, limits: AgentLimits, dialects: tuple[str, ...], shape: Shape
     ) -> None:
         self._service, self._door, self._limits, self._dialects = service, door, limits, dialects
+        self._shape = shape
 
     async def __call__(self, request: Request) -> Response:
         """Answer one POST."""
@@ -42,6 +43,8 @@ class RpcFace:
             self._door.check_json(request)
             body = await self._door.body(request)
         except Refusal as refusal:
+            if refusal.status == 401 and self._shape.bare_401:
+                return json_response({"error": {"message": str(refusal)}}, status=401, headers=refusal.headers)
             return error_response(refusal.problem, status=refusal.status, headers=refusal.headers)
         except ClientLeft:
             return Response(status_code=400)
@@ -60,18 +63,20 @@ class RpcFace:
         except RpcError as problem:
             return error_response(problem, request_id=asked.id, dialect=error_dialect(asked.method, version))
         streams = dialect.operation(asked.method) in STREAMING
+        if request.url.path in self._shape.stream_paths and not streams:
+            return json_response({"error": f"Only streaming calls are taken at {request.url.path}"}, status=400)
         try:
             call = dialect.decode_call(asked.method, asked.params)
             dialect = self._native(dialect, call, asked.method, owner)
-            caller = Caller(owner=owner, manners=MANNERS[dialect.name])
+            caller = Caller(owner=owner, manners=self._shape.manners[dialect.name])
             if streams:
                 return await self._stream(call, caller, dialect, asked)
             return await self._reply(request, call, caller, dialect, asked)
         except RpcError as problem:
-            return _refused(problem, asked, dialect, streams=streams)
+            return self._refused(problem, asked, dialect, streams=streams)
         except Exception:
             log.exception("%s failed", asked.method)
-            return _refused(InternalError(), asked, dialect, streams=streams)
+            return self._refused(InternalError(), asked, dialect, streams=streams)
 
     async def _reply(
         self, request: Request, call: Call, caller: Caller, dialect: Dialect, asked: RpcRequest
@@ -87,10 +92,10 @@ class RpcFace:
         try:
             reply = await self._service().call(call, caller)
         except RpcError as problem:
-            return _refused(problem, asked, dialect, streams=False)
+            return self._refused(problem, asked, dialect, streams=False)
         except Exception:
             log.exception("%s failed", asked.method)
-            return _refused(InternalError(), asked, dialect, streams=False)
+            return self._refused(InternalError(), asked, dialect, streams=False)
         return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
 
     async def _stream(self, call: Call, caller: Caller, dialect: Dialect, asked: RpcRequest) -> Response:
@@ -121,14 +126,15 @@ class RpcFace:
             return dialect
         if not isinstance(call, GetTask | CancelTask | SubscribeToTask):
             return dialect
-        born = self._service().dialect_of(Caller(owner=owner, manners=MANNERS["0.3"]), call.task_id)
+        born = self._service().dialect_of(owner, call.task_id)
         legacy = DIALECTS["0.1"]
         return legacy if born == "0.1" and any(method in names for names in legacy.methods.values()) else dialect
 
-
-def _refused(problem: RpcError, asked: RpcRequest, dialect: Dialect, *, streams: bool) -> Response:
-    """An error in the form the dialect's clients understand: some read a stream's refusal only as an event."""
-    if streams and MANNERS[dialect.name].stream_errors_as_events:
-        body = dump(jsonrpc.error(asked.id, problem, dialect.name)).decode()
-        return Response(frame(body), headers=HEADERS, media_type=MEDIA_TYPE)
-    return error_response(problem, request_id=asked.id, dialect=dialect.name)
+    def _refused(self, problem: RpcError, asked: RpcRequest, dialect: Dialect, *, streams: bool) -> Response:
+        """An error in the form the dialect's clients understand: some read a stream's refusal only as an event."""
+        if isinstance(problem, AtCapacity):
+            problem.wire_code = self._shape.full_code
+        if streams and self._shape.manners[dialect.name].stream_errors_as_events:
+            body = dump(jsonrpc.error(asked.id, problem, dialect.name)).decode()
+            return Response(frame(body), headers=HEADERS, media_type=MEDIA_TYPE)
+        return error_response(problem, request_id=asked.id, dialect=dialect.name)

@@ -76,10 +76,11 @@ class Job:
 
 
 class Runner:
-    """All skills at work. ``workers`` owns them."""
+    """All skills at work. ``workers`` owns them; ``crash_reason`` words an unforeseen error, given its type."""
 
-    def __init__(self, *, store: Store, workers: Workers, rng: Rng, limits: AgentLimits) -> None:
+    def __init__(self, *, store: Store, workers: Workers, rng: Rng, limits: AgentLimits, crash_reason: str) -> None:
         self._store, self._workers, self._rng, self._limits = store, workers, rng, limits
+        self._crash_reason = crash_reason
         self._jobs: dict[TaskKey, Job] = {}
 
     def __len__(self) -> int:
@@ -133,7 +134,7 @@ class Runner:
             self._end(job.key, TaskState.FAILED, reason=str(limit))
         except Exception as error:
             log.exception("skill %s failed on task %s", skill.skill_id, one_line(job.key[1], 128))
-            self._end(job.key, TaskState.FAILED, reason=f"the skill failed ({type(error).__name__})")
+            self._end(job.key, TaskState.FAILED, reason=self._crash_reason.format(error=type(error).__name__))
 
     def _reap(self, key: TaskKey) -> None:
         """The worker is gone, whatever became of it: nothing may stay open."""

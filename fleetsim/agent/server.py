@@ -1,7 +1,7 @@
 """A uvicorn that does not wait for ever: deadlines and caps on connections, for any ASGI application.
 
 uvicorn has no setting for how long a request's head may take, nor for connections per peer; half-open
-connections would stay open until the process ends (docs/explanation/limits.md). The h11 protocol is
+connections would stay open until the process ends (docs/reference/limits.md). The h11 protocol is
 used because it bounds the head's size.
 """
 

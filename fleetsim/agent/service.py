@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity
@@ -15,9 +16,10 @@ from fleetsim.agent.manners import Manners
 from fleetsim.agent.notify import Notifier
 from fleetsim.agent.record import Push, Record, TaskEnded, TaskKey, with_history
 from fleetsim.agent.runner import Runner
+from fleetsim.agent.shape import REFERENCE, Shape
 from fleetsim.agent.skills import Skill, choose
 from fleetsim.agent.store import Store
-from fleetsim.agent.watch import Seat, Seats, Watch
+from fleetsim.agent.watch import DirectWatch, Seat, Seats, Watch
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -33,10 +35,21 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
     TaskPush,
+    operation_of,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import BlockedAddress, InvalidParams, PushNotSupported, TaskNotFound, UnsupportedOperation
-from fleetsim.model.task import Message, Task, TaskState
+from fleetsim.model.errors import (
+    BlockedAddress,
+    ContentTypeNotSupported,
+    InvalidParams,
+    MethodNotFound,
+    PushNotSupported,
+    RpcError,
+    TaskNotCancelable,
+    TaskNotFound,
+    UnsupportedOperation,
+)
+from fleetsim.model.task import FilePart, Message, Role, Task, TaskState, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Ids
 from fleetsim.runtime.webhook import WebhookSender, check_secret
@@ -44,7 +57,7 @@ from fleetsim.runtime.webhook import WebhookSender, check_secret
 Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
 
 DEFAULT_CONFIG = "default"
-"""The config id some clients ask for after registering without one (docs/explanation/dialects.md)."""
+"""The config id some clients ask for after registering without one (docs/reference/interop.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +77,8 @@ class Offer:
     streaming: bool = True
     push: bool = True
     extended_card: Callable[[], AgentCard] | None = None
+    input_modes: tuple[str, ...] | None = None
+    shape: Shape = REFERENCE
 
 
 class Service:
@@ -89,6 +104,7 @@ class Service:
 
     async def call(self, call: Call, caller: Caller) -> Reply:
         """Carry out a call that is answered once. Raises RpcError."""
+        self._check_offered(call)
         reply = await self._reply(call, caller)
         if self._settled is not None:
             await self._settled()
@@ -97,7 +113,7 @@ class Service:
     async def _reply(self, call: Call, caller: Caller) -> Reply:
         match call:
             case SendMessage():
-                return await self._send(call, caller)
+                return self._direct_reply(call) or await self._send(call, caller)
             case GetTask():
                 record = self._store.read(self._key(caller, call.task_id))
                 return with_history(record.task, call.history_length)
@@ -116,10 +132,13 @@ class Service:
             case SubscribeToTask():
                 raise UnsupportedOperation
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
         """Carry out a call that is answered by a stream; the watch must be closed. Raises RpcError."""
+        self._check_offered(call)
         if not self._offer.streaming:
             raise UnsupportedOperation("this agent does not stream")
+        if isinstance(call, SendMessage) and (reply := self._direct_reply(call)) is not None:
+            return DirectWatch(reply)
         task_id = call.task_id or (call.message.task_id if isinstance(call, SendMessage) else None)
         seat = self.seats.take(self._key(caller, task_id) if task_id else None)
         try:
@@ -138,16 +157,16 @@ class Service:
             seat.leave()
             raise
 
-    def dialect_of(self, caller: Caller, task_id: str) -> str | None:
-        """The dialect the task was born in, or None if there is no such task."""
-        key = self._key(caller, task_id)
+    def dialect_of(self, owner: str, task_id: str) -> str | None:
+        """The dialect the owner's task was born in, or None if there is no such task."""
+        key = (owner, task_id)
         return self._store.read(key).dialect if self._store.knows(key) else None
 
     # -- sending -----------------------------------------------------------------------------------
 
     async def _send(self, call: SendMessage, caller: Caller) -> Task:
         record = await self._accept(call, caller)
-        if caller.manners.waits and call.wait is not False:
+        if caller.manners.waits_always or (caller.manners.waits and call.wait is not False):
             try:
                 async with asyncio.timeout(self._limits.wait_s_max):
                     record = await self._store.until_pause(record.key)
@@ -164,8 +183,10 @@ class Service:
         message = call.message
         if not message.parts:
             raise InvalidParams("message.parts must not be empty")
+        if self._offer.shape.needs_text and not any(isinstance(part, TextPart) for part in message.parts):
+            raise InvalidParams("message has no text part")
         named = call.task_id if caller.manners.client_names_task else None
-        task_id = message.task_id or named
+        task_id = None if self._offer.shape.forgets_tasks else message.task_id or named
         self._check_id(task_id, "taskId")
         self._check_id(message.context_id, "contextId")
         if call.push is not None:
@@ -182,6 +203,8 @@ class Service:
         message = call.message
         metadata = {**message.metadata, **call.metadata}
         skill = choose(self._offer.skills, self._offer.default_skill, metadata, message.text)
+        if skill is not None:
+            self._check_modes(message, skill)
         task_id = task_id or self._ids.new()
         record = self._store.create(
             caller.owner,
@@ -223,6 +246,8 @@ class Service:
     # -- the other operations ----------------------------------------------------------------------
 
     def _cancel(self, key: TaskKey) -> Task:
+        if not self._offer.shape.cancels:
+            raise TaskNotCancelable(f"the task is already {self._store.state(key)}")
         record = self._store.cancel(key)
         self._runner.stop(key)
         return record.task
@@ -273,10 +298,38 @@ class Service:
         if text is not None and not 0 < len(text) <= self._limits.id_chars_max:
             raise InvalidParams(f"{name} must have 1 to {self._limits.id_chars_max} characters")
 
+    def _check_offered(self, call: Call) -> None:
+        """Refuse what this kind of agent has no method for. Raises MethodNotFound."""
+        operations = self._offer.shape.operations
+        if operations is not None and operation_of(call) not in operations:
+            raise MethodNotFound
+
+    def _check_modes(self, message: Message, skill: Skill) -> None:
+        """Refuse files of a type that neither the skill nor the agent takes, where they say what they take."""
+        modes = skill.input_modes or self._offer.input_modes
+        for part in message.parts if modes else ():
+            kind = part.media_type if isinstance(part, FilePart) else None
+            if kind and not any(fnmatchcase(kind.lower(), mode.lower()) for mode in modes or ()):
+                raise ContentTypeNotSupported(f"{one_line(kind, 80)} is not taken here")
+
+    def _direct_reply(self, call: SendMessage) -> Message | None:
+        """An answer without a task, where this kind of agent gives one."""
+        answer = self._offer.shape.direct_reply
+        text = answer(call.message) if answer else None
+        if text is None:
+            return None
+        context_id = call.message.context_id or self._ids.new()
+        parts = (TextPart(text=text),)
+        return Message(message_id=self._ids.new(), role=Role.AGENT, parts=parts, context_id=context_id)
+
     async def _vet(self, config: PushConfig) -> None:
         """Refuse a webhook we may not call, always aloud (threat T-20)."""
         if not self._offer.push:
             raise PushNotSupported
+        shape = self._offer.shape
+        if config.url.partition(":")[0].lower() not in shape.webhook_schemes and len(shape.webhook_schemes) == 1:
+            problem = f"a webhook must use {shape.webhook_schemes[0]}"
+            raise RpcError(problem, code=shape.webhook_scheme_code)
         try:
             check_secret(config.token)
             check_secret(config.scheme)

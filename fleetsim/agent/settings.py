@@ -9,11 +9,10 @@ from pathlib import Path
 from fleetsim.agent.auth import Gate
 from fleetsim.agent.cards import Mounted, check
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.shape import REFERENCE, Shape
 from fleetsim.agent.skills import Skill
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.address import AddressPolicy
-
-RPC_PATH = "/a2a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,10 @@ class Settings:
     organization: str | None = None
     provider_url: str | None = None
     documentation_url: str | None = None
+    input_modes: tuple[str, ...] | None = None
+    output_modes: tuple[str, ...] = ("text/plain",)
     state: Path | None = None
+    shape: Shape = REFERENCE
     limits: AgentLimits = field(default_factory=AgentLimits)
 
     def with_skill(self, skill: Skill) -> Settings:
@@ -73,6 +75,9 @@ class Settings:
             provider_url=self.provider_url,
             documentation_url=self.documentation_url,
             security_schemes=self.gate().schemes(),
+            input_modes=self.input_modes or ("text/plain",),
+            output_modes=self.output_modes,
+            interface_versions=self.shape.card_versions,
         )
         check(mounted)
         self.first_skill()

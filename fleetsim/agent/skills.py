@@ -18,7 +18,9 @@ from fleetsim.agent.draft import Tally
 from fleetsim.model.card import AgentSkill
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import EffectDelta
-from fleetsim.model.task import Artifact, DataPart, JsonObject, Message, Part, TextPart
+from fleetsim.model.task import Artifact, DataPart, FilePart, JsonObject, Message, Part, TextPart
+from fleetsim.model.text import one_line
+from fleetsim.wire.json import dump
 
 Radius = ("self", "project", "repo", "fleet", "public")
 """blast-v1's radii, smallest first."""
@@ -93,6 +95,18 @@ class SkillContext:
     def data(self) -> tuple[Any, ...]:
         """The content of the message's data parts."""
         return tuple(part.data for part in self.message.parts if isinstance(part, DataPart))
+
+    @property
+    def prompt(self) -> str:
+        """All parts as one text for a model: data as JSON, files named and left out (never fetched)."""
+        lines = [self.text] if self.text else []
+        for part in self.message.parts:
+            if isinstance(part, DataPart):
+                lines.append(dump(part.data).decode())
+            elif isinstance(part, FilePart):
+                named = one_line(part.filename or part.uri or "unnamed", 200)
+                lines.append(f"[file {named}, {one_line(part.media_type or 'unknown type', 80)}: content not read]")
+        return "\n".join(lines)
 
     async def say(self, text: str) -> None:
         """Append to the answer; whoever streams the task sees it at once. Raises OutputLimit."""

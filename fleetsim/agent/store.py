@@ -150,6 +150,7 @@ class Store:
         entry.sequence = self._sequence
         self.shelf.add(entry)
         self._remember(entry, message)
+        entry.opening = entry.history[-1]
         self._touch(entry)
         entry.note_transition()
         return self._announce(entry)

@@ -13,9 +13,8 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fleetsim.agent.watch import Watch
+from fleetsim.agent.watch import DirectWatch, Watch
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.text import one_line
 from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ class EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, watch: Watch, write: Callable[[TaskEvent], bytes], *, write_s: float) -> None:
+    def __init__(self, watch: Watch | DirectWatch, write: Callable[[TaskEvent], bytes], *, write_s: float) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers(HEADERS)
@@ -43,18 +42,18 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream over ASGI."""
-        task_id = one_line(self._watch.record.task_id, 128)
+        about = self._watch.about
         try:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(self._pour(send))
-                ear = group.create_task(_until_left(receive, writer, task_id))
+                ear = group.create_task(_until_left(receive, writer, about))
                 writer.add_done_callback(lambda _done: ear.cancel())
         except* SlowReader:
-            log.info("stream of task %s dropped: not read within %g s", task_id, self._write_s)
+            log.info("stream of %s dropped: not read within %g s", about, self._write_s)
             if abort := (scope.get("extensions") or {}).get(ABORT):
                 abort()
         except* OSError:
-            log.info("stream of task %s: the client left", task_id)
+            log.info("stream of %s: the client left", about)
         finally:
             self._watch.close()
 
@@ -76,8 +75,8 @@ class EventStream(Response):
                 yield KEEPALIVE if event is None else self._write(event)
 
 
-async def _until_left(receive: Receive, writer: asyncio.Task[None], task_id: str) -> None:
+async def _until_left(receive: Receive, writer: asyncio.Task[None], about: str) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    log.info("stream of task %s: the client left", task_id)
+    log.info("stream of %s: the client left", about)
     writer.cancel()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from fleetsim.agent.feed import Feed
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.record import Record, TaskKey
-from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
-from fleetsim.model.task import INTERRUPTED, Task
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.task import INTERRUPTED, Message, Task
+from fleetsim.model.text import one_line
 
 
 class Seats:
@@ -85,6 +86,11 @@ class Watch:
     keepalive_s: float
     joins_question: bool = True
 
+    @property
+    def about(self) -> str:
+        """What log lines call it."""
+        return f"task {one_line(self.record.task_id, 128)}"
+
     def close(self) -> None:
         """Give the seat back; again is harmless."""
         self.seat.leave()
@@ -112,6 +118,21 @@ class Watch:
                 yield event
                 if isinstance(event, StatusUpdate) and event.final:
                     return
+
+
+@dataclass(frozen=True, slots=True)
+class DirectWatch:
+    """A stream of exactly one message, for an answer without a task (A2A 1.0 section 3.1.2)."""
+
+    message: Message
+    about: str = "a direct reply"
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
+        """The message."""
+        yield DirectReply(message=self.message)
 
 
 def closing_pair(task: Task) -> tuple[TaskEvent, ...]:

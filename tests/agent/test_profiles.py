@@ -1,0 +1,302 @@
+"""The profiles: each behaves as its source says, over the one service."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent
+from fleetsim.agent.cards import drift
+from fleetsim.agent.profiles import PROFILES, profile_agent
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.extensions import BLAST, COST, EFFECT_DOMAIN
+from tests.agent.rigs import Hook, Rig, Rigging, sent, sent_v1
+
+
+async def as_profile(rigged: Rigging, name: str, **options: Any) -> Rig:
+    made = profile_agent(name, **options).settings
+    return await rigged(**{field: getattr(made, field) for field in made.__dataclass_fields__ if field != "name"})
+
+
+async def card_of(rig: Rig, path: str = "/.well-known/agent.json") -> dict[str, Any]:
+    return dict(json.loads((await rig.raw("GET", path)).body))
+
+
+def test_an_unknown_profile_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError) as raised:
+        profile_agent("quin")
+    assert "quinn" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_makes_an_agent_that_starts(name: str) -> None:
+    agent = profile_agent(name)
+    assert isinstance(agent, Agent)
+    assert agent.settings.name == name
+    assert agent.app()
+
+
+# -- quinn ---------------------------------------------------------------------------------------------
+
+
+async def test_quinn_has_the_seeds_card(rigged: Rigging) -> None:
+    card = await card_of(await as_profile(rigged, "quinn", api_key="k"))
+    assert [s["id"] for s in card["skills"]] == ["qa_report", "board_audit", "bug_triage", "pr_review"]
+    assert card["provider"]["organization"] == "protoLabsAI"
+    assert card["defaultOutputModes"] == ["text/markdown"]
+    assert card["capabilities"]["streaming"] is card["capabilities"]["pushNotifications"] is True
+    assert card["capabilities"]["stateTransitionHistory"] is False
+    assert {e["uri"] for e in card["capabilities"]["extensions"]} >= {COST, EFFECT_DOMAIN, BLAST}
+    assert card["security"] == [{"apiKey": []}]
+
+
+async def test_quinn_does_what_its_card_declares(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "quinn")
+    for skill_id in ("qa_report", "board_audit", "bug_triage", "pr_review"):
+        frames = await rig.frames("message/stream", sent("42", skill=skill_id))
+        assert frames[-1]["status"]["state"] == "completed"
+        kinds = {part.get("metadata", {}).get("mimeType") for part in frames[-2]["artifact"]["parts"]}
+        assert "application/vnd.protolabs.cost-v1+json" in kinds
+        if skill_id == "bug_triage":
+            assert "application/vnd.protolabs.worldstate-delta+json" in kinds
+    assert drift(rig.engine.settings.skills) == {}
+
+
+async def test_quinn_fails_rather_than_completing_with_an_error_text(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "quinn")
+    frames = await rig.frames("message/stream", sent("", skill="pr_review"))
+    assert frames[-1]["status"]["state"] == "failed"
+    data = {"message": {"messageId": "1", "role": "user", "parts": [{"kind": "data", "data": {}}]}}
+    assert await rig.refused("message/send", data) == -32602
+
+
+# -- selectools ----------------------------------------------------------------------------------------
+
+
+async def test_selectools_answers_within_the_request(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "selectools")
+    for method in ("message/send", "tasks/send"):
+        params = {**sent("Research quantum computing"), "configuration": {"blocking": False}}
+        task = await rig.call(method, params)
+        assert task["kind"] == "task"
+        assert task["status"]["state"] == "completed"
+        assert task["artifacts"][0]["name"] == "response"
+        assert task["artifacts"][0]["parts"][0]["text"] == "Summary: Research quantum computing"
+        assert await rig.call("tasks/get", {"id": task["id"]}) == task
+        assert await rig.refused("tasks/cancel", {"id": task["id"]}) == -32002
+
+
+async def test_selectools_has_only_its_own_methods(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "selectools")
+    assert await rig.refused("message/stream", sent("x")) == -32601
+    assert await rig.refused("tasks/resubscribe", {"id": "x"}) == -32601
+    assert await rig.refused("tasks/pushNotificationConfig/get", {"id": "x"}) == -32601
+    assert await rig.refused("GetTask", {"id": "x"}) == -32601
+    assert (await rig.raw("POST", "/message:send", b"{}")).status == 404
+
+
+async def test_selectools_card_is_the_seeds(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "selectools")
+    card = await card_of(rig)
+    assert card["protocolVersion"] == "0.2.6"
+    assert card["url"] == ""
+    assert card["capabilities"]["streaming"] is False
+    assert card["skills"][0]["tags"] == ["tool"]
+    assert (await rig.raw("GET", "/.well-known/agent-card.json")).status == 404
+
+
+async def test_selectools_takes_every_message_for_a_new_task(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "selectools")
+    one = await rig.call("message/send", sent("x"))
+    two = await rig.call("message/send", sent("y", taskId=one["id"], contextId=one["contextId"]))
+    assert one["id"] != two["id"]
+
+
+async def test_selectools_refusals_look_as_the_seed_says(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "selectools", bearer="sk")
+    reply = await rig.raw("POST", "/a2a", b"{")
+    assert (reply.status, json.loads(reply.body)) == (401, {"error": {"message": "Unauthorized"}})
+    rig.headers = {"authorization": "Bearer sk"}
+    reply = await rig.raw("POST", "/a2a", b"x" * (1024 * 1024 + 1))
+    assert (reply.status, json.loads(reply.body)["error"]["code"]) == (200, -32600)
+    only_data = {"message": {"messageId": "1", "role": "user", "parts": [{"kind": "data", "data": {}}]}}
+    assert await rig.refused("message/send", only_data) == -32602
+
+
+async def test_selectools_errors_show_their_type_alone(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "selectools")
+    task = await rig.call("message/send", sent("secret", skill="explode"))
+    assert task["status"]["state"] == "failed"
+    assert task["status"]["message"]["parts"][0]["text"] == "Agent execution failed (ValueError)"
+    assert "secret" not in json.dumps(task["status"])
+
+
+async def test_selectools_reads_data_and_names_files(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "selectools")
+    params = sent("Look:")
+    params["message"]["parts"] += [
+        {"kind": "data", "data": {"a": 1}},
+        {
+            "kind": "file",
+            "file": {"name": "x.png", "mimeType": "image/png", "bytes": base64.b64encode(b"pixels").decode()},
+        },
+    ]
+    text = (await rig.call("message/send", params))["artifacts"][0]["parts"][0]["text"]
+    assert '{"a":1}' in text
+    assert "x.png" in text
+    assert "pixels" not in text
+
+
+async def test_selectools_lets_the_oldest_go_when_full(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "selectools", limits=PROFILES["selectools"].options["limits"].__class__(tasks_max=3))
+    ids = [(await rig.call("message/send", sent("x", messageId=str(at))))["id"] for at in range(5)]
+    assert await rig.refused("tasks/get", {"id": ids[0]}) == -32001
+    assert (await rig.call("tasks/get", {"id": ids[4]}))["id"] == ids[4]
+
+
+# -- almanac -------------------------------------------------------------------------------------------
+
+
+def legacy(task_id: str, text: str) -> dict[str, Any]:
+    return {"id": task_id, "sessionId": "s", "message": {"role": "user", "parts": [{"type": "text", "text": text}]}}
+
+
+async def test_almanac_speaks_01_at_the_root(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "almanac")
+    task = await rig.call("tasks/send", legacy("t-1", "sales"), path="/")
+    assert (task["id"], task["sessionId"], task["status"]["state"]) == ("t-1", "s", "submitted")
+    await asyncio.sleep(5)
+    done = await rig.call("tasks/get", {"id": "t-1"}, path="/")
+    assert done["artifacts"][0]["parts"][0] == {"type": "text", "text": "Analysed: sales"}
+    assert await rig.refused("tasks/cancel", {"id": "t-1"}, path="/") == -32002
+    assert await rig.refused("tasks/send", legacy("t-1", "again"), path="/") == -32002
+    assert await rig.refused("message/send", sent("x"), path="/") == -32601
+
+
+async def test_almanac_streams_named_events_at_subscribe(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "almanac")
+    body = rig.envelope("tasks/sendSubscribe", legacy("t-1", "sales"))
+    text = (await rig.raw("POST", "/subscribe", body)).body.decode()
+    events = [dict(line.split(": ", 1) for line in block.splitlines()) for block in text.strip().split("\n\n")]
+    assert [event["event"] for event in events][-2:] == ["artifact", "status"]
+    last = json.loads(events[-1]["data"])
+    assert (last["id"], last["result"]["final"], last["result"]["status"]["state"]) == (1, True, "completed")
+    reply = await rig.raw("POST", "/subscribe", rig.envelope("tasks/get", {"id": "t-1"}))
+    assert (reply.status, "error" in json.loads(reply.body)) == (400, True)
+
+
+async def test_almanac_webhooks_are_https_only(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "almanac")
+    await rig.call("tasks/send", legacy("t-1", ""), path="/")
+    params = {"id": "t-1", "pushNotificationConfig": {"url": "http://hook:8080/x"}}
+    assert await rig.refused("tasks/pushNotification/set", params, path="/") == -32004
+
+
+async def test_almanac_drops_a_webhook_that_was_never_taken(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "almanac", allow_webhook=("10.0.0.9/32:8443",))
+    hook = Hook(answers=[503] * 4)
+    rig.network.mount("https://hook:8443", hook)
+    await rig.call("tasks/send", legacy("t-1", ""), path="/")
+    params = {"id": "t-1", "pushNotificationConfig": {"url": "https://hook:8443/x", "token": "t"}}
+    await rig.call("tasks/pushNotification/set", params, path="/")
+    await asyncio.sleep(100)
+    assert len(hook.bodies) == 4
+    assert hook.headers[0]["authorization"] == "Bearer t"
+    await rig.call("tasks/send", legacy("t-1", "sales"), path="/")
+    await asyncio.sleep(10)
+    assert len(hook.bodies) == 4
+
+
+async def test_almanac_is_full_with_its_own_code_and_401_is_its_own(rigged: Rigging) -> None:
+    limits = profile_agent("almanac").settings.limits.__class__(tasks_max=1)
+    rig = await as_profile(rigged, "almanac", limits=limits, bearer="b")
+    reply = await rig.raw("POST", "/", rig.envelope("tasks/get", {"id": "x"}))
+    assert (reply.status, json.loads(reply.body)["error"]["code"]) == (401, -32000)
+    rig.headers = {"authorization": "Bearer b"}
+    await rig.call("tasks/send", legacy("t-1", ""), path="/")
+    assert await rig.refused("tasks/send", legacy("t-2", ""), path="/") == -32003
+
+
+# -- tck -----------------------------------------------------------------------------------------------
+
+
+async def play(rig: Rig, message_id: str) -> dict[str, Any]:
+    result = await rig.call("SendMessage", sent_v1("TCK", messageId=message_id))
+    return dict(result)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "part"),
+    [
+        ("tck-complete-task", {"text": "Hello from TCK"}),
+        ("tck-artifact-text", {"text": "Generated text content"}),
+        ("tck-artifact-file", {"raw": "dGNr", "filename": "output.txt", "mediaType": "text/plain"}),
+        (
+            "tck-artifact-file-url",
+            {"url": "https://example.com/output.txt", "filename": "output.txt", "mediaType": "text/plain"},
+        ),
+        ("tck-artifact-data", {"data": {"key": "value", "count": 42}}),
+    ],
+)
+async def test_the_kits_artifacts_are_as_it_wants_them(rigged: Rigging, prefix: str, part: dict[str, Any]) -> None:
+    rig = await as_profile(rigged, "tck")
+    task = (await play(rig, f"{prefix}-001"))["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert [a["parts"] for a in task["artifacts"]] == [[part]]
+
+
+async def test_the_kits_direct_message_makes_no_task(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "tck")
+    message = (await play(rig, "tck-message-response-1"))["message"]
+    assert message["parts"] == [{"text": "Direct message response"}]
+    frames = await rig.frames("SendStreamingMessage", sent_v1("x", messageId="tck-message-response-2"))
+    assert [list(frame) for frame in frames] == [["message"]]
+    assert len(rig.engine.store) == 0
+
+
+async def test_the_kit_can_answer_and_be_rejected(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "tck")
+    assert (await play(rig, "tck-reject-task"))["task"]["status"]["state"] == "TASK_STATE_REJECTED"
+    task = (await play(rig, "tck-input-required-1"))["task"]
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    # The kit gives an answer the id of the question's message.
+    again = sent_v1("TCK", messageId="tck-input-required-1", taskId=task["id"], contextId=task["contextId"])
+    assert (await rig.call("SendMessage", again))["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_the_kits_chunks_become_one_artifact(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "tck")
+    frames = await rig.frames("SendStreamingMessage", sent_v1("x", messageId="tck-stream-artifact-chunked-1"))
+    updates = [frame["artifactUpdate"] for frame in frames if "artifactUpdate" in frame]
+    assert [u["artifact"]["parts"][0]["text"] for u in updates] == ["chunk-1 ", "chunk-2"]
+    assert [u.get("append", False) for u in updates] == [False, True]
+    assert updates[-1]["lastChunk"] is True
+
+
+async def test_the_older_kits_task_stays_open_and_then_waits(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "tck")
+    task = await rig.call("message/send", sent("any text"))
+    await asyncio.sleep(1)
+    assert (await rig.call("tasks/get", {"id": task["id"]}))["status"]["state"] == "working"
+    await rig.call("message/send", sent("more", taskId=task["id"], messageId="2"))
+    await asyncio.sleep(4)
+    assert (await rig.call("tasks/get", {"id": task["id"]}))["status"]["state"] == "input-required"
+    task = await rig.call("message/send", sent("x", messageId="test-resubscribe-message-id-1"))
+    await asyncio.sleep(4)
+    assert (await rig.call("tasks/get", {"id": task["id"]}))["status"]["state"] == "working"
+
+
+# -- what a file part may be ---------------------------------------------------------------------------
+
+
+async def test_files_of_a_type_that_is_not_taken_are_refused_where_types_are_named(rigged: Rigging) -> None:
+    file = {"kind": "file", "file": {"mimeType": "image/png", "uri": "https://x.example/y.png"}}
+    params = sent("x", skill="echo")
+    params["message"]["parts"].append(file)
+    assert (await (await rigged()).call("message/send", params))["kind"] == "task"
+    assert await (await rigged(input_modes=("text/plain",))).refused("message/send", params) == -32005
+    assert (await (await rigged(input_modes=("image/*",))).call("message/send", params))["kind"] == "task"

@@ -1,0 +1,44 @@
+"""The agent that a newcomer is given runs, and its test passes."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetsim.agent.template import files_for
+from fleetsim.model.errors import ConfigError
+
+TOP = Path(__file__).parents[2]
+
+
+def test_the_template_is_about_twenty_lines() -> None:
+    source = files_for("greeter")["greeter.py"]
+    assert len([line for line in source.splitlines() if line.strip()]) <= 20
+    assert ast.parse(source)
+
+
+def test_what_is_written_runs_and_its_test_passes(tmp_path: Path) -> None:
+    for name, content in files_for("my-greeter").items():
+        (tmp_path / name).write_text(content)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TOP)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["", "9lives", "Über", "../x", "a b", "x" * 60])
+def test_a_name_that_cannot_be_a_module_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError):
+        files_for(name)
