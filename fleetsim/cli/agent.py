@@ -54,7 +54,7 @@ def agent(
 
     \b
     fleetsim agent --port 9000
-    fleetsim send --url http://127.0.0.1:9000 "/stream one two three" --stream
+    fleetsim send http://127.0.0.1:9000 "/stream one two three" --stream
     """
     if ctx.invoked_subcommand is not None:
         return

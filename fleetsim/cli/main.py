@@ -27,6 +27,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "demo": ("fleetsim.cli.demo:demo", "Watch a small fleet at work, on this machine, in one command."),
     "up": ("fleetsim.cli.up:up", "Run the hub for your agents.yaml, with the dashboard."),
     "send": ("fleetsim.cli.send:send", "Ask one agent to do something."),
+    "chat": ("fleetsim.cli.chat:chat", "Talk with one agent, turn by turn."),
     "task": ("fleetsim.cli.task:task", "Look at requests in flight, or cancel one."),
     "inbox": ("fleetsim.cli.inbox:inbox", "Read and answer what agents ask."),
     "ceremony": ("fleetsim.cli.ceremony:ceremony", "List ceremonies, or fire one now."),
@@ -132,7 +133,7 @@ def cli(
 
     \b
     New here?          fleetsim demo
-    Have an agent?     fleetsim send --url http://127.0.0.1:8000 "hello"
+    Have an agent?     fleetsim send http://127.0.0.1:8000 "hello"
     Have a fleet?      fleetsim up            (reads ./agents.yaml and ./ceremonies/)
     """
     ctx.obj = Common(output=output, config=config, state=state, quiet=quiet, ascii=plain)
@@ -165,6 +166,12 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
+    except Exception as error:
+        if "--debug" in (argv if argv is not None else sys.argv):
+            raise
+        click.echo(f"error: {type(error).__name__}: {neutralise(str(error), limit=500, lines=False)}", err=True)
+        click.echo("  next: this is a fault in fleetsim; run it again with --debug to see where", err=True)
+        return Exit.FAILED
 
 
 def _tell(error: FleetsimError, argv: list[str]) -> None:

@@ -84,3 +84,8 @@ def seconds(value: float | None) -> str:
         return f"{value:.0f}s"
     minutes, rest = divmod(int(value), 60)
     return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def say(text: str, *, end: str = "\n") -> None:
+    """An agent's text, made harmless, on stdout."""
+    click.echo(neutralise(text, limit=1_048_576) + end, nl=False)

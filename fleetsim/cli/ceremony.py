@@ -1,0 +1,83 @@
+"""``fleetsim ceremony``: what fires when, and firing it now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from fleetsim.cli import render
+from fleetsim.cli.exits import Exit
+from fleetsim.cli.hub_client import hub
+from fleetsim.cli.main import Common
+
+
+@click.group()
+def ceremony() -> None:
+    """Scheduled skill requests, from ceremonies/*.yaml."""
+
+
+@ceremony.command("list")
+@click.pass_obj
+def list_ceremonies(common: Common) -> None:
+    """List every ceremony, its next fire and how its last run ended."""
+    found = asyncio.run(_get(common, "/ceremonies"))
+    if common.as_json:
+        render.emit_json(found)
+        return
+    render.table(
+        ["ON", "CEREMONY", "SCHEDULE", "NEXT", "SKILL", "TARGETS", "LAST"],
+        [
+            [
+                "yes" if row["enabled"] else "no",
+                row["id"],
+                row["schedule"],
+                row["nextFireAt"],
+                row["skill"],
+                ", ".join(row["targets"]),
+                _last(common, row),
+            ]
+            for row in found["ceremonies"]
+        ],
+    )
+    for problem in found["errors"]:
+        common.note(f"not in force: {problem.get('path', '')}: {problem.get('error', problem)}")
+
+
+@ceremony.command("run")
+@click.argument("ceremony_id", metavar="ID")
+@click.option("--wait", is_flag=True, help="Wait for the run to end; exit 1 if it failed.")
+@click.pass_obj
+def run(common: Common, ceremony_id: str, wait: bool) -> int:
+    """Fire a ceremony now, whatever its schedule says."""
+    done = asyncio.run(_run(common, ceremony_id, wait))
+    if common.as_json:
+        render.emit_json(done)
+    else:
+        render.labels([("run", done["runId"]), ("status", done.get("status"))])
+    return Exit.OK if done.get("status") in {None, "success"} else Exit.FAILED
+
+
+def _last(common: Common, row: dict[str, Any]) -> str:
+    last = row["lastRun"]
+    status = last["status"] if last else None
+    return render.word(status, plain=common.ascii) if status else "-"
+
+
+async def _get(common: Common, path: str) -> Any:
+    async with hub(common) as found:
+        return await found.get(path)
+
+
+async def _run(common: Common, ceremony_id: str, wait: bool) -> dict[str, Any]:
+    async with hub(common) as found:
+        run_id = await found.run_ceremony(ceremony_id)
+        while wait:
+            runs = await found.get(f"/ceremonies/{quote(ceremony_id, safe='')}/runs", limit=20)
+            mine = next((r for r in runs if r["runId"] == run_id), None)
+            if mine is not None and mine["status"] != "running":
+                return {"runId": run_id, "status": mine["status"], "error": mine.get("error") or None}
+            await asyncio.sleep(0.5)
+        return {"runId": run_id}

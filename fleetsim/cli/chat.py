@@ -1,0 +1,76 @@
+"""``fleetsim chat``: talk with one agent, turn by turn."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+from fleetsim.cli import render
+from fleetsim.cli.main import Common
+
+
+@click.command()
+@click.argument("agent")
+@click.option("--skill", default="chat", show_default=True, help="The skill to talk with; empty for none.")
+@click.option("--context-id", help="Go on with an earlier conversation.")
+@click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
+@click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
+@click.pass_obj
+def chat(
+    common: Common, agent: str, skill: str, context_id: str | None, api_key_env: str | None, bearer_env: str | None
+) -> None:
+    """Talk with AGENT (a name from agents.yaml, or a URL). Ctrl-D ends the conversation.
+
+    The agent's contextId is carried from turn to turn, and its taskId while it waits for your answer. With
+    text piped in, each line is a turn.
+    """
+    asyncio.run(_talk(common, agent, skill or None, context_id, api_key_env, bearer_env))
+
+
+async def _talk(
+    common: Common,
+    agent: str,
+    skill: str | None,
+    context_id: str | None,
+    api_key_env: str | None,
+    bearer_env: str | None,
+) -> None:
+    from fleetsim.cli import direct
+    from fleetsim.cli.send import Asked
+    from fleetsim.client.conversation import Conversation
+    from fleetsim.runtime.real import real_runtime
+
+    runtime = real_runtime()
+    asked = Asked(agent=agent, text="", api_key_env=api_key_env, bearer_env=bearer_env)
+    entry = None if direct.is_url(agent) else await direct.entry(common, agent)
+    try:
+        talk = Conversation(direct.client(asked, entry, runtime), context_id=context_id, skill=skill)
+        while (text := await asyncio.to_thread(_line)) is not None:
+            if not text.strip():
+                continue
+            turn = await talk.say(text)
+            if common.as_json:
+                told = {
+                    "state": turn.state.value,
+                    "text": turn.text,
+                    "contextId": turn.context_id,
+                    "taskId": turn.task_id,
+                }
+                render.emit_json_line(told)
+            else:
+                render.say(turn.text or turn.error or "")
+            if turn.state.value != "completed":
+                common.note(render.word(turn.state.value, plain=common.ascii))
+        common.note(f"context {talk.context_id}: go on with --context-id" if talk.context_id else "nothing was said")
+    finally:
+        await runtime.transport.aclose()
+
+
+def _line() -> str | None:
+    if sys.stdin.isatty():
+        sys.stderr.write("> ")
+        sys.stderr.flush()
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None

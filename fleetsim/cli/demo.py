@@ -1,0 +1,115 @@
+"""``fleetsim demo``: a small fleet at work on this machine, real in everything but its agents' wits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fleetsim.cli.exits import Exit
+from fleetsim.cli.main import Common
+
+if TYPE_CHECKING:
+    from fleetsim.hub.hub import Hub
+
+DEADLINE_S = 100.0
+
+
+@click.command()
+@click.option("--headless", is_flag=True, help="No dashboard: run to the end, print a health table.")
+@click.pass_obj
+def demo(common: Common, headless: bool) -> int:
+    """Watch a small fleet at work: five agents, real HTTP on free loopback ports, the wall clock.
+
+    Agents are discovered from their cards, long tasks are followed by stream, poll and webhook, one agent
+    asks you something (press 3), one fails now and then, and a ceremony fires every minute. Without a
+    terminal it ends by itself, once every agent has an outcome, the schedule has fired and a question was
+    answered; it exits 1, naming what is missing, if that takes longer than 100 s.
+    """
+    from fleetsim.cli import screen
+
+    drawn = not headless and screen.has_terminal()
+    return asyncio.run(_demo(common, drawn))
+
+
+async def _demo(common: Common, drawn: bool) -> int:
+    from fleetsim.cli import demo_traffic, screen
+
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetsim-demo-")))
+        if drawn:
+            stack.enter_context(screen.logging_to(home / "hub.log"))
+        hub = await stack.enter_async_context(demo_hub(home))
+        common.note(f"five agents and a hub at {hub.url}")
+        visitors = await stack.enter_async_context(demo_traffic.visitors(hub, forever=drawn))
+        if drawn:
+            await screen.show(hub, title="demo-fleet", plain=common.ascii)
+            return Exit.OK
+        return await _until_seen(common, hub, visitors, home)
+
+
+async def _until_seen(common: Common, hub: Hub, visitors: object, home: Path) -> int:
+    from fleetsim.cli import demo_traffic
+    from fleetsim.cli.health import show
+
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    missing = await demo_traffic.watch(common, hub, home, stopped, deadline_s=DEADLINE_S)
+    show(common, hub.snapshot().to_json()["agents"])
+    if stopped.is_set():
+        return Exit.INTERRUPTED
+    for what in missing:
+        common.note(f"missing after {DEADLINE_S:.0f} s: {what}")
+    return Exit.FAILED if missing else Exit.OK
+
+
+@asynccontextmanager
+async def demo_hub(home: Path) -> AsyncIterator[Hub]:
+    """The demo's agents and hub, listening on free ports, with everything they keep under ``home``."""
+    from fleetsim.caller.config import load_fleet
+    from fleetsim.caller.ledger_sqlite import open_ledger
+    from fleetsim.cli.demo_agents import demo_agents
+    from fleetsim.hub.server import running_hub
+    from fleetsim.hub.state import StateDir
+    from fleetsim.runtime.real import real_runtime
+
+    runtime = real_runtime()
+    port = _free_port()
+    shipped = _shipped()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(runtime.transport.aclose)
+        urls = {}
+        for agent in demo_agents(f"127.0.0.1:{port}"):
+            url = await stack.enter_async_context(agent.serving())
+            urls[f"{agent.settings.name.upper()}_URL"] = f"{url.rstrip('/')}/a2a"
+        config = await load_fleet(shipped / "agents.example.yaml", files=runtime.files, env={**os.environ, **urls})
+        state = StateDir(home / "state").open()
+        ledger = await stack.enter_async_context(open_ledger(state.ledger_path, clock=runtime.clock))
+        yield await stack.enter_async_context(
+            running_hub(config, runtime, ledger, state=state, port=port, ceremonies=shipped / "ceremonies")
+        )
+
+
+def _shipped() -> Path:
+    """Where agents.example.yaml and ceremonies/ are: in the installed package, or beside it in a checkout."""
+    import fleetsim
+
+    package = Path(fleetsim.__file__).parent
+    return package / "shipped" if (package / "shipped").is_dir() else package.parent
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

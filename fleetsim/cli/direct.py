@@ -1,0 +1,179 @@
+"""Asking an agent directly, without a hub: nothing is recorded, and Ctrl-C leaves the task running."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from fleetsim.cli import render
+from fleetsim.cli.exits import Exit
+from fleetsim.cli.main import Common
+from fleetsim.cli.progress import Progress
+from fleetsim.cli.reach import client_for
+from fleetsim.client import AgentClient, SentTask
+from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut
+from fleetsim.model.event import ArtifactUpdate, TaskEvent, fold
+from fleetsim.model.extensions import read_extras
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_text
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.real import real_runtime
+
+if TYPE_CHECKING:
+    from fleetsim.caller.fleet import AgentEntry
+    from fleetsim.cli.send import Asked, Result
+
+_URL = re.compile(r"(https?://.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9a-fA-F:]+\]:\d{1,5}(/.*)?)", re.ASCII)
+
+
+def is_url(agent: str) -> bool:
+    """Whether AGENT is an address rather than a name."""
+    return _URL.fullmatch(agent) is not None
+
+
+async def entry(common: Common, name: str) -> AgentEntry:
+    """The entry of that name in agents.yaml. Raises ConfigError naming what there is."""
+    from fleetsim.caller.config import load_fleet
+
+    runtime = real_runtime()
+    path = common.config or Path("agents.yaml")
+    try:
+        fleet = await load_fleet(path, files=runtime.files, env=os.environ)
+    finally:
+        await runtime.transport.aclose()
+    for found in fleet.agents:
+        if found.name == name:
+            return found
+    names = ", ".join(a.name for a in fleet.agents)
+    raise ConfigError(f"{path} has no agent {name!r}", hint=f"one of: {names}; or give a URL")
+
+
+async def send(common: Common, asked: Asked, found: AgentEntry | None) -> Result:
+    """Send, follow to the end or to a question, and say what came of it."""
+    runtime = real_runtime()
+    client_ = client(asked, found, runtime)
+    began = runtime.clock.monotonic()
+    try:
+        async with Progress(f"{asked.agent} is at work", quiet=common.quiet or asked.stream) as progress:
+            task, shown = await _follow(common, client_, asked, progress)
+    finally:
+        await runtime.transport.aclose()
+    return _result(asked, task, runtime.clock.monotonic() - began, shown=shown)
+
+
+def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentClient:
+    """The client of the agent asked for: by its entry, or by the URL given."""
+    if found is None:
+        return client_for(
+            asked.agent,
+            runtime,
+            api_key_env=asked.api_key_env,
+            bearer_env=asked.bearer_env,
+            dialect=asked.dialect,
+        )
+    return AgentClient(
+        found.url,
+        runtime=runtime,
+        credential=found.auth.credential() if found.auth else None,
+        headers=tuple(found.headers.items()),
+        dialect=asked.dialect or found.wire,
+    )
+
+
+async def _follow(common: Common, client: AgentClient, asked: Asked, progress: Progress) -> tuple[Task, bool]:
+    metadata = {"skillHint": asked.skill} if asked.skill else {}
+    card = await client.discover()
+    if asked.stream and card.capabilities.streaming and not asked.detach:
+        events = client.stream(asked.text, metadata=metadata, task_id=asked.task_id, context_id=asked.context_id)
+        return await _watch(common, events, client), not common.as_json
+    sent = await client.send_task(
+        asked.text, metadata=metadata, wait=False, task_id=asked.task_id, context_id=asked.context_id
+    )
+    if sent.task is None or asked.detach:
+        return sent.task or _message_task(sent.text), False
+    progress.say(f"{asked.agent} is at work on task {sent.id}")
+    if not (sent.done or sent.waiting):
+        sent = await _poll(client, sent.id, asked.timeout_s)
+    assert sent.task is not None
+    return sent.task, False
+
+
+async def _poll(client: AgentClient, task_id: str, timeout_s: float) -> SentTask:
+    pause_s = 0.2
+    clock = client.runtime.clock
+    deadline = clock.monotonic() + timeout_s
+    while True:
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 2.0)
+        sent = await client.get(task_id)
+        if sent.done or sent.waiting:
+            return sent
+        if clock.monotonic() > deadline:
+            raise TimedOut(
+                f"task {task_id} is still {sent.state.value} after {timeout_s:g} s",
+                hint=f"it goes on at the agent; look again with `fleetsim task get {task_id}`",
+            )
+
+
+async def _watch(common: Common, events: AsyncIterator[TaskEvent], client: AgentClient) -> Task:
+    """Fold the stream, showing text as it comes; one that breaks off is finished by polling."""
+    task: Task | None = None
+    shown = ""
+    try:
+        async for event in events:
+            task = fold(task, event)
+            if common.as_json:
+                render.emit_json_line({"state": task.state.value, "text": task.text})
+            elif isinstance(event, ArtifactUpdate) and event.append:
+                render.say(event.artifact.text, end="")
+                shown += event.artifact.text
+            elif task.text.startswith(shown) and not isinstance(event, ArtifactUpdate):
+                continue
+    except FleetsimError as error:
+        if task is None:
+            raise
+        common.note(f"the stream broke off ({error}); polling")
+    if task is None:
+        raise TimedOut("the agent closed the stream without a word")
+    if not task.terminal and task.state not in INTERRUPTED:
+        task = (await _poll(client, task.task_id, 300.0)).task or task
+    whole = answer_text(task)
+    if not common.as_json and whole.startswith(shown):
+        render.say(whole[len(shown) :], end="")
+    return task
+
+
+def _message_task(text: str) -> Task:
+    from fleetsim.model.event import DirectReply
+    from fleetsim.model.task import Message, Role, TextPart
+
+    return fold(None, DirectReply(message=Message(message_id="-", role=Role.AGENT, parts=(TextPart(text=text),))))
+
+
+def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
+    from fleetsim.cli.send import Result
+
+    text = answer_text(task)
+    bad = task.state in {TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED}
+    waiting = task.state in INTERRUPTED
+    question = task.status.message.text if waiting and task.status.message else ""
+    cost = read_extras(task).cost
+    follow = f"fleetsim send {quote(asked.agent)} --task-id {quote(task.task_id)}"
+    if asked.context_id or task.context_id:
+        follow += f" --context-id {quote(task.context_id)}"
+    return Result(
+        state=task.state.value,
+        text=question or ("" if bad else text),
+        reason=text if bad else "",
+        task_id=task.task_id or None,
+        context_id=task.context_id or None,
+        duration_s=took_s,
+        cost_usd=cost.cost_usd if cost else None,
+        code=Exit.OK,
+        next_step=f'{follow} "your answer"' if waiting else "",
+        shown=shown and not waiting and not bad,
+    )

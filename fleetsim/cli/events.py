@@ -1,0 +1,35 @@
+"""``fleetsim events``: what the hub says happens, as lines."""
+
+from __future__ import annotations
+
+import asyncio
+from fnmatch import fnmatchcase
+
+import click
+
+from fleetsim.cli import render
+from fleetsim.cli.hub_client import hub
+from fleetsim.cli.main import Common
+from fleetsim.model.text import one_line
+
+
+@click.command()
+@click.option("--after", type=int, help="Start after this event number; 0 replays what is kept.")
+@click.option("--topic", default="*", show_default=True, help="Only topics like this, e.g. 'ceremony.*'.")
+@click.pass_obj
+def events(common: Common, after: int | None, topic: str) -> None:
+    """Follow the running hub's events until Ctrl-C; `-o json` prints one JSON document a line."""
+    asyncio.run(_follow(common, after, topic))
+
+
+async def _follow(common: Common, after: int | None, topic: str) -> None:
+    async with hub(common) as found:
+        async for event in found.events(after=after):
+            if not fnmatchcase(event["topic"], topic):
+                continue
+            if common.as_json:
+                render.emit_json_line(event)
+                continue
+            facts = " ".join(f"{k}={one_line(str(v), 80)}" for k, v in event["payload"].items() if v not in (None, ""))
+            who = f" {event['agent']}" if event["agent"] else ""
+            click.echo(f"{event['at'][11:23]} {event['level']:5} {one_line(event['topic'], 80)}{who}  {facts}")

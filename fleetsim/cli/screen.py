@@ -1,0 +1,80 @@
+"""The dashboard over a hub in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleetsim.caller.events import KEEP_MAX
+from fleetsim.hub.hub import Hub
+from fleetsim.model.work import Answer, Decision
+
+
+class HubControls:
+    """What a person does on the screen, done to the hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def answer(self, question_id: str, text: str) -> str:
+        """Answer a question."""
+        question = await self._hub.tracker.answer(Answer(question_id=question_id, text=text))
+        return f"sent to {question.agent}"
+
+    async def reject(self, question_id: str) -> None:
+        """Refuse to answer: the task is cancelled."""
+        await self._hub.tracker.answer(Answer(question_id=question_id, text="", decision=Decision.REJECT))
+
+    async def cancel(self, correlation_id: str) -> None:
+        """Ask for a request to be stopped."""
+        self._hub.tracker.cancel(correlation_id)
+
+    async def fire(self, ceremony_id: str) -> None:
+        """Fire a ceremony now."""
+        await self._hub.require_scheduler().run_now(ceremony_id)
+
+    async def refresh(self, agent: str) -> None:
+        """Fetch an agent's card again."""
+        await self._hub.broker.refresh(agent)
+
+
+def has_terminal() -> bool:
+    """Whether there is a terminal to draw on."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+async def show(hub: Hub, *, title: str, plain: bool = False, read_only: bool = False) -> None:
+    """Draw the hub until the person quits."""
+    from fleetsim.dashboard.app import FleetApp
+    from fleetsim.dashboard.feed import Live
+
+    async with hub.events.subscribe(after_seq=0, keep_max=KEEP_MAX) as heard:
+        app = FleetApp(
+            Live(heard),
+            HubControls(hub),
+            clock=hub.runtime.clock,
+            title=title,
+            ascii=plain,
+            read_only=read_only,
+        )
+        await app.run_async()
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Send the log to a file while the screen is drawn, so that no line lands in the middle of it."""
+    root = logging.getLogger()
+    before = root.handlers[:]
+    path.touch(mode=0o600)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    root.handlers[:] = [handler]
+    try:
+        yield
+    finally:
+        root.handlers[:] = before
+        handler.close()

@@ -1,0 +1,128 @@
+"""``fleetsim send``: ask one agent to do something, through the running hub or directly."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from fleetsim.cli import render
+from fleetsim.cli.exits import Exit
+from fleetsim.cli.main import Common
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command line asks for."""
+
+    agent: str
+    text: str
+    skill: str | None = None
+    stream: bool = False
+    detach: bool = False
+    timeout_s: float = 300.0
+    task_id: str | None = None
+    context_id: str | None = None
+    api_key_env: str | None = None
+    bearer_env: str | None = None
+    dialect: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of it. ``code`` is the exit code without ``--exit-status``."""
+
+    state: str
+    text: str = ""
+    reason: str = ""
+    task_id: str | None = None
+    context_id: str | None = None
+    correlation_id: str | None = None
+    duration_s: float = 0.0
+    cost_usd: float | None = None
+    code: Exit = Exit.OK
+    next_step: str = ""
+    shown: bool = False
+
+
+WAITING = frozenset({"input-required", "auth-required"})
+ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})
+
+
+@click.command()
+@click.argument("agent")
+@click.argument("text", required=False)
+@click.option("--skill", help="The skill to use (metadata skillHint).")
+@click.option("--stream", is_flag=True, help="Show the answer as it comes.")
+@click.option("--async", "detach", is_flag=True, help="Do not wait; print the ids and leave.")
+@click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
+@click.option("--task-id", help="Continue this task (answer its question).")
+@click.option("--context-id", help="Continue this conversation.")
+@click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
+@click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
+@click.option("--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect.")
+@click.option("--exit-status", is_flag=True, help="Exit 1 if the task failed, 7 if it waits for somebody.")
+@click.pass_obj
+def send(common: Common, /, text: str | None, exit_status: bool, **options: Any) -> int:
+    """Ask AGENT to do TEXT, and wait for the answer.
+
+    AGENT is a name from agents.yaml, or the URL of any A2A agent. TEXT may be "-" for standard input. The
+    answer goes to stdout; what happens meanwhile to stderr. If a hub is running (fleetsim up), a named agent
+    is asked through it, so that the work is recorded, tracked and counted.
+
+    \b
+    fleetsim send http://127.0.0.1:9000 "hello"
+    fleetsim send quinn "what is open?" --skill board_health --stream
+    """
+    if text == "-" or (text is None and not sys.stdin.isatty()):
+        text = sys.stdin.read()
+    if not text:
+        raise click.UsageError("nothing to send: give a TEXT, or '-' for standard input")
+    asked = Asked(text=text, **options)
+    result = asyncio.run(_carry_out(common, asked))
+    _show(common, asked, result)
+    if exit_status and result.code is Exit.OK:
+        return Exit.FAILED if result.state in ENDED_BADLY else Exit.WAITING if result.state in WAITING else Exit.OK
+    return result.code
+
+
+async def _carry_out(common: Common, asked: Asked) -> Result:
+    from fleetsim.cli import direct, through_hub
+
+    if direct.is_url(asked.agent):
+        return await direct.send(common, asked, None)
+    if asked.task_id is None and through_hub.find(common) is not None:
+        return await through_hub.send(common, asked)
+    return await direct.send(common, asked, await direct.entry(common, asked.agent))
+
+
+def _show(common: Common, asked: Asked, result: Result) -> None:
+    if common.as_json:
+        told = {
+            "schema": "fleetsim/send/1",
+            "agent": asked.agent,
+            "state": result.state,
+            "text": result.text,
+            "reason": result.reason or None,
+            "taskId": result.task_id,
+            "contextId": result.context_id,
+            "correlationId": result.correlation_id,
+            "durationMs": round(result.duration_s * 1000),
+            "costUsd": result.cost_usd,
+        }
+        (render.emit_json_line if asked.stream else render.emit_json)(told)
+    elif result.text and not result.shown:
+        render.say(result.text)
+    elif result.shown:
+        render.say("")
+    cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
+    ids = f" (task {result.task_id})" if result.task_id else ""
+    common.note(
+        f"{render.word(result.state, plain=common.ascii)} in {render.seconds(result.duration_s)}{cost}{ids}"
+        + (f": {result.reason}" if result.reason and result.reason != result.text else "")
+    )
+    if result.next_step:
+        common.note(f"  next: {result.next_step}")

@@ -1,0 +1,108 @@
+"""Asking an agent through the running hub: recorded, tracked, counted, and safe from Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from fleetsim.cli.exits import Exit
+from fleetsim.cli.hub_client import find
+from fleetsim.cli.hub_client import hub as running
+from fleetsim.cli.main import Common
+from fleetsim.cli.progress import Progress
+from fleetsim.hub.remote import HubRemote
+
+if TYPE_CHECKING:
+    from fleetsim.cli.send import Asked, Result
+
+__all__ = ["find", "send"]
+
+_WAIT_S = 20
+_CODES = {
+    ("undeliverable", "caller"): Exit.AUTH,
+    ("undeliverable", "network"): Exit.UNREACHABLE,
+    ("undeliverable", "agent"): Exit.FAILED,
+    ("unknown", "network"): Exit.FAILED,
+    ("lost", "agent"): Exit.FAILED,
+    ("lost", "caller"): Exit.AUTH,
+    ("protocol_error", "agent"): Exit.FAILED,
+}
+
+
+async def send(common: Common, asked: Asked) -> Result:
+    """Have the hub do it and wait for the outcome or a question."""
+    async with running(common) as hub:
+        body: dict[str, Any] = {"text": asked.text, "targets": [asked.agent], "interface": "cli"}
+        if asked.skill:
+            body["skill"] = asked.skill
+        if asked.context_id:
+            body["contextId"] = asked.context_id
+        (cid,) = await hub.submit(body)
+        if asked.detach:
+            return _result(asked, {"correlationId": cid, "state": "submitted"}, 0.0)
+        began = asyncio.get_running_loop().time()
+        try:
+            async with Progress(f"{asked.agent} is at work on {cid}", quiet=common.quiet or asked.stream):
+                row = await _follow(common, hub, asked, cid)
+        except asyncio.CancelledError:
+            common.note(f"left running: fleetsim task get {cid}")
+            raise
+        return _result(asked, row, asyncio.get_running_loop().time() - began)
+
+
+async def _follow(common: Common, hub: HubRemote, asked: Asked, cid: str) -> dict[str, Any]:
+    deadline = asyncio.get_running_loop().time() + asked.timeout_s
+    if asked.stream and not common.as_json:
+        async with asyncio.TaskGroup() as group:
+            shown = group.create_task(_show_stream(hub, cid), name="stream")
+            row = await _until(hub, cid, deadline)
+            shown.cancel()
+        return row
+    return await _until(hub, cid, deadline)
+
+
+async def _until(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any]:
+    while True:
+        row: dict[str, Any] = await hub.task(cid, wait_s=_WAIT_S)
+        if not row["open"] or row.get("questionId"):
+            return row
+        if asyncio.get_running_loop().time() > deadline:
+            return {**row, "late": True}
+
+
+async def _show_stream(hub: HubRemote, cid: str) -> None:
+    """Live text goes to stderr: stdout gets the answer once, whole."""
+    import click
+
+    from fleetsim.model.text import neutralise
+
+    async for event in hub.events(after=0):
+        if event["correlationId"] == cid and event["topic"] == "agent.chat.inbound":
+            payload = event["payload"]
+            if payload.get("type") == "artifact" and payload.get("append"):
+                click.echo(neutralise(str(payload.get("text") or "")), nl=False, err=True)
+
+
+def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
+    from fleetsim.cli.send import Result
+
+    cid, state = row["correlationId"], row["state"]
+    waiting = bool(row.get("questionId"))
+    late = bool(row.get("late"))
+    follow = f"fleetsim task get {cid}"
+    if waiting:
+        follow = f'fleetsim inbox reply {row["questionId"]} "your answer"'
+    code = Exit.TIMEOUT if late or state == "expired" else _CODES.get((state, row.get("blame", "")), Exit.OK)
+    success = bool(row.get("success"))
+    return Result(
+        state=state,
+        text=row.get("text") or "" if success or waiting or late else "",
+        reason=row.get("reason") or "",
+        task_id=row.get("taskId"),
+        context_id=row.get("contextId"),
+        correlation_id=cid,
+        duration_s=(row.get("durationMs") or took_s * 1000) / 1000,
+        cost_usd=row.get("costUsd"),
+        code=code,
+        next_step=follow if waiting or late or asked.detach else "",
+    )

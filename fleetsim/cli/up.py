@@ -1,0 +1,103 @@
+"""``fleetsim up``: the hub for one's own fleet, with the dashboard or without."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import click
+
+from fleetsim.cli.main import Common
+
+
+@click.command()
+@click.option("--headless", is_flag=True, help="No dashboard; run until Ctrl-C or SIGTERM.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address for the API and webhooks.")
+@click.option("--port", default=3000, show_default=True, help="Port for the API and webhooks; 0 picks a free one.")
+@click.option("--ceremonies", type=click.Path(path_type=Path), help="Folder of ceremonies [default: ./ceremonies].")
+@click.option("--read-only", is_flag=True, help="A dashboard that only shows.")
+@click.option("--memory", is_flag=True, help="Keep nothing on disk but the key: for trying things out.")
+@click.option("--allow-remote", is_flag=True, help="Listen where other machines can reach it (put TLS in front).")
+@click.pass_obj
+def up(
+    common: Common,
+    headless: bool,
+    host: str,
+    port: int,
+    ceremonies: Path | None,
+    read_only: bool,
+    memory: bool,
+    allow_remote: bool,
+) -> None:
+    """Run the hub for the agents in agents.yaml.
+
+    It reads their cards, dispatches and tracks work, receives webhooks, fires the ceremonies, and keeps what
+    it accepted in a ledger, so that a restart goes on where it was. Other verbs find it by themselves.
+    """
+    asyncio.run(_up(common, headless, host, port, ceremonies, read_only, memory, allow_remote))
+
+
+async def _up(
+    common: Common,
+    headless: bool,
+    host: str,
+    port: int,
+    ceremonies: Path | None,
+    read_only: bool,
+    memory: bool,
+    allow_remote: bool,
+) -> None:
+    from fleetsim.caller.config import load_fleet
+    from fleetsim.caller.ledger_sqlite import open_ledger
+    from fleetsim.cli import screen
+    from fleetsim.hub.server import running_hub
+    from fleetsim.hub.state import StateDir, state_path
+    from fleetsim.runtime.real import real_runtime
+
+    runtime = real_runtime()
+    path = common.config or Path("agents.yaml")
+    drawn = not headless and screen.has_terminal()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(runtime.transport.aclose)
+        config = await load_fleet(path, files=runtime.files, env=os.environ)
+        for warning in config.warnings:
+            common.note(f"warning: {warning}")
+        folder = ceremonies or Path("ceremonies")
+        state = StateDir(state_path(os.environ, common.state)).open()
+        ledger = await stack.enter_async_context(
+            open_ledger(None if memory else state.ledger_path, clock=runtime.clock)
+        )
+        if drawn:
+            stack.enter_context(screen.logging_to(state.path / "hub.log"))
+        hub = await stack.enter_async_context(
+            running_hub(
+                config,
+                runtime,
+                ledger,
+                state=state,
+                host=host,
+                port=port,
+                ceremonies=folder if ceremonies or folder.is_dir() else None,
+                allow_remote=allow_remote,
+            )
+        )
+        if drawn:
+            await screen.show(hub, title=path.parent.resolve().name, plain=common.ascii, read_only=read_only)
+            return
+        where = "memory only" if memory else str(state.ledger_path)
+        common.note(f"hub at {hub.url}, key in {state.key_path}, ledger in {where}")
+        common.note('  next: in another terminal, `fleetsim health` or `fleetsim send AGENT "text"`; Ctrl-C stops it')
+        await _until_stopped()
+
+
+async def _until_stopped() -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(number)
