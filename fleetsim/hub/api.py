@@ -1,0 +1,269 @@
+"""The hub's HTTP face as one ASGI application: its API behind a key, and the webhook door beside it.
+
+``GET /health`` is open and says only that the process lives. Everything else under ``/api`` answers
+``{"success": true, "data": …}`` or ``{"success": false, "error", "code", "hint"}``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from fleetsim.caller.ceremony_row import ceremony_facts, run_facts
+from fleetsim.caller.events import KEEP_MAX
+from fleetsim.caller.figures import WINDOW
+from fleetsim.caller.jsonable import to_json
+from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody
+from fleetsim.hub.http import Door, Refusal, answer, endpoint, hosts_of, read_body
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.rows import agent_row, event_row, outcome_row, question_row, record_row, track_row
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.journal import Event
+from fleetsim.model.text import one_line
+from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
+
+STREAMS_MAX = 32
+KEEPALIVE_S = 15.0
+BATCH_MAX = 256
+WAIT_S_MAX = 60.0
+PAGE_MAX = 1_000
+
+
+def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
+    """The application of a hub. ``allow_hosts`` are further Host headers it answers to."""
+    api = Api(hub)
+    settings = hub.config.settings
+    hosts = hosts_of(hub.url, settings.base_url, settings.internal_base_url) | {h.lower() for h in allow_hosts}
+    app = Starlette(routes=[*api.routes(), *hub.receiver.routes()])
+    return Door(app, keys=hub.keys, hosts=hosts, running=lambda: hub.running)
+
+
+class Api:
+    """The operations of a hub over HTTP."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._streams = 0
+
+    def routes(self) -> list[Route]:
+        """Every route but the webhook's."""
+        get: dict[str, Any] = {
+            "/health": self.alive,
+            "/api/health": self.health,
+            "/api/agents": self.agents,
+            "/api/tasks": self.tasks,
+            "/api/tasks/{id}": self.task,
+            "/api/inbox": self.inbox,
+            "/api/ceremonies": self.ceremonies,
+            "/api/ceremonies/{id}/runs": self.runs,
+            "/api/journal": self.journal,
+            "/api/events": self.events,
+        }
+        post: dict[str, Any] = {
+            "/api/requests": self.request,
+            "/api/agents/{name}/refresh": self.refresh,
+            "/api/tasks/{id}/cancel": self.cancel,
+            "/api/tasks/{id}/veto": self.veto,
+            "/api/inbox/{id}/answer": self.reply,
+            "/api/ceremonies/{id}/run": self.run,
+        }
+        found = [Route(path, endpoint(handle), methods=["GET"]) for path, handle in get.items()]
+        return found + [Route(path, endpoint(handle), methods=["POST"]) for path, handle in post.items()]
+
+    # ------------------------------------------------------------------ reading
+
+    async def alive(self, _: Request) -> Response:
+        """Whether the process answers."""
+        return JSONResponse({"status": "ok"})
+
+    async def health(self, _: Request) -> Response:
+        """Fleet health (facts 6.3 and 6.4)."""
+        return answer(self._hub.snapshot().to_json())
+
+    async def agents(self, _: Request) -> Response:
+        """Every configured agent."""
+        snapshot = self._hub.snapshot()
+        return answer([agent_row(view, snapshot) for view in self._hub.broker.views()])
+
+    async def tasks(self, request: Request) -> Response:
+        """Requests in flight, and the newest of those that ended in the last day."""
+        limit = _number(request, "limit", 50, PAGE_MAX)
+        since = self._hub.runtime.clock.now() - WINDOW
+        ended = await self._hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
+        recent = [outcome_row(outcome) for outcome in reversed(ended)]
+        return answer({"open": [track_row(track) for track in self._hub.tracker.tracks()], "recent": recent})
+
+    async def task(self, request: Request) -> Response:
+        """One request; with ``?wait=SECONDS`` once it ended or needs somebody, or the time is up."""
+        correlation_id = request.path_params["id"]
+        wait_s = _number(request, "wait", 0, int(WAIT_S_MAX))
+        if wait_s:
+            await self._until_news(correlation_id, wait_s)
+        track = self._hub.tracker.track(correlation_id)
+        if track is not None:
+            return answer(track_row(track))
+        outcome = await self._hub.ledger.outcome(correlation_id)
+        if outcome is not None:
+            return answer(outcome_row(outcome))
+        record = await self._hub.ledger.request(correlation_id)
+        if record is None:
+            raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
+        return answer({**record_row(record), "open": True})
+
+    async def _until_news(self, correlation_id: str, wait_s: float) -> None:
+        async with self._hub.events.subscribe() as heard:
+            track = self._hub.tracker.track(correlation_id)
+            if track is None or track.asked is not None:
+                return
+            try:
+                async with asyncio.timeout(wait_s):
+                    async for batch in heard:
+                        if any(_is_news(event, correlation_id) for event in batch):
+                            return
+            except TimeoutError:
+                return
+
+    async def inbox(self, _: Request) -> Response:
+        """What agents wait for, and work that may still be vetoed."""
+        hub = self._hub
+        return answer(
+            {"questions": [question_row(q) for q in hub.tracker.questions()], "vetoes": list(hub.desk.vetoes())}
+        )
+
+    async def ceremonies(self, _: Request) -> Response:
+        """Every ceremony in force, and what is wrong with the files that are not."""
+        scheduler = self._hub.scheduler
+        rows = scheduler.rows() if scheduler else ()
+        problems = scheduler.problems() if scheduler else ()
+        return answer({"ceremonies": [ceremony_facts(row) for row in rows], "errors": list(problems)})
+
+    async def runs(self, request: Request) -> Response:
+        """A ceremony's runs, newest first."""
+        found = await self._hub.ledger.runs(request.path_params["id"], limit=_number(request, "limit", 100, PAGE_MAX))
+        return answer([run_facts(run) for run in found])
+
+    async def journal(self, request: Request) -> Response:
+        """Recorded events after ``?after=SEQ``, oldest first."""
+        after = _number(request, "after", 0, 2**53)
+        limit = _number(request, "limit", 200, PAGE_MAX)
+        return answer([event_row(event) for event in await self._hub.ledger.events(after_seq=after, limit=limit)])
+
+    async def events(self, request: Request) -> Response:
+        """Events as they happen; with ``?after=SEQ`` those since then first."""
+        if self._streams >= STREAMS_MAX:
+            raise Refusal(429, "TOO_MANY_STREAMS", f"{STREAMS_MAX} event streams are open already")
+        after = _number(request, "after", self._hub.events.last_seq, 2**53)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._follow(after), media_type=MEDIA_TYPE, headers=headers)
+
+    async def _follow(self, after: int) -> AsyncIterator[bytes]:
+        self._streams += 1
+        try:
+            async with self._hub.events.subscribe(after_seq=after) as heard:
+                async for event in self._replayed(after):
+                    yield _frame(event)
+                dropped = 0
+                while not self._hub.closing.is_set():
+                    try:
+                        async with asyncio.timeout(KEEPALIVE_S):
+                            batch = await heard.next_batch(BATCH_MAX)
+                    except TimeoutError:
+                        yield KEEPALIVE
+                        continue
+                    if heard.dropped > dropped:
+                        yield frame(json.dumps({"dropped": heard.dropped - dropped}), event="dropped")
+                        dropped = heard.dropped
+                    yield b"".join(_frame(event) for event in batch)
+        finally:
+            self._streams -= 1
+
+    async def _replayed(self, after: int) -> AsyncIterator[Event]:
+        """Events older than those kept in memory, from the journal."""
+        kept = self._hub.events.recent(limit=KEEP_MAX)
+        first = kept[0].seq if kept else self._hub.events.last_seq + 1
+        while after < first - 1:
+            page = await self._hub.ledger.events(after_seq=after, limit=BATCH_MAX)
+            older = [event for event in page if event.seq < first]
+            for event in older:
+                yield event
+            if not older:
+                return
+            after = older[-1].seq
+
+    # ------------------------------------------------------------------ doing
+
+    async def request(self, request: Request) -> Response:
+        """Accept work; 202 with one correlation id per agent it goes to."""
+        body = await read_body(request, RequestBody)
+        try:
+            ids = await self._hub.submit(body.request(self._hub.runtime.ids.new()))
+        except ValueError:
+            raise Refusal(409, "ID_TAKEN", "a request with this correlationId was accepted before") from None
+        return answer({"correlationIds": list(ids)}, 202)
+
+    async def refresh(self, request: Request) -> Response:
+        """Fetch an agent's card now."""
+        await read_body(request, Empty)
+        view = await self._hub.broker.refresh(request.path_params["name"])
+        return answer(agent_row(view, self._hub.snapshot()))
+
+    async def cancel(self, request: Request) -> Response:
+        """Ask for a request to be stopped."""
+        await read_body(request, Empty)
+        self._hub.tracker.cancel(request.path_params["id"], by="api")
+        return answer({"correlationId": request.path_params["id"]}, 202)
+
+    async def veto(self, request: Request) -> Response:
+        """Stop work whose veto window is open."""
+        await read_body(request, Empty)
+        if not self._hub.desk.veto(request.path_params["id"], by="api"):
+            raise Refusal(409, "NO_VETO", "there is no open veto window for this request")
+        return answer({"correlationId": request.path_params["id"]}, 202)
+
+    async def reply(self, request: Request) -> Response:
+        """Answer a question; lands at most once."""
+        body = await read_body(request, AnswerBody)
+        if body.decision == "answer" and not body.text.strip():
+            raise Refusal(400, "BAD_REQUEST", "text: an answer says something", hint="or reject the question")
+        try:
+            question = await self._hub.tracker.answer(body.answer(request.path_params["id"]))
+        except UnknownTarget as error:
+            raise Refusal(409, "NOT_OPEN", str(error), hint=error.hint) from None
+        return answer(question_row(question), 202)
+
+    async def run(self, request: Request) -> Response:
+        """Fire a ceremony now."""
+        await read_body(request, Empty)
+        run_id = await self._hub.require_scheduler().run_now(request.path_params["id"])
+        return answer({"runId": run_id}, 202)
+
+
+def _number(request: Request, name: str, default: int, maximum: int) -> int:
+    """A whole number of the query. Raises Refusal."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 16):
+        raise Refusal(400, "BAD_REQUEST", f"{name}: a whole number is wanted")
+    return min(int(text), maximum)
+
+
+def _frame(event: Event) -> bytes:
+    return frame(json.dumps(to_json(event_row(event)), separators=(",", ":")))
+
+
+def _is_news(event: Event, correlation_id: str) -> bool:
+    """Whether a request ended, or needs somebody."""
+    if event.topic == "hub.stopping":
+        return True
+    if event.correlation_id != correlation_id:
+        return False
+    return event.topic.startswith(("autonomous.outcome.", "hitl.request."))

@@ -1,0 +1,73 @@
+"""What the hub's API takes: one strict model per body; their JSON Schemas come from here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+from fleetsim.model.work import Answer, Decision, SkillRequest, Source
+
+ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}\Z"
+WEEK_MS = 7 * 86_400_000
+
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+_Id: TypeAlias = Annotated[str, Field(pattern=ID_PATTERN)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, regex_engine="python-re")
+
+
+class Empty(_Body):
+    """Nothing."""
+
+
+class RequestBody(_Body):
+    """Ask for work. ``targets`` are agent names or ``all``; empty means any agent with the skill."""
+
+    text: Annotated[str, Field(min_length=1)]
+    skill: _Name | None = None
+    targets: Annotated[list[_Name], Field(max_length=64)] = []
+    correlation_id: _Id | None = None
+    context_id: _Name | None = None
+    task_id: _Name | None = None
+    system_actor: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,127}\Z")] = "user"
+    dispatcher_agent: _Name | None = None
+    interface: Annotated[str, Field(pattern=r"^[a-z][a-z0-9\-]{0,31}\Z")] = "api"
+    timeout_ms: Annotated[int, Field(gt=0, le=WEEK_MS)] | None = None
+
+    @field_validator("text")
+    @classmethod
+    def _says_something(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("the text is blank")
+        return value
+
+    def request(self, fresh_id: str) -> SkillRequest:
+        """The request, under the id it came with or ``fresh_id``."""
+        return SkillRequest(
+            correlation_id=self.correlation_id or fresh_id,
+            text=self.text,
+            skill=self.skill,
+            targets=tuple(self.targets),
+            context_id=self.context_id,
+            task_id=self.task_id,
+            system_actor=self.system_actor,
+            dispatcher_agent=self.dispatcher_agent,
+            source=Source(interface=self.interface),
+            timeout_s=self.timeout_ms / 1000 if self.timeout_ms else None,
+        )
+
+
+class AnswerBody(_Body):
+    """Answer a question, or reject it, which cancels the task."""
+
+    text: Annotated[str, Field(max_length=32_768)] = ""
+    decision: Literal["answer", "reject"] = "answer"
+    by: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}\Z")] = "operator"
+
+    def answer(self, question_id: str) -> Answer:
+        """The answer to that question."""
+        return Answer(question_id=question_id, text=self.text, by=self.by, decision=Decision(self.decision))

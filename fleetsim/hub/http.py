@@ -1,0 +1,182 @@
+"""The door of the hub's HTTP face: who may speak to it, in what form, and how it says no.
+
+Holds for every route: one Host that is ours (T-31), and for all but liveness and webhooks the API key, no
+foreign Origin, and JSON bodies of bounded size and time (T-30, T-32). Refusals carry no input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fleetsim.caller.executor import CALLBACK_PATH
+from fleetsim.caller.jsonable import to_json
+from fleetsim.caller.scheduler import Busy
+from fleetsim.hub.keys import HubKeys
+from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
+from fleetsim.model.text import one_line
+from fleetsim.wire.json import parse_untrusted
+
+BODY_BYTES_MAX = 64 * 1024
+BODY_S = 10.0
+OPEN_PATHS = frozenset({"/health"})
+
+M = TypeVar("M", bound=BaseModel)
+
+_STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
+    (Busy, 409, "BUSY"),
+    (NotAccepting, 503, "NOT_ACCEPTING"),
+    (UnknownTarget, 404, "UNKNOWN_TARGET"),
+    (LimitReached, 413, "TOO_LARGE"),
+    (WireError, 400, "BAD_JSON"),
+    (ConfigError, 400, "BAD_REQUEST"),
+)
+
+
+class Refusal(FleetsimError):
+    """A request that is answered with an HTTP status and nothing else."""
+
+    def __init__(self, status: int, code: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.code = code
+
+
+def answer(data: Any, status: int = 200) -> Response:
+    """A success, in the envelope of the original's API."""
+    return JSONResponse({"success": True, "data": to_json(data)}, status, {"Cache-Control": "no-store"})
+
+
+def refuse(error: FleetsimError) -> Response:
+    """A failure: what happened, and what next."""
+    status, code = 500, "INTERNAL"
+    if isinstance(error, Refusal):
+        status, code = error.status, error.code
+    else:
+        status, code = next(((s, c) for kind, s, c in _STATUS if isinstance(error, kind)), (status, code))
+    body = {"success": False, "error": one_line(str(error), 500), "code": f"FLEETSIM_ERR_{code}"}
+    if error.hint:
+        body["hint"] = one_line(error.hint, 300)
+    headers = {"Cache-Control": "no-store"}
+    if status == 503:
+        headers["Retry-After"] = "5"
+    return JSONResponse(body, status, headers)
+
+
+def endpoint(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """A handler whose FleetsimErrors become answers."""
+
+    async def guarded(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except FleetsimError as error:
+            return refuse(error)
+
+    return guarded
+
+
+async def read_body(request: Request, model: type[M]) -> M:
+    """The JSON body as ``model``; an empty body counts as ``{}``. Raises Refusal, WireError."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_BYTES_MAX:
+                    raise Refusal(413, "TOO_LARGE", f"the body is larger than {BODY_BYTES_MAX} bytes")
+    except TimeoutError:
+        raise Refusal(408, "TOO_SLOW", f"the body did not arrive within {BODY_S:.0f} s") from None
+    except ClientDisconnect:
+        raise Refusal(400, "CUT_OFF", "the body was cut off") from None
+    try:
+        return model.model_validate(parse_untrusted(bytes(body) or b"{}", bytes_max=BODY_BYTES_MAX))
+    except ValidationError as error:
+        raise Refusal(400, "BAD_REQUEST", _problems(error)) from None
+
+
+def _problems(error: ValidationError) -> str:
+    """What is wrong with which field; never the value (T-41)."""
+    said = []
+    for problem in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
+        where = ".".join(one_line(str(step), 40) for step in problem["loc"]) or "the body"
+        said.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}")
+    return "; ".join(said)
+
+
+def hosts_of(*urls: str | None) -> frozenset[str]:
+    """Host headers that name one of these addresses; the loopback names stand for each other."""
+    found: set[str] = set()
+    for url in urls:
+        parts = urlsplit(url or "")
+        if not parts.hostname:
+            continue
+        names = {parts.hostname.lower()}
+        if names <= {"localhost", "127.0.0.1", "::1"}:
+            names = {"localhost", "127.0.0.1", "::1"}
+        default = {"http": 80, "https": 443}.get(parts.scheme)
+        for name in names:
+            shown = f"[{name}]" if ":" in name else name
+            found.add(f"{shown}:{parts.port or default}")
+            if parts.port in {None, default}:
+                found.add(shown)
+    return frozenset(found)
+
+
+class Door:
+    """ASGI middleware that lets in whoever may come in.
+
+    ``hosts`` are the Host headers that are ours; ``running`` says whether the hub behind the door works: a
+    webhook that comes too early or too late is told to come again, not taken and lost.
+    """
+
+    def __init__(self, app: ASGIApp, *, keys: HubKeys, hosts: Iterable[str], running: Callable[[], bool]) -> None:
+        self._app = app
+        self._keys = keys
+        self._hosts = frozenset(hosts)
+        self._running = running
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on."""
+        if scope["type"] == "http":
+            refusal = self._judge(scope)
+            if refusal is not None:
+                await refuse(refusal)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _judge(self, scope: Scope) -> Refusal | None:
+        headers: list[tuple[bytes, bytes]] = list(scope["headers"])
+        hosts = [value for name, value in headers if name == b"host"]
+        path: str = scope["path"]
+        if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts or not path.startswith("/"):
+            return Refusal(421, "WRONG_HOST", "this is not the host you asked for")
+        if path in OPEN_PATHS:
+            return None
+        if not self._running():
+            return Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
+        if path.startswith(CALLBACK_PATH):
+            return None
+        if any(name == b"origin" and not self._own(value) for name, value in headers):
+            return Refusal(403, "FOREIGN_ORIGIN", "requests from other web pages are refused")
+        if not self._keys.opens(headers):
+            hint = "send the hub's API key as X-API-Key; it is in the state directory"
+            return Refusal(401, "UNAUTHORIZED", "Unauthorized", hint=hint)
+        if scope["method"] not in {"GET", "HEAD"} and not _is_json(headers):
+            return Refusal(415, "NOT_JSON", "send Content-Type: application/json")
+        return None
+
+    def _own(self, origin: bytes) -> bool:
+        scheme, _, host = origin.decode("latin-1").lower().partition("://")
+        return scheme in {"http", "https"} and host in self._hosts
+
+
+def _is_json(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    kinds = [value for name, value in headers if name == b"content-type"]
+    return len(kinds) == 1 and kinds[0].split(b";")[0].strip().lower() == b"application/json"

@@ -1,0 +1,244 @@
+"""The hub: every room of the caller, wired together, started and stopped in order.
+
+Constructing is not starting. Entered, it takes up what the ledger remembers, keeps cards, health, ceremonies
+and questions going, and offers its operations to the HTTP API, the command line and the dashboard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from fleetsim.caller.cards import CardBroker
+from fleetsim.caller.closing import publish_outcome
+from fleetsim.caller.dispatcher import DEFAULT_SKILL, Dispatcher, Way
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.executor import Executor
+from fleetsim.caller.figures import WINDOW
+from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.folder import CeremonyFolder
+from fleetsim.caller.gate import Gate
+from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
+from fleetsim.caller.hitl import Declaration, HitlDesk, read_declaration
+from fleetsim.caller.ledger import Ledger, RunRecord
+from fleetsim.caller.receiver import CallbackReceiver
+from fleetsim.caller.registry import Registry
+from fleetsim.caller.scheduler import Scheduler
+from fleetsim.caller.tracker import Tracker
+from fleetsim.client import AgentClient
+from fleetsim.hub.journal import Journal
+from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.wiring import callback_base, drift_of, gate_limits_of, rules_of, way_of
+from fleetsim.model.card import AgentCard
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.journal import Event
+from fleetsim.model.work import Outcome, SkillRequest
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+
+UNANNOUNCED_BATCH = 1_000
+
+
+class Hub:
+    """A running caller. ``url`` is where its own HTTP face can be reached, None without one (polling only).
+
+    The rooms are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` (None
+    without a ceremonies folder), ``desk``, ``receiver``, ``gate``, ``registry``.
+    """
+
+    def __init__(
+        self,
+        config: FleetConfig,
+        runtime: Runtime,
+        ledger: Ledger,
+        *,
+        keys: HubKeys,
+        url: str | None = None,
+        ceremonies: Path | None = None,
+        client_factory: Callable[[AgentEntry], AgentClient] | None = None,
+        settled: Sequence[Callable[[Outcome], None]] = (),
+    ) -> None:
+        self.config = config
+        self.runtime = runtime
+        self.ledger = ledger
+        self.keys = keys
+        self.url = url
+        settings = config.settings
+        self.events = EventLog(runtime.clock)
+        self.health = FleetHealth(rates=settings.rates, thresholds=settings.health)
+        self.broker = CardBroker(runtime, config, self.events, ledger=ledger, client_factory=client_factory)
+        self.registry = Registry(self.broker.offers, lambda: self.health.weights(runtime.clock.now()), runtime.rng)
+        self.gate = Gate(runtime, self.events, gate_limits_of(settings))
+        tokens = keys.tokens()
+        executor = Executor(self.broker, self.gate, tokens=tokens, callback_base=self._callback_base)
+        self.tracker = Tracker(
+            runtime,
+            executor,
+            ledger,
+            self.events,
+            rules_of(settings),
+            settled=[self._settled, *settled],
+            drift=lambda outcome: drift_of(self._known_card(outcome.agent), outcome),
+        )
+        self.dispatcher = Dispatcher(
+            runtime,
+            ledger,
+            self.events,
+            self.tracker,
+            resolve=self.registry.resolve,
+            way=self._way,
+            cooldowns_s=settings.cooldowns_s,
+            token_epoch=lambda: tokens.current,
+        )
+        self.desk = HitlDesk(runtime, self.tracker, self.dispatcher, self.events, declaration=self._declaration)
+        self.receiver = CallbackReceiver(tokens, self.tracker, self.events, runtime.clock, known=ledger.request)
+        self.scheduler: Scheduler | None = None
+        if ceremonies is not None:
+            self.scheduler = Scheduler(
+                runtime,
+                self.events,
+                ledger,
+                CeremonyFolder(runtime.files, ceremonies),
+                dispatch=self._dispatch_run,
+                wait=self.tracker.wait,
+                resolve=self.registry.resolve,
+            )
+        self.running = False
+        self.closing = asyncio.Event()
+        self._silent: set[str] = set()
+        self._workers = Workers("hub")
+        self._stack = AsyncExitStack()
+
+    # ------------------------------------------------------------------ operations
+
+    async def submit(self, request: SkillRequest) -> tuple[str, ...]:
+        """Accept a request, durably; one correlation id per agent it goes to. Raises UnknownTarget, NotAccepting."""
+        return await self.dispatcher.submit(self._limited(request))
+
+    def snapshot(self) -> HealthSnapshot:
+        """Fleet health at this moment."""
+        return self.health.snapshot(self.runtime.clock.now(), self.conditions())
+
+    def conditions(self) -> dict[str, Condition]:
+        """What is known of each configured agent beside its outcomes."""
+        return {
+            view.entry.name: Condition(
+                reachable=view.reachable,
+                breaker_open=self.gate.is_open(view.entry.name),
+                push_silent=view.entry.name in self._silent,
+                paused=not view.entry.enabled,
+            )
+            for view in self.broker.views()
+        }
+
+    def require_scheduler(self) -> Scheduler:
+        """The scheduler. Raises UnknownTarget if the hub has no ceremonies folder."""
+        if self.scheduler is None:
+            raise UnknownTarget("this hub has no ceremonies folder", hint="start it with --ceremonies FOLDER")
+        return self.scheduler
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Hub:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop_streams()
+        self.dispatcher.accepting = False
+        await self._stack.aclose()
+
+    async def stop_streams(self) -> None:
+        """Let event streams and waiting readers end; they would hold their connections open."""
+        if not self.closing.is_set():
+            self.running = False
+            self.closing.set()
+            self.events.publish("hub.stopping")
+
+    async def _start(self) -> None:
+        enter = self._stack.enter_async_context
+        last = await self.ledger.last_seq()
+        self.events.continue_after(last)
+        await enter(Journal(self.events, self.ledger, after_seq=last))
+        self.events.publish(
+            "config.loaded",
+            path=self.config.source,
+            agents=[{"name": e.name, "url": e.url, "enabled": e.enabled} for e in self.config.agents],
+            warnings=list(self.config.warnings),
+        )
+        for outcome in await self.ledger.outcomes(since=self.runtime.clock.now() - WINDOW):
+            self.health.fold(outcome)
+        await enter(self._workers)
+        self._workers.start(self._heed(), name="heed")
+        await enter(self.broker)
+        await enter(self.tracker)
+        await enter(self.desk)
+        await self._recover()
+        if self.scheduler is not None:
+            await enter(self.scheduler)
+        self.running = True
+        self.events.publish("hub.started", url=self.url or "", pid=os.getpid())
+
+    async def _recover(self) -> None:
+        """Go on with what an earlier run left open, and tell of outcomes it could not tell of any more."""
+        questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
+        for record in await self.ledger.open_requests():
+            asked = questions.get(record.request.correlation_id)
+            self.tracker.recover(record, asked.question if asked else None, asked.answer if asked else None)
+        for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
+            publish_outcome(self.events, outcome, drift=[])
+
+    async def _heed(self) -> None:
+        """What one room's event means for another: a breaker is news for the broker, a webhook for health."""
+        async with self.events.subscribe() as heard:
+            async for batch in heard:
+                for event in batch:
+                    self._notice(event)
+
+    def _notice(self, event: Event) -> None:
+        agent = event.agent
+        if agent is None:
+            return
+        if event.topic in {"agent.breaker.opened", "agent.breaker.closed"}:
+            self.broker.hurry(agent)
+        elif event.topic == "agent.push.degraded":
+            self._silent.add(agent)
+        elif event.topic == "agent.push.accepted":
+            self._silent.discard(agent)
+
+    # ------------------------------------------------------------------ wires
+
+    def _settled(self, outcome: Outcome) -> None:
+        self.health.fold(outcome)
+
+    def _entry(self, agent: str) -> AgentEntry:
+        return self.broker.view(agent).entry
+
+    def _callback_base(self, agent: str) -> str | None:
+        return callback_base(self._entry(agent), self.config.settings, self.url)
+
+    def _way(self, agent: str) -> Way:
+        return way_of(self.broker.view(agent), reachable_by_webhook=self._callback_base(agent) is not None)
+
+    def _known_card(self, agent: str) -> AgentCard | None:
+        """The agent's card; None also for an agent that left the configuration while its work went on."""
+        return next((view.card for view in self.broker.views() if view.entry.name == agent), None)
+
+    def _declaration(self, agent: str, skill: str) -> Declaration | None:
+        return read_declaration(self._known_card(agent), skill)
+
+    def _limited(self, request: SkillRequest) -> SkillRequest:
+        """The request under its skill's own limit, if it names none itself."""
+        limit = self.config.settings.skill_limits_s.get(request.skill or DEFAULT_SKILL)
+        return request if request.timeout_s is not None or limit is None else replace(request, timeout_s=limit)
+
+    async def _dispatch_run(self, requests: Sequence[SkillRequest], run: RunRecord) -> bool:
+        return await self.dispatcher.submit_run(requests, run)

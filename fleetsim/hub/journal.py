@@ -1,0 +1,80 @@
+"""Writes the event log into the ledger, in batches, behind everybody's back.
+
+Nobody waits for it. While the storage refuses, events queue up; beyond the queue the oldest are lost, and
+a line says how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.ledger import Ledger
+from fleetsim.model.errors import NotAccepting
+from fleetsim.model.journal import Event
+from fleetsim.runtime.workers import Workers
+
+log = logging.getLogger(__name__)
+
+GATHER_S = 0.1
+RETRY_S = 2.0
+BATCH_MAX = 1_000
+
+
+class Journal:
+    """Follows an event log from ``after_seq`` on. Use as ``async with``; leaving writes what is left."""
+
+    def __init__(self, events: EventLog, ledger: Ledger, *, after_seq: int) -> None:
+        self._ledger = ledger
+        self._heard = events.subscribe(after_seq=after_seq)
+        self._events = events
+        self._batch: tuple[Event, ...] = ()
+        self._written = after_seq
+        self._workers = Workers("journal")
+
+    async def __aenter__(self) -> Journal:
+        self._workers.start(self._follow(), name="follow")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._workers.close()
+        try:
+            self._written = max(self._written, await self._ledger.last_seq())  # a write cut off may have been done
+            await self._write()
+            while self._events.last_seq > self._written:
+                self._batch = await self._heard.next_batch(BATCH_MAX)
+                await self._write()
+        except NotAccepting as error:
+            log.warning("the last events could not be written: %s", error)
+        finally:
+            self._heard.close()
+
+    async def _follow(self) -> None:
+        lost = 0
+        while True:
+            self._batch = await self._heard.next_batch(BATCH_MAX)
+            try:
+                await self._write()
+            except NotAccepting:
+                await self._hold()
+            if self._heard.dropped > lost:
+                log.warning("%d events were not written to the journal", self._heard.dropped - lost)
+                lost = self._heard.dropped
+            await asyncio.sleep(GATHER_S)
+
+    async def _hold(self) -> None:
+        while self._batch:
+            await asyncio.sleep(RETRY_S)
+            try:
+                await self._write()
+            except NotAccepting:
+                continue
+
+    async def _write(self) -> None:
+        """Append the batch. It is forgotten only then: a cancelled write is done again, or was done."""
+        batch = tuple(event for event in self._batch if event.seq > self._written)
+        if batch:
+            await self._ledger.append(batch)
+            self._written = batch[-1].seq
+        self._batch = ()

@@ -1,0 +1,111 @@
+"""A running hub, spoken to from another process: what the command line's verbs are made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from fleetsim.hub.keys import API_KEY_HEADER
+from fleetsim.hub.state import HubAddress
+from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, NotAccepting, UnknownTarget, WireError
+from fleetsim.model.text import one_line
+from fleetsim.runtime.http_sse import StreamLimits, read_events
+from fleetsim.runtime.ports import Limits, Request, Runtime
+from fleetsim.wire.json import dump, parse_untrusted
+
+REPLY_BYTES_MAX = 16 * 1024 * 1024
+WAIT_S = 30
+_MARGIN_S = 10.0
+
+
+class HubRemote:
+    """The hub's API as methods. Answers are the JSON of ``docs/reference/api.md``, read under limits.
+
+    Every method raises UnknownTarget (no such thing), NotAccepting (busy or storage trouble), AuthRefused
+    (the key is not the hub's), HttpRefused (anything else it refuses) and TransportError (it is not there).
+    """
+
+    def __init__(self, address: HubAddress, runtime: Runtime) -> None:
+        self.address = address
+        self._runtime = runtime
+
+    async def get(self, path: str, *, total_s: float = 15.0, **query: Any) -> Any:
+        """Read ``/api`` + ``path``."""
+        asked = {name: value for name, value in query.items() if value is not None}
+        return await self._exchange("GET", path + (f"?{urlencode(asked)}" if asked else ""), b"", total_s)
+
+    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Do ``/api`` + ``path``."""
+        return await self._exchange("POST", path, dump(dict(body or {})), 15.0)
+
+    async def submit(self, body: Mapping[str, Any]) -> tuple[str, ...]:
+        """Ask for work; the keys are those of ``POST /api/requests``."""
+        said = await self.post("/requests", body)
+        return tuple(said["correlationIds"])
+
+    async def task(self, correlation_id: str, *, wait_s: int = 0) -> Any:
+        """One request, after at most ``wait_s`` seconds for news of it."""
+        return await self.get(f"/tasks/{_part(correlation_id)}", total_s=wait_s + _MARGIN_S, wait=wait_s or None)
+
+    async def cancel(self, correlation_id: str) -> None:
+        """Ask for a request to be stopped."""
+        await self.post(f"/tasks/{_part(correlation_id)}/cancel")
+
+    async def answer(self, question_id: str, text: str, *, decision: str = "answer", by: str = "operator") -> Any:
+        """Answer or reject a question."""
+        body = {"text": text, "decision": decision, "by": by}
+        return await self.post(f"/inbox/{_part(question_id)}/answer", body)
+
+    async def run_ceremony(self, ceremony_id: str) -> str:
+        """Fire a ceremony; the run's id."""
+        said = await self.post(f"/ceremonies/{_part(ceremony_id)}/run")
+        return str(said["runId"])
+
+    async def events(self, *, after: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Events as they happen, those after ``after`` first; ends when the hub closes."""
+        path = "/events" + (f"?after={after}" if after is not None else "")
+        limits = StreamLimits(stream_bytes_max=2**40, events_max=2**40, lines_max=2**40)
+        request = self._request("GET", path, b"", Limits(total_s=None, body_bytes_max=2**40), streaming=True)
+        async with self._runtime.transport.open(request) as incoming:
+            if incoming.status != 200:
+                raise HttpRefused(f"the hub refused its events (HTTP {incoming.status})", status=incoming.status)
+            async for event in read_events(incoming, limits=limits):
+                if event.event == "message":
+                    yield json.loads(event.data)
+
+    async def _exchange(self, method: str, path: str, body: bytes, total_s: float) -> Any:
+        limits = Limits(total_s=total_s, first_byte_s=total_s, body_bytes_max=REPLY_BYTES_MAX)
+        reply = await self._runtime.transport.exchange(self._request(method, path, body, limits))
+        try:
+            said = parse_untrusted(reply.body, bytes_max=REPLY_BYTES_MAX)
+        except WireError:
+            said = None
+        if not isinstance(said, dict):
+            raise WireError(f"{self.address.url} did not answer as a hub does (HTTP {reply.status})")
+        if reply.status < 300:
+            return said.get("data", said)
+        raise _error(reply.status, said)
+
+    def _request(self, method: str, path: str, body: bytes, limits: Limits, *, streaming: bool = False) -> Request:
+        headers = {API_KEY_HEADER: self.address.api_key, "content-type": "application/json"}
+        url = f"{self.address.url}/api{path}"
+        return Request(method=method, url=url, headers=headers, body=body, limits=limits, streaming=streaming)
+
+
+def _error(status: int, said: Mapping[str, Any]) -> FleetsimError:
+    message = one_line(str(said.get("error") or f"HTTP {status}"), 500)
+    hint = one_line(str(said["hint"]), 300) if said.get("hint") else None
+    code = str(said.get("code")).removeprefix("FLEETSIM_ERR_")
+    if code in {"UNKNOWN_TARGET", "NOT_OPEN", "NO_VETO"}:
+        return UnknownTarget(message, hint=hint)
+    if code in {"BUSY", "NOT_ACCEPTING"}:
+        return NotAccepting(message, hint=hint)
+    if status in {401, 403}:
+        return AuthRefused(message, status=status, hint=hint)
+    return HttpRefused(message, status=status, hint=hint)
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")

@@ -1,0 +1,125 @@
+"""What the hub's API says of agents, tasks and questions: one JSON-ready mapping per thing. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetsim.caller.cards import AgentView
+from fleetsim.caller.closing import outcome_payload
+from fleetsim.caller.health import HealthSnapshot
+from fleetsim.caller.jsonable import iso
+from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.track import Track
+from fleetsim.model.journal import Event
+from fleetsim.model.task import answer_text
+from fleetsim.model.work import Outcome, Question
+
+TEXT_SHOWN_MAX = 16_000
+
+
+def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
+    """One agent: where it is, how it is called, how it is."""
+    entry, choice = view.entry, view.choice
+    health = snapshot.agent(entry.name)
+    return {
+        "name": entry.name,
+        "url": entry.url,
+        "rpcUrl": choice.url if choice else None,
+        "dialect": choice.dialect_name if choice else entry.wire,
+        "enabled": entry.enabled,
+        "tags": list(entry.tags),
+        "auth": entry.auth.env if entry.auth else None,
+        "health": health.health.value if health else "unknown",
+        "why": health.why if health else "",
+        "reachable": view.reachable,
+        "stale": view.stale,
+        "staleReason": view.stale_reason,
+        "skills": list(view.skills),
+        "streaming": view.capabilities.streaming,
+        "pushNotifications": view.capabilities.push_notifications,
+        "warnings": list(choice.warnings) if choice else [],
+        "latencyMs": view.latency_ms,
+        "fetchedAt": iso(view.fetched_at) if view.fetched_at else None,
+        "description": view.card.description if view.card else "",
+        "version": view.card.version if view.card else "",
+    }
+
+
+def record_row(record: RequestRecord) -> dict[str, Any]:
+    """What is known of a request whatever became of it."""
+    request, task = record.request, record.task
+    return {
+        "correlationId": request.correlation_id,
+        "parentId": request.parent_id,
+        "agent": record.agent,
+        "skill": record.skill,
+        "systemActor": request.system_actor,
+        "source": request.source.interface,
+        "prompt": request.text[:TEXT_SHOWN_MAX],
+        "phase": record.phase.value,
+        "acceptedAt": iso(record.accepted_at),
+        "deadlineAt": iso(record.deadline_at),
+        "dialect": record.dialect,
+        "taskId": task.task_id if task else None,
+        "contextId": task.context_id if task else request.context_id,
+        "state": task.state.value if task else record.phase.value,
+        "text": answer_text(task)[:TEXT_SHOWN_MAX] if task else "",
+    }
+
+
+def track_row(track: Track) -> dict[str, Any]:
+    """One request in flight."""
+    return {
+        **record_row(track.record),
+        "via": track.via.value,
+        "questionId": track.asked.question.question_id if track.asked else None,
+        "open": True,
+    }
+
+
+def outcome_row(outcome: Outcome) -> dict[str, Any]:
+    """One request that ended."""
+    return {
+        "correlationId": outcome.correlation_id,
+        "parentId": outcome.parent_id,
+        "agent": outcome.agent,
+        "skill": outcome.skill,
+        "taskId": outcome.task_id,
+        "state": outcome.kind.value,
+        "open": False,
+        **outcome_payload(outcome),
+    }
+
+
+def question_row(question: Question) -> dict[str, Any]:
+    """One thing an agent waits for."""
+    return {
+        "questionId": question.question_id,
+        "correlationId": question.correlation_id,
+        "agent": question.agent,
+        "skill": question.skill,
+        "taskId": question.task_id,
+        "contextId": question.context_id,
+        "kind": question.kind.value,
+        "question": question.text[:TEXT_SHOWN_MAX],
+        "askedAt": iso(question.asked_at),
+        "expiresAt": iso(question.expires_at),
+        "checkpoint": question.checkpoint,
+        "systemActor": question.system_actor,
+    }
+
+
+def event_row(event: Event) -> dict[str, Any]:
+    """One event, as the stream and the journal carry it."""
+    return {
+        "seq": event.seq,
+        "at": iso(event.at),
+        "topic": event.topic,
+        "level": event.level.value,
+        "correlationId": event.correlation_id,
+        "parentId": event.parent_id,
+        "agent": event.agent,
+        "skill": event.skill,
+        "taskId": event.task_id,
+        "payload": event.payload,
+    }

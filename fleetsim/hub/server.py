@@ -1,0 +1,103 @@
+"""A hub on a real socket: bound first, so that it knows its own address, then recovered, then served.
+
+Connections that arrive while the hub takes up its memory wait in the backlog; a webhook among them is
+honoured, not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from pathlib import Path
+
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.server import Server, configure, listen
+from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.ledger import Ledger
+from fleetsim.client import AgentClient
+from fleetsim.hub.api import build_app
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.state import StateDir
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+
+DEFAULT_PORT = 3000
+"""Workstacean's own; its agents know it."""
+
+_BOUNDS = AgentLimits()  # connections, header size and deadline; the hub's table has the same numbers
+
+
+@asynccontextmanager
+async def running_hub(
+    config: FleetConfig,
+    runtime: Runtime,
+    ledger: Ledger,
+    *,
+    state: StateDir | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    ceremonies: Path | None = None,
+    allow_hosts: Iterable[str] = (),
+    allow_remote: bool = False,
+    client_factory: Callable[[AgentEntry], AgentClient] | None = None,
+) -> AsyncIterator[Hub]:
+    """A hub that answers at ``hub.url`` while the context lasts; port 0 picks a free one.
+
+    With ``state`` its keys are kept there and other processes can find it; without, its keys last as long
+    as it does. ``ledger`` is open already.
+
+    Raises:
+        ConfigError: the address cannot be had, is not loopback without ``allow_remote`` (T-32), or the state
+            is damaged.
+    """
+    if not allow_remote and not _is_loopback(host):
+        hint = "bind to 127.0.0.1, or say --allow-remote and put TLS in front"
+        raise ConfigError(f"{host} can be reached from other machines", hint=hint)
+    keys = state.keys(runtime.ids) if state else HubKeys.fresh(runtime.ids)
+    listener = listen(host, port)
+    try:
+        url = f"http://{_own_host(host)}:{listener.getsockname()[1]}"
+        hub = Hub(config, runtime, ledger, keys=keys, url=url, ceremonies=ceremonies, client_factory=client_factory)
+        app = build_app(hub, allow_hosts=allow_hosts)
+        server = Server(configure(app, _BOUNDS), on_stop=hub.stop_streams, signals=False)
+        async with hub, Workers("hub-server") as workers:
+            worker = workers.start(server.serve(sockets=[listener]), name=url)
+            await _until_serving(server, worker)
+            if state:
+                state.announce(url, os.getpid())
+            try:
+                yield hub
+            finally:
+                if state:
+                    state.withdraw(os.getpid())
+                server.should_exit = True
+                await asyncio.wait([worker])
+    finally:
+        listener.close()
+
+
+async def _until_serving(server: Server, worker: asyncio.Task[None]) -> None:
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(server.running.wait())
+        worker.add_done_callback(lambda _: running.cancel())
+    if worker.done() or not server.started:
+        raise ConfigError("the hub's HTTP face did not start", hint="its log says why")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _own_host(host: str) -> str:
+    """How agents on this machine reach a listener bound to ``host``."""
+    if host in {"", "0.0.0.0", "::"}:
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,187 @@
+"""The state directory: where the hub keeps its ledger and keys, and how another process finds the hub.
+
+Everything in it is for its owner alone (0700, 0600; T-32). This is disk work done before the hub starts and
+after it ends, never while it runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fleetsim.hub.keys import HubKeys
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Ids
+
+API_KEY_FILE = "api-key"
+CALLBACK_KEYS_FILE = "callback-keys.json"
+HUB_FILE = "hub.json"
+LEDGER_FILE = "ledger.db"
+EPOCHS_KEPT = 2
+_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubAddress:
+    """A running hub, as another process on this machine finds it."""
+
+    url: str
+    pid: int
+    api_key: str = field(repr=False)
+
+
+def state_path(env: Mapping[str, str], given: Path | None = None) -> Path:
+    """Where state is kept: as given, else FLEETSIM_STATE, else the user's XDG state directory."""
+    if given is not None:
+        return given
+    if env.get("FLEETSIM_STATE"):
+        return Path(env["FLEETSIM_STATE"])
+    base = env.get("XDG_STATE_HOME") or ""
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / "fleetsim"
+
+
+class StateDir:
+    """One state directory. ``open`` makes it; the other methods expect it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger's file."""
+        return self.path / LEDGER_FILE
+
+    @property
+    def key_path(self) -> Path:
+        """The file with the API key, for a person who needs it."""
+        return self.path / API_KEY_FILE
+
+    def open(self) -> StateDir:
+        """Make the directory, for its owner only.
+
+        Raises:
+            ConfigError: it cannot be made, or others may write in it.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+            if mode & 0o077:
+                self.path.chmod(0o700)
+        except OSError as error:
+            hint = "choose another directory with --state or FLEETSIM_STATE"
+            raise ConfigError(f"{self.path}: {error.strerror}", hint=hint) from None
+        return self
+
+    def keys(self, ids: Ids) -> HubKeys:
+        """The hub's secrets, made at the first start. Raises ConfigError if a file is damaged."""
+        api_key = self._secret_file(API_KEY_FILE, lambda: ids.secret()).strip()
+        if len(api_key) < 16 or not api_key.isascii():
+            raise ConfigError(f"{self.key_path}: holds no usable key", hint="delete the file to have a new one made")
+        epoch, callback = self._callback_keys(ids)
+        return HubKeys(api_key=api_key, callback=callback, epoch=epoch)
+
+    def rotate_callback_key(self, ids: Ids) -> int:
+        """Start a new epoch of webhook keys and return it; tokens of the one before stay valid."""
+        epoch, keys = self._callback_keys(ids)
+        kept = {n: keys[n] for n in sorted(keys)[-(EPOCHS_KEPT - 1) :]}
+        self._write(CALLBACK_KEYS_FILE, _encode_keys(epoch + 1, {**kept, epoch + 1: ids.secret().encode()}))
+        return epoch + 1
+
+    def announce(self, url: str, pid: int) -> None:
+        """Let other processes find the hub."""
+        self._write(HUB_FILE, json.dumps({"url": url, "pid": pid}))
+
+    def withdraw(self, pid: int) -> None:
+        """Take the announcement back, unless another hub has replaced it."""
+        with suppress(ConfigError):
+            if (self._announced() or {}).get("pid") == pid:
+                with suppress(OSError):
+                    (self.path / HUB_FILE).unlink()
+
+    def find(self) -> HubAddress | None:
+        """The running hub of this directory; None if there is none (a dead one's announcement is ignored)."""
+        with suppress(ConfigError):
+            said = self._announced()
+            if said is None or not isinstance(said.get("url"), str) or not _alive(said.get("pid")):
+                return None
+            api_key = _read(self.key_path).strip()
+            return HubAddress(url=said["url"], pid=said["pid"], api_key=api_key)
+        return None
+
+    def _announced(self) -> dict[str, Any] | None:
+        try:
+            said = json.loads(_read(self.path / HUB_FILE))
+        except ValueError:
+            return None
+        return said if isinstance(said, dict) else None
+
+    def _callback_keys(self, ids: Ids) -> tuple[int, dict[int, bytes]]:
+        made = self._secret_file(CALLBACK_KEYS_FILE, lambda: _encode_keys(1, {1: ids.secret().encode()}))
+        try:
+            said = json.loads(made)
+            keys = {int(n): base64.b64decode(key, validate=True) for n, key in said["keys"].items()}
+            epoch = int(said["current"])
+            if epoch not in keys or any(len(key) < 32 for key in keys.values()):
+                raise ValueError("no key of the current epoch")
+        except (ValueError, TypeError, KeyError, AttributeError):
+            path = self.path / CALLBACK_KEYS_FILE
+            hint = "delete it: new keys are made, and webhooks still on their way will be refused"
+            raise ConfigError(f"{path}: holds no usable keys", hint=hint) from None
+        return epoch, keys
+
+    def _secret_file(self, name: str, make: Any) -> str:
+        """The file's text; made, complete and for the owner only, if it is not there."""
+        path = self.path / name
+        if not path.exists():
+            self._write(name, make())
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise ConfigError(f"{path}: others can read it", hint=f"chmod 600 {path}, or delete it to have a new one")
+        return _read(path)
+
+    def _write(self, name: str, text: str) -> None:
+        """Replace atomically: never a moment with half a file, or with one that others may read."""
+        path, temporary = self.path / name, self.path / f".{name}.{os.getpid()}"
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _encode_keys(current: int, keys: Mapping[int, bytes]) -> str:
+    return json.dumps({"current": current, "keys": {str(n): base64.b64encode(k).decode() for n, k in keys.items()}})
+
+
+def _read(path: Path) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        with open(descriptor, encoding="utf-8") as file:
+            return file.read(_BYTES_MAX)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or 'is not text'}") from None
+
+
+def _alive(pid: object) -> bool:
+    """Whether a process of that number runs here."""
+    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

@@ -1,0 +1,89 @@
+"""From configuration to the parts' own settings, and from an agent's view to how it is called. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from fleetsim.caller.cards import AgentView
+from fleetsim.caller.dispatcher import Way
+from fleetsim.caller.fleet import AgentEntry, Settings
+from fleetsim.caller.gate import GateLimits
+from fleetsim.caller.track import Rules
+from fleetsim.model.card import AgentCard
+from fleetsim.model.extensions import EFFECT_DOMAIN, declared
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Outcome
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+DRIFT_MAX = 20
+
+
+def rules_of(settings: Settings) -> Rules:
+    """The limits a request lives by."""
+    return Rules(
+        poll_interval_s=settings.poll_interval_s,
+        task_limit_s=settings.task_limit_s,
+        question_ttl_s=settings.question_ttl_s,
+        retry_waits_s=settings.retry_waits_s,
+    )
+
+
+def gate_limits_of(settings: Settings) -> GateLimits:
+    """How much of an agent may be used at once, and when it is left alone."""
+    return GateLimits(
+        calls_max=settings.calls_max,
+        calls_per_agent_max=settings.calls_per_agent_max,
+        failures_max=settings.breaker_failures,
+        pause_s=settings.breaker_pause_s,
+    )
+
+
+def callback_base(entry: AgentEntry, settings: Settings, own_url: str | None) -> str | None:
+    """Where the agent can reach our webhooks; None means polling only.
+
+    In order: ``external`` agents take ``base_url``; single-label hosts ``internal_base_url``; agents on this
+    machine the hub's own address; everybody else ``base_url`` (facts 3.9, without its mistake about localhost).
+    """
+    host = (urlsplit(entry.url).hostname or "").lower()
+    if entry.external:
+        return settings.base_url
+    if host in LOOPBACK or host.startswith("127."):
+        return own_url or settings.base_url
+    if "." not in host and ":" not in host and settings.internal_base_url:
+        return settings.internal_base_url
+    return settings.base_url
+
+
+def way_of(view: AgentView, *, reachable_by_webhook: bool) -> Way:
+    """How the agent is called now. An explicit ``push`` in agents.yaml overrules the card's silence."""
+    entry, capabilities = view.entry, view.capabilities
+    wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
+    return Way(
+        agent=entry.name,
+        dialect=view.choice.dialect_name if view.choice else entry.wire or "0.3",
+        streaming=capabilities.streaming,
+        push=wanted and reachable_by_webhook,
+        register_push=wanted and reachable_by_webhook and entry.push == "set",
+    )
+
+
+def drift_of(card: AgentCard | None, outcome: Outcome) -> list[str]:
+    """Where declared effects (effect-domain-v1) and observed ones differ, for skills that declare any."""
+    entry = declared(card, EFFECT_DOMAIN, outcome.skill) if card else None
+    said = entry.get("effects") if entry else None
+    if not isinstance(said, list) or not outcome.success:
+        return []
+    promised = {pair for item in said if (pair := _pair(item)) is not None}
+    seen = {(delta.domain, delta.path) for delta in outcome.effects}
+    missing = [f"declared but not seen: {one_line('/'.join(pair), 100)}" for pair in sorted(promised - seen)]
+    extra = [f"seen but not declared: {one_line('/'.join(pair), 100)}" for pair in sorted(seen - promised)]
+    return (missing + extra)[:DRIFT_MAX]
+
+
+def _pair(item: Any) -> tuple[str, str] | None:
+    if not isinstance(item, Mapping):
+        return None
+    domain, path = item.get("domain"), item.get("path")
+    return (domain, path) if isinstance(domain, str) and isinstance(path, str) else None

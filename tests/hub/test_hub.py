@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent.skills import Effect
+from fleetsim.caller.fleet import AgentEntry, Settings
+from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.hub.wiring import callback_base
+from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
+from fleetsim.runtime.ports import Runtime
+from tests.hub.town import Town, town, worker
+
+CEREMONY = 'id: tick\nname: Tick\nschedule: "* * * * *"\nskill: echo\ntargets: [all]\nprompt: good morning\n'
+
+
+async def ask(t: Town, skill: str, text: str = "hi", *, agent: str = "quinn") -> Outcome:
+    request = SkillRequest(correlation_id=t.runtime.ids.new(), text=text, skill=skill, targets=(agent,))
+    (cid,) = await t.hub.submit(request)
+    return await t.hub.tracker.wait(cid)
+
+
+async def test_a_request_goes_out_and_its_outcome_is_in_health_ledger_and_events() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        outcome = await ask(t, "echo")
+        assert (outcome.kind, outcome.text, outcome.cost_usd) == (OutcomeKind.COMPLETED, "you said hi", 0.25)
+        health = t.hub.snapshot().agent("quinn")
+        assert health is not None
+        assert (health.health, health.figures.success_rate, health.figures.total_cost_usd) == ("up", 1.0, 0.25)
+        assert await t.ledger.outcome(outcome.correlation_id) == outcome
+        (told,) = t.events("autonomous.outcome.")
+        assert told.topic == "autonomous.outcome.user.echo"
+
+
+@pytest.mark.parametrize("push", ["auto", "inline", "set", "off"])
+async def test_webhooks_reach_the_hub_through_its_own_face(push: str) -> None:
+    async with town(worker(), entries={"quinn": {"push": push}}) as t:
+        await asyncio.sleep(1)
+        assert (await ask(t, "ponder")).success
+        await asyncio.sleep(5)
+        assert bool(t.events("agent.push.accepted")) is (push != "off")
+        assert t.events("agent.push.rejected") == []
+
+
+async def test_a_question_is_answered_and_the_task_goes_on() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", skill="ask", targets=("quinn",)))
+        await asyncio.sleep(60)
+        (question,) = t.hub.tracker.questions()
+        await t.hub.tracker.answer(Answer(question_id=question.question_id, text="main"))
+        assert (await t.hub.tracker.wait(cid)).text == "going with main"
+
+
+async def test_a_ceremony_fires_through_the_whole_hub() -> None:
+    async with town(worker("quinn"), worker("ava"), ceremony=CEREMONY) as t:
+        await asyncio.sleep(90)
+        (done,) = t.events("ceremony.tick.completed")
+        assert done.payload["status"] == "success"
+        actors = {event.payload["systemActor"] for event in t.events("autonomous.outcome.")}
+        assert actors == {"ceremony.tick"}
+        assert {event.agent for event in t.events("autonomous.outcome.")} == {"quinn", "ava"}
+        (row,) = t.hub.require_scheduler().rows()
+        assert row.last is not None
+        assert row.last.status == "success"
+
+
+async def test_an_unknown_agent_or_skill_is_refused_before_anything_is_recorded() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        for skill, agent in (("echo", "nobody"), ("dance", "quinn")):
+            with pytest.raises(UnknownTarget):
+                await ask(t, skill, agent=agent)
+        assert await t.ledger.open_requests() == ()
+        assert len(t.events("dispatch.dropped.target_unresolved")) == 2
+
+
+async def test_a_dead_agent_ends_undeliverable_and_is_shown_down_while_the_rest_works() -> None:
+    async with town(worker("quinn"), worker("ava")) as t:
+        await asyncio.sleep(1)
+        t.network.down("http://ava.example:8000")
+        outcome = await ask(t, "echo", agent="ava")
+        assert (outcome.kind, outcome.blame) == (OutcomeKind.UNDELIVERABLE, Blame.NETWORK)
+        await ask(t, "echo", agent="ava")
+        await asyncio.sleep(5)
+        rows = {a.agent_name: a for a in t.hub.snapshot().agents}
+        assert rows["ava"].health == "down"
+        assert (await ask(t, "echo", agent="quinn")).success
+        assert rows["ava"].figures.undeliverable_count == 2
+
+
+async def test_a_breaker_that_opens_has_the_card_looked_at() -> None:
+    async with town(worker(), breaker_failures=2) as t:
+        await asyncio.sleep(1)
+        t.network.down("http://quinn.example:8000")
+        await ask(t, "echo")
+        await asyncio.sleep(1)
+        assert t.events("agent.breaker.opened")
+        assert t.hub.broker.view("quinn").reachable is False
+
+
+async def test_a_skill_may_have_a_limit_of_its_own() -> None:
+    async with town(worker(), skill_limits_s={"ponder": 20.0}) as t:
+        await asyncio.sleep(1)
+        outcome = await ask(t, "ponder")
+        assert outcome.kind is OutcomeKind.EXPIRED
+
+
+async def test_a_restart_takes_up_requests_health_cards_and_event_numbers(runtime: Runtime) -> None:
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+        async with town(worker(), ledger=ledger) as t:
+            await asyncio.sleep(1)
+            await ask(t, "echo")
+            await t.hub.submit(SkillRequest(correlation_id="c-9", text="x", skill="ponder", targets=("quinn",)))
+            await asyncio.sleep(5)
+            last = t.hub.events.last_seq
+        assert await ledger.last_seq() == last + 1
+        async with town(worker(), ledger=ledger) as t:
+            assert t.hub.events.recent()[0].seq == last + 2
+            row = t.hub.snapshot().agent("quinn")
+            assert row is not None
+            assert row.figures.total_outcomes == 1
+            assert [track.correlation_id for track in t.hub.tracker.tracks()] == ["c-9"]
+            outcome = await t.hub.tracker.wait("c-9")
+            assert outcome.kind is OutcomeKind.LOST
+
+
+async def test_an_outcome_decided_but_not_told_is_told_at_the_next_start(runtime: Runtime) -> None:
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+        async with town(worker(), ledger=ledger) as t:
+            await asyncio.sleep(1)
+            await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
+            await asyncio.sleep(5)
+            now = t.runtime.clock.now()
+        await ledger.close(
+            Outcome(
+                correlation_id="c-1",
+                agent="quinn",
+                skill="ponder",
+                system_actor="user",
+                kind=OutcomeKind.COMPLETED,
+                success=True,
+                blame=Blame.NOBODY,
+                started_at=now,
+                ended_at=now,
+                duration_ms=1,
+            )
+        )
+        async with town(worker(), ledger=ledger) as t:
+            assert [event.correlation_id for event in t.events("autonomous.outcome.")] == ["c-1"]
+        async with town(worker(), ledger=ledger) as t:
+            assert t.events("autonomous.outcome.") == []
+
+
+async def test_every_event_is_in_the_journal_once_and_in_order() -> None:
+    async with town(worker(), ceremony=CEREMONY) as t:
+        await asyncio.sleep(200)
+        heard = t.hub.events.recent(limit=20_000)
+        await asyncio.sleep(1)
+        kept = await t.ledger.events(limit=20_000)
+        assert [e.seq for e in kept][: len(heard)] == [e.seq for e in heard]
+        assert [e.topic for e in kept][: len(heard)] == [e.topic for e in heard]
+
+
+async def test_storage_that_refuses_loses_no_event_of_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        append = t.ledger.append
+
+        async def refuse(events: object) -> None:
+            raise NotAccepting("the disk is full")
+
+        monkeypatch.setattr(t.ledger, "append", refuse)
+        await ask(t, "echo")
+        await asyncio.sleep(10)
+        monkeypatch.setattr(t.ledger, "append", append)
+        await asyncio.sleep(5)
+        assert len(await t.ledger.events(limit=20_000)) == t.hub.events.last_seq
+
+
+async def test_a_closing_hub_takes_no_new_work_and_leaves_nothing_running() -> None:
+    async with town(worker(), ceremony=CEREMONY) as t:
+        await asyncio.sleep(1)
+        await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
+        hub = t.hub
+    with pytest.raises(NotAccepting):
+        await hub.submit(SkillRequest(correlation_id="c-2", text="x", skill="echo", targets=("quinn",)))
+    owners = ("hub", "cards", "tracker", "hitl", "scheduler", "runs", "journal")
+    assert [w.get_name() for w in asyncio.all_tasks() if w.get_name().startswith(owners)] == []
+
+
+async def test_a_declared_effect_that_is_not_seen_is_told_as_drift() -> None:
+    agent = Agent("quinn")
+
+    @agent.skill("change", effects=(Effect(domain="board", path="bugs"),))
+    async def change(task: SkillContext) -> str:
+        task.effect("board", "features", "inc", 1)
+        return "changed"
+
+    async with town(agent) as t:
+        await asyncio.sleep(1)
+        assert (await ask(t, "change")).success
+        (told,) = t.events("world.state.delta")
+        assert told.payload["drift"] == ["declared but not seen: board/bugs", "seen but not declared: board/features"]
+
+
+@pytest.mark.parametrize(
+    ("url", "external", "expected"),
+    [
+        ("http://localhost:9000/a2a", False, "http://127.0.0.1:3000"),
+        ("http://127.0.0.1:9000/a2a", False, "http://127.0.0.1:3000"),
+        ("http://[::1]:9000/a2a", False, "http://127.0.0.1:3000"),
+        ("http://quinn:7870/a2a", False, "http://inside:3000"),
+        ("http://quinn:7870/a2a", True, "http://outside:3000"),
+        ("http://quinn.example/a2a", False, "http://outside:3000"),
+        ("http://[2001:db8::1]/a2a", False, "http://outside:3000"),
+    ],
+)
+def test_the_callback_address_is_one_the_agent_can_reach(url: str, external: bool, expected: str) -> None:
+    settings = Settings(base_url="http://outside:3000", internal_base_url="http://inside:3000")
+    entry = AgentEntry(name="a", url=url, external=external)
+    assert callback_base(entry, settings, "http://127.0.0.1:3000") == expected
+
+
+def test_without_a_base_url_only_agents_on_this_machine_get_webhooks() -> None:
+    own = "http://127.0.0.1:3000"
+    assert callback_base(AgentEntry(name="a", url="http://localhost:1"), Settings(), own) == own
+    assert callback_base(AgentEntry(name="a", url="http://quinn:1"), Settings(), own) is None
+    assert callback_base(AgentEntry(name="a", url="http://quinn.example:1"), Settings(), own) is None

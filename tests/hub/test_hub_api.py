@@ -1,0 +1,362 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from fleetsim.hub.http import BODY_BYTES_MAX, hosts_of
+from fleetsim.hub.remote import HubRemote
+from fleetsim.hub.state import HubAddress
+from fleetsim.model.errors import AuthRefused, HttpRefused, NotAccepting, UnknownTarget
+from tests.hub.town import FOLDER, HUB, KEY, Town, town, worker
+
+CEREMONY = 'id: tick\nname: Tick\nschedule: "@yearly"\nskill: echo\ntargets: [quinn]\n'
+API_ROUTES = [
+    ("GET", "/api/health"),
+    ("GET", "/api/agents"),
+    ("GET", "/api/tasks"),
+    ("GET", "/api/tasks/c-1"),
+    ("GET", "/api/inbox"),
+    ("GET", "/api/ceremonies"),
+    ("GET", "/api/ceremonies/tick/runs"),
+    ("GET", "/api/journal"),
+    ("GET", "/api/events"),
+    ("POST", "/api/requests"),
+    ("POST", "/api/agents/quinn/refresh"),
+    ("POST", "/api/tasks/c-1/cancel"),
+    ("POST", "/api/tasks/c-1/veto"),
+    ("POST", "/api/inbox/q-1/answer"),
+    ("POST", "/api/ceremonies/tick/run"),
+    ("GET", "/api/nothing"),
+]
+CALLBACK = "/api/a2a/callback/x"
+
+
+def said(reply: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(reply.body)
+    return found
+
+
+async def status(t: Town, method: str, path: str, headers: dict[str, str] | None = None, **more: Any) -> int:
+    return (await t.http(method, path, b"{}" if method == "POST" else b"", headers, **more)).status
+
+
+async def test_health_speaks_the_fact_sheets_language() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.remote.submit({"text": "hi", "skill": "echo"})
+        await t.hub.tracker.wait(cid)
+        health = await t.remote.get("/health")
+        assert health["windowHours"] == 24
+        (row,) = health["agents"]
+        assert (row["agentName"], row["health"], row["successRate"], row["totalCostUsd"]) == ("quinn", "up", 1.0, 0.25)
+
+
+async def test_agents_say_where_they_are_and_how_they_are_called() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (row,) = await t.remote.get("/agents")
+        assert (row["name"], row["rpcUrl"], row["dialect"]) == ("quinn", "http://quinn.example:8000/a2a", "1.0")
+        assert row["skills"] == ["echo", "ponder", "ask", "fail"]
+        assert (row["reachable"], row["stale"], row["streaming"], row["pushNotifications"]) == (True, False, True, True)
+        t.network.down("http://quinn.example:8000")
+        refreshed = await t.remote.post("/agents/quinn/refresh")
+        assert (refreshed["reachable"], refreshed["stale"], refreshed["health"]) == (False, True, "down")
+
+
+async def test_a_request_is_accepted_followed_and_told() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.remote.submit({"text": "x", "skill": "ponder", "targets": ["quinn"], "interface": "cli"})
+        open_row = await t.remote.task(cid)
+        assert (open_row["open"], open_row["agent"], open_row["source"]) == (True, "quinn", "cli")
+        await asyncio.sleep(5)
+        assert (await t.remote.get("/tasks"))["open"][0]["state"] == "working"
+        ended = await t.remote.task(cid, wait_s=60)
+        assert ended["open"]
+        await asyncio.sleep(500)
+        ended = await t.remote.task(cid, wait_s=60)
+        assert (ended["open"], ended["state"], ended["text"]) == (False, "completed", "at last")
+        assert (await t.remote.get("/tasks"))["recent"][0]["correlationId"] == cid
+
+
+async def test_several_targets_are_several_requests() -> None:
+    async with town(worker("quinn"), worker("ava")) as t:
+        await asyncio.sleep(1)
+        ids = await t.remote.submit({"text": "hi", "skill": "echo", "targets": ["all"]})
+        outcomes = [await t.hub.tracker.wait(cid) for cid in ids]
+        assert {o.agent for o in outcomes} == {"quinn", "ava"}
+        assert len({o.parent_id for o in outcomes}) == 1
+
+
+async def test_the_same_request_is_taken_once() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        await t.remote.submit({"text": "hi", "skill": "echo", "correlationId": "mine"})
+        with pytest.raises(HttpRefused, match="accepted before"):
+            await t.remote.submit({"text": "hi", "skill": "echo", "correlationId": "mine"})
+
+
+async def test_a_question_is_read_and_answered_once_from_another_process() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.remote.submit({"text": "go", "skill": "ask"})
+        row = await t.remote.task(cid, wait_s=60)
+        assert row["state"] == "input-required"
+        (question,) = (await t.remote.get("/inbox"))["questions"]
+        assert (question["question"], question["questionId"]) == ("which branch?", row["questionId"])
+        await t.remote.answer(question["questionId"], "main")
+        with pytest.raises(UnknownTarget, match="not open any more"):
+            await t.remote.answer(question["questionId"], "again")
+        assert (await t.remote.task(cid, wait_s=60))["text"] == "going with main"
+        assert (await t.remote.get("/inbox"))["questions"] == []
+
+
+async def test_a_blank_answer_is_refused_and_a_rejection_cancels() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.remote.submit({"text": "go", "skill": "ask"})
+        await t.remote.task(cid, wait_s=60)
+        (question,) = (await t.remote.get("/inbox"))["questions"]
+        with pytest.raises(HttpRefused, match="an answer says something"):
+            await t.remote.answer(question["questionId"], "  ")
+        await t.remote.answer(question["questionId"], "", decision="reject")
+        assert (await t.remote.task(cid, wait_s=60))["state"] == "canceled"
+
+
+async def test_a_task_is_cancelled_from_another_process() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.remote.submit({"text": "x", "skill": "ponder"})
+        await asyncio.sleep(2)
+        await t.remote.cancel(cid)
+        assert (await t.remote.task(cid, wait_s=60))["state"] == "canceled"
+        with pytest.raises(UnknownTarget, match="in flight"):
+            await t.remote.cancel(cid)
+
+
+async def test_ceremonies_are_listed_and_fired() -> None:
+    async with town(worker(), ceremony=CEREMONY) as t:
+        await asyncio.sleep(1)
+        (row,) = (await t.remote.get("/ceremonies"))["ceremonies"]
+        assert (row["id"], row["schedule"], row["nextFireAt"]) == ("tick", "0 0 1 1 *", "2027-01-01T00:00:00.000Z")
+        run_id = await t.remote.run_ceremony("tick")
+        with pytest.raises(NotAccepting, match="still running"):
+            await t.remote.run_ceremony("tick")
+        await asyncio.sleep(5)
+        (run,) = await t.remote.get("/ceremonies/tick/runs")
+        assert (run["runId"], run["status"], run["trigger"]) == (run_id, "success", "manual")
+        t.files.put(FOLDER / "b.yaml", "id: x\n")
+        await asyncio.sleep(6)
+        assert "b.yaml" in (await t.remote.get("/ceremonies"))["errors"][0]["path"]
+
+
+async def test_events_are_followed_live_and_from_an_earlier_one() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        topics: list[str] = []
+
+        async def listen() -> None:
+            async for event in t.remote.events():
+                topics.append(event["topic"])
+
+        listener = asyncio.ensure_future(listen())
+        await asyncio.sleep(120)
+        await t.remote.submit({"text": "hi", "skill": "echo"})
+        await asyncio.sleep(1)
+        assert topics[0] == "agent.skill.request"
+        assert "autonomous.outcome.user.echo" in topics
+        replay = t.remote.events(after=0)
+        seqs = [(await anext(replay))["seq"] for _ in range(t.hub.events.last_seq)]
+        assert seqs == list(range(1, t.hub.events.last_seq + 1))
+        await replay.aclose()
+        listener.cancel()
+        await asyncio.gather(listener, return_exceptions=True)
+
+
+async def test_events_older_than_memory_come_from_the_journal() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        for n in range(600):
+            t.hub.events.publish("agent.skill.update", state=f"s{n}")
+        await asyncio.sleep(2)
+        kept = t.hub.events._kept
+        while len(kept) > 10:
+            kept.popleft()
+        replay = t.remote.events(after=5)
+        seqs = [(await anext(replay))["seq"] for _ in range(t.hub.events.last_seq - 5)]
+        assert seqs == list(range(6, t.hub.events.last_seq + 1))
+        await replay.aclose()
+
+
+async def test_event_streams_end_when_the_hub_closes() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        heard = t.remote.events()
+        waiting = asyncio.ensure_future(anext(heard))
+        await asyncio.sleep(1)
+        await t.hub.stop_streams()
+        assert (await waiting)["topic"] == "hub.stopping"
+        with pytest.raises(StopAsyncIteration):
+            await anext(heard)
+
+
+@pytest.mark.parametrize(("method", "path"), API_ROUTES)
+async def test_every_route_wants_the_key_and_says_no_alike(method: str, path: str) -> None:
+    async with town(worker()) as t:
+        bodies = set()
+        for key in ("", "wrong", KEY + "x", KEY[:-1], "é"):
+            reply = await t.http(method, path, b"{}", key=key)
+            assert reply.status == 401
+            bodies.add(reply.body)
+        assert len(bodies) == 1
+        assert KEY.encode() not in bodies.pop()
+
+
+async def test_liveness_is_open_and_says_nothing() -> None:
+    async with town(worker()) as t:
+        reply = await t.http("GET", "/health", key="")
+        assert (reply.status, said(reply)) == (200, {"status": "ok"})
+
+
+async def test_the_key_may_come_as_a_bearer_but_not_twice() -> None:
+    async with town(worker()) as t:
+        bearer = {"authorization": f"Bearer {KEY}"}
+        assert await status(t, "GET", "/api/agents", bearer, key="") == 200
+        assert await status(t, "GET", "/api/agents", bearer) == 401
+        assert await status(t, "GET", "/api/agents", {"authorization": f"Basic {KEY}"}, key="") == 401
+
+
+HOSTS = [
+    ("hub.example:8080", 200),
+    ("HUB.example:8080", 200),
+    ("hub.example", 421),
+    ("hub.example:80", 421),
+    ("hub.example:8081", 421),
+    ("evil.example", 421),
+    ("evil.example:8080", 421),
+    ("hub.example.evil.example:8080", 421),
+    ("hub.example:8080@evil.example", 421),
+    ("localhost:8080", 421),
+    ("127.0.0.1:8080", 421),
+    ("[::1]:8080", 421),
+]
+
+
+@pytest.mark.parametrize(("host", "expected"), HOSTS)
+@pytest.mark.parametrize("path", ["/health", "/api/agents", CALLBACK])
+async def test_only_our_own_host_names_are_answered(host: str, expected: int, path: str) -> None:  # T-31
+    async with town(worker()) as t:
+        method = "POST" if path == CALLBACK else "GET"
+        got = await status(t, method, path, {"host": host})
+        assert got == (401 if expected == 200 and path == CALLBACK else expected)
+
+
+def test_loopback_names_stand_for_each_other_and_default_ports_may_be_left_out() -> None:
+    assert hosts_of("http://127.0.0.1:3000") == {"127.0.0.1:3000", "localhost:3000", "[::1]:3000"}
+    assert hosts_of("https://hub.example", None) == {"hub.example", "hub.example:443"}
+
+
+CONTENT_TYPES = [
+    ("application/json", True),
+    ("application/json; charset=utf-8", True),
+    ("text/plain", False),
+    ("application/x-www-form-urlencoded", False),
+    ("multipart/form-data", False),
+    ("", False),
+]
+ORIGINS = [("", True), (HUB, True), ("http://evil.example", False), ("null", False)]
+
+
+@pytest.mark.parametrize(("kind", "kind_ok"), CONTENT_TYPES)
+@pytest.mark.parametrize(("origin", "origin_ok"), ORIGINS)
+async def test_a_web_page_cannot_make_the_hub_work(
+    kind: str, kind_ok: bool, origin: str, origin_ok: bool
+) -> None:  # T-30
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        reply = await t.http(
+            "POST", "/api/requests", b'{"text": "hi", "skill": "echo"}', {"content-type": kind, "origin": origin}
+        )
+        assert reply.status == (403 if not origin_ok else 202 if kind_ok else 415)
+        assert not any(name.startswith("access-control") for name in reply.headers)
+        assert len(await t.ledger.open_requests()) == (reply.status == 202)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        (b"{", 400, "JSON"),
+        (b"[]", 400, ""),
+        (b"{}", 400, "text: Field required"),
+        (b'{"text": ""}', 400, "text"),
+        (b'{"text": "  ", "skill": "echo"}', 400, "blank"),
+        (b'{"text": "x", "skil": "echo"}', 400, "skil: Extra inputs"),
+        (b'{"text": "x", "skill": 7}', 400, "skill"),
+        (b'{"text": "x", "targets": "quinn"}', 400, "targets"),
+        (b'{"text": "x", "timeoutMs": 0}', 400, "timeoutMs"),
+        (b'{"text": "x", "systemActor": "a b"}', 400, "systemActor"),
+        (b'{"text": "x", "systemActor": "a\\n"}', 400, "systemActor"),
+        (b'{"text": "x", "correlationId": "../x"}', 400, "correlationId"),
+        (b'{"text": "x"}', 404, "neither a skill nor an agent"),
+        (b'{"text": "x", "skill": "ech"}', 404, "no agent offers"),
+        (b'{"text": "x", "targets": ["quin"]}', 404, "there is no agent"),
+        (b'{"text": "canary-8", "skill": 8}', 400, "skill"),
+    ],
+)
+async def test_a_bad_request_gets_one_clear_line(body: bytes, code: int, says: str) -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        reply = await t.http("POST", "/api/requests", body)
+        assert reply.status == code
+        answer = said(reply)
+        assert answer["success"] is False
+        assert says in answer["error"]
+        assert "canary-8" not in reply.body.decode()
+        assert answer["code"].startswith("FLEETSIM_ERR_")
+        assert await t.ledger.open_requests() == ()
+
+
+@pytest.mark.parametrize(("size", "code"), [(BODY_BYTES_MAX, 202), (BODY_BYTES_MAX + 1, 413)])
+async def test_a_body_of_more_than_64_kib_is_refused(size: int, code: int) -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        shell = b'{"skill": "echo", "text": "%s"}'
+        body = shell % (b"x" * (size - len(shell) + 2))
+        assert len(body) == size
+        assert (await t.http("POST", "/api/requests", body)).status == code
+
+
+async def test_unknown_things_are_not_found() -> None:
+    async with town(worker()) as t:
+        assert await status(t, "GET", "/api/tasks/nope") == 404
+        assert await status(t, "POST", "/api/tasks/nope/cancel") == 404
+        assert await status(t, "POST", "/api/ceremonies/nope/run") == 404
+        assert await status(t, "POST", "/api/agents/nope/refresh") == 404
+        assert await status(t, "POST", "/api/tasks/nope/veto") == 409
+        assert await status(t, "POST", "/api/inbox/nope/answer", {}) == 400
+        assert await status(t, "GET", "/api/tasks?limit=-1") == 400
+        assert await status(t, "DELETE", "/api/agents") == 405
+
+
+async def test_a_closed_hub_sends_webhooks_back_for_later() -> None:
+    async with town(worker()) as t:
+        await t.hub.stop_streams()
+        reply = await t.http("POST", CALLBACK, b"{}", key="")
+        assert reply.status == 503
+        assert reply.headers["retry-after"] == "5"
+
+
+async def test_a_forged_webhook_is_refused_by_the_receiver() -> None:
+    async with town(worker()) as t:
+        assert await status(t, "POST", CALLBACK, {"authorization": "Bearer forged"}, key="") == 401
+
+
+async def test_the_wrong_key_is_named_as_such() -> None:
+    async with town(worker()) as t:
+        wrong = HubRemote(HubAddress(url=HUB, pid=1, api_key="nope"), t.runtime)
+        with pytest.raises(AuthRefused, match="Unauthorized"):
+            await wrong.get("/agents")
+        assert "nope" not in repr(wrong.address)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.hub.remote import HubRemote
+from fleetsim.hub.server import running_hub
+from fleetsim.hub.state import StateDir
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.real import running_runtime
+from tests.hub.town import worker
+
+pytestmark = pytest.mark.sockets
+
+
+async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client(tmp_path: Path) -> None:
+    state = StateDir(tmp_path / "state").open()
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(running_runtime(seed=1))
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        listener.close()
+        agent = worker(allow_webhook=[f"127.0.0.1:{port}"])
+        agent_url = await stack.enter_async_context(agent.serving())
+        config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{agent_url}/a2a"),))
+        ledger = await stack.enter_async_context(open_ledger(state.ledger_path, clock=runtime.clock))
+        async with running_hub(config, runtime, ledger, state=state, port=port) as hub:
+            address = StateDir(tmp_path / "state").find()
+            assert address is not None
+            assert (address.url, address.api_key) == (hub.url, hub.keys.api_key)
+            remote = HubRemote(address, runtime)
+            events = remote.events(after=0)
+            assert (await anext(events))["topic"] == "config.loaded"
+            async with asyncio.timeout(10):
+                while not hub.broker.view("quinn").reachable:
+                    await anext(events)
+            (cid,) = await remote.submit({"text": "hi", "skill": "echo"})
+            row = await remote.task(cid, wait_s=20)
+            assert (row["state"], row["text"]) == ("completed", "you said hi")
+        async with asyncio.timeout(10):
+            topics = [event["topic"] async for event in events]
+        assert topics[-1] == "hub.stopping"
+        assert state.find() is None
+
+
+async def test_a_hub_that_others_could_reach_needs_the_word(tmp_path: Path) -> None:
+    async with running_runtime(seed=1) as runtime, open_ledger(None, clock=runtime.clock) as ledger:
+        config = FleetConfig(agents=())
+        for host in ("0.0.0.0", "192.0.2.1", "::", "hub.example"):
+            with pytest.raises(ConfigError, match="can be reached from other machines"):
+                async with running_hub(config, runtime, ledger, host=host):
+                    pass
+
+
+async def test_a_taken_port_is_a_clear_error() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    async with running_runtime(seed=1) as runtime, open_ledger(None, clock=runtime.clock) as ledger:
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+            async with running_hub(FleetConfig(agents=()), runtime, ledger, port=port):
+                pass
+    listener.close()

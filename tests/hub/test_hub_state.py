@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from fleetsim.hub.state import StateDir, state_path
+from fleetsim.model.errors import ConfigError
+from fleetsim.testbed.runtime import CountedIds
+
+IDS = CountedIds(1)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_state_is_for_its_owner_only(tmp_path: Path) -> None:
+    state = StateDir(tmp_path / "deep" / "state").open()
+    state.keys(IDS)
+    state.announce("http://127.0.0.1:1", os.getpid())
+    assert mode(state.path) == 0o700
+    assert {path.name: mode(path) for path in state.path.iterdir()} == {
+        "api-key": 0o600,
+        "callback-keys.json": 0o600,
+        "hub.json": 0o600,
+    }
+
+
+def test_an_open_directory_is_closed_and_an_open_key_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    state = StateDir(tmp_path).open()
+    assert mode(tmp_path) == 0o700
+    state.keys(IDS)
+    state.key_path.chmod(0o644)
+    with pytest.raises(ConfigError, match="others can read it"):
+        state.keys(IDS)
+
+
+def test_keys_are_made_once_and_kept(tmp_path: Path) -> None:
+    first = StateDir(tmp_path).open().keys(IDS)
+    again = StateDir(tmp_path).open().keys(CountedIds(2))
+    assert (first.api_key, first.callback, first.epoch) == (again.api_key, again.callback, again.epoch)
+    assert len(first.api_key) == 43
+    assert first.api_key not in repr(first)
+    assert "callback" not in repr(first)
+
+
+def test_a_rotated_key_keeps_tokens_of_the_one_before(tmp_path: Path) -> None:
+    state = StateDir(tmp_path).open()
+    old = state.keys(IDS).tokens().mint("quinn", "c-1")
+    assert state.rotate_callback_key(IDS) == 2
+    keys = state.keys(IDS)
+    assert keys.tokens().verify(old) is not None
+    assert keys.tokens().verify(keys.tokens().mint("quinn", "c-2")) is not None
+    state.rotate_callback_key(IDS)
+    assert state.keys(IDS).tokens().verify(old) is None
+    assert sorted(state.keys(IDS).callback) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"current": 2, "keys": {"1": "YQ=="}}', '{"current": 1, "keys": {"1": "a"}}']
+)
+def test_damaged_keys_are_refused_and_not_replaced(tmp_path: Path, text: str) -> None:
+    state = StateDir(tmp_path).open()
+    state.keys(IDS)
+    (tmp_path / "callback-keys.json").write_text(text)
+    with pytest.raises(ConfigError, match="no usable keys"):
+        state.keys(IDS)
+    assert (tmp_path / "callback-keys.json").read_text() == text
+    state.key_path.write_text("short")
+    with pytest.raises(ConfigError, match="no usable key"):
+        state.keys(IDS)
+
+
+def test_a_running_hub_is_found_with_its_key(tmp_path: Path) -> None:
+    state = StateDir(tmp_path).open()
+    assert state.find() is None
+    keys = state.keys(IDS)
+    state.announce("http://127.0.0.1:7", os.getpid())
+    found = StateDir(tmp_path).find()
+    assert found is not None
+    assert (found.url, found.pid, found.api_key) == ("http://127.0.0.1:7", os.getpid(), keys.api_key)
+    assert keys.api_key not in repr(found)
+    state.withdraw(os.getpid())
+    assert state.find() is None
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"url": 7, "pid": 1}', '{"url": "x", "pid": "1"}', '{"url": "x", "pid": true}']
+)
+def test_a_dead_or_broken_announcement_is_ignored(tmp_path: Path, text: str) -> None:
+    state = StateDir(tmp_path).open()
+    state.keys(IDS)
+    (tmp_path / "hub.json").write_text(text)
+    assert state.find() is None
+    child = os.spawnlp(os.P_NOWAIT, "true", "true")
+    os.waitpid(child, 0)
+    (tmp_path / "hub.json").write_text(json.dumps({"url": "http://127.0.0.1:7", "pid": child}))
+    assert state.find() is None
+
+
+def test_another_hubs_announcement_is_left_alone(tmp_path: Path) -> None:
+    state = StateDir(tmp_path).open()
+    state.announce("http://127.0.0.1:7", os.getpid())
+    state.withdraw(os.getpid() + 1)
+    assert (tmp_path / "hub.json").exists()
+
+
+def test_a_linked_key_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("x" * 43)
+    (tmp_path / "elsewhere").chmod(0o600)
+    state = StateDir(tmp_path / "state").open()
+    (state.path / "api-key").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError):
+        state.keys(IDS)
+
+
+def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file"):
+        StateDir(tmp_path / "file" / "state").open()
+
+
+def test_the_state_directory_is_where_the_person_says() -> None:
+    assert state_path({}, Path("given")) == Path("given")
+    assert state_path({"FLEETSIM_STATE": "there", "XDG_STATE_HOME": "/x"}) == Path("there")
+    assert state_path({"XDG_STATE_HOME": "/x"}) == Path("/x/fleetsim")
+    assert state_path({"XDG_STATE_HOME": "relative"}) == Path.home() / ".local/state/fleetsim"
+    assert state_path({}) == Path.home() / ".local/state/fleetsim"

@@ -1,0 +1,115 @@
+"""A whole hub with real agents on the in-memory network, its API spoken to as from another process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.agent.app import build_app as build_agent
+from fleetsim.agent.engine import Engine
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
+from fleetsim.caller.ledger import Ledger
+from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.hub.api import build_app
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.remote import HubRemote
+from fleetsim.hub.state import HubAddress
+from fleetsim.model.journal import Event
+from fleetsim.runtime.ports import Reply, Request, Runtime
+from fleetsim.testbed.files import MemoryFiles
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+
+HUB = "http://hub.example:8080"
+KEY = "k" * 43
+KEYS = HubKeys(api_key=KEY, callback={1: b"c" * 32})
+FOLDER = Path("ceremonies")
+
+
+def worker(name: str = "quinn", **options: Any) -> Agent:
+    agent = Agent(name, **options)
+
+    @agent.skill("echo")
+    async def echo(task: SkillContext) -> str:
+        task.use(10, 5, cost_usd=0.25)
+        return f"you said {task.text}"
+
+    @agent.skill("ponder")
+    async def ponder(task: SkillContext) -> str:
+        import asyncio
+
+        await asyncio.sleep(600)
+        return "at last"
+
+    @agent.skill("ask")
+    async def ask(task: SkillContext) -> str:
+        return f"going with {await task.ask('which branch?')}"
+
+    @agent.skill("fail")
+    async def fail(task: SkillContext) -> str:
+        raise SkillFailed("the disk is full")
+
+    return agent
+
+
+@dataclass
+class Town:
+    """A running hub and its surroundings."""
+
+    network: MemoryNetwork
+    runtime: Runtime
+    files: MemoryFiles
+    ledger: Ledger
+    hub: Hub
+
+    @property
+    def remote(self) -> HubRemote:
+        return HubRemote(HubAddress(url=HUB, pid=1, api_key=KEY), self.runtime)
+
+    async def http(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, key: str = KEY
+    ) -> Reply:
+        """One bare exchange with the hub's HTTP face."""
+        sent = {"x-api-key": key, "content-type": "application/json", **(headers or {})}
+        sent = {name: value for name, value in sent.items() if value}
+        return await self.runtime.transport.exchange(Request(method=method, url=HUB + path, headers=sent, body=body))
+
+    def events(self, prefix: str) -> list[Event]:
+        return [event for event in self.hub.events.recent(limit=20_000) if event.topic.startswith(prefix)]
+
+
+@asynccontextmanager
+async def town(
+    *agents: Agent,
+    ceremony: str | None = None,
+    ledger: Ledger | None = None,
+    entries: Mapping[str, Mapping[str, Any]] | None = None,
+    **settings: Any,
+) -> AsyncIterator[Town]:
+    """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach."""
+    network = MemoryNetwork()
+    network.addresses["hub.example"] = ("93.184.216.34",)
+    files = MemoryFiles({str(FOLDER / "README.md"): "about"})
+    if ceremony is not None:
+        files.put(FOLDER / "a.yaml", ceremony)
+    runtime = virtual_runtime(network=network, files=files)
+    made: list[AgentEntry] = []
+    for number, agent in enumerate(agents):
+        name = agent.settings.name
+        url = f"http://{name}.example:8000"
+        own = virtual_runtime(100 + number, network, name=name)
+        network.mount(url, build_agent(Engine(replace(agent.settings, url=f"{url}/a2a"), own)))
+        made.append(AgentEntry(**{"name": name, "url": f"{url}/a2a", **(entries or {}).get(name, {})}))
+    config = FleetConfig(agents=tuple(made), settings=Settings(base_url=HUB, **settings))
+    async with AsyncExitStack() as stack:
+        kept = ledger or await stack.enter_async_context(open_ledger(None, clock=runtime.clock, storage="inline"))
+        hub = Hub(config, runtime, kept, keys=KEYS, url=HUB, ceremonies=FOLDER)
+        network.mount(HUB, build_app(hub))
+        await stack.enter_async_context(network)
+        await stack.enter_async_context(hub)
+        yield Town(network, runtime, files, kept, hub)
