@@ -24,7 +24,7 @@ from fleetsim.caller.folder import CeremonyFolder
 from fleetsim.caller.gate import Gate
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import Declaration, HitlDesk, read_declaration
-from fleetsim.caller.ledger import Ledger, RunRecord
+from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Registry
 from fleetsim.caller.scheduler import Scheduler
@@ -96,17 +96,7 @@ class Hub:
         )
         self.desk = HitlDesk(runtime, self.tracker, self.dispatcher, self.events, declaration=self._declaration)
         self.receiver = CallbackReceiver(tokens, self.tracker, self.events, runtime.clock, known=ledger.request)
-        self.scheduler: Scheduler | None = None
-        if ceremonies is not None:
-            self.scheduler = Scheduler(
-                runtime,
-                self.events,
-                ledger,
-                CeremonyFolder(runtime.files, ceremonies),
-                dispatch=self._dispatch_run,
-                wait=self.tracker.wait,
-                resolve=self.registry.resolve,
-            )
+        self.scheduler = self._scheduler(ceremonies) if ceremonies is not None else None
         self.running = False
         self.closing = asyncio.Event()
         self._silent: set[str] = set()
@@ -216,6 +206,17 @@ class Hub:
 
     # ------------------------------------------------------------------ wires
 
+    def _scheduler(self, folder: Path) -> Scheduler:
+        return Scheduler(
+            self.runtime,
+            self.events,
+            self.ledger,
+            CeremonyFolder(self.runtime.files, folder),
+            dispatch=self.dispatcher.submit_run,
+            wait=self.tracker.wait,
+            resolve=self.registry.resolve,
+        )
+
     def _settled(self, outcome: Outcome) -> None:
         self.health.fold(outcome)
 
@@ -239,6 +240,3 @@ class Hub:
         """The request under its skill's own limit, if it names none itself."""
         limit = self.config.settings.skill_limits_s.get(request.skill or DEFAULT_SKILL)
         return request if request.timeout_s is not None or limit is None else replace(request, timeout_s=limit)
-
-    async def _dispatch_run(self, requests: Sequence[SkillRequest], run: RunRecord) -> bool:
-        return await self.dispatcher.submit_run(requests, run)
