@@ -14,31 +14,29 @@ from datetime import datetime
 from pathlib import Path
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
+from fleetsim.caller.ledger_commit import NoGuard, Opened
 from fleetsim.caller.ledger_head import Head, head_path
 from fleetsim.caller.ledger_rows import micros, teach
 from fleetsim.caller.ledger_schema import APPLICATION_ID, VERSION, migrate, version_of
-from fleetsim.caller.ledger_storage import NoGuard, Opened
 from fleetsim.caller.ledger_verify import row_damage, structure_damage, version_damage
 from fleetsim.caller.ledger_wal import inspect
 from fleetsim.model.errors import ConfigError, NotAccepting
+from fleetsim.runtime.faults import fault
 
 MAGIC = b"SQLite format 3\x00"
-BUSY_S = 5.0
-"""How long a transaction waits for another program's lock."""
-
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
 SALVAGE_HINT = "start with --salvage to copy what can be read into a new ledger; the old file is kept"
 
 
 def open_memory(now: datetime) -> Opened:
     """A ledger that lives as long as its connection."""
-    connection = _connect(":memory:")
+    connection = _connect(":memory:", 0)
     _prepare(connection)
     migrate(connection, at_micros=micros(now))
     return Opened(connection, connection, NoGuard(), connection.close)
 
 
-def open_file(path: Path, now: datetime, *, one_connection: bool) -> Opened:
+def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float) -> Opened:
     """Lock, check and open; a missing file is created.
 
     Raises:
@@ -52,12 +50,12 @@ def open_file(path: Path, now: datetime, *, one_connection: bool) -> Opened:
         _check_outside(path)
         head = Head(head_path(path))
         opened.callback(head.close)
-        writer = _connect(str(path))
+        writer = _connect(str(path), busy_s)
         opened.callback(writer.close)
         _check_inside(writer, path, head, now)
         reader = writer
         if not one_connection:
-            reader = _connect(str(path))
+            reader = _connect(str(path), busy_s)
             opened.callback(reader.close)  # before the writer, so that only the writer ever checkpoints
             reader.execute("PRAGMA query_only = ON")
         return Opened(writer, reader, FileGuard(path, head), opened.pop_all().close)
@@ -106,7 +104,9 @@ def _check_inside(connection: sqlite3.Connection, path: Path, head: Head, now: d
         _check_kind(connection, path)
         _check_missing(connection, path, head)
         _prepare(connection)
+        sync_folder(path.parent)  # turning WAL on used a journal; were it to come back, it would undo everything
         migrate(connection, at_micros=micros(now))
+        fault("ledger.migrated")
         damage = row_damage(connection)
     except sqlite3.Error as error:
         primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -152,8 +152,8 @@ def _check_missing(connection: sqlite3.Connection, path: Path, head: Head) -> No
         )
 
 
-def _connect(name: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(name, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+def _connect(name: str, busy_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(name, timeout=busy_s, isolation_level=None, check_same_thread=False)
     teach(connection)
     return connection
 
@@ -221,6 +221,7 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+    fault("ledger.folder_synced")
 
 
 def _create(path: Path) -> None:

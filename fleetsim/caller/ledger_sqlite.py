@@ -23,9 +23,10 @@ from fleetsim.caller.ledger import (
     RequestRecord,
     RunRecord,
 )
+from fleetsim.caller.ledger_commit import Connection, Opened
 from fleetsim.caller.ledger_file import open_file, open_memory
 from fleetsim.caller.ledger_rows import encode, micros
-from fleetsim.caller.ledger_storage import Connection, InlineStorage, Opened, Storage, ThreadedStorage
+from fleetsim.caller.ledger_storage import InlineStorage, Storage, ThreadedStorage
 from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.runtime.ports import Clock
@@ -40,13 +41,16 @@ class LedgerLimits:
 
     ``events_max`` journal rows; requests with their outcome and questions, and ceremony runs, for ``keep_s``
     seconds after their end: at least the newest ``outcomes_min``, in case the clock is wrong, and at most
-    ``outcomes_max``. Open requests are kept whatever their age.
+    ``outcomes_max``. Open requests are kept whatever their age. ``pending_max`` writes may wait for the
+    disk; ``busy_s`` seconds a write waits for another program's lock.
     """
 
     events_max: int = 100_000
     outcomes_min: int = 10_000
     outcomes_max: int = 1_000_000
     keep_s: float = 30 * 86_400.0
+    pending_max: int = 20_000
+    busy_s: float = 5.0
 
 
 class SqliteLedger(Ledger):
@@ -173,11 +177,14 @@ def open_ledger(
     simulations). Entering raises LedgerLocked, LedgerDamaged or ConfigError.
     """
 
+    bounds, now = limits or LedgerLimits(), clock.now()
+
     def opener() -> Opened:
         if path is None:
             return open_memory(now)
-        return open_file(Path(path), now, one_connection=storage == "inline")
+        return open_file(Path(path), now, one_connection=storage == "inline", busy_s=bounds.busy_s)
 
-    now = clock.now()
-    form: Storage = InlineStorage(opener) if storage == "inline" else ThreadedStorage(opener)
-    return SqliteLedger(form, limits or LedgerLimits())
+    form: Storage = InlineStorage(opener)
+    if storage == "threaded":
+        form = ThreadedStorage(opener, pending_max=bounds.pending_max)
+    return SqliteLedger(form, bounds)

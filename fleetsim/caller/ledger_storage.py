@@ -1,8 +1,7 @@
 """Who runs the ledger's transactions: a thread with group commit, or the caller itself.
 
 Both forms run the same ``Transactions``; they differ only in who waits for the disk. The in-process form
-has no thread, so that a simulation's virtual clock never overtakes it. Knows transactions and errors of
-SQLite, nothing of tables.
+has no thread, so that a simulation's virtual clock never overtakes it. Knows nothing of tables.
 """
 
 from __future__ import annotations
@@ -15,147 +14,16 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from fleetsim.caller.ledger import LedgerDamaged
-from fleetsim.model.errors import FleetsimError, NotAccepting
-from fleetsim.runtime.faults import fault
+from fleetsim.caller.ledger_commit import Connection, Opened, Operation, Result, Transactions, explain
+from fleetsim.model.errors import NotAccepting
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-Connection: TypeAlias = sqlite3.Connection
-Operation: TypeAlias = Callable[[Connection], T]
-Result: TypeAlias = tuple[Any, BaseException | None]
-
 GROUP_MAX = 256
 """Operations in one commit: enough to share a sync, few enough to keep the slowest under 50 ms."""
-
-PENDING_MAX = 20_000
-"""Operations that may wait for the disk before new ones are refused."""
-
-_REASONS = {
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_IOERR: "the disk reports an error",
-    sqlite3.SQLITE_READONLY: "the file or its folder is read-only",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
-    sqlite3.SQLITE_PERM: "access to the file is denied",
-    sqlite3.SQLITE_BUSY: "another program holds the file's lock",
-    sqlite3.SQLITE_LOCKED: "another program holds the file's lock",
-    sqlite3.SQLITE_NOMEM: "memory has run out",
-    sqlite3.SQLITE_INTERRUPT: "the work was interrupted",
-    sqlite3.SQLITE_PROTOCOL: "the file's locks are contended",
-}
-_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-
-
-def explain(error: Exception) -> Exception:
-    """What to raise for ``error``: NotAccepting or LedgerDamaged if SQLite says so, else the same."""
-    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if primary in _REASONS:
-        return NotAccepting(
-            f"the ledger cannot be written: {_REASONS[primary]} ({error})",
-            hint="work is accepted again by itself once this is over",
-        )
-    if primary in _DAMAGE:
-        return LedgerDamaged(f"the ledger is damaged ({error})")
-    return error
-
-
-class Guard(Protocol):
-    """What stands at every transaction's door."""
-
-    def ready(self) -> None:
-        """Raise NotAccepting if nothing may be written now."""
-        ...
-
-    def before_commit(self, connection: Connection) -> None:
-        """Look at what is about to be committed. May raise sqlite3.Error: then it is not."""
-        ...
-
-    def after_commit(self) -> None:
-        """It was committed. Raises nothing."""
-        ...
-
-
-class NoGuard:
-    """For a ledger that has no file."""
-
-    def ready(self) -> None:
-        """Always."""
-
-    def before_commit(self, connection: Connection) -> None:
-        """Nothing to see."""
-
-    def after_commit(self) -> None:
-        """Nothing to do."""
-
-
-class Transactions:
-    """Runs operations on one connection, several to a commit; one that raises undoes only itself."""
-
-    def __init__(self, connection: Connection, guard: Guard) -> None:
-        self._connection = connection
-        self._guard = guard
-
-    def run(self, operations: Sequence[Operation[Any]]) -> list[Result]:
-        """Run and commit. When this returns, every result without an error is durable.
-
-        If the group as a whole fails, nothing of it was recorded, and each operation is tried by itself:
-        so a row too large for the disk does not take its neighbours with it.
-        """
-        try:
-            self._guard.ready()
-            self._connection.execute("BEGIN IMMEDIATE")
-        except (sqlite3.Error, FleetsimError) as error:
-            return [(None, explain(error)) for _ in operations]
-        try:
-            return self._group(operations)
-        except sqlite3.Error as error:
-            self._rollback()
-            if len(operations) == 1:
-                return [(None, explain(error))]
-        except BaseException:
-            self._rollback()
-            raise
-        return [result for operation in operations for result in self.run([operation])]
-
-    def _group(self, operations: Sequence[Operation[Any]]) -> list[Result]:
-        results = [self._one(operation) for operation in operations]
-        self._guard.before_commit(self._connection)
-        fault("ledger.before_commit")
-        self._connection.execute("COMMIT")
-        self._guard.after_commit()
-        fault("ledger.after_commit")
-        return results
-
-    def _one(self, operation: Operation[Any]) -> Result:
-        self._connection.execute("SAVEPOINT one")
-        try:
-            value = operation(self._connection)
-        except Exception as error:
-            if not self._connection.in_transaction:
-                raise  # SQLite gave up the whole transaction
-            self._connection.execute("ROLLBACK TO one")
-            self._connection.execute("RELEASE one")
-            return None, explain(error)
-        self._connection.execute("RELEASE one")
-        return value, None
-
-    def _rollback(self) -> None:
-        with suppress(sqlite3.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """An open database. ``reader`` may be the writer."""
-
-    writer: Connection
-    reader: Connection
-    guard: Guard
-    close: Callable[[], None]
 
 
 class Storage(Protocol):
@@ -191,10 +59,12 @@ class InlineStorage:
     def __init__(self, opener: Callable[[], Opened]) -> None:
         self._opener = opener
         self._opened: Opened | None = None
+        self._transactions: Transactions | None = None
 
     async def start(self) -> None:
         """Open the file."""
-        self._opened = self._opener()
+        self._opened = opened = self._opener()
+        self._transactions = Transactions(opened.writer, opened.guard)
 
     async def write(self, operation: Operation[T]) -> T:
         """Run and commit now; others get a turn before the caller goes on, as they would with a thread."""
@@ -211,12 +81,15 @@ class InlineStorage:
         _note(error)
 
     def _run(self, operation: Operation[Any]) -> list[Result]:
-        opened = self._require()
-        return Transactions(opened.writer, opened.guard).run([operation])
+        if self._transactions is None:
+            raise NotAccepting(_CLOSED)
+        return self._transactions.run([operation])
 
     async def read(self, operation: Operation[T]) -> T:
         """Run now."""
-        opened = self._require()
+        opened = self._opened
+        if opened is None:
+            raise NotAccepting(_CLOSED)
         await asyncio.sleep(0)
         try:
             return operation(opened.reader)
@@ -225,14 +98,9 @@ class InlineStorage:
 
     async def stop(self) -> None:
         """Close the file."""
-        opened, self._opened = self._opened, None
+        opened, self._opened, self._transactions = self._opened, None, None
         if opened is not None:
             opened.close()
-
-    def _require(self) -> Opened:
-        if self._opened is None:
-            raise NotAccepting(_CLOSED)
-        return self._opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +112,10 @@ class _Job:
 class _Lane:
     """A thread and its queue. ``work`` gets what has gathered, in order, and returns one result for each."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, group_max: int) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, group_max: int, pending_max: int) -> None:
         self._loop = loop
         self._group_max = group_max
+        self._pending_max = pending_max
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._work: Callable[[Sequence[Operation[Any]]], list[Result]] | None = None
         self._thread = threading.Thread(target=self._run, name=name)
@@ -257,8 +126,8 @@ class _Lane:
 
     def submit(self, operation: Operation[T]) -> asyncio.Future[T]:
         """Hand in an operation; its future is resolved on the loop."""
-        if self._jobs.qsize() >= PENDING_MAX:
-            raise NotAccepting(f"the ledger is {PENDING_MAX:,} writes behind: the disk does not keep up")
+        if self._jobs.qsize() >= self._pending_max:
+            raise NotAccepting(f"the ledger is {self._pending_max:,} operations behind: the disk does not keep up")
         job = _Job(operation, self._loop.create_future())
         self._jobs.put(job)
         return job.done
@@ -313,8 +182,9 @@ def _resolve(jobs: Sequence[_Job], results: Sequence[Result]) -> None:
 class ThreadedStorage:
     """One thread writes, with group commit; another reads, so that a read never waits for a sync."""
 
-    def __init__(self, opener: Callable[[], Opened], *, group_max: int = GROUP_MAX) -> None:
+    def __init__(self, opener: Callable[[], Opened], *, pending_max: int, group_max: int = GROUP_MAX) -> None:
         self._opener = opener
+        self._pending_max = pending_max
         self._group_max = group_max
         self._opened: Opened | None = None
         self._writer: _Lane | None = None
@@ -324,11 +194,11 @@ class ThreadedStorage:
         """Open the file and start the threads."""
         loop = asyncio.get_running_loop()
         self._opened = opened = await loop.run_in_executor(None, self._opener)
-        self._writer = _Lane("fleetsim-ledger-writer", loop, self._group_max)
+        self._writer = _Lane("fleetsim-ledger-writer", loop, self._group_max, self._pending_max)
         self._writer.start(Transactions(opened.writer, opened.guard).run)
         self._reader = self._writer
         if opened.reader is not opened.writer:
-            self._reader = _Lane("fleetsim-ledger-reader", loop, self._group_max)
+            self._reader = _Lane("fleetsim-ledger-reader", loop, self._group_max, self._pending_max)
             self._reader.start(lambda operations: [_read(opened.reader, operation) for operation in operations])
 
     async def write(self, operation: Operation[T]) -> T:

@@ -1,7 +1,7 @@
 """Stand between SQLite and the disk, in the process under test and without touching the code under test.
 
 SQLite reaches files through a table of functions (its VFS). ``Disk`` puts a copy of the default table in
-its place in which open, write, sync, truncate and delete first come to us, then go to the original. So a
+its place in which open, write, sync, truncate, delete and lock first come to us, then go to the original. So a
 test sees every call the storage really makes, can let the Nth one fail, and can rebuild the files as they
 may have been at any moment between two syncs. It works on the very library Python's ``sqlite3`` is linked to.
 """
@@ -30,6 +30,8 @@ _CLOSE = c.CFUNCTYPE(c.c_int, _P)
 _WRITE = c.CFUNCTYPE(c.c_int, _P, _P, c.c_int, c.c_int64)
 _TRUNCATE = c.CFUNCTYPE(c.c_int, _P, c.c_int64)
 _SYNC = c.CFUNCTYPE(c.c_int, _P, c.c_int)
+_SHM_LOCK = c.CFUNCTYPE(c.c_int, _P, c.c_int, c.c_int, c.c_int)
+_TAKE = 2  # SQLITE_SHM_LOCK
 
 
 class _Methods(c.Structure):
@@ -42,7 +44,9 @@ class _Methods(c.Structure):
         ("xWrite", _WRITE),
         ("xTruncate", _TRUNCATE),
         ("xSync", _SYNC),
-        ("others", _P * 13),
+        ("others", _P * 8),
+        ("xShmLock", _SHM_LOCK),
+        ("more", _P * 4),
     )
 
 
@@ -64,7 +68,7 @@ class _Vfs(c.Structure):
 
 @dataclass(frozen=True)
 class Step:
-    """One call. ``what`` is write, sync, truncate, delete, or note (put there by the test)."""
+    """One call. ``what`` is write, sync, truncate, delete, lock, or note (put there by the test)."""
 
     what: str
     file: str
@@ -155,6 +159,12 @@ class Disk:
             code: int = self.reached(Step("sync", self._names[file])) or real.xSync(file, flags)
             return code
 
+        def on_lock(file: int, offset: int, count: int, flags: int) -> int:
+            code = self.reached(Step("lock", self._names[file])) if flags & _TAKE else 0
+            result: int = code or real.xShmLock(file, offset, count, flags)
+            return result
+
+        mine.xShmLock = _SHM_LOCK(on_lock)
         mine.xWrite, mine.xTruncate, mine.xSync = _WRITE(on_write), _TRUNCATE(on_truncate), _SYNC(on_sync)
         _alive.extend((mine, real))
         return mine

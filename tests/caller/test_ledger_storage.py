@@ -1,0 +1,295 @@
+"""Group commit, order, and what a disk that fails does to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fleetsim.caller.ledger import LedgerDamaged
+from fleetsim.caller.ledger_sqlite import LedgerLimits, SqliteLedger, open_ledger
+from fleetsim.model.errors import NotAccepting
+from fleetsim.runtime.faults import installed
+from fleetsim.runtime.ports import Runtime
+from tests.caller.ledgers import at, outcome, record
+from tests.storms.sqlite_vfs import FULL, Disk, Step
+
+pytestmark = pytest.mark.sockets
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path, runtime: Runtime) -> AsyncIterator[SqliteLedger]:
+    limits = LedgerLimits(pending_max=500, busy_s=0.2)
+    async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock, limits=limits) as opened:
+        yield opened
+
+
+class Gate:
+    """Holds the writer before its commits until opened, and counts them."""
+
+    def __init__(self) -> None:
+        self.waiting = threading.Event()
+        self.open = threading.Event()
+        self.commits = 0
+
+    def __call__(self, point: str) -> None:
+        if point == "ledger.before_commit":
+            self.commits += 1
+            self.waiting.set()
+            assert self.open.wait(10)
+
+    @contextmanager
+    def shut(self) -> Iterator[Gate]:
+        with installed(self):
+            try:
+                yield self
+            finally:
+                self.open.set()
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self.waiting.wait, 10)
+
+
+async def names(ledger: SqliteLedger) -> list[str]:
+    return [r.request.correlation_id for r in await ledger.open_requests()]
+
+
+async def test_what_waits_for_a_commit_shares_the_next_one(ledger: SqliteLedger) -> None:
+    with Gate().shut() as gate:
+        first = asyncio.ensure_future(ledger.accept([record("c-0")]))
+        await gate.reached()
+        rest = [asyncio.ensure_future(ledger.accept([record(f"c-{n}")])) for n in range(1, 101)]
+        await asyncio.sleep(0)
+        gate.open.set()
+        assert await asyncio.gather(first, *rest) == [True] * 101
+        assert gate.commits == 2
+    assert await names(ledger) == [f"c-{n}" for n in range(101)]
+
+
+async def test_an_operation_that_fails_undoes_only_itself(ledger: SqliteLedger) -> None:
+    with Gate().shut() as gate:
+        first = asyncio.ensure_future(ledger.accept([record("c-0")]))
+        await gate.reached()
+        good = asyncio.ensure_future(ledger.accept([record("c-1")]))
+        bad = asyncio.ensure_future(ledger.accept([record("c-2"), record("c-0")]))
+        odd = asyncio.ensure_future(ledger._storage.write(lambda c: c.execute("SELECT 1 / nothing")))
+        last = asyncio.ensure_future(ledger.accept([record("c-3")]))
+        await asyncio.sleep(0)
+        gate.open.set()
+        assert await asyncio.gather(first, good, last) == [True] * 3
+        with pytest.raises(ValueError, match="in use"):
+            await bad
+        with pytest.raises(sqlite3.OperationalError, match="nothing"):
+            await odd
+        assert gate.commits == 2
+    assert await names(ledger) == ["c-0", "c-1", "c-3"]
+
+
+async def test_a_read_does_not_wait_for_a_commit_in_progress(ledger: SqliteLedger) -> None:
+    await ledger.accept([record("c-0")])
+    with Gate().shut() as gate:
+        writing = asyncio.ensure_future(ledger.accept([record("c-1")]))
+        await gate.reached()
+        async with asyncio.timeout(5):
+            assert await names(ledger) == ["c-0"], "what is not durable is not shown"
+        gate.open.set()
+        await writing
+    assert await names(ledger) == ["c-0", "c-1"]
+
+
+async def test_a_cancelled_caller_neither_stops_the_thread_nor_undoes_the_write(ledger: SqliteLedger) -> None:
+    with Gate().shut() as gate:
+        first = asyncio.ensure_future(ledger.accept([record("c-0")]))
+        await gate.reached()
+        given_up = asyncio.ensure_future(ledger.accept([record("c-1")]))
+        last = asyncio.ensure_future(ledger.accept([record("c-2")]))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        gate.open.set()
+        assert await asyncio.gather(first, last) == [True, True]
+        assert given_up.cancelled()
+    assert await names(ledger) == ["c-0", "c-1", "c-2"]
+
+
+async def test_closing_waits_for_what_was_handed_in(tmp_path: Path, runtime: Runtime) -> None:
+    path = tmp_path / "other.db"
+    async with open_ledger(path, clock=runtime.clock) as ledger:
+        pending = [asyncio.ensure_future(ledger.accept([record(f"c-{n}")])) for n in range(50)]
+        await asyncio.sleep(0)
+    assert await asyncio.gather(*pending) == [True] * 50
+    async with open_ledger(path, clock=runtime.clock) as ledger:
+        assert len(await ledger.open_requests()) == 50
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("fleetsim-ledger")]
+
+
+async def test_a_disk_that_does_not_keep_up_turns_new_work_away(ledger: SqliteLedger) -> None:
+    with Gate().shut() as gate:
+        first = asyncio.ensure_future(ledger.accept([record("c-0")]))
+        await gate.reached()
+        rest = [asyncio.ensure_future(ledger.accept([record(f"c-{n}")])) for n in range(1, 502)]
+        await asyncio.sleep(0)
+        with pytest.raises(NotAccepting, match="500 operations behind"):
+            await rest[-1]
+        gate.open.set()
+        assert all(await asyncio.gather(first, *rest[:-1]))
+
+
+async def test_an_unexpected_error_reaches_its_callers_and_the_thread_lives_on(ledger: SqliteLedger) -> None:
+    def broken(point: str) -> None:
+        raise MemoryError(point)
+
+    with installed(broken):
+        told = await asyncio.gather(*(ledger.accept([record(f"c-{n}")]) for n in range(3)), return_exceptions=True)
+        assert [type(error) for error in told] == [MemoryError] * 3
+    assert await names(ledger) == []
+    assert await ledger.accept([record("c-0")])
+
+
+async def test_another_programs_lock_delays_nobody_but_the_writer(ledger: SqliteLedger, tmp_path: Path) -> None:
+    await ledger.accept([record("c-0")])
+    other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    began = time.perf_counter()
+    refused = [asyncio.ensure_future(ledger.accept([record(f"c-{n}")])) for n in range(1, 31)]
+    beats = 0
+    while not all(f.done() for f in refused):
+        await asyncio.sleep(0.01)
+        beats += 1
+        assert await names(ledger) == ["c-0"]
+    for waiting in refused:
+        with pytest.raises(NotAccepting, match="another program holds"):
+            await waiting
+    assert time.perf_counter() - began < 2, "one wait for all of them, not one each"
+    assert beats > 5, "the loop went on meanwhile"
+    other.execute("ROLLBACK")
+    other.close()
+    assert await ledger.accept([record("c-1")])
+
+
+async def pages(ledger: SqliteLedger, more: int) -> None:
+    def limit(connection: sqlite3.Connection) -> None:
+        now = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {now + more}")
+
+    await ledger._storage.read(lambda _: None)
+    await ledger._storage.write(limit)
+
+
+async def test_a_full_disk_refuses_with_a_reason_and_recovers_by_itself(ledger: SqliteLedger) -> None:
+    await ledger.accept([record("c-0")])
+    await pages(ledger, 4)
+    with pytest.raises(NotAccepting, match="disk is full") as refused:
+        await ledger.accept([record("c-1", text="x" * 100_000)])
+    assert refused.value.retryable
+    assert await ledger.request("c-1") is None
+    assert await names(ledger) == ["c-0"], "reads go on"
+    assert await ledger.close(outcome("c-0")), "what fits still goes in"
+    await pages(ledger, 1_000)
+    assert await ledger.accept([record("c-1", text="x" * 100_000)])
+
+
+async def test_one_row_too_large_for_the_disk_does_not_take_its_neighbours_with_it(ledger: SqliteLedger) -> None:
+    await pages(ledger, 6)
+    with Gate().shut() as gate:
+        first = asyncio.ensure_future(ledger.accept([record("c-0")]))
+        await gate.reached()
+        before = asyncio.ensure_future(ledger.accept([record("c-1")]))
+        huge = asyncio.ensure_future(ledger.accept([record("c-2", text="x" * 200_000)]))
+        after = asyncio.ensure_future(ledger.accept([record("c-3")]))
+        await asyncio.sleep(0)
+        gate.open.set()
+        assert await asyncio.gather(first, before, after) == [True, True, True]
+        with pytest.raises(NotAccepting, match="disk is full"):
+            await huge
+    assert await names(ledger) == ["c-0", "c-1", "c-3"]
+
+
+@contextmanager
+def disk(folder: Path, fail: Callable[[Step], int] | None = None) -> Iterator[Disk]:
+    with Disk(folder, fail).installed() as watched:
+        yield watched
+
+
+async def test_an_answer_that_was_decided_is_never_refused_for_the_tidying_behind_it(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fleetsim.caller.ledger_sqlite.PRUNE_EVERY", 1)
+
+    def full(_: sqlite3.Connection, **__: object) -> int:
+        raise NotAccepting("the disk is full")
+
+    monkeypatch.setattr("fleetsim.caller.ledger_diary.prune", full)
+    for form in ("inline", "threaded"):
+        async with open_ledger(None, clock=runtime.clock, storage=form) as ledger:
+            await ledger.accept([record("c-0")])
+            assert await ledger.close(outcome("c-0"))
+            assert await ledger.outcomes(since=at(0)) == (outcome("c-0"),)
+    assert caplog.text.count("could not be tidied") == 2
+
+
+async def test_a_slow_sync_leaves_the_loop_running(tmp_path: Path, runtime: Runtime) -> None:
+    def slow(step: Step) -> int:
+        if step.what == "sync":
+            time.sleep(0.3)
+        return 0
+
+    with disk(tmp_path) as watched:
+        async with open_ledger(tmp_path / "slow.db", clock=runtime.clock) as ledger:
+            watched.fail = slow
+            writing = asyncio.ensure_future(ledger.accept([record("c-0")]))
+            longest, last = 0.0, time.perf_counter()
+            while not writing.done():
+                await asyncio.sleep(0.005)
+                longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+            watched.fail = None
+    assert longest < 0.2
+
+
+async def test_every_commit_syncs_the_log_before_it_is_acknowledged(tmp_path: Path, runtime: Runtime) -> None:
+    with disk(tmp_path) as watched:
+        async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock) as ledger:
+            for n in range(5):
+                watched.note("asked")
+                await ledger.accept([record(f"c-{n}")])
+                watched.note("acknowledged")
+    steps = [step.file if step.what == "note" else step.what for step in watched.steps]
+    for n, step in enumerate(steps):
+        if step == "acknowledged":
+            assert steps[n - 1] == "sync"
+
+
+async def test_a_damaged_row_met_while_running_is_an_error_and_never_an_answer(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock) as ledger:
+        await ledger.accept([record("c-0"), record("c-1")])
+        await ledger._storage.write(
+            lambda c: c.execute("UPDATE requests SET body = replace(body, 'do it', 'do IT') WHERE seq = 1")
+        )
+        with pytest.raises(LedgerDamaged, match="sum is wrong"):
+            await ledger.request("c-0")
+        with pytest.raises(LedgerDamaged, match="sum is wrong"):
+            await ledger.open_requests()
+        assert await ledger.request("c-1") == record("c-1")
+
+
+async def test_a_full_disk_in_mid_write_leaves_nothing_of_the_operation(tmp_path: Path, runtime: Runtime) -> None:
+    with disk(tmp_path) as watched:
+        async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock) as ledger:
+            await ledger.accept([record("c-0")])
+            watched.fail = lambda step: FULL if step.what == "write" else 0
+            with pytest.raises(NotAccepting, match="disk is full"):
+                await ledger.accept([record("c-1")])
+            with pytest.raises(NotAccepting, match="disk is full"):
+                await ledger.update(replace(record("c-0"), answers=9))
+            assert await names(ledger) == ["c-0"]
+            watched.fail = None
+            assert await ledger.accept([record("c-1")])
+            assert await ledger.request("c-0") == record("c-0")

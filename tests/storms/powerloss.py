@@ -1,0 +1,223 @@
+"""Cut the power at any moment of a recorded run, and see what the ledger makes of what is left.
+
+A run of the real ledger is recorded down to every write, truncate, sync and delete. An image is the files
+as the disk may hold them after a cut: everything up to each file's last sync, and of what came later
+nothing, a torn beginning, or any part in any order. Every image must open, and hold every call that was
+acknowledged before the cut, then possibly some that were under way, in order, and nothing else.
+
+The control is the same with ``synchronous = NORMAL``: it must lose calls, or the rig sees nothing.
+``python -m tests.storms.powerloss --images 600``
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleetsim.caller.ledger_head import head_path
+from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.faults import installed
+from fleetsim.testbed.runtime import VirtualClock
+from tests.caller.ledger_model import Model, read_all
+from tests.storms.sqlite_vfs import Disk, Step
+from tests.storms.work import LIMITS, Call, calls, names
+
+MODES = ("nothing", "torn", "any order")
+SECTOR = 512
+NAME = "ledger.db"
+
+
+@dataclass
+class Recording:
+    """What reached the disk, with the moments calls began and were acknowledged; and the calls, in order."""
+
+    steps: list[Step]
+    calls: list[Call]
+    views: list[dict[str, object]]
+    """What the ledger must hold after the first n calls."""
+
+
+async def record(folder: Path, synchronous: str, count: int, seed: int) -> Recording:
+    """Play ``count`` calls, eight at a time, with a clean stop and start in the middle."""
+    disk, played = Disk(folder), list(itertools.islice(calls(seed), count))
+    path = folder / NAME
+
+    def on_fault(point: str) -> None:
+        if point == "ledger.after_commit":
+            disk.steps.append(Step("head", "", data=head_path(path).read_bytes()))
+        elif point == "ledger.folder_synced":
+            disk.steps.append(Step("folder", ""))
+
+    with disk.installed(), installed(on_fault):
+        for half in (played[: count // 2], played[count // 2 :]):
+            async with open_ledger(path, clock=VirtualClock(), limits=LIMITS) as ledger:
+                await _settings(ledger, synchronous)
+                todo = iter(half)
+                await asyncio.gather(*(_worker(ledger, disk, todo) for _ in range(8)))
+    model, views = Model(LIMITS), []
+    for call in played:
+        views.append(model.view())
+        model.apply(call.method, *call.args)
+    return Recording(disk.steps, played, [*views, model.view()])
+
+
+async def _settings(ledger: SqliteLedger, synchronous: str) -> None:
+    """Small rounds of the log, so that many checkpoints and restarts of it are in the recording."""
+    storage = ledger._storage
+    opened = storage._opened  # type: ignore[attr-defined]
+    opened.writer.execute(f"PRAGMA synchronous = {synchronous}")
+    opened.writer.execute("PRAGMA wal_autocheckpoint = 30")
+
+
+async def _worker(ledger: SqliteLedger, disk: Disk, todo: object) -> None:
+    for call in todo:  # type: ignore[attr-defined]
+        disk.note("begin")
+        await call.on(ledger)
+        disk.note("done")
+
+
+@dataclass
+class DiskFile:
+    """One file as the disk may hold it: what is certain, and what was done since."""
+
+    synced: bytearray = field(default_factory=bytearray)
+    since: list[Step] = field(default_factory=list)
+
+    def sync(self) -> None:
+        for step in self.since:
+            apply(self.synced, step)
+        self.since.clear()
+
+    def after_a_cut(self, mode: str, rng: random.Random) -> bytes:
+        content = bytearray(self.synced)
+        if mode == "torn":
+            whole = rng.randrange(len(self.since) + 1)
+            for step in self.since[:whole]:
+                apply(content, step)
+            if whole < len(self.since):
+                apply(content, torn(self.since[whole], rng))
+        elif mode == "any order":
+            for step in rng.sample(self.since, rng.randrange(len(self.since) + 1)):
+                apply(content, torn(step, rng) if rng.random() < 0.2 else step)
+        return bytes(content)
+
+
+def apply(content: bytearray, step: Step) -> None:
+    if step.what == "truncate":
+        del content[step.offset :]
+        return
+    if len(content) < step.offset:
+        content.extend(bytes(step.offset - len(content)))
+    content[step.offset : step.offset + len(step.data)] = step.data
+
+
+def torn(step: Step, rng: random.Random) -> Step:
+    """A write of which only the first sectors arrived."""
+    if step.what != "write" or len(step.data) <= SECTOR:
+        return step
+    kept = SECTOR * rng.randrange(1, -(-len(step.data) // SECTOR))
+    return Step("write", step.file, step.offset, step.data[:kept])
+
+
+def image(steps: Sequence[Step], mode: str, rng: random.Random, target: Path) -> tuple[int, int]:
+    """Write the files of a cut after ``steps``; (calls acknowledged by then, calls begun).
+
+    A deleted file may come back until its folder is synced; the witness may be any that was written.
+    """
+    files: dict[str, DiskFile] = {}
+    ghosts: dict[str, DiskFile] = {}
+    heads, done, begun = [b""], 0, 0
+    for step in steps:
+        if step.what == "note":
+            done, begun = done + (step.file == "done"), begun + (step.file == "begin")
+        elif step.what == "head":
+            heads.append(step.data)
+        elif step.what == "folder":
+            ghosts.clear()
+        elif step.what == "sync":
+            files.setdefault(step.file, DiskFile()).sync()
+        elif step.what == "delete":
+            ghosts[step.file] = files.pop(step.file, DiskFile())
+        elif step.what in {"write", "truncate"}:
+            files.setdefault(step.file, DiskFile()).since.append(step)
+    target.mkdir(mode=0o700)
+    if rng.random() < 0.5:
+        files = {**ghosts, **files}
+    for name, file in files.items():
+        (target / name).write_bytes(file.after_a_cut(mode, rng))
+    head_path(target / NAME).write_bytes(rng.choice([heads[-1], heads[-1], rng.choice(heads)]))
+    return done, begun
+
+
+async def judge(folder: Path, recording: Recording, done: int, begun: int) -> str:
+    """How an image turned out: "kept", or what is wrong with it."""
+    try:
+        async with open_ledger(folder / NAME, clock=VirtualClock(), storage="inline", limits=LIMITS) as ledger:
+            found = await read_all(ledger, names(len(recording.calls)))
+    except ConfigError as error:
+        return f"refused:{str(error).partition(NAME)[2]}"
+    if found in recording.views[done : begun + 1]:
+        return "kept"
+    if found in recording.views:
+        return "lost acknowledged calls"
+    return "neither before nor after any call"
+
+
+def cuts(recording: Recording, rng: random.Random, count: int) -> list[int]:
+    """Moments spread over the run, from the first acknowledgement on; the ones before a sync twice as often."""
+    first = next(n for n, step in enumerate(recording.steps) if step.file == "done")
+    before_sync = [n for n, step in enumerate(recording.steps) if step.what == "sync" and n > first]
+    return [
+        rng.choice(before_sync) if rng.random() < 0.3 else rng.randrange(first, len(recording.steps) + 1)
+        for _ in range(count)
+    ]
+
+
+def storm(synchronous: str, images: int, count: int, seed: int, *, witness: bool = True) -> Counter[str]:
+    """Record once, then judge ``images`` images; how each turned out. ``witness`` false takes that file away."""
+    rng, told = random.Random(seed), Counter[str]()
+    base = Path(tempfile.mkdtemp(prefix="powerloss-"))
+    try:
+        recording = asyncio.run(record(base / "run", synchronous, count, seed))
+        for n, cut in enumerate(cuts(recording, rng, images)):
+            target = base / f"image-{n}"
+            done, begun = image(recording.steps[:cut], MODES[n % len(MODES)], rng, target)
+            if not witness:
+                head_path(target / NAME).unlink()
+            told[asyncio.run(judge(target, recording, done, begun))] += 1
+            shutil.rmtree(target)
+    finally:
+        shutil.rmtree(base)
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=600)
+    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    each = options.images // options.seeds
+    full, normal = Counter[str](), Counter[str]()
+    for seed in range(options.seeds):
+        full += storm("FULL", each, options.calls, seed)
+        normal += storm("NORMAL", each, options.calls, seed, witness=False)
+    print(f"power loss, synchronous = FULL: {full.total()} images: {dict(full)}")
+    print(f"control, synchronous = NORMAL: {normal.total()} images: {dict(normal)}")
+    if set(full) != {"kept"}:
+        raise SystemExit("an acknowledged call was lost, or a good image refused")
+    if not normal["lost acknowledged calls"]:
+        raise SystemExit("the control lost nothing: this rig is blind")
+
+
+if __name__ == "__main__":
+    main()
