@@ -34,6 +34,8 @@ from fleetsim.model.errors import TaskNotFound
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.extensions import COST, COST_TYPE, read_extras
 from fleetsim.model.task import (
+    INTERRUPTED,
+    TERMINAL,
     Artifact,
     DataPart,
     FilePart,
@@ -407,3 +409,19 @@ def test_calls_and_replies_as_the_sdks_write_them_are_read_the_same(version: str
 def test_events_as_the_sdks_write_them_are_read_the_same(version: str, name: str) -> None:
     found = dialect(version).decode_event(peer_case(version, name)["body"])
     assert found == as_carried(EVENTS[name], version)
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_only_0_3_ends_a_stream_on_every_state_in_which_the_agent_stops(state: TaskState) -> None:
+    update = StatusUpdate(task_id="t-1", context_id="c-1", status=TaskStatus(state=state))
+    assert dialect("0.3").encode_event(update)["final"] is (state in TERMINAL | INTERRUPTED)
+    assert "final" not in dialect("1.0").encode_event(update)["statusUpdate"]
+    assert dialect("0.1").encode_event(update).get("final", False) is (state in TERMINAL)
+
+
+@pytest.mark.parametrize(
+    ("state", "written"), [(TaskState.REJECTED, "failed"), (TaskState.AUTH_REQUIRED, "input-required")]
+)
+def test_states_that_0_1_lacks_are_written_as_their_neighbours(state: TaskState, written: str) -> None:
+    task = replace(TASK, status=TaskStatus(state=state))
+    assert dialect("0.1").encode_reply(GetTask(task_id="t-1"), task)["status"] == {"state": written}
