@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fleetsim.agent import Agent, Effect, SkillContext, SkillFailed, skill
+from fleetsim.agent import Agent, AgentLimits, Effect, SkillContext, SkillFailed, skill
 
 FINDINGS = (
     "Looked at the open work. Three items came in since yesterday: a login loop on one browser, a session "
@@ -122,4 +122,5 @@ def demo_agents(allow_webhook: str) -> tuple[Agent, ...]:
         Agent("herald", description="Speaks A2A 1.0 alone", skills=(sitrep,), dialects=("1.0",)),
         Agent("archivist", description="Speaks the legacy dialect 0.1", skills=(lookup,), dialects=("0.1",)),
     )
-    return tuple(agent.replace(allow_webhook=(allow_webhook,)) for agent in agents)
+    leaving = AgentLimits(drain_s=0.2, stop_s=0.5)  # nobody waits for a demo to end
+    return tuple(agent.replace(allow_webhook=(allow_webhook,), limits=leaving) for agent in agents)
