@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -26,7 +27,7 @@ from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.exchange import BoundedChunks, check_head, deadline_of, exchange
 from fleetsim.runtime.http_dial import Progress, new_session, progress_of
 from fleetsim.runtime.http_errors import FOREIGN, translate
-from fleetsim.runtime.ports import Incoming, Reply, Request, Resolver
+from fleetsim.runtime.ports import Incoming, Limits, Reply, Request, Resolver
 
 EXCHANGES_MAX = 64
 STREAMS_MAX = 1_000
@@ -119,7 +120,7 @@ class HttpTransport:
                 progress.deadline = deadline
                 return await client.send(built, stream=True)
         except TimeoutError as error:
-            raise _timed_out(progress, where, limits.connect_s, limits.first_byte_s) from error
+            raise _timed_out(progress, where, limits) from error
         except FOREIGN as error:
             raise translate(error, where=where, sent=progress.sent) from error
         finally:
@@ -161,10 +162,12 @@ def _where(url: httpx.URL) -> str:
     return one_line(f"[{url.host}]:{port}" if ":" in url.host else f"{url.host}:{port}", 120)
 
 
-def _timed_out(progress: Progress, where: str, connect_s: float, first_byte_s: float) -> TransportError:
+def _timed_out(progress: Progress, where: str, limits: Limits) -> TransportError:
+    total_s = math.inf if limits.total_s is None else limits.total_s
     if progress.phase == "connection":
-        return Unreachable(f"{where}: no connection within {connect_s:g} s", hint="is it running, and reachable?")
-    return TimedOut(f"{where}: no answer within {first_byte_s:g} s", sent=progress.sent)
+        seconds = min(limits.connect_s, total_s)
+        return Unreachable(f"{where}: no connection within {seconds:g} s", hint="is it running, and reachable?")
+    return TimedOut(f"{where}: no answer within {min(limits.first_byte_s, total_s):g} s", sent=progress.sent)
 
 
 async def _raw(response: httpx.Response, where: str) -> AsyncGenerator[bytes, None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -162,6 +163,38 @@ async def test_silence_after_the_request_times_out_as_sent(transport: HttpTransp
         assert "0.3 s" in str(error)
         async with asyncio.timeout(2):
             await server.gone.wait()
+
+
+@pytest.mark.parametrize(("first_byte_s", "total_s"), [(0.2, 30), (30, 0.2), (0.2, None)])
+async def test_the_sooner_deadline_for_the_first_byte_counts_and_is_named(
+    transport: HttpTransport, first_byte_s: float, total_s: float | None
+) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.left()
+
+    async with raw_server(handler) as server:
+        limits = Limits(connect_s=5, first_byte_s=first_byte_s, total_s=total_s)
+        began = time.perf_counter()
+        error = await fails(transport, post(server.url, limits=limits))
+        assert time.perf_counter() - began < 2
+        assert "no answer within 0.2 s" in str(error)
+
+
+async def test_a_connection_that_is_never_made_ends_at_its_own_deadline(transport: HttpTransport) -> None:
+    with socket.socket() as full:  # a listener whose queue is full answers no handshake
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        limits = Limits(connect_s=0.2, first_byte_s=30, total_s=30)
+        error = await fails(transport, post(f"http://127.0.0.1:{full.getsockname()[1]}/", limits=limits))
+        for filler in fillers:
+            filler.close()
+    assert isinstance(error, Unreachable)
+    assert not error.sent
+    assert "no connection within 0.2 s" in str(error)
 
 
 async def test_silence_after_half_the_headers_times_out(transport: HttpTransport) -> None:
