@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop lock clean
+.PHONY: help demo test check format interop crash powerloss bench lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -30,6 +30,19 @@ format: ## write the formatting that check asks for
 interop: ## released A2A peers against ours, in environments of their own
 	@scripts/setup dev
 	@if [ -x tests/interop/run ]; then tests/interop/run; else echo "interop: not run: tests/interop/run is missing"; exit 1; fi
+
+crash: ## 1,000 kill -9 of a ledger at work (KILLS=n)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.storms.crash --kills $(or $(KILLS),1000)
+
+powerloss: ## 600 power cuts (IMAGES=n), then every disk call failing in turn (EVERY=n: one in n)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.storms.powerloss --images $(or $(IMAGES),600)
+	@$(BIN)/python -m tests.storms.nth --every $(or $(EVERY),1)
+
+bench: ## measured figures beside their targets
+	@scripts/setup dev
+	@$(BIN)/python -m tests.bench.ledger_bench
 
 lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock
