@@ -31,10 +31,19 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
-    """One environment. ``name`` is also the folder of its pinned files under ``peers/``."""
+    """One environment. ``name`` is the folder of its pinned files under ``peers/``.
+
+    ``programs`` is the folder of its server and client, if another's serve it too.
+    """
 
     name: str
     kind: Kind
+    programs: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Where its programs are."""
+        return PEERS / (self.programs or self.name)
 
 
 class CannotBuild(Exception):
@@ -51,7 +60,7 @@ def ready(env: Env) -> Path:
         CannotBuild: node or npm is missing or too old, or the installer failed; its log is named.
     """
     if env.kind is Kind.PROJECT:
-        return PEERS / env.name
+        return env.folder
     if env.kind is Kind.NODE:
         _demand_node()
     home = CACHE / f"{env.name}-{_digest(env)}"
@@ -69,10 +78,10 @@ def command(env: Env, home: Path, program: str) -> list[str]:
     if env.kind is Kind.NODE:
         # Node finds packages beside the script, so the script goes to where they are.
         script = home / f"{program}.mjs"
-        shutil.copyfile(PEERS / env.name / script.name, script)
+        shutil.copyfile(env.folder / script.name, script)
         return ["node", str(script)]
     python = sys.executable if env.kind is Kind.PROJECT else str(home / "bin" / "python")
-    return [python, str(PEERS / env.name / f"{program}.py")]
+    return [python, str(env.folder / f"{program}.py")]
 
 
 def _digest(env: Env) -> str:

@@ -18,6 +18,9 @@ SELECTOOLS = Env(name="selectools", kind=Kind.VENV)
 JS03 = Env(name="js03", kind=Kind.NODE)
 JS10 = Env(name="js10", kind=Kind.NODE)
 JS02 = Env(name="js02", kind=Kind.NODE)
+PY02 = Env(name="py02", kind=Kind.VENV, programs="py03")
+FASTA2A = Env(name="fasta2a", kind=Kind.VENV)
+FASTA2A06 = Env(name="fasta2a06", kind=Kind.VENV, programs="fasta2a")
 OURS = Env(name="fleetsim", kind=Kind.PROJECT)
 
 OPERATIONS: Mapping[str, str] = {
@@ -105,6 +108,8 @@ COMMON = tuple(
 OUR_CLIENT = (*COMMON, "discover-sync", "send-sync")
 
 PEER_SELECTOOLS = Line(17, "selectools 1.3.0")
+FASTA2A06_LINE = Line(18, "fasta2a 0.6.1")
+MIXTURE = Line(19, "1.0 (and a mixture)")
 LIST = Line(165, "(none over JSON-RPC)")
 STILL_WAITS = Line(207, "blocking: false | still waits")
 NEW_TASK = Line(208, "message to a finished task")
@@ -141,6 +146,32 @@ SELECTOOLS_SERVER: Mapping[str, Absent] = {
     "finished-task": Absent("it never asks: every message is a new task", NEW_TASK),
     "list": NO_LIST_03,
     "extended-card": Absent("the card offers no extended card", PEER_SELECTOOLS),
+}
+
+AT_ONCE_ALWAYS = Line(206, "at once (always)")
+AS_IT_IS = Line(213, "task as it is")
+KEEPS_NO_ANSWER = Line(234, "keeps no answer to a question")
+LATE_CANCEL = Line(235, "a cancel is carried out")
+
+NEVER_ASKS_FASTA2A = Absent("it keeps no answer: every message is a new task", KEEPS_NO_ANSWER)
+NO_STREAM_FASTA2A06 = Absent("the card of fasta2a 0.6.1 says streaming false", FASTA2A06_LINE)
+FASTA2A06_STREAMS = _all(NO_STREAM_FASTA2A06, *STREAMS)
+
+FASTA2A_BOTH: Mapping[str, Absent] = {
+    **_all(Absent("no webhooks: the card says pushNotifications false", PUSH_GET), *PUSH),
+    **_all(NEVER_ASKS_FASTA2A, "ask", "stream-ask", "finished-task"),
+    "wait": Absent("it answers at once, whatever is asked", AT_ONCE_ALWAYS),
+    "cancel": Absent("a cancel is carried out after the task's end", LATE_CANCEL),
+    "cancel-again": Absent("a second cancel returns the task as it is", AS_IT_IS),
+    "extended-card": Absent("the card offers no extended card", MIXTURE),
+}
+
+FASTA2A_OUTCOMES: Mapping[str, Absent] = {
+    "caller-by-webhook": FASTA2A_BOTH["webhook"],
+    "caller-cancel": FASTA2A_BOTH["cancel"],
+    "caller-ask": NEVER_ASKS_FASTA2A,
+    "caller-ask-by-stream": NEVER_ASKS_FASTA2A,
+    "caller-ask-by-webhook": FASTA2A_BOTH["webhook"],
 }
 
 LANES_A: tuple[Lane, ...] = (
@@ -188,6 +219,22 @@ LANES_A: tuple[Lane, ...] = (
         operations=(*OUR_CLIENT, "wrong-key"),
         absent=SELECTOOLS_SERVER,
     ),
+    Lane(
+        name="fleetsim-fasta2a",
+        title="fasta2a 2.1.1",
+        server=FASTA2A,
+        client=OURS,
+        operations=OUR_CLIENT,
+        absent={**FASTA2A_BOTH, "list": Absent("ListTasks is answered -32004", MIXTURE)},
+    ),
+    Lane(
+        name="fleetsim-fasta2a06",
+        title="fasta2a 0.6.1",
+        server=FASTA2A06,
+        client=OURS,
+        operations=OUR_CLIENT,
+        absent={**FASTA2A_BOTH, **FASTA2A06_STREAMS, "list": NO_LIST_03},
+    ),
 )
 """Released servers, driven by our client."""
 
@@ -221,6 +268,13 @@ LANES_C: tuple[Lane, ...] = (
     _caller(PY10, "a2a-sdk 1.3.0"),
     _caller(JS03, "@a2a-js/sdk 0.3.14"),
     _caller(JS10, "@a2a-js/sdk 1.3.0"),
+    _caller(PY02, "a2a-sdk 0.2.16"),
+    _caller(FASTA2A, "fasta2a 2.1.1", FASTA2A_OUTCOMES),
+    _caller(
+        FASTA2A06,
+        "fasta2a 0.6.1",
+        {**FASTA2A_OUTCOMES, "caller-by-stream": NO_STREAM_FASTA2A06, "caller-ask-by-stream": NO_STREAM_FASTA2A06},
+    ),
     _caller(SELECTOOLS, "selectools 1.3.0", SELECTOOLS_OUTCOMES),
 )
 """Released servers, driven by the whole caller."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
+import uvicorn
 from starlette.applications import Starlette
 
-from fleetsim.agent import AgentLimits
-from fleetsim.agent.server import serving
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.dispatcher import Dispatcher, Way
 from fleetsim.caller.events import EventLog
@@ -24,6 +25,7 @@ from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient, Credential
 from fleetsim.model.work import Outcome, SkillRequest
 from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.workers import Workers
 
 AGENT = "peer"
 SKILL = "mill"
@@ -84,7 +86,7 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
         tracker = Tracker(runtime, executor, ledger, events, rules, settled=[outcomes.append])
         receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, known=ledger.request)
         door = Starlette(routes=receiver.routes())
-        await stack.enter_async_context(serving(door, AgentLimits(), port=port))
+        await stack.enter_async_context(listening(door, port))
         await stack.enter_async_context(tracker)
         await stack.enter_async_context(broker)
         view = await broker.refresh(AGENT)
@@ -106,3 +108,32 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
             offers_streaming=view.capabilities.streaming,
             offers_push=view.capabilities.push_notifications,
         )
+
+
+class Door(uvicorn.Server):
+    """uvicorn that says when it listens, and leaves signals alone."""
+
+    def __init__(self, app: Starlette, port: int) -> None:
+        super().__init__(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, lifespan="off"))
+        self.open = asyncio.Event()
+
+    def capture_signals(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.open.set()
+
+
+@asynccontextmanager
+async def listening(app: Starlette, port: int) -> AsyncIterator[None]:
+    """Serve the webhook door at a loopback port while inside."""
+    door = Door(app, port)
+    async with Workers("door") as workers:
+        serving = workers.start(door.serve(), name="door")
+        await door.open.wait()
+        try:
+            yield
+        finally:
+            door.should_exit = True
+            await asyncio.wait([serving])

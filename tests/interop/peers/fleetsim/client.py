@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -185,4 +186,5 @@ async def main(url: str, port: str, dialect: str | None = None) -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     asyncio.run(main(*sys.argv[1:]))

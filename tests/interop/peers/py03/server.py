@@ -1,8 +1,9 @@
-"""An A2A 0.3 agent made with a2a-sdk 0.3.26: its own application, stores and webhook sender."""
+"""An agent made with a2a-sdk 0.3.26, or 0.2.16: its own application, stores and webhook sender."""
 
 from __future__ import annotations
 
 import asyncio
+from importlib.metadata import version
 
 import httpx
 from a2a.server.agent_execution import AgentExecutor, RequestContext
@@ -27,6 +28,8 @@ from a2a.types import (
 from a2a.utils import new_task
 from script import SCRIPT, skill_of
 from serving import serve
+
+NAME = "py" + "".join(version("a2a-sdk").split(".")[:2])
 
 
 def text_part(text: str) -> Part:
@@ -89,8 +92,8 @@ class Skills(AgentExecutor):
 
 def build(url: str) -> object:
     card = AgentCard(
-        name="py03",
-        description="a2a-sdk 0.3.26",
+        name=NAME,
+        description="a2a-sdk",
         url=f"{url}/a2a",
         version="1.0.0",
         capabilities=AgentCapabilities(streaming=True, push_notifications=True),
@@ -106,7 +109,7 @@ def build(url: str) -> object:
         push_config_store=configs,
         push_sender=BasePushNotificationSender(httpx.AsyncClient(trust_env=False), configs),
     )
-    extended = card.model_copy(update={"name": "py03 extended"})
+    extended = card.model_copy(update={"name": f"{NAME} extended"})
     return A2AStarletteApplication(card, handler, extended_agent_card=extended).build(rpc_url="/a2a")
 
 

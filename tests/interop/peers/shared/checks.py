@@ -20,6 +20,7 @@ from script import FULL_TEXT, SCRIPT
 
 CHECK_LIMIT_S = 15.0
 POLL_S = 0.05
+UNSUPPORTED = -32004
 BEARER = os.environ.get("INTEROP_BEARER")
 OUR_AGENT = "fleetsim"
 OURS = bool(os.environ.get("INTEROP_OURS"))
@@ -239,7 +240,8 @@ async def ask(adapter: Adapter) -> str:
         raise Absent("never asks")
     expect(waiting.said, SCRIPT["question"], "question")
     reply = await adapter.send("blue", task=waiting.id, context=waiting.context)
-    expect(reply.id, waiting.id, "task id of the answer")
+    if reply.id != waiting.id:
+        raise Absent("the answer became another task")
     while reply.state == "input-required":
         await asyncio.sleep(POLL_S)
         reply = await adapter.get(reply.id)
@@ -258,6 +260,8 @@ async def cancel(adapter: Adapter) -> str:
     if running.state in TERMINAL:
         return await refused(adapter.cancel(running.id), {-32002}, absent="tasks end within the request")
     stopped = await adapter.cancel(running.id)
+    if stopped.state == "completed":
+        raise Absent("canceled only after its end")
     expect(stopped.state, "canceled", "state in the reply")
     expect((await adapter.get(running.id)).state, "canceled", "state afterwards")
     return "canceled"
@@ -303,6 +307,8 @@ async def dropped_stream(adapter: Adapter) -> str:
 async def stream_ask(adapter: Adapter) -> str:
     demand(adapter, "streaming")
     events = [event async for event in adapter.stream("ask")]
+    if last_state(events) == "completed":
+        raise Absent("never asks")
     expect(last_state(events), "input-required", "last state")
     expect(events[-1].text, SCRIPT["question"], "question")
     await adapter.cancel(events[-1].task)
@@ -370,7 +376,7 @@ async def webhook_cancel(adapter: Adapter) -> str:
     await adapter.push_set(running.id, adapter.hooks.base + path)
     await adapter.cancel(running.id)
     try:
-        await adapter.hooks.wait(path, lambda h: hook_state(h.body) == "canceled", limit_s=2.0)
+        await adapter.hooks.wait(path, lambda h: hook_state(h.body) == "canceled", limit_s=3.0)
     except TimeoutError:
         raise Absent("no webhook on cancel") from None
     return "canceled"
@@ -414,7 +420,12 @@ async def push_delete(adapter: Adapter) -> str:
 
 async def list_tasks(adapter: Adapter) -> str:
     done = await until(adapter, await adapter.send("complete kappa"), {"completed"})
-    ids = await adapter.list(done.context)
+    try:
+        ids = await adapter.list(done.context)
+    except Refused as why:
+        if why.code != UNSUPPORTED:
+            raise
+        raise Absent(f"refused, {why.code}") from None
     if done.id not in ids:
         raise AssertionError(f"task {done.id} not among {ids}")
     return f"{len(ids)} in the context"
