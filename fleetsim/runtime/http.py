@@ -56,6 +56,7 @@ class HttpTransport:
         self._exchange_client = self._new_client()
         self._stream_client = self._new_client()
         self._guarded: dict[AddressPolicy, HttpTransport] = {}
+        self._closed = False
 
     def _new_client(self) -> httpx.AsyncClient:
         inner = AiohttpTransport(
@@ -83,7 +84,8 @@ class HttpTransport:
         return self._guarded[policy]
 
     async def aclose(self) -> None:
-        """Close every connection, those of guarded transports included."""
+        """Close every connection, those of guarded transports included; requests from now on are Unreachable."""
+        self._closed = True
         for guarded in self._guarded.values():
             await guarded.aclose()
         await self._exchange_client.aclose()
@@ -97,6 +99,8 @@ class HttpTransport:
     async def open(self, request: Request) -> AsyncIterator[Incoming]:
         """Send, and hand over the response as it arrives; leaving drops the connection. Raises as the port says."""
         async with self._stream_gate if request.streaming else self._exchange_gate:
+            if self._closed:
+                raise Unreachable("the transport is closed")
             deadline = deadline_of(request.limits)
             response = await self._send(request, deadline)
             where = _where(response.request.url)

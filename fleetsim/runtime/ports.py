@@ -117,7 +117,9 @@ class Transport(Protocol):
             Unreachable: nothing was sent (refused, unresolved, TLS).
             TimedOut: a deadline of ``request.limits`` passed; ``sent`` says whether bytes had left.
             ConnectionLost: the connection broke, while sending or while ``chunks`` was read.
-            LimitReached: more bytes than ``body_bytes_max``, or a content encoding nobody asked for.
+            LimitReached: more bytes than ``body_bytes_max``, too many headers, or a content encoding nobody asked
+                for.
+            WireError: what answers does not speak HTTP.
             BlockedAddress: a guarded transport refused the destination.
         """
         ...
@@ -151,7 +153,10 @@ class Files(Protocol):
         ...
 
     async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-        """The folder's files by name, each with a digest of its content. Raises ConfigError."""
+        """The folder's files by name, each with a digest of its content. Raises ConfigError.
+
+        A link or irregular file is listed with a digest that is none, so that reading it says what is wrong.
+        """
         ...
 
     async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:

@@ -537,3 +537,20 @@ async def test_errors_name_host_and_port_but_no_path_or_query(transport: HttpTra
             error = await fails(transport, post(url + "/s3cr3t?s3cr3t"))
             assert "127.0.0.1:" in str(error)
             assert "s3cr3t" not in str(error)
+
+
+async def test_closing_ends_what_is_under_way_and_refuses_what_comes_after(transport: HttpTransport) -> None:
+    arrived = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        arrived.set()
+        await peer.left()
+
+    async with raw_server(handler) as server:
+        under_way = asyncio.get_running_loop().create_task(fails(transport, post(server.url, limits=Limits())))
+        await arrived.wait()
+        await transport.aclose()
+        assert isinstance(await under_way, TransportError)
+        after = await fails(transport, post(server.url))
+        assert isinstance(after, Unreachable)
+        assert "closed" in str(after)
