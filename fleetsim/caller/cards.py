@@ -2,7 +2,7 @@
 
 Workstacean's SkillBrokerPlugin, without its faults: a failed first fetch is tried again until it works,
 skills of agents.yaml are never pruned, the last good card stays in use while a newer one cannot be had,
-and credentials, limits and trace go with every fetch (facts 1.4 to 1.8).
+and credentials, limits and trace go with every fetch.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def reconcile(
 ) -> tuple[frozenset[str], frozenset[str]]:
     """(skills to add, skills to remove) when a card that listed ``previous`` now lists ``current``.
 
-    Pinned names come from agents.yaml: a card neither adds nor removes them (facts 1.4).
+    Pinned names come from agents.yaml: a card neither adds nor removes them.
     """
     kept = frozenset(pinned)
     return frozenset(current) - frozenset(previous) - kept, frozenset(previous) - frozenset(current) - kept
@@ -250,7 +250,7 @@ class CardBroker:
             raise UnknownTarget(f"there is no agent “{one_line(agent, 64)}”") from None
 
     def _client_for(self, entry: AgentEntry) -> AgentClient:
-        """``timeoutMs`` is how long the agent may take to answer a call (facts 2.5)."""
+        """``timeoutMs`` is how long the agent may take to answer a call."""
         total = entry.timeout_s or self._settings.send_total_s
         limits = ClientLimits()
         first = total if entry.timeout_s else min(limits.first_byte_s, total)

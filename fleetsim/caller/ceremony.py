@@ -69,7 +69,7 @@ class Ceremony:
 
     @property
     def system_actor(self) -> str:
-        """Who asks for this ceremony's work (facts 7.5)."""
+        """Who asks for this ceremony's work."""
         return f"ceremony.{self.ceremony_id}"
 
 
@@ -93,7 +93,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def request_text(ceremony: Ceremony, run_id: str) -> str:
-    """What the agent is told: the ceremony's own text, else the generated form of facts 2.2."""
+    """What the agent is told: the ceremony's own text, else the form Workstacean generated."""
     if ceremony.text:
         return ceremony.text
     targets = json.dumps(list(ceremony.targets), ensure_ascii=False)

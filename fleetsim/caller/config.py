@@ -1,7 +1,7 @@
 """Reading agents.yaml: strict at the boundary, every problem with its place, and secrets by name only.
 
-Keys are Workstacean's (facts 1.1) and ours beside them. ``${VAR}`` is filled in where an address or the name
-of a variable stands, never from a variable that looks like a secret or holds one (T-37).
+Keys are Workstacean's and ours beside them (docs/reference/agents-yaml.md). ``${VAR}`` is filled in where an
+address or the name of a variable stands, never from a variable that looks like a secret or holds one (T-37).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The figures of a set of outcomes, kept as sums while outcomes come and go. Pure; used by ``health``.
 
-Every number is defined in facts 6.3. Reading never walks the rows: times and durations are kept sorted.
+Every number is defined in docs/reference/health.md. Reading never walks the rows: times and durations are kept sorted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RECENT = timedelta(hours=1)
 FAILURES_SHOWN = 10
 TREND_BUCKETS = 16
 CONFIDENT_AT = 0.8
-"""From here on an agent was sure of itself; failing then is worth a count (facts 6.7)."""
+"""From here on an agent was sure of itself; failing then is worth a count."""
 _NANO = 10**9
 
 
@@ -187,7 +187,7 @@ class Bucket:
         return (answered - successes) / answered if answered else 0.0
 
     def _quantile(self, share: float) -> int:
-        """Value at index min(floor(n × share), n − 1) of the sorted durations (facts 6.3)."""
+        """Value at index min(floor(n × share), n − 1) of the sorted durations."""
         n = len(self.durations)
         return self.durations[min(int(n * share), n - 1)] if n else 0
 

@@ -41,7 +41,7 @@ class SkillEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEntry:
-    """One agent of agents.yaml. ``streaming`` counts only until the first card is read (facts 1.1)."""
+    """One agent of agents.yaml. ``streaming`` counts only until the first card is read."""
 
     name: str
     url: str
@@ -67,7 +67,7 @@ class Settings:
     """The ``fleet:`` part of agents.yaml. Seconds, counts and dollars, as the names say.
 
     ``base_url`` is where agents reach the hub's webhooks, ``internal_base_url`` where agents on single-label
-    host names do (facts 3.9); without them only agents on the hub's own machine get webhooks.
+    host names do; without them only agents on the hub's own machine get webhooks.
     """
 
     poll_interval_s: float = 30.0

@@ -1,6 +1,6 @@
 """Fleet health: outcomes of the last 24 hours, folded one by one, read at any moment. Pure.
 
-Each number is defined in facts 6.3 and 6.4, with the faults marked there repaired: an outcome counts once
+The numbers are Workstacean's (docs/reference/health.md), its faults repaired: an outcome counts once
 per correlation id and for the agent that did the work; whoever asked is counted beside it; success rate
 and latency are taken over outcomes the agent answers for.
 """
@@ -23,7 +23,7 @@ OUTCOMES_MAX = 200_000
 
 
 class HealthWord(StrEnum):
-    """An agent's state in a word (ux 3.7)."""
+    """An agent's state in a word."""
 
     UP = "up"
     DEGRADED = "degraded"
@@ -106,7 +106,7 @@ class HealthSnapshot:
         return next((a for a in self.agents if a.agent_name == name), None)
 
     def to_json(self) -> dict[str, Any]:
-        """The snapshot as JSON with the field names of facts 6.3 and 6.4; figures lie flat in their row."""
+        """The snapshot as JSON with Workstacean's field names; figures lie flat in their row."""
         found: dict[str, Any] = to_json(self)
         for rows in (found["agents"], found["skills"]):
             for row in rows:
@@ -207,7 +207,7 @@ class FleetHealth:
 
 
 def judge(figures: Figures, condition: Condition, limits: Thresholds) -> tuple[HealthWord, str]:
-    """An agent's word and the reason for it (ux 3.7). A rate over too few outcomes decides nothing."""
+    """An agent's word and the reason for it. A rate over too few outcomes decides nothing."""
     rate = figures.success_rate if figures.answered_outcomes >= limits.outcomes_min else None
     percent = f"{rate:.0%} of {figures.answered_outcomes} succeeded" if rate is not None else ""
     if condition.paused:

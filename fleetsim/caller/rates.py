@@ -35,7 +35,7 @@ BUILT_IN: Mapping[str, Rate] = {
     "gpt-4o-mini": Rate(input_usd=0.15, output_usd=0.6),
     DEFAULT: Rate(input_usd=3, output_usd=15),
 }
-"""The table of facts 6.2. A model's longest known prefix counts, so dated names find their rate."""
+"""Workstacean's table. A model's longest known prefix counts, so dated names find their rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Who gets a request: targets and skills to agent names. Pure; knows no card, no network, no clock.
 
-Unlike the original, an unknown target is an error and never another agent, ``all`` means all, and several
-targets are several children (facts 1.9).
+Unlike in Workstacean, an unknown target is an error and never another agent, ``all`` means all, and several
+targets are several children.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALL = "all"
 """The target that means every agent with the skill; no agent may have this name."""
 
 DEFAULT_SKILL = "chat"
-"""What a request without a skill is booked under (facts 9.1)."""
+"""What a request without a skill is booked under; Workstacean's default."""
 
 _NAMES_SHOWN = 12
 
@@ -90,7 +90,7 @@ def _everyone(skill: str | None, offers: Mapping[str, Collection[str]]) -> tuple
 
 
 def _choose(names: tuple[str, ...], weights: Mapping[str, float], chance: Callable[[], float]) -> str:
-    """Weighted choice; the first if nobody deserves anything (facts 1.9)."""
+    """Weighted choice; the first if nobody deserves anything, as in Workstacean."""
     shares = [max(0.0, weights.get(name, 1.0)) for name in names]
     left = chance() * sum(shares)
     for name, share in zip(names, shares, strict=True):

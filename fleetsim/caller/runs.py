@@ -144,10 +144,10 @@ class Runs:
             nextFireAt=self._next_text(ceremony, slot),
         )
 
-    def recall(self, run: RunRecord) -> None:
+    def recall(self, run: RunRecord, ceremony: Ceremony | None) -> None:
         """Take up a run from the ledger, oldest first: follow it if a restart interrupted it."""
         if run.status is RunStatus.RUNNING:
-            self._follow(run, None)
+            self._follow(run, ceremony)
         else:
             self._last[run.claim.ceremony_id] = run
 

@@ -155,12 +155,12 @@ class Scheduler:
                 self._take_over()
 
     async def __aenter__(self) -> Scheduler:
+        await self._folder.poll()
         for run in reversed(await self._ledger.runs(limit=RUNS_REMEMBERED)):
-            self._runs.recall(run)
             key, slot = run.claim.ceremony_id, run.claim.scheduled_at
+            self._runs.recall(run, self._folder.loaded.ceremonies.get(key))
             if run.claim.trigger == "cron":
                 self._past[key] = max(self._past.get(key, slot), slot)
-        await self._folder.poll()
         self._take_over()
         self._workers.start(self._watch(), name="folder")
         self._workers.start(self._keep_time(), name="clock")

@@ -85,7 +85,7 @@ class Api:
         return JSONResponse({"status": "ok"})
 
     async def health(self, _: Request) -> Response:
-        """Fleet health (facts 6.3 and 6.4)."""
+        """Fleet health (docs/reference/health.md)."""
         return answer(self._hub.snapshot().to_json())
 
     async def agents(self, _: Request) -> Response:

@@ -44,7 +44,7 @@ def callback_base(entry: AgentEntry, settings: Settings, own_url: str | None) ->
     """Where the agent can reach our webhooks; None means polling only.
 
     In order: ``external`` agents take ``base_url``; single-label hosts ``internal_base_url``; agents on this
-    machine the hub's own address; everybody else ``base_url`` (facts 3.9, without its mistake about localhost).
+    machine the hub's own address; everybody else ``base_url`` (Workstacean's order, but for localhost).
     """
     host = (urlsplit(entry.url).hostname or "").lower()
     if entry.external:

@@ -218,7 +218,7 @@ def test_a_configured_agent_appears_without_outcomes_and_json_has_no_rate_for_it
     )
 
 
-def test_json_has_the_field_names_of_the_fact_sheet() -> None:
+def test_json_has_the_field_names_of_workstacean() -> None:
     found = folded(outcome(1, success=False)).snapshot(NOW).to_json()
     assert {"agents", "windowHours", "maxFailureRate1h", "totalCostUsd1d", "orphanedSkillCount"} <= set(found)
     assert {"systemActors", "collectedAt"} <= set(found)

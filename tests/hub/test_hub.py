@@ -129,6 +129,34 @@ async def test_a_restart_takes_up_requests_health_cards_and_event_numbers(runtim
             assert outcome.kind is OutcomeKind.LOST
 
 
+@pytest.mark.parametrize("push", ["off", "auto"])
+async def test_work_and_questions_survive_a_restart_of_the_hub(push: str) -> None:
+    async with town(worker(), entries={"quinn": {"push": push}}) as t:
+        await asyncio.sleep(1)
+        await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
+        await t.hub.submit(SkillRequest(correlation_id="c-2", text="go", skill="ask", targets=("quinn",)))
+        await asyncio.sleep(40)
+        await t.restart()
+        (question,) = t.hub.tracker.questions()
+        await t.hub.tracker.answer(Answer(question_id=question.question_id, text="main"))
+        assert (await t.hub.tracker.wait("c-2")).text == "going with main"
+        assert (await t.hub.tracker.wait("c-1")).text == "at last"
+        health = t.hub.snapshot().agent("quinn")
+        assert health is not None
+        assert health.figures.success_count == 2
+
+
+async def test_a_ceremony_interrupted_by_a_restart_completes_once() -> None:
+    slow = CEREMONY.replace("skill: echo", "skill: ponder").replace("* * * * *", "1 0 * * *")
+    async with town(worker(), ceremony=slow + "timeoutMs: 900000\n") as t:
+        await asyncio.sleep(100)
+        await t.restart()
+        await asyncio.sleep(800)
+        (done,) = t.events("ceremony.tick.completed")
+        assert done.payload["status"] == "success"
+        assert len(await t.ledger.runs("tick")) == 1
+
+
 async def test_an_outcome_decided_but_not_told_is_told_at_the_next_start(runtime: Runtime) -> None:
     async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
         async with town(worker(), ledger=ledger) as t:

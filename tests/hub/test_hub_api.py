@@ -43,7 +43,7 @@ async def status(t: Town, method: str, path: str, headers: dict[str, str] | None
     return (await t.http(method, path, b"{}" if method == "POST" else b"", headers, **more)).status
 
 
-async def test_health_speaks_the_fact_sheets_language() -> None:
+async def test_health_speaks_workstaceans_language() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
         (cid,) = await t.remote.submit({"text": "hi", "skill": "echo"})

@@ -79,6 +79,15 @@ class Town:
         sent = {name: value for name, value in sent.items() if value}
         return await self.runtime.transport.exchange(Request(method=method, url=HUB + path, headers=sent, body=body))
 
+    async def restart(self) -> None:
+        """Close the hub and start another on the same ledger; the agents go on meanwhile."""
+        await self.hub.__aexit__(None, None, None)
+        await self.network.unmount(HUB)
+        before = self.hub
+        self.hub = Hub(before.config, self.runtime, self.ledger, keys=KEYS, url=HUB, ceremonies=FOLDER)
+        self.network.mount(HUB, build_app(self.hub))
+        await self.hub.__aenter__()
+
     def events(self, prefix: str) -> list[Event]:
         return [event for event in self.hub.events.recent(limit=20_000) if event.topic.startswith(prefix)]
 
@@ -111,5 +120,9 @@ async def town(
         hub = Hub(config, runtime, kept, keys=KEYS, url=HUB, ceremonies=FOLDER)
         network.mount(HUB, build_app(hub))
         await stack.enter_async_context(network)
-        await stack.enter_async_context(hub)
-        yield Town(network, runtime, files, kept, hub)
+        await hub.__aenter__()
+        found = Town(network, runtime, files, kept, hub)
+        try:
+            yield found
+        finally:
+            await found.hub.__aexit__(None, None, None)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from fleetsim.caller.ceremony import CeremonyFile
+from fleetsim.caller.config import AgentFile, SettingsFile
+from fleetsim.caller.figures import Figures
+from fleetsim.caller.health import FleetHealth, HealthWord
+from fleetsim.caller.jsonable import camel
+from fleetsim.caller.rates import BUILT_IN
+from fleetsim.hub.api import Api
+from fleetsim.hub.bodies import AnswerBody, RequestBody
+from fleetsim.hub.hub import Hub
+from fleetsim.testbed.loop import START
+from tests.hub.town import town, worker
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+
+
+def page(name: str) -> str:
+    return (REFERENCE / name).read_text()
+
+
+def keys(model: type[BaseModel]) -> set[str]:
+    return {info.alias or name for name, info in model.model_fields.items()}
+
+
+def unnamed(text: str, names: set[str]) -> set[str]:
+    return {name for name in names if f"`{name}`" not in text}
+
+
+def test_the_reference_names_every_key_of_agents_yaml() -> None:
+    assert unnamed(page("agents-yaml.md"), keys(AgentFile) | keys(SettingsFile)) == set()
+
+
+def test_the_reference_names_every_key_of_a_ceremony() -> None:
+    assert unnamed(page("ceremonies.md"), keys(CeremonyFile)) == set()
+
+
+def test_the_reference_names_every_figure_and_word_of_health() -> None:
+    snapshot = set(FleetHealth().snapshot(START).to_json())
+    figures = {camel(name) for name in Figures.__dataclass_fields__}
+    words = {word.value for word in HealthWord}
+    assert unnamed(page("health.md"), snapshot | figures | words) == set()
+
+
+def test_the_reference_has_the_rates_in_force() -> None:
+    text = page("health.md")
+    rows = {f"| {model} | {rate.input_usd:g} | {rate.output_usd:g} |" for model, rate in BUILT_IN.items()}
+    assert {row for row in rows if row not in text} == set()
+
+
+async def test_the_reference_names_every_route_and_body_key_of_the_api() -> None:
+    text = page("api.md")
+    async with town(worker()) as t:
+        hub: Hub = t.hub
+        routes = [(next(iter(route.methods - {"HEAD"})), route.path) for route in Api(hub).routes() if route.methods]
+    assert [f"{method} {path}" for method, path in routes if f"`{method} {path}" not in text] == []
+    assert unnamed(text, keys(RequestBody) | keys(AnswerBody)) == set()
