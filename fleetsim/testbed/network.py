@@ -110,8 +110,9 @@ class MemoryNetwork:
             return addresses
         if host == "localhost":
             return ("127.0.0.1",)
-        with contextlib.suppress(ValueError):
-            return (str(ipaddress.ip_address(host)),)
+        if ":" in host or host[:1].isdigit():
+            with contextlib.suppress(ValueError):
+                return (str(ipaddress.ip_address(host)),)
         return next(((mount.address,) for origin, mount in self._mounts.items() if origin.host == host), ())
 
     # Weather.
@@ -178,15 +179,16 @@ class MemoryNetwork:
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """What listens at one of ``addresses`` on the origin's port. Raises Unreachable."""
-        listening = [
-            mount
-            for at, mount in self._mounts.items()
-            if (at.scheme, at.port) == (origin.scheme, origin.port) and set(self._known(at.host)) & set(addresses)
-        ]
-        mount = next((m for m in listening if m.origin.host == origin.host), listening[0] if listening else None)
+        mount = self._mounts.get(origin)
+        if mount is None or not set(self._known(origin.host)) & set(addresses):
+            mount = next((m for at, m in self._mounts.items() if self._listens(at, origin, addresses)), None)
         if mount is None or not mount.up:
             raise Unreachable(f"{origin}: connection refused")
         return mount
+
+    def _listens(self, at: Origin, origin: Origin, addresses: tuple[str, ...]) -> bool:
+        same_door = (at.scheme, at.port) == (origin.scheme, origin.port)
+        return same_door and bool(set(self._known(at.host)) & set(addresses))
 
     def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]:
         """The faults that a request meets."""
