@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -63,7 +63,7 @@ class HubRemote:
         said = await self.post(f"/ceremonies/{_part(ceremony_id)}/run")
         return str(said["runId"])
 
-    async def events(self, *, after: int | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def events(self, *, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """Events as they happen, those after ``after`` first; ends when the hub closes."""
         path = "/events" + (f"?after={after}" if after is not None else "")
         limits = StreamLimits(stream_bytes_max=2**40, events_max=2**40, lines_max=2**40)

@@ -116,7 +116,8 @@ async def town(
         made.append(AgentEntry(**{"name": name, "url": f"{url}/a2a", **(entries or {}).get(name, {})}))
     config = FleetConfig(agents=tuple(made), settings=Settings(base_url=HUB, **settings))
     async with AsyncExitStack() as stack:
-        kept = ledger or await stack.enter_async_context(open_ledger(None, clock=runtime.clock, storage="inline"))
+        own_ledger = open_ledger(None, clock=runtime.clock, storage="inline")
+        kept: Ledger = ledger if ledger is not None else await stack.enter_async_context(own_ledger)
         hub = Hub(config, runtime, kept, keys=KEYS, url=HUB, ceremonies=FOLDER)
         network.mount(HUB, build_app(hub))
         await stack.enter_async_context(network)
