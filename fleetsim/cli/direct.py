@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetsim.cli import render
 from fleetsim.cli.exits import Exit
+from fleetsim.cli.live import LiveText
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import client_for
@@ -122,17 +123,14 @@ async def _poll(client: AgentClient, task_id: str, timeout_s: float) -> SentTask
 async def _watch(common: Common, events: AsyncIterator[TaskEvent], client: AgentClient) -> Task:
     """Fold the stream, showing text as it comes; one that breaks off is finished by polling."""
     task: Task | None = None
-    shown = ""
+    live = LiveText()
     try:
         async for event in events:
             task = fold(task, event)
             if common.as_json:
                 render.emit_json_line({"state": task.state.value, "text": task.text})
-            elif isinstance(event, ArtifactUpdate) and event.append:
-                render.say(event.artifact.text, end="")
-                shown += event.artifact.text
-            elif task.text.startswith(shown) and not isinstance(event, ArtifactUpdate):
-                continue
+            elif isinstance(event, ArtifactUpdate):
+                render.say(live.more(task.text), end="")
     except FleetsimError as error:
         if task is None:
             raise
@@ -141,9 +139,8 @@ async def _watch(common: Common, events: AsyncIterator[TaskEvent], client: Agent
         raise TimedOut("the agent closed the stream without a word")
     if not task.terminal and task.state not in INTERRUPTED:
         task = (await _poll(client, task.task_id, 300.0)).task or task
-    whole = answer_text(task)
-    if not common.as_json and whole.startswith(shown):
-        render.say(whole[len(shown) :], end="")
+    if not common.as_json:
+        render.say(live.more(answer_text(task)), end="")
     return task
 
 

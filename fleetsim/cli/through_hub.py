@@ -74,13 +74,17 @@ async def _show_stream(hub: HubRemote, cid: str) -> None:
     """Live text goes to stderr: stdout gets the answer once, whole."""
     import click
 
+    from fleetsim.cli.live import LivePieces
     from fleetsim.model.text import neutralise
 
+    live = LivePieces()
     async for event in hub.events(after=0):
         if event["correlationId"] == cid and event["topic"] == "agent.chat.inbound":
             payload = event["payload"]
-            if payload.get("type") == "artifact" and payload.get("append"):
-                click.echo(neutralise(str(payload.get("text") or "")), nl=False, err=True)
+            if payload.get("type") == "artifact":
+                piece, append = str(payload.get("text") or ""), bool(payload.get("append"))
+                more = live.more(str(payload.get("artifactId")), piece, append=append)
+                click.echo(neutralise(more), nl=False, err=True)
 
 
 def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
