@@ -9,7 +9,7 @@ import logging
 from datetime import datetime, timedelta
 from typing import ClassVar, cast
 
-from textual import events
+from textual import events, geometry
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher, Input
@@ -126,7 +126,7 @@ class FleetApp(Intents):
         """Start to listen and to draw."""
         self._fitted = True
         self.screen.set_class(self.ascii_only, "-ascii")
-        self._fit()
+        self._fit(self.size)
         self.pane.main.focus()
         self.run_worker(self._listen(), name="feed", exit_on_error=False)
         self.set_interval(1 / DRAWS_PER_S, self._tick, name="draw")
@@ -226,12 +226,12 @@ class FleetApp(Intents):
         self._said = line((f" {glyph}{one_line(words, 300)}", role)), self._clock.now() + timedelta(seconds=seconds)
         self._status.show([self._said[0]])
 
-    def _fit(self) -> None:
+    def _fit(self, size: geometry.Size) -> None:
         """Tell the screens how much room there is."""
-        width, height = self.size
+        width, height = size
         room = frame.size_of(width, height)
-        for size in Size:
-            self.screen.set_class(room is size, f"-{size.value}")
+        for one in Size:
+            self.screen.set_class(room is one, f"-{one.value}")
         self.screen.set_class(height < 20, "-short")
         for pane in self._panes.values():
             pane.room = room
@@ -240,7 +240,7 @@ class FleetApp(Intents):
     def on_resize(self, event: events.Resize) -> None:
         """Fit into the new size."""
         if self._fitted:
-            self._fit()
+            self._fit(event.size)
             self.call_after_refresh(self.draw)
 
     # Moving about

@@ -138,8 +138,8 @@ def facts(ceremony: CeremonyRow, now: datetime, width: int) -> list[Line]:
         pairs += [("then" if not at else "", line(near(slot, now))) for at, slot in enumerate(later)]
     if ceremony.timeout_ms is not None:
         pairs.append(("timeout", line(span(ceremony.timeout_ms / 1000))))
-    if ceremony.notify:
-        pairs.append(("notify", line(ceremony.notify)))
+    if ceremony.notify_channel:
+        pairs.append(("notify", line(ceremony.notify_channel)))
     if ceremony.path:
         pairs.append(("file", line(muted(ceremony.path))))
     lines = [(*line(muted(f"{name:<9} ")), *fitted([value], width - 10)) for name, value in pairs]

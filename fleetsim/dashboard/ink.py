@@ -6,14 +6,15 @@ Widths are terminal cells, so that wide characters stay in their column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
 from fleetsim.dashboard.words import Mark, Role
 
+T = TypeVar("T")
 Span: TypeAlias = tuple[str, Role]
 Line: TypeAlias = tuple[Span, ...]
 
@@ -190,6 +191,27 @@ class RowList:
         if near < len(self._rows) and self._rows[near].key == key:
             return near
         return next((at for at, row in enumerate(self._rows) if row.key == key), None)
+
+
+class LazyRows(Generic[T]):
+    """Things that become rows when they are looked at: a list may be long, a screen shows thirty."""
+
+    def __init__(self, items: Sequence[T], key: Callable[[T], str], draw: Callable[[T], Row]) -> None:
+        self.items = items
+        self._key = key
+        self._draw = draw
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, at: int, /) -> Row:
+        return self._draw(self.items[at])
+
+    def find(self, key: str, near: int) -> int | None:
+        """Where the row of that key is."""
+        if near < len(self.items) and self._key(self.items[near]) == key:
+            return near
+        return next((at for at, item in enumerate(self.items) if self._key(item) == key), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ HelpScreen, ConfirmScreen { align: center middle; background: $background 60%; }
 .-list #inbox-right { display: none; }
 .-list InboxPane.-opened #inbox-left { display: none; }
 .-list InboxPane.-opened #inbox-right { display: block; }
-.-list #answer { height: 5; }
+.-list #answer { height: 3; }
 .-list #agent-top { layout: vertical; height: 60%; }
 
 .-short #tabs { height: 1; border-bottom: none; }

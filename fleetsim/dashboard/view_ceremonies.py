@@ -46,7 +46,7 @@ class CeremonyRow:
     description: str
     path: str
     timeout_ms: int | None
-    notify: str
+    notify_channel: str
     error: str
     runs: tuple[RunRow, ...]
     ok: int
@@ -232,7 +232,7 @@ def _row(key: str, ceremony: _Ceremony, name: str = "", path: str = "", error: s
         description=read.text(facts, "description", 300),
         path=path or read.text(facts, "path", 300),
         timeout_ms=read.count(facts, "timeoutMs"),
-        notify=read.text(facts, "notifyChannel", 100),
+        notify_channel=read.text(facts, "notifyChannel", 100),
         error=error or read.text(facts, "error", 300),
         runs=tuple(ceremony.runs),
         ok=ceremony.ok,

@@ -108,7 +108,7 @@ class Grid(ScrollView, Inked, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor stands on another row."""
+        """Somebody put the cursor on another row; rows that move under it are no news."""
 
         def __init__(self, grid: Grid, key: str | None) -> None:
             super().__init__()
@@ -186,13 +186,7 @@ class Grid(ScrollView, Inked, can_focus=True):
         elif found is None and self.key is not None and self.key == self._wanted:
             return
         self._index = min(self._index, count - 1) if found is None else found
-        self._settle(self.rows[self._index].key)
-
-    def _settle(self, key: str) -> None:
-        self._wanted = None
-        if key != self.key:
-            self.key = key
-            self.post_message(self.Moved(self, key))
+        self.key, self._wanted = self.rows[self._index].key, None
 
     def select(self, key: str) -> None:
         """Put the cursor on a row; one that is not there yet is taken when it comes."""
@@ -213,7 +207,10 @@ class Grid(ScrollView, Inked, can_focus=True):
         top = self.scroll_offset.y
         for at in (before, index):
             self.refresh(Region(0, at - top + 1, self.inner_width, 1))
-        self._settle(key)
+        self._wanted = None
+        if key != self.key:
+            self.key = key
+            self.post_message(self.Moved(self, key))
         self._keep_in_sight()
 
     def _keep_in_sight(self) -> None:
@@ -313,5 +310,5 @@ class AnswerBox(TextArea):
         self.cursor_blink = False
 
     async def _on_paste(self, event: events.Paste) -> None:
+        """Textual goes on to the text area's own handler with the same event."""
         event.text = neutralise(event.text)
-        await super()._on_paste(event)

@@ -295,9 +295,9 @@ def _now(j: Journal) -> None:
     j.bind(queued, dialect="1.0")
 
 
-def an_hour() -> list[Event]:
-    """The whole hour, ending just before ``NOW``."""
-    j = Journal()
+def an_hour(minutes: int = 60) -> list[Event]:
+    """The whole hour, or its last ``minutes`` (20 at least), ending just before ``NOW``."""
+    j = Journal(start=NOW - timedelta(minutes=minutes))
     _begin(j)
     stop, slot = NOW - timedelta(minutes=1), j.at + timedelta(minutes=2)
     history = 0

@@ -9,7 +9,7 @@ from textual.containers import Horizontal
 
 from fleetsim.dashboard import draw_agent, draw_fleet
 from fleetsim.dashboard.frame import Keys, Pane, Size
-from fleetsim.dashboard.ink import RowList, line, muted
+from fleetsim.dashboard.ink import LazyRows, RowList, line, muted
 from fleetsim.dashboard.panes.base import PaneBase
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.widgets import Grid, Lines, Page
@@ -56,7 +56,7 @@ class FleetPane(PaneBase):
             empty=draw_fleet.empty(view),
         )
         self._recent.entitle(line("Recent outcomes"), line(muted("newest first")))
-        outcomes = RowList([draw_fleet.outcome_row(task) for task in view.recent])
+        outcomes = LazyRows(view.recent, lambda task: task.correlation_id, draw_fleet.outcome_row)
         self._recent.show(outcomes, empty=[line(muted("Nothing has ended yet."))])
 
     def status(self, view: View) -> str:

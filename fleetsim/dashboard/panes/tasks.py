@@ -9,7 +9,7 @@ from textual.containers import Horizontal
 
 from fleetsim.dashboard import draw_tasks
 from fleetsim.dashboard.frame import Keys, Pane
-from fleetsim.dashboard.ink import RowList, line, muted
+from fleetsim.dashboard.ink import LazyRows, line, muted
 from fleetsim.dashboard.panes.base import PaneBase
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.widgets import Grid, Page
@@ -53,7 +53,8 @@ class TasksPane(PaneBase):
         )
         self._shown = len(rows)
         words = "No task passes the filter." if view.tasks else "No tasks yet.  Send one:  fleetsim send AGENT TEXT"
-        self._tasks.show(RowList([draw_tasks.row(row, view.now) for row in rows]), empty=[line(muted(words))])
+        shown = LazyRows(rows, lambda row: row.correlation_id, lambda row: draw_tasks.row(row, view.now))
+        self._tasks.show(shown, empty=[line(muted(words))])
         detail = view.details.get(self._tasks.key or "")
         self._live.entitle(draw_tasks.live_title(detail, self._live.follow))
         if detail is None:

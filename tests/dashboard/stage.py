@@ -1,0 +1,178 @@
+"""An app on a stage: a feed that is fed by hand, a clock that is set, and controls that remember."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from textual.pilot import Pilot
+from textual.widget import Widget
+
+from fleetsim.dashboard.app import FleetApp
+from fleetsim.dashboard.panes.base import PaneBase
+from fleetsim.dashboard.widgets import Grid
+from fleetsim.model.journal import Event
+from tests.dashboard.journal import NOW, Journal, an_hour
+
+EVENTS = tuple(an_hour(minutes=20))
+
+
+class HandFeed:
+    """A live feed that says what it is given; an exception ends it."""
+
+    live = True
+    dropped = 0
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._waiting: asyncio.Queue[Sequence[Event] | Exception] = asyncio.Queue()
+        self.say(*events)
+
+    def say(self, *events: Event) -> None:
+        self._waiting.put_nowait(events)
+
+    def fail(self, error: Exception) -> None:
+        self._waiting.put_nowait(error)
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
+        while True:
+            said = await self._waiting.get()
+            if isinstance(said, Exception):
+                raise said
+            yield said
+            self._waiting.task_done()
+
+    async def heard(self) -> None:
+        """Until everything was folded."""
+        await self._waiting.join()
+
+
+class SetClock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self, at: datetime = NOW) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return (self.at - NOW).total_seconds()
+
+    def pass_(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+class Desk:
+    """Controls that remember what was asked of them. ``error`` is raised instead, ``gate`` waited for first."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.error: Exception | None = None
+        self.gate: asyncio.Event | None = None
+
+    async def _do(self, *what: str) -> None:
+        self.asked.append(what)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def answer(self, question_id: str, text: str) -> str:
+        await self._do("answer", question_id, text)
+        return "the agent took it"
+
+    async def reject(self, question_id: str) -> None:
+        await self._do("reject", question_id)
+
+    async def cancel(self, correlation_id: str) -> None:
+        await self._do("cancel", correlation_id)
+
+    async def fire(self, ceremony_id: str) -> None:
+        await self._do("fire", ceremony_id)
+
+    async def refresh(self, agent: str) -> None:
+        await self._do("refresh", agent)
+
+
+@dataclass
+class Stage:
+    """Everything a test of the app holds."""
+
+    app: FleetApp
+    pilot: Pilot[None]
+    feed: HandFeed
+    desk: Desk
+    clock: SetClock
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def settle(self) -> None:
+        await self.feed.heard()
+        await self.pilot.pause()
+        self.app.draw()
+        await self.pilot.pause()
+
+    async def say(self, *events: Event) -> None:
+        self.feed.say(*events)
+        await self.settle()
+
+    @property
+    def text(self) -> str:
+        """What the screen shows."""
+        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
+
+    @property
+    def focused(self) -> str:
+        """The id of the widget that has the keys."""
+        found: Widget | None = self.app.focused
+        return (found.id or "") if found is not None else ""
+
+    @property
+    def main(self) -> Grid:
+        return self.app.pane.main
+
+    @property
+    def pane(self) -> PaneBase:
+        return self.app.pane
+
+    @property
+    def status(self) -> str:
+        return "".join(text for text, _ in self.app._status.lines[0])
+
+
+@asynccontextmanager
+async def showing(
+    events: Iterable[Event] = EVENTS,
+    *keys: str,
+    size: tuple[int, int] = (120, 36),
+    ascii: bool = False,
+    read_only: bool = False,
+) -> AsyncIterator[Stage]:
+    """The app over these events, after these keys."""
+    feed, desk, clock = HandFeed(events), Desk(), SetClock()
+    app = FleetApp(feed, desk, clock=clock, title="demo-fleet", ascii=ascii, read_only=read_only)
+    async with app.run_test(size=size) as pilot:
+        stage = Stage(app, pilot, feed, desk, clock)
+        await stage.settle()
+        if keys:
+            await stage.press(*keys)
+        yield stage
+
+
+def asking() -> tuple[Journal, dict[str, str], str, dict[str, str], str]:
+    """A short journal with two open questions."""
+    j = Journal(start=NOW - timedelta(minutes=2))
+    j.card("quinn", "0.3", ("pr_review",))
+    j.card("protopen", "0.3", ("scan",))
+    one, two = j.request("quinn", "pr_review"), j.request("protopen", "scan")
+    j.bind(one)
+    j.bind(two)
+    first = j.ask(one, "which branch?")
+    j.later(1)
+    second = j.ask(two, "which target?")
+    return j, one, first, two, second

@@ -1,0 +1,202 @@
+"""What an agent says is data: no escape of it reaches a terminal, no markup of it does anything.
+
+Two terminals are used: Textual's own headless one for every screen and a click, and a pseudo-terminal whose
+every byte is looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import fleetsim.dashboard
+from fleetsim.model.journal import Event
+from fleetsim.model.text import neutralise
+from tests.dashboard.journal import HOSTILE, NOW, Journal
+from tests.dashboard.stage import showing
+
+sockets = pytest.mark.sockets
+ROOT = Path(__file__).parents[2]
+
+
+def hostile_events() -> list[Event]:
+    """A fleet whose every text is hostile, with something on every screen."""
+    j = Journal(start=NOW - timedelta(minutes=3))
+    for at, text in enumerate(HOSTILE):
+        agent = f"{at:02d}{text[:30]}"
+        j.card(agent, text[:9], (text, "b" + text), warnings=[text], auth=text, url=text, rpcUrl=text)
+        j.card(agent, text[:9], (text,), changed=text, warnings=[text])
+        asked = j.request(agent, text, actor=text, text=text)
+        j.bind(asked)
+        j.status(asked, text)
+        j.chunk(asked, text)
+        j.ask(asked, text)
+        settled = j.request(agent, text, actor=text)
+        j.answered(settled, j.ask(settled, text), by=text)
+        j.update(settled, text, text)
+        j.end(settled, "failed", reason=text, text=text)
+        j.say("agent.card.failed", agent=agent, reason=text, stale=True)
+        j.say(text or "x", agent=text, skill=text, task_id=text, correlation_id=text, **{"p" + text: text})
+    facts = [
+        {
+            "id": f"{at}{text}",
+            "name": text,
+            "schedule": text,
+            "timezone": text,
+            "skill": text,
+            "targets": [text],
+            "path": text,
+        }
+        for at, text in enumerate(HOSTILE)
+    ]
+    j.say("ceremony.loaded", ceremonies=facts, errors=[{"path": text, "error": text} for text in HOSTILE])
+    for ceremony in facts:
+        about = {"runId": "r", "trigger": ceremony["name"], "scheduledAt": j.at.isoformat()}
+        j.say(f"ceremony.{ceremony['id']}.execute", **about)
+        j.say(f"ceremony.{ceremony['id']}.completed", runId="r", status=ceremony["name"], error=ceremony["name"])
+    j.say("config.rejected", path=HOSTILE[0], error=HOSTILE[1] + HOSTILE[8])
+    return j.events
+
+
+@sockets
+@pytest.mark.parametrize(
+    "keys", [("1",), ("1", "enter"), ("2",), ("2", "enter"), ("3",), ("3", "enter"), ("4",), ("5",), ("5", "enter")]
+)
+async def test_no_screen_shows_anything_hostile(keys: tuple[str, ...]) -> None:
+    async with showing(hostile_events(), *keys) as stage:
+        for _ in range(len(HOSTILE)):
+            shown = stage.text
+            assert neutralise(shown, limit=len(shown) + 1) == shown
+            await stage.press("j")
+        assert stage.app.is_running
+
+
+@sockets
+async def test_a_click_on_markup_does_nothing() -> None:
+    j = Journal(start=NOW)
+    about = j.request("quinn", "echo", text="[@click=app.quit]press[/]")
+    j.bind(about)
+    j.chunk(about, "[@click=app.quit]PRESS ME[/] [link=https://x.example]here[/link]")
+    async with showing(j.events, "2", "enter") as stage:
+        rows = stage.text.split("\n")
+        y = next(at for at, row in enumerate(rows) if "PRESS ME" in row)
+        assert "[@click=app.quit]PRESS ME[/]" in rows[y]
+        x = rows[y].index("PRESS ME")
+        for offset in ((x, y), (x + 3, y), (x - 5, y), (rows[y].index("here"), y)):
+            await stage.pilot.click(offset=offset)
+            await stage.settle()
+        assert stage.app.is_running
+        assert not stage.app._exit
+        assert all(
+            not segment.style.link
+            for strip in stage.app.screen._compositor.render_strips()
+            for segment in strip
+            if segment.style
+        )
+
+
+@sockets
+async def test_what_is_pasted_into_an_answer_is_made_harmless() -> None:
+    from textual.events import Paste
+
+    from fleetsim.dashboard.panes.inbox import InboxPane
+
+    async with showing(hostile_events(), "3", "r") as stage:
+        assert isinstance(stage.pane, InboxPane)
+        stage.app.post_message(Paste("a\x1b]52;c;x\x07b\u202ec"))
+        await stage.settle()
+        assert stage.pane.box.text == "a\ufffd]52;c;x\ufffdb\ufffdc"
+
+
+SCRIPT = """
+import asyncio
+from fleetsim.dashboard.app import FleetApp
+from tests.dashboard.stage import Desk, HandFeed, SetClock
+from tests.dashboard.test_hostile import hostile_events
+async def main():
+    await FleetApp(HandFeed(hostile_events()), Desk(), clock=SetClock(), title="\\x1b]0;t\\x07[@click]").run_async()
+asyncio.run(main())
+"""
+_CSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_OWN = re.compile(r"\x1b\]22;[a-z-]*\x07|\x1bP(?:\+q|=)[^\x1b]*\x1b\\|\x1b[()][AB0]|\x1b[78=>]|\x1b_G[^\x1b]*\x1b\\")
+
+
+@sockets
+def test_no_escape_of_an_agent_reaches_the_terminal() -> None:
+    """Every byte a real terminal would get, over all screens, with Textual's own sequences taken out."""
+    output = _on_a_terminal(keys="2345?\x1b1\r3r")
+    said = output.decode("utf-8")
+    assert "fleetsim" in said
+    assert "[@click=app.quit]press[/]" in said
+    rest = _OWN.sub("", _CSI.sub("", said))
+    left = neutralise(rest, limit=len(rest) + 1)
+    assert sorted({c for c in rest if c not in "\r\n" and c not in left}) == []
+
+
+def _on_a_terminal(keys: str) -> bytes:
+    """Run the app on a pseudo-terminal, press the keys one by one, quit, and return all it wrote."""
+    mine, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
+    env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=ROOT,
+        env=env,
+        start_new_session=True,
+    ) as app:
+        os.close(theirs)
+        output = _until_quiet(mine, b"quit", 30)
+        for key in keys:
+            os.write(mine, key.encode())
+            output += _until_quiet(mine, b"", 2)
+        os.write(mine, b"\x1b")
+        output += _until_quiet(mine, b"", 2)
+        os.write(mine, b"\x03")
+        output += _until_quiet(mine, b"", 5)
+        os.close(mine)
+        assert app.wait(10) == 0
+    return output
+
+
+def _until_quiet(terminal: int, word: bytes, seconds: float) -> bytes:
+    """What is written until ``word`` came and nothing more follows, at most for so long."""
+    output, end = b"", time.monotonic() + seconds
+    while time.monotonic() < end:
+        ready, _, _ = select.select([terminal], [], [], 0.25)
+        if ready:
+            try:
+                output += os.read(terminal, 65_536)
+            except OSError:
+                break
+        elif word in output:
+            break
+    return output
+
+
+def test_no_module_hands_textual_a_string_of_its_own() -> None:
+    """Strings can be markup: only ``paint`` makes Textual content, and nobody uses a widget that parses it."""
+    banned = {"Static", "Label", "Markdown", "RichLog", "Log", "DataTable", "notify", "from_markup", "Header", "Footer"}
+    folder = Path(fleetsim.dashboard.__file__).parent
+    found: list[str] = []
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+            if name in banned or (name == "Content" and path.name != "paint.py"):
+                found.append(f"{path.name}:{getattr(node, 'lineno', 0)} {name}")
+    assert found == []
