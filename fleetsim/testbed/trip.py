@@ -74,9 +74,9 @@ class Trip:
 
     async def connect(self, spec_version: str) -> Mount:
         """Resolve, ask the policy, meet the weather, find who listens."""
-        limit_s = self._request.limits.connect_s
+        limit_s = self._within(self._request.limits.connect_s)
         try:
-            async with asyncio.timeout_at(self._by(limit_s)) as limit:
+            async with asyncio.timeout(limit_s) as limit:
                 origin = origin_of(self._request.url)
                 addresses = await self._ground.resolve(origin.host, origin.port)
                 if self._policy is not None:
@@ -93,9 +93,9 @@ class Trip:
 
     async def converse(self, mount: Mount, scope: Scope, owner: Workers) -> tuple[Start, AsyncIterator[bytes]]:
         """Deliver the request and wait for the response's start. ``owner`` keeps the request's copies."""
-        limit_s = self._request.limits.first_byte_s
+        limit_s = self._within(self._request.limits.first_byte_s)
         try:
-            async with asyncio.timeout_at(self._by(limit_s)) as limit:
+            async with asyncio.timeout(limit_s) as limit:
                 sent = await self._carriage.request(self._request.body)
                 for again in sent.again:
                     owner.start(self._again(mount, scope, sent, again), name=f"again {self._where}")
@@ -131,9 +131,11 @@ class Trip:
         while (await call.chunk())[1]:
             pass
 
-    def _by(self, seconds: float) -> float:
-        limit = asyncio.get_running_loop().time() + seconds
-        return limit if self._deadline is None else min(limit, self._deadline)
+    def _within(self, seconds: float) -> float:
+        """The sooner of a phase's own limit and what is left of the whole, in seconds."""
+        if self._deadline is None:
+            return seconds
+        return min(seconds, self._deadline - asyncio.get_running_loop().time())
 
 
 class _Whole(AsyncIterator[bytes]):
