@@ -50,7 +50,7 @@ def save_card(connection: Connection, snapshot: CardSnapshot, body: str) -> None
     connection.execute(
         f"INSERT INTO cards ({SUMMED['cards']}, sum) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (agent) DO UPDATE SET fetched_at = excluded.fetched_at, body = excluded.body, sum = excluded.sum",
-        (*columns, row_sum(*columns)),
+        (*columns, row_sum("cards", *columns)),
     )
 
 
@@ -70,7 +70,7 @@ def append(connection: Connection, rows: Sequence[tuple[int, int, str, str, str 
     try:
         connection.executemany(
             f"INSERT INTO events ({SUMMED['events']}, sum) VALUES (?, ?, ?, ?, ?)",
-            [(*row[:4], row_sum(*row[:4])) for row in rows],
+            [(*row[:4], row_sum("events", *row[:4])) for row in rows],
         )
     except sqlite3.IntegrityError:
         raise ValueError("an event number was used twice") from None

@@ -30,7 +30,7 @@ SALVAGE_HINT = "start with --salvage to copy what can be read into a new ledger;
 
 def open_memory(now: datetime) -> Opened:
     """A ledger that lives as long as its connection."""
-    connection = _connect(":memory:", 0)
+    connection = connect(":memory:", 0)
     _prepare(connection)
     migrate(connection, at_micros=micros(now))
     return Opened(connection, connection, NoGuard(), connection.close)
@@ -50,12 +50,12 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float)
         _check_outside(path)
         head = Head(head_path(path))
         opened.callback(head.close)
-        writer = _connect(str(path), busy_s)
+        writer = connect(str(path), busy_s)
         opened.callback(writer.close)
         _check_inside(writer, path, head, now)
         reader = writer
         if not one_connection:
-            reader = _connect(str(path), busy_s)
+            reader = connect(str(path), busy_s)
             opened.callback(reader.close)  # before the writer, so that only the writer ever checkpoints
             reader.execute("PRAGMA query_only = ON")
         return Opened(writer, reader, FileGuard(path, head), opened.pop_all().close)
@@ -152,7 +152,8 @@ def _check_missing(connection: sqlite3.Connection, path: Path, head: Head) -> No
         )
 
 
-def _connect(name: str, busy_s: float) -> sqlite3.Connection:
+def connect(name: str, busy_s: float) -> sqlite3.Connection:
+    """A connection that knows our sums and leaves transactions to us."""
     connection = sqlite3.connect(name, timeout=busy_s, isolation_level=None, check_same_thread=False)
     teach(connection)
     return connection

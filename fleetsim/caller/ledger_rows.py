@@ -96,9 +96,9 @@ def moment(at_micros: int) -> datetime:
     return _EPOCH + at_micros * _MICROSECOND
 
 
-def row_sum(*columns: object) -> int:
-    """CRC-32 over the columns; any one changed byte changes it."""
-    return zlib.crc32(_bytes(columns))
+def row_sum(table: str, *columns: object) -> int:
+    """CRC-32 over the table's name and the columns; any one changed byte changes it."""
+    return zlib.crc32(_bytes((table, *columns)))
 
 
 def link(before: bytes, *columns: object) -> bytes:
@@ -111,13 +111,13 @@ def _bytes(columns: tuple[object, ...]) -> bytes:
 
 
 def teach(connection: sqlite3.Connection) -> None:
-    """Let the connection's SQL compute sums: ``row_sum(...)``."""
+    """Let the connection's SQL compute sums: ``row_sum(table, ...)``."""
     connection.create_function("row_sum", -1, row_sum, deterministic=True)
 
 
 def checked(table: str) -> str:
     """The SQL expression that is true for a row whose sum is right."""
-    return f"{table}.sum = row_sum({', '.join(f'{table}.{name}' for name in SUMMED[table].split(', '))})"
+    return f"{table}.sum = row_sum('{table}', {', '.join(f'{table}.{name}' for name in SUMMED[table].split(', '))})"
 
 
 def read(kind: type[T], rows: sqlite3.Cursor) -> tuple[T, ...]:

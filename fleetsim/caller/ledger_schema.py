@@ -63,7 +63,7 @@ _SUMS = (
     *(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT 0" for table in SUMMED),
     "ALTER TABLE outcomes ADD COLUMN chain BLOB NOT NULL DEFAULT x''",
     "ALTER TABLE outcomes ADD COLUMN announced INTEGER NOT NULL DEFAULT 0",
-    *(f"UPDATE {table} SET sum = row_sum({columns})" for table, columns in SUMMED.items()),
+    *(f"UPDATE {table} SET sum = row_sum('{table}', {columns})" for table, columns in SUMMED.items()),
     "UPDATE outcomes SET announced = 1",
     "CREATE INDEX outcomes_unannounced ON outcomes (seq) WHERE announced = 0",
 )

@@ -71,7 +71,7 @@ class RunRow:
     def values(self) -> tuple[Any, ...]:
         """The columns of ``runs``, its sum last."""
         columns = (self.run_id, self.ceremony_id, self.scheduled_at, self.status, self.started_at, self.body)
-        return (*columns, row_sum(*columns))
+        return (*columns, row_sum("runs", *columns))
 
 
 # -- requests and their outcomes ------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def accept(connection: Connection, rows: Sequence[RequestRow], run: RunRow | Non
     try:
         connection.executemany(
             f"INSERT INTO requests ({SUMMED['requests']}, sum) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(*columns, row_sum(*columns)) for columns in values],
+            [(*columns, row_sum("requests", *columns)) for columns in values],
         )
     except sqlite3.IntegrityError as error:
         raise ValueError(f"a correlation id is already in use ({error})") from None
@@ -108,7 +108,8 @@ def _claim(connection: Connection, run: RunRow) -> bool:
 def update(connection: Connection, row: RequestRow) -> None:
     """Overwrite what is known of an open request; who it is for and when it was accepted stay."""
     connection.execute(
-        "UPDATE requests SET phase = ?1, body = ?2, sum = row_sum(correlation_id, agent, ?1, accepted_at, run_id, ?2)"
+        "UPDATE requests SET phase = ?1, body = ?2,"
+        " sum = row_sum('requests', correlation_id, agent, ?1, accepted_at, run_id, ?2)"
         " WHERE correlation_id = ?3 AND phase <> 'closed'",
         (row.phase, row.body, row.correlation_id),
     )
@@ -119,32 +120,30 @@ def close(connection: Connection, outcome: Outcome, body: str) -> bool:
     correlation_id = outcome.correlation_id
     closed = connection.execute(
         "UPDATE requests SET phase = 'closed',"
-        " sum = row_sum(correlation_id, agent, 'closed', accepted_at, run_id, body)"
+        " sum = row_sum('requests', correlation_id, agent, 'closed', accepted_at, run_id, body)"
         " WHERE correlation_id = ? AND phase <> 'closed'",
         (correlation_id,),
     )
     if closed.rowcount != 1:
         return False
-    _add_outcome(connection, outcome, body)
+    add_outcome(connection, outcome_columns(outcome, body))
     ending = QuestionState.EXPIRED if outcome.kind is OutcomeKind.EXPIRED else QuestionState.WITHDRAWN
     _end_questions(connection, ending, "correlation_id = ? AND state = 'open'", correlation_id)
     return True
 
 
-def _add_outcome(connection: Connection, outcome: Outcome, body: str) -> None:
+def outcome_columns(outcome: Outcome, body: str) -> tuple[Any, ...]:
+    """The summed columns of an outcome."""
+    kind, success, ended_at = outcome.kind.value, int(outcome.success), micros(outcome.ended_at)
+    return (outcome.correlation_id, outcome.agent, outcome.skill, kind, success, ended_at, body)
+
+
+def add_outcome(connection: Connection, columns: tuple[Any, ...]) -> None:
+    """Write an outcome behind the last one, and its link of the chain."""
     last = connection.execute("SELECT chain FROM outcomes ORDER BY seq DESC LIMIT 1").fetchone()
-    columns = (
-        outcome.correlation_id,
-        outcome.agent,
-        outcome.skill,
-        outcome.kind.value,
-        int(outcome.success),
-        micros(outcome.ended_at),
-        body,
-    )
     connection.execute(
         f"INSERT INTO outcomes ({SUMMED['outcomes']}, sum, chain) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*columns, row_sum(*columns), link(last[0] if last else b"", *columns)),
+        (*columns, row_sum("outcomes", *columns), link(last[0] if last else b"", *columns)),
     )
 
 
@@ -203,7 +202,7 @@ def ask(connection: Connection, question: Question, body: str) -> bool:
         f"INSERT INTO questions ({SUMMED['questions']}, sum) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7"
         " WHERE EXISTS (SELECT 1 FROM requests WHERE correlation_id = ?2 AND phase <> 'closed')"
         " ON CONFLICT (question_id) DO NOTHING",
-        (*columns, row_sum(*columns)),
+        (*columns, row_sum("questions", *columns)),
     )
     return done.rowcount == 1
 
@@ -212,7 +211,7 @@ def answer(connection: Connection, question_id: str, body: str, at: int) -> Ques
     """Claim an open question for one answer."""
     done = connection.execute(
         "UPDATE questions SET state = 'answered', answer = ?1, answered_at = ?2,"
-        " sum = row_sum(question_id, correlation_id, 'answered', body, ?1, ?2)"
+        " sum = row_sum('questions', question_id, correlation_id, 'answered', body, ?1, ?2)"
         " WHERE question_id = ?3 AND state = 'open'",
         (body, at, question_id),
     )
@@ -231,7 +230,8 @@ def settle(connection: Connection, question_id: str, state: QuestionState) -> No
 
 def _end_questions(connection: Connection, state: QuestionState, which: str, value: str) -> None:
     connection.execute(
-        "UPDATE questions SET state = ?1, sum = row_sum(question_id, correlation_id, ?1, body, answer, answered_at)"
+        "UPDATE questions SET state = ?1,"
+        " sum = row_sum('questions', question_id, correlation_id, ?1, body, answer, answered_at)"
         f" WHERE {which.replace('?', '?2')}",
         (state.value, value),
     )
