@@ -64,6 +64,12 @@ OPERATIONS: Mapping[str, str] = {
     "caller-ask-by-stream": "a question seen in a stream",
     "caller-ask-by-webhook": "a question told by webhook",
     "caller-one-outcome": "exactly one outcome for each request of the lane",
+    "hub-send": "`fleetsim send`, from a second process",
+    "hub-stream": "`fleetsim send --stream`: shown as it comes, whole at the end",
+    "hub-fail": "a failure's reason and exit code",
+    "hub-ask": "a question in `fleetsim inbox`, answered there",
+    "hub-cancel": "`fleetsim task cancel`",
+    "hub-health": "`fleetsim health` counts what happened",
     "legacy": "all methods of the SDK's older client class",
 }
 """Every operation of the table, in its order, and what it means."""
@@ -102,9 +108,9 @@ class Lane:
 
 
 CALLER = tuple(op for op in OPERATIONS if op.startswith("caller-"))
-COMMON = tuple(
-    op for op in OPERATIONS if op not in {*CALLER, "wrong-key", "webhook-late", "discover-sync", "send-sync", "legacy"}
-)
+HUB = tuple(op for op in OPERATIONS if op.startswith("hub-"))
+SPECIAL = {*CALLER, *HUB, "wrong-key", "webhook-late", "discover-sync", "send-sync", "legacy"}
+COMMON = tuple(op for op in OPERATIONS if op not in SPECIAL)
 OUR_CLIENT = (*COMMON, "discover-sync", "send-sync")
 
 PEER_SELECTOOLS = Line(17, "selectools 1.3.0")
@@ -279,6 +285,36 @@ LANES_C: tuple[Lane, ...] = (
 )
 """Released servers, driven by the whole caller."""
 
+
+def _hub(server: Env, title: str, absent: Mapping[str, Absent] | None = None) -> Lane:
+    return Lane(
+        name=f"hub-{server.name}",
+        title=title,
+        server=server,
+        client=OURS,
+        program="hub",
+        bearer=server is SELECTOOLS,
+        operations=HUB,
+        absent=absent or {},
+    )
+
+
+LANES_D: tuple[Lane, ...] = (
+    _hub(PY03, "a2a-sdk 0.3.26"),
+    _hub(PY10, "a2a-sdk 1.3.0"),
+    _hub(JS03, "@a2a-js/sdk 0.3.14"),
+    _hub(
+        SELECTOOLS,
+        "selectools 1.3.0",
+        {
+            "hub-stream": SELECTOOLS_SERVER["stream"],
+            "hub-ask": SELECTOOLS_SERVER["ask"],
+            "hub-cancel": SELECTOOLS_SERVER["cancel"],
+        },
+    ),
+)
+"""Released servers, behind a running hub and the command line."""
+
 AT_ONCE = {"wait": Absent("on 0.3 the agent answers at once though blocking is asked", AT_ONCE_03)}
 
 LANES_B: tuple[Lane, ...] = (
@@ -365,4 +401,4 @@ LANES_B: tuple[Lane, ...] = (
 )
 """Released clients, driving our agent."""
 
-LANES = (*LANES_A, *LANES_C, *LANES_B)
+LANES = (*LANES_A, *LANES_C, *LANES_D, *LANES_B)

@@ -59,7 +59,7 @@ def client(words: list[str], extra: dict[str, str], log: Path, limit_s: float) -
     """Run a peer's client to its end and return its report lines."""
     reports: list[dict[str, Any]] = []
     with _process(words, extra, log) as (process, lines):
-        timer = threading.Timer(limit_s, process.kill)
+        timer = threading.Timer(limit_s, _kill, args=(process,))
         timer.start()
         try:
             while (line := lines.get()) is not None:
@@ -104,8 +104,7 @@ def _process(
 def end_all() -> None:
     """End every peer that runs, at once: somebody wants to stop."""
     for process in tuple(_running):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
 
 
 def _read(process: subprocess.Popen[str], lines: Queue[str | None]) -> None:
@@ -126,13 +125,13 @@ def _leave(process: subprocess.Popen[str]) -> None:
 def _end(process: subprocess.Popen[str]) -> None:
     """Leave nothing behind: the peer and whatever it started share one process group."""
     _leave(process)
-    for kind in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, kind)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(LEAVE_S)
+    _kill(process)
+    process.wait(LEAVE_S)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _tail(log: Path) -> str:

@@ -61,6 +61,7 @@ class Fleetsim(Adapter):
     def __init__(self, url: str, hooks: HookListener, dialect: str | None, key: str | None) -> None:
         super().__init__(hooks)
         self.url = url
+        self.strangers: list[Fleetsim] = []
         self.credential = Credential.of("bearer", key) if key else None
         self.client = AgentClient(url, dialect=dialect, credential=self.credential)
 
@@ -69,7 +70,14 @@ class Fleetsim(Adapter):
         expect(bool(events), True, "events in the webhook")
 
     def stranger(self) -> Fleetsim:
-        return Fleetsim(self.url, self.hooks, None, WRONG_KEY)
+        stranger = Fleetsim(self.url, self.hooks, None, WRONG_KEY)
+        self.strangers.append(stranger)
+        return stranger
+
+    async def aclose(self) -> None:
+        for one in (self, *self.strangers):
+            await one.client.aclose()
+        self.hooks.close()
 
     async def discover(self) -> CardView:
         card = await self.client.discover()
@@ -181,8 +189,7 @@ async def main(url: str, port: str, dialect: str | None = None) -> None:
     adapter = Fleetsim(url, HookListener(int(port)), dialect, BEARER)
     more: dict[str, Check] = {"discover-sync": discover_sync, "send-sync": send_sync}
     await run(adapter, more)
-    await adapter.client.aclose()
-    adapter.hooks.close()
+    await adapter.aclose()
 
 
 if __name__ == "__main__":

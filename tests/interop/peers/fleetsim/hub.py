@@ -1,0 +1,191 @@
+"""A person's way to a released server: ``fleetsim up --headless``, and every verb from a second process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from checks import Absent, expect, report
+from script import FULL_TEXT, SCRIPT
+
+VERB_S = 12.0
+START_S = 20.0
+LEAVE_S = 8.0
+AGAIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a verb said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """Standard output as JSON."""
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A folder with an agents.yaml, in which the hub runs and the verbs are typed."""
+
+    folder: Path
+
+    def words(self, *verb: str) -> list[str]:
+        return [sys.executable, "-m", "fleetsim", "--state", str(self.folder / "state"), *verb]
+
+    async def verb(self, *verb: str) -> Said:
+        """Run one verb to its end."""
+        process = await asyncio.create_subprocess_exec(
+            *self.words(*verb),
+            cwd=self.folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(VERB_S):
+                out, err = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        return Said(process.returncode or 0, out.decode(), err.decode())
+
+    async def json(self, *verb: str, code: int = 0) -> Any:
+        """Run one verb for its JSON; the exit code must be as said."""
+        said = await self.verb("-o", "json", *verb)
+        expect(said.code, code, f"exit code of {' '.join(verb)} ({said.err.strip()})")
+        return said.data
+
+    async def ended(self, cid: str) -> Any:
+        """One request, once it has ended."""
+        return await self.json("task", "get", cid, "--wait")
+
+
+@asynccontextmanager
+async def running(url: str, port: str) -> AsyncIterator[Desk]:
+    """A hub for the agent at ``url``, listening at ``port``, in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="fleetsim-interop-") as name:
+        desk = Desk(Path(name))
+        auth = "    auth: {scheme: bearer, credentialsEnv: INTEROP_BEARER}\n" if "INTEROP_BEARER" in os.environ else ""
+        agents = f"agents:\n  - name: peer\n    url: {url}\n{auth}fleet:\n  poll_interval_s: 1\n"
+        (desk.folder / "agents.yaml").write_text(agents, encoding="utf-8")
+        with (desk.folder / "up.log").open("wb") as log:
+            hub = await asyncio.create_subprocess_exec(
+                *desk.words("up", "--headless", "--port", port),
+                cwd=desk.folder,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            await started(desk, hub)
+            yield desk
+        finally:
+            with suppress(ProcessLookupError):
+                hub.terminate()
+            try:
+                async with asyncio.timeout(LEAVE_S):
+                    await hub.wait()
+            except TimeoutError:
+                hub.kill()
+                raise
+
+
+async def started(desk: Desk, hub: asyncio.subprocess.Process) -> None:
+    """Wait until the hub answers and has read the agent's card."""
+    async with asyncio.timeout(START_S):
+        while hub.returncode is None:
+            said = await desk.verb("-o", "json", "health")
+            if said.code == 0 and [a for a in said.data["agents"] if a["health"] != "unknown"]:
+                return
+            await asyncio.sleep(AGAIN_S)
+    raise AssertionError((desk.folder / "up.log").read_text(encoding="utf-8")[-300:])
+
+
+async def send(desk: Desk) -> str:
+    told = await desk.json("send", "peer", "complete alpha", "--exit-status")
+    expect((told["state"], told["text"]), ("completed", SCRIPT["echo_prefix"] + "complete alpha"), "answer")
+    return f"{told['durationMs']} ms"
+
+
+async def stream(desk: Desk) -> str:
+    said = await desk.verb("send", "peer", "stream beta", "--stream")
+    expect(said.code, 0, f"exit code ({said.err})")
+    if said.out.strip().startswith(SCRIPT["echo_prefix"]):
+        raise Absent("answers in the reply")
+    expect(said.out.strip(), FULL_TEXT.strip(), "standard output")
+    if "one" not in said.err or "four" not in said.err:
+        raise AssertionError(f"nothing shown meanwhile: {said.err!r}")
+    return "shown as it came, once whole"
+
+
+async def fail(desk: Desk) -> str:
+    told = await desk.json("send", "peer", "fail please", "--exit-status", code=1)
+    expect(told["state"], "failed", "state")
+    return str(told["reason"])
+
+
+async def ask(desk: Desk) -> str:
+    cid = (await desk.json("send", "peer", "ask", "--async"))["correlationId"]
+    while not (questions := (await desk.json("inbox", "list"))["questions"]):
+        row = await desk.json("task", "get", cid)
+        if not row["open"]:
+            raise Absent(f"never asks: {row['kind']}")
+    expect(questions[0]["question"], SCRIPT["question"], "question")
+    await desk.json("inbox", "reply", questions[0]["questionId"], "blue")
+    row = await desk.ended(cid)
+    expect((row["kind"], row["text"]), ("completed", SCRIPT["answer_prefix"] + "blue"), "outcome")
+    return f"answered through the inbox, via {row['via']}"
+
+
+async def cancel(desk: Desk) -> str:
+    cid = (await desk.json("send", "peer", "slow", "--async"))["correlationId"]
+    while True:
+        row = await desk.json("task", "get", cid)
+        if row["taskId"] or not row["open"]:
+            break
+    if row["open"]:
+        await desk.json("task", "cancel", cid)
+        row = await desk.ended(cid)
+    if row["kind"] == "completed":
+        raise Absent("the task ended before the cancel")
+    expect((row["kind"], row["success"]), ("canceled", False), "outcome")
+    return f"via {row['via']}"
+
+
+async def health(desk: Desk) -> str:
+    (agent,) = (await desk.json("health"))["agents"]
+    expect(agent["totalOutcomes"], 5, "outcomes of the lane")
+    expect(agent["kinds"].get("failed"), 1, "failures")
+    if agent["health"] == "down":
+        raise AssertionError(f"down: {agent['why']}")
+    return f"{agent['kinds']}, success rate {agent['successRate']}"
+
+
+async def main(url: str, port: str) -> None:
+    async with running(url, port) as desk:
+        for op, check in {
+            "hub-send": send,
+            "hub-stream": stream,
+            "hub-fail": fail,
+            "hub-ask": ask,
+            "hub-cancel": cancel,
+            "hub-health": health,
+        }.items():
+            await report(op, check(desk))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
