@@ -31,6 +31,7 @@ class Journal:
         self._events = events
         self._batch: tuple[Event, ...] = ()
         self._written = after_seq
+        self._writing = asyncio.Lock()
         self._workers = Workers("journal")
 
     async def __aenter__(self) -> Journal:
@@ -38,9 +39,9 @@ class Journal:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._workers.close()
+        async with self._writing:  # a write under way is let finish: cut off, nobody would know if it was done
+            await self._workers.close()
         try:
-            self._written = max(self._written, await self._ledger.last_seq())  # a write cut off may have been done
             await self._write()
             while self._events.last_seq > self._written:
                 self._batch = await self._heard.next_batch(BATCH_MAX)
@@ -72,9 +73,9 @@ class Journal:
                 continue
 
     async def _write(self) -> None:
-        """Append the batch. It is forgotten only then: a cancelled write is done again, or was done."""
-        batch = tuple(event for event in self._batch if event.seq > self._written)
-        if batch:
-            await self._ledger.append(batch)
-            self._written = batch[-1].seq
-        self._batch = ()
+        """Append the batch, which is forgotten only then."""
+        async with self._writing:
+            if self._batch:
+                await self._ledger.append(self._batch)
+                self._written = self._batch[-1].seq
+                self._batch = ()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,6 +11,7 @@ from fleetsim.caller.fleet import AgentEntry, Settings
 from fleetsim.caller.ledger_sqlite import open_ledger
 from fleetsim.hub.wiring import callback_base
 from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
+from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from tests.hub.town import Town, town, worker
@@ -208,6 +210,25 @@ async def test_storage_that_refuses_loses_no_event_of_the_journal(monkeypatch: p
         monkeypatch.setattr(t.ledger, "append", append)
         await asyncio.sleep(5)
         assert len(await t.ledger.events(limit=20_000)) == t.hub.events.last_seq
+
+
+async def test_closing_while_the_journal_is_being_written_writes_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        append = t.ledger.append
+
+        async def slow(events: Sequence[Event]) -> None:
+            work = asyncio.ensure_future(append(events))  # as on a thread: goes on when its caller is cancelled
+            await asyncio.sleep(3)
+            await work
+
+        monkeypatch.setattr(t.ledger, "append", slow)
+        t.hub.events.publish("agent.skill.update", state="one")
+        await asyncio.sleep(1)
+        t.hub.events.publish("agent.skill.update", state="two")
+        hub, ledger = t.hub, t.ledger
+        await hub.__aexit__(None, None, None)
+        assert [event.seq for event in await ledger.events(limit=20_000)] == list(range(1, hub.events.last_seq + 1))
 
 
 async def test_a_closing_hub_takes_no_new_work_and_leaves_nothing_running() -> None:
