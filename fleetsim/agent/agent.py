@@ -147,13 +147,18 @@ class Agent:
         """Serve in the background while inside; yields the root URL, on a free port unless one is given.
 
         Raises:
-            ConfigError: the address cannot be had, or the card would mislead.
+            ConfigError: the address or the state file cannot be had, or the card would mislead.
         """
         engine = self.engine()
-        async with server.serving(
-            build_app(engine), self._settings.limits, host=host, port=port, on_stop=engine.stop
-        ) as url:
-            yield url
+        listener = server.listen(host, port)
+        try:
+            await engine.start()
+            app, limits = build_app(engine), self._settings.limits
+            async with server.serving(app, limits, listener, on_stop=engine.stop) as url:
+                yield url
+        finally:
+            listener.close()
+            await engine.stop()
 
     def serve(self, host: str = "127.0.0.1", port: int = 9000) -> None:
         """Serve until interrupted. Logging at INFO goes to stderr unless it is set up already.
@@ -169,7 +174,8 @@ class Agent:
             log.warning("%s listens on %s without a key: whoever reaches it can use it", self._settings.name, host)
         path = self._settings.shape.rpc_paths[0]
         log.info("%s serves A2A at http://%s:%d%s", self._settings.name, host, bound, path)
-        server.serve(build_app(engine), self._settings.limits, listener, on_stop=engine.stop)
+        app, limits = build_app(engine), self._settings.limits
+        server.serve(app, limits, listener, on_start=engine.start, on_stop=engine.stop)
 
     def replace(self, **changes: Any) -> Agent:
         """A copy with some settings changed. Raises ConfigError for an unknown one."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from fleetsim.agent.breaker import Breaker
@@ -66,26 +65,36 @@ class Engine:
         return build(self.mounted, url, extended=extended)
 
     async def start(self) -> None:
-        """Begin; again is harmless. Servers that know no lifespan start it with the first request."""
+        """Begin; again is harmless. Servers that know no lifespan start it with the first request.
+
+        Raises:
+            ConfigError: the state file cannot be used.
+        """
         async with self._starting:
             if self._service is None:
-                await self._assemble()
+                try:
+                    await self._assemble()
+                except BaseException:
+                    await self._stack.aclose()
+                    raise
 
     async def _assemble(self) -> None:
         settings, limits = self.settings, self.settings.limits
         runtime = self._given
         if runtime is None:
             runtime = await self._stack.enter_async_context(running_runtime())
-        housekeeping = await self._stack.enter_async_context(Workers(f"{settings.name}/housekeeping"))
-        deliveries = await self._stack.enter_async_context(Workers(f"{settings.name}/webhooks"))
-        skills = await self._stack.enter_async_context(Workers(f"{settings.name}/skills"))
         store = Store(
             clock=runtime.clock,
             ids=runtime.ids,
             limits=limits,
             keep_transitions=settings.state_transition_history,
         )
-        settled = await self._remember(store, housekeeping)
+        # Left in the opposite order: webhooks, housekeeping, and the file when nobody writes any more.
+        file = await self._take_up(store)
+        housekeeping = await self._stack.enter_async_context(Workers(f"{settings.name}/housekeeping"))
+        deliveries = await self._stack.enter_async_context(Workers(f"{settings.name}/webhooks"))
+        self._skills = Workers(f"{settings.name}/skills")
+        settled = file.settled if file else None
         shape = settings.shape
         sender = WebhookSender(runtime, self._policy, schemes=shape.webhook_schemes)
         notifier = Notifier(
@@ -97,7 +106,9 @@ class Engine:
             shape=shape,
             settled=settled,
         )
-        runner = Runner(store=store, workers=skills, rng=runtime.rng, limits=limits, crash_reason=shape.crash_reason)
+        runner = Runner(
+            store=store, workers=self._skills, rng=runtime.rng, limits=limits, crash_reason=shape.crash_reason
+        )
         store.listeners.append(notifier.heard)
         store.shelf.busy = notifier.busy
         self._store, self._runner, self._notifier = store, runner, notifier
@@ -114,9 +125,11 @@ class Engine:
         for key in store.shelf.open_keys:
             store.finish(key, TaskState.FAILED, reason=RESTARTED)
         housekeeping.start(self._sweep(), name="sweep")
+        if file:
+            housekeeping.start(file.keep_writing(), name="state file")
 
-    async def _remember(self, store: Store, housekeeping: Workers) -> Callable[[], Awaitable[None]] | None:
-        """Take up the state file, if there is one: what it holds goes back on the shelf."""
+    async def _take_up(self, store: Store) -> TaskFile | None:
+        """Open the state file, if there is one, and put what it holds back on the shelf. Raises ConfigError."""
         if self.settings.state is None:
             return None
         file = TaskFile(self.settings.state)
@@ -126,8 +139,7 @@ class Engine:
             store.restore(record)
         store.keepers.append(file.note)
         store.shelf.forgotten.append(file.forget)
-        housekeeping.start(file.keep_writing(), name="state file")
-        return file.settled
+        return file
 
     def _offer(self) -> Offer:
         settings = self.settings
@@ -157,7 +169,11 @@ class Engine:
         for key in self.store.shelf.open_keys:
             self.store.finish(key, TaskState.FAILED, reason=STOPPED)
             self._runner.stop(key)
-        await self._notifier.drain(self.settings.limits.drain_s)
+        limits = self.settings.limits
+        await self._notifier.drain(limits.drain_s)
+        await self._skills.drain(limits.stop_s)
+        if len(self._skills):
+            log.error("%d skills did not stop when told to and were left behind", len(self._skills))
         await self._stack.aclose()
 
     async def __aenter__(self) -> Engine:

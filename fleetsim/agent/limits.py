@@ -46,8 +46,8 @@ class AgentLimits:
     body_deadline_s: float = 10.0
     header_bytes_max: int = 32 * KIB
     header_deadline_s: float = 5.0
-    connections_max: int = 200
-    connections_per_peer_max: int = 200
+    connections_max: int = 800
+    connections_per_peer_max: int = 400
     keep_alive_s: float = 15.0
 
     wait_s_max: float = 300.0
@@ -61,3 +61,4 @@ class AgentLimits:
     notices_in_flight_max: int = 32
     notice_bytes_max: int = 256 * KIB
     drain_s: float = 5.0
+    stop_s: float = 5.0

@@ -11,7 +11,7 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import uvicorn
@@ -172,18 +172,16 @@ def listen(host: str, port: int) -> socket.socket:
 async def serving(
     app: ASGIApp,
     limits: AgentLimits,
+    listener: socket.socket,
     *,
-    host: str = "127.0.0.1",
-    port: int = 0,
     on_stop: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[str]:
-    """Serve inside a running program; yields the root URL once requests are answered.
+    """Serve inside a running program; yields the root URL once requests are answered. Closes ``listener``.
 
     Raises:
-        ConfigError: the address cannot be had, or the application refused to start.
+        ConfigError: the application refused to start.
     """
-    listener = listen(host, port)
-    bound = listener.getsockname()[1]
+    host, bound = listener.getsockname()[:2]
     server = Server(configure(app, limits), on_stop=on_stop, signals=False)
     async with Workers("server") as workers:
         worker = workers.start(server.serve(sockets=[listener]), name=f"{host}:{bound}")
@@ -205,12 +203,20 @@ async def _until_running(server: Server, worker: asyncio.Task[None]) -> None:
 
 
 def serve(
-    app: ASGIApp, limits: AgentLimits, listener: socket.socket, *, on_stop: Callable[[], Awaitable[None]]
+    app: ASGIApp,
+    limits: AgentLimits,
+    listener: socket.socket,
+    *,
+    on_start: Callable[[], Awaitable[None]],
+    on_stop: Callable[[], Awaitable[None]],
 ) -> None:
-    """Serve until a signal. Blocks."""
+    """Serve until a signal. Blocks. Closes ``listener``. What ``on_start`` raises comes out."""
 
     async def run() -> None:
+        await on_start()
         server = Server(configure(app, limits), on_stop=on_stop, signals=True)
         await server.serve(sockets=[listener])
 
-    asyncio.run(run())
+    # uvicorn raises the signal again once everything is down; Ctrl-C is no error here.
+    with suppress(KeyboardInterrupt), listener:
+        asyncio.run(run())

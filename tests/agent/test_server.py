@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +20,8 @@ from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
 
 pytestmark = pytest.mark.sockets
+
+TOP = Path(__file__).parents[2]
 
 
 async def post(url: str, method: str, params: object) -> dict[str, object]:
@@ -194,3 +200,57 @@ async def test_a_port_that_is_taken_is_a_config_error() -> None:
         with pytest.raises(ConfigError, match="cannot listen"):
             async with agent.serving(port=port_of(url)):
                 pass
+
+
+async def test_a_state_file_that_cannot_be_had_says_so_and_frees_the_port(tmp_path: Path) -> None:
+    (tmp_path / "s.db").write_bytes(b"not a database" * 100)
+    agent = Agent("reference", skills=builtin_skills(), state=tmp_path / "s.db")
+    with pytest.raises(ConfigError, match="state file"):
+        async with agent.serving(port=0):
+            pass
+
+
+async def test_a_skill_that_will_not_stop_does_not_hold_up_the_agent() -> None:
+    agent = Agent("stubborn", limits=AgentLimits(stop_s=0.3, drain_s=0.1))
+    released = asyncio.Event()
+
+    @agent.skill
+    async def stubborn(task: SkillContext) -> None:
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+
+    loop = asyncio.get_running_loop()
+    async with agent.serving() as url:
+        await post(url, "message/send", message("x"))
+        before = loop.time()
+    assert loop.time() - before < 3
+    released.set()
+    await asyncio.sleep(0.05)
+
+
+SCRIPT = """
+from fleetsim.agent import Agent
+agent = Agent("greeter")
+
+@agent.skill
+async def greet(task):
+    return "hi"
+
+agent.serve(port=0)
+"""
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_ends_the_served_agent_quietly(signum: int, code: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=TOP
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "startup complete" in line:
+                break
+        process.send_signal(signum)
+        rest = process.stderr.read()
+    assert process.returncode == code
+    assert "Traceback" not in rest
