@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop crash powerloss bench lock clean
+.PHONY: help demo test check format interop storm crash powerloss bench lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -43,6 +43,11 @@ powerloss: ## 600 power cuts (IMAGES=n), then every disk call failing in turn (E
 bench: ## measured figures beside their targets
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.ledger_bench
+
+SEEDS ?= 2000
+storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000
+	@scripts/setup dev
+	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py
 
 lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock
