@@ -37,24 +37,25 @@ async def send(common: Common, asked: Asked) -> Result:
             body["skill"] = asked.skill
         if asked.context_id:
             body["contextId"] = asked.context_id
-        (cid,) = await hub.submit(body)
+        accepted = await hub.post("/requests", body)
+        (cid,) = accepted["correlationIds"]
         if asked.detach:
             return _result(asked, {"correlationId": cid, "state": "submitted"}, 0.0)
         began = asyncio.get_running_loop().time()
         try:
             async with Progress(f"{asked.agent} is at work on {cid}", quiet=common.quiet or asked.stream):
-                row = await _follow(common, hub, asked, cid)
+                row = await _follow(common, hub, asked, cid, accepted["seq"])
         except asyncio.CancelledError:
             common.note(f"left running: fleetsim task get {cid}")
             raise
         return _result(asked, row, asyncio.get_running_loop().time() - began)
 
 
-async def _follow(common: Common, hub: HubRemote, asked: Asked, cid: str) -> dict[str, Any]:
+async def _follow(common: Common, hub: HubRemote, asked: Asked, cid: str, seq: int) -> dict[str, Any]:
     deadline = asyncio.get_running_loop().time() + asked.timeout_s
     if asked.stream and not common.as_json:
         async with asyncio.TaskGroup() as group:
-            shown = group.create_task(_show_stream(hub, cid), name="stream")
+            shown = group.create_task(_show_stream(hub, cid, seq), name="stream")
             row = await _until(hub, cid, deadline)
             shown.cancel()
         return row
@@ -70,7 +71,7 @@ async def _until(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any]:
             return {**row, "late": True}
 
 
-async def _show_stream(hub: HubRemote, cid: str) -> None:
+async def _show_stream(hub: HubRemote, cid: str, seq: int) -> None:
     """Live text goes to stderr: stdout gets the answer once, whole."""
     import click
 
@@ -78,7 +79,7 @@ async def _show_stream(hub: HubRemote, cid: str) -> None:
     from fleetsim.model.text import neutralise
 
     live = LivePieces()
-    async for event in hub.events(after=0):
+    async for event in hub.events(after=seq):
         if event["correlationId"] == cid and event["topic"] == "agent.chat.inbound":
             payload = event["payload"]
             if payload.get("type") == "artifact":

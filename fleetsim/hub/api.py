@@ -201,13 +201,14 @@ class Api:
     # ------------------------------------------------------------------ doing
 
     async def request(self, request: Request) -> Response:
-        """Accept work; 202 with one correlation id per agent it goes to."""
+        """Accept work; 202 with one correlation id per agent it goes to. Its events come after ``seq``."""
         body = await read_body(request, RequestBody)
+        seq = self._hub.events.last_seq
         try:
             ids = await self._hub.submit(body.request(self._hub.runtime.ids.new()))
         except ValueError:
             raise Refusal(409, "ID_TAKEN", "a request with this correlationId was accepted before") from None
-        return answer({"correlationIds": list(ids)}, 202)
+        return answer({"correlationIds": list(ids), "seq": seq}, 202)
 
     async def refresh(self, request: Request) -> Response:
         """Fetch an agent's card now."""
