@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,11 @@ def test_what_is_written_runs_and_its_test_passes(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_a_module_is_refused(name: str) -> None:
     with pytest.raises(ConfigError):
         files_for(name)
+
+
+def test_the_tutorial_shows_the_template_itself() -> None:
+    page = (TOP / "docs/tutorial/first-agent.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    files = files_for("greeter")
+    assert blocks[0] == files["greeter.py"]
+    assert blocks[1].strip() in files["test_greeter.py"]
