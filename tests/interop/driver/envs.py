@@ -80,8 +80,12 @@ def command(env: Env, home: Path, program: str) -> list[str]:
         script = home / f"{program}.mjs"
         shutil.copyfile(env.folder / script.name, script)
         return ["node", str(script)]
-    python = sys.executable if env.kind is Kind.PROJECT else str(home / "bin" / "python")
-    return [python, str(env.folder / f"{program}.py")]
+    return [python(env, home), str(env.folder / f"{program}.py")]
+
+
+def python(env: Env, home: Path) -> str:
+    """The interpreter of a Python environment."""
+    return sys.executable if env.kind is Kind.PROJECT else str(home / "bin" / "python")
 
 
 def _digest(env: Env) -> str:

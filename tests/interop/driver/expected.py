@@ -401,4 +401,17 @@ LANES_B: tuple[Lane, ...] = (
 )
 """Released clients, driving our agent."""
 
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A script of this folder that must end with 0 in an environment."""
+
+    name: str
+    script: str
+    env: Env
+
+
+PROGRAMS: tuple[Program, ...] = (Program("goldens-in-py10", "check_goldens_10.py", PY10),)
+"""What runs beside the lanes."""
+
 LANES = (*LANES_A, *LANES_C, *LANES_D, *LANES_B)

@@ -15,16 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from driver.envs import CannotBuild, Env, command, ready
-from driver.expected import LANES, OURS, PY10, Lane
+from driver.envs import CannotBuild, Env, command, python, ready
+from driver.expected import LANES, OURS, PROGRAMS, Lane, Program
 from driver.places import INTEROP, LOGS, PAGE, SHARED
 from driver.processes import PeerFailed, client, end_all, environment, free_port, server
 from driver.table import page
 
 ALLOW = "INTEROP_ALLOW_NOT_RUN"
 CLIENT_LIMIT_S = 120.0
-GOLDENS_LIMIT_S = 120
-GOLDENS = INTEROP / "check_goldens_10.py"
+PROGRAM_LIMIT_S = 120
 REWRITE = "tests/interop/run --write"
 
 
@@ -56,11 +55,12 @@ def main(words: Sequence[str]) -> int:
         return 0
     started = time.monotonic()
     lanes = [lane for lane in LANES if not asked.lanes or any(part in lane.name for part in asked.lanes)]
-    homes = _build({env.name: env for lane in lanes for env in (lane.server, lane.client)} | {PY10.name: PY10})
+    extra = {} if asked.lanes else {program.env.name: program.env for program in PROGRAMS}
+    homes = _build({env.name: env for lane in lanes for env in (lane.server, lane.client)} | extra)
     print(f"interop: environments ready after {time.monotonic() - started:.0f} s", flush=True)
     tallies = _run_all(lanes, homes, asked)
-    if GOLDENS.exists() and not asked.lanes:
-        tallies.append(_show(_goldens(homes), asked.verbose))
+    if not asked.lanes:
+        tallies.extend(_show(_program(program, homes), asked.verbose) for program in PROGRAMS)
     if not asked.lanes:
         tallies.append(_show(_compare_page(), asked.verbose))
     return _close(tallies, time.monotonic() - started)
@@ -81,7 +81,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("lanes", nargs="*", help="parts of lane names; all lanes if none is given")
     parser.add_argument("--write", action="store_true", help="write docs/reference/interop.md and leave")
     parser.add_argument("--verbose", "-v", action="store_true", help="show every check, not failures alone")
-    parser.add_argument("--jobs", type=int, default=int(os.environ.get("INTEROP_JOBS", "3")), help="lanes at once")
+    parser.add_argument("--jobs", type=int, default=int(os.environ.get("INTEROP_JOBS", "4")), help="lanes at once")
     return parser.parse_args(words)
 
 
@@ -145,21 +145,21 @@ def _judge(lane: Lane, reports: list[dict[str, Any]], tally: Tally) -> None:
             tally.fail(f"{said}, expected {wanted}")
 
 
-def _goldens(homes: dict[str, Path | CannotBuild]) -> Tally:
-    tally = Tally("goldens-in-py10")
-    home = homes[PY10.name]
+def _program(program: Program, homes: dict[str, Path | CannotBuild]) -> Tally:
+    tally = Tally(program.name)
+    home = homes[program.env.name]
     if isinstance(home, CannotBuild):
         tally.not_run = str(home)
         return tally
     started = time.monotonic()
     done = subprocess.run(
-        [str(home / "bin" / "python"), str(GOLDENS)],
+        [python(program.env, home), str(INTEROP / program.script)],
         env=environment({}),
         capture_output=True,
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
-        timeout=GOLDENS_LIMIT_S,
+        timeout=PROGRAM_LIMIT_S,
     )
     said = (done.stdout + done.stderr).strip().splitlines() or ["nothing said"]
     tally.lines.extend(f"  {line}" for line in said)
