@@ -36,27 +36,39 @@ def health(common: Common, agents: Sequence[str], fail_if_down: bool) -> int:
     return Exit.FAILED if fail_if_down and any(row["health"] == "down" for row in shown) else Exit.OK
 
 
+_WORST_FIRST = ("down", "degraded", "unknown", "paused", "up")
+
+
 def show(common: Common, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The health table."""
+    """The health table, worst first."""
+    rows = sorted(rows, key=lambda row: (_WORST_FIRST.index(row["health"]), row["agentName"]))
     render.table(
-        ["HEALTH", "AGENT", "RUNS", "OK%", "P50", "P95", "COST", "$/OK", "FAIL 1H", "LAST FAILURE"],
+        ["HEALTH", "AGENT", "RUNS", "OK%", "P50", "P95", "COST", "$/OK", "FAIL%1H", "LAST FAILURE"],
         [
             [
                 render.word(row["health"], plain=common.ascii),
                 row["agentName"],
                 row["totalOutcomes"],
-                f"{row['successRate'] * 100:.1f}" if row["totalOutcomes"] else "-",
-                render.seconds(row["p50LatencyMs"] / 1000) if row["totalOutcomes"] else "-",
-                render.seconds(row["p95LatencyMs"] / 1000) if row["totalOutcomes"] else "-",
+                _percent(row["successRate"]),
+                _latency(row, "p50LatencyMs"),
+                _latency(row, "p95LatencyMs"),
                 f"${row['totalCostUsd']:.4f}" if row["totalCostUsd"] else "-",
                 f"${row['costPerSuccessfulOutcome']:.4f}" if row["costPerSuccessfulOutcome"] else "-",
-                f"{row['failureRate1h'] * 100:.0f}%",
+                _percent(row["failureRate1h"]),
                 _failure(row),
             ]
             for row in rows
         ],
         right=frozenset({2, 3, 4, 5, 6, 7, 8}),
     )
+
+
+def _percent(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate * 100:.1f}"
+
+
+def _latency(row: Mapping[str, Any], key: str) -> str:
+    return render.seconds(row[key] / 1000) if row["totalOutcomes"] and row[key] is not None else "-"
 
 
 def _failure(row: Mapping[str, Any]) -> str:

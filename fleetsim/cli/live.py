@@ -29,3 +29,12 @@ class LivePieces:
         """What to print for one piece."""
         text = self._texts.setdefault(artifact_id, LiveText())
         return text.more(text.shown + piece if append else piece)
+
+    @property
+    def shown(self) -> str:
+        """All that was shown, one artifact a line."""
+        return "\n".join(text.shown for text in self._texts.values())
+
+    def rest(self, whole: str) -> str:
+        """What to print so that the finished answer has been seen."""
+        return LiveText(self.shown).more(whole)

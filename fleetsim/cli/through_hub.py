@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from fleetsim.cli import render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
+from fleetsim.cli.live import LivePieces
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
 from fleetsim.hub.remote import HubRemote
@@ -54,10 +56,16 @@ async def send(common: Common, asked: Asked) -> Result:
 async def _follow(common: Common, hub: HubRemote, asked: Asked, cid: str, seq: int) -> dict[str, Any]:
     deadline = asyncio.get_running_loop().time() + asked.timeout_s
     if asked.stream and not common.as_json:
+        live = LivePieces()
         async with asyncio.TaskGroup() as group:
-            shown = group.create_task(_show_stream(hub, cid, seq), name="stream")
+            shown = group.create_task(_show_stream(hub, cid, seq, live), name="stream")
             row = await _until(hub, cid, deadline)
             shown.cancel()
+        if live.shown and row.get("success"):
+            render.say(live.rest(row.get("text") or ""), end="")
+            row["shown"] = True
+        elif live.shown:
+            render.say("")
         return row
     return await _until(hub, cid, deadline)
 
@@ -71,21 +79,14 @@ async def _until(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any]:
             return {**row, "late": True}
 
 
-async def _show_stream(hub: HubRemote, cid: str, seq: int) -> None:
-    """Live text goes to stderr: stdout gets the answer once, whole."""
-    import click
-
-    from fleetsim.cli.live import LivePieces
-    from fleetsim.model.text import neutralise
-
-    live = LivePieces()
+async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> None:
+    """Live text, as it comes."""
     async for event in hub.events(after=seq):
         if event["correlationId"] == cid and event["topic"] == "agent.chat.inbound":
             payload = event["payload"]
             if payload.get("type") == "artifact":
                 piece, append = str(payload.get("text") or ""), bool(payload.get("append"))
-                more = live.more(str(payload.get("artifactId")), piece, append=append)
-                click.echo(neutralise(more), nl=False, err=True)
+                render.say(live.more(str(payload.get("artifactId")), piece, append=append), end="")
 
 
 def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
@@ -110,4 +111,5 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
         cost_usd=row.get("costUsd"),
         code=code,
         next_step=follow if waiting or late or asked.detach else "",
+        shown=bool(row.get("shown")),
     )
