@@ -140,7 +140,11 @@ class Agent:
 
     def app(self) -> Starlette:
         """A fresh ASGI application with its own tasks. Raises ConfigError if the card would mislead."""
-        return build_app(self.engine())
+        return self.mount(self.engine())
+
+    def mount(self, engine: Engine) -> Starlette:
+        """The application over an engine of this agent; a subclass may put something in front of it."""
+        return build_app(engine)
 
     @asynccontextmanager
     async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
@@ -153,7 +157,7 @@ class Agent:
         listener = server.listen(host, port)
         try:
             await engine.start()
-            app, limits = build_app(engine), self._settings.limits
+            app, limits = self.mount(engine), self._settings.limits
             async with server.serving(app, limits, listener, on_stop=engine.stop) as url:
                 yield url
         finally:
@@ -174,7 +178,7 @@ class Agent:
             log.warning("%s listens on %s without a key: whoever reaches it can use it", self._settings.name, host)
         path = self._settings.shape.rpc_paths[0]
         log.info("%s serves A2A at http://%s:%d%s", self._settings.name, host, bound, path)
-        app, limits = build_app(engine), self._settings.limits
+        app, limits = self.mount(engine), self._settings.limits
         server.serve(app, limits, listener, on_start=engine.start, on_stop=engine.stop)
 
     def replace(self, **changes: Any) -> Agent:

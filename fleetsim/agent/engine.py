@@ -32,7 +32,16 @@ STOPPED = "the agent was stopped while the task was running"
 
 
 class Engine:
-    """Use as ``async with``, or call ``start`` and ``stop``. Without a runtime it runs on the real one."""
+    """Use as ``async with``, or call ``start`` and ``stop``. Without a runtime it runs on the real one.
+
+    A subclass may name other kinds of parts; the broken agents of the conformance check do.
+    """
+
+    store_type: type[Store] = Store
+    sender_type: type[WebhookSender] = WebhookSender
+    notifier_type: type[Notifier] = Notifier
+    runner_type: type[Runner] = Runner
+    service_type: type[Service] = Service
 
     def __init__(self, settings: Settings, runtime: Runtime | None = None) -> None:
         self.settings = settings
@@ -83,7 +92,7 @@ class Engine:
         runtime = self._given
         if runtime is None:
             runtime = await self._stack.enter_async_context(running_runtime())
-        store = Store(
+        store = self.store_type(
             clock=runtime.clock,
             ids=runtime.ids,
             limits=limits,
@@ -96,8 +105,8 @@ class Engine:
         self._skills = Workers(f"{settings.name}/skills")
         settled = file.settled if file else None
         shape = settings.shape
-        sender = WebhookSender(runtime, self._policy, schemes=shape.webhook_schemes)
-        notifier = Notifier(
+        sender = self.sender_type(runtime, self._policy, schemes=shape.webhook_schemes)
+        notifier = self.notifier_type(
             store=store,
             sender=sender,
             workers=deliveries,
@@ -106,13 +115,13 @@ class Engine:
             shape=shape,
             settled=settled,
         )
-        runner = Runner(
+        runner = self.runner_type(
             store=store, workers=self._skills, rng=runtime.rng, limits=limits, crash_reason=shape.crash_reason
         )
         store.listeners.append(notifier.heard)
         store.shelf.busy = notifier.busy
         self._store, self._runner, self._notifier = store, runner, notifier
-        self._service = Service(
+        self._service = self.service_type(
             offer=self._offer(),
             store=store,
             runner=runner,
