@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from fleetsim.hub.hub import Hub
 
 DEADLINE_S = 100.0
+PICTURE_S = 75.0
 
 
 @click.command()
 @click.option("--headless", is_flag=True, help="No dashboard: run to the end, print a health table.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Without a screen: draw the last one into this SVG.")
 @click.pass_obj
-def demo(common: Common, headless: bool) -> int:
+def demo(common: Common, headless: bool, picture: Path | None) -> int:
     """Watch a small fleet at work: five agents, real HTTP on free loopback ports, the wall clock.
 
     Agents are discovered from their cards, long tasks are followed by stream, poll and webhook, one agent
@@ -36,11 +38,11 @@ def demo(common: Common, headless: bool) -> int:
     """
     from fleetsim.cli import screen
 
-    drawn = not headless and screen.has_terminal()
-    return asyncio.run(_demo(common, drawn))
+    drawn = not headless and picture is None and screen.has_terminal()
+    return asyncio.run(_demo(common, drawn, picture))
 
 
-async def _demo(common: Common, drawn: bool) -> int:
+async def _demo(common: Common, drawn: bool, picture: Path | None) -> int:
     from fleetsim.cli import demo_traffic, screen
 
     async with AsyncExitStack() as stack:
@@ -49,14 +51,26 @@ async def _demo(common: Common, drawn: bool) -> int:
             stack.enter_context(screen.logging_to(home / "hub.log"))
         hub = await stack.enter_async_context(demo_hub(home))
         common.note(f"five agents and a hub at {hub.url}")
-        visitors = await stack.enter_async_context(demo_traffic.visitors(hub, forever=drawn))
+        await stack.enter_async_context(demo_traffic.visitors(hub, forever=drawn or picture is not None))
         if drawn:
             await screen.show(hub, title="demo-fleet", plain=common.ascii)
             return Exit.OK
-        return await _until_seen(common, hub, visitors, home)
+        code = await _until_seen(common, hub, home)
+        if picture is not None:
+            await _draw(hub, picture)
+        return code
 
 
-async def _until_seen(common: Common, hub: Hub, visitors: object, home: Path) -> int:
+async def _draw(hub: Hub, picture: Path) -> None:
+    """Let the fleet work for a while, then draw what the screen would show."""
+    from fleetsim.dashboard.shot import take
+
+    await asyncio.sleep(PICTURE_S)
+    drawn = await take(hub.events.recent(limit=20_000))
+    await hub.runtime.files.write(picture, drawn.encode(), mode=0o644)
+
+
+async def _until_seen(common: Common, hub: Hub, home: Path) -> int:
     from fleetsim.cli import demo_traffic
     from fleetsim.cli.health import show
 
