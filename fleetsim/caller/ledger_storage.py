@@ -68,7 +68,9 @@ class InlineStorage:
 
     async def write(self, operation: Operation[T]) -> T:
         """Run and commit now; others get a turn before the caller goes on, as they would with a thread."""
-        ((value, error),) = self._run(operation)
+        if self._transactions is None:
+            raise NotAccepting(_CLOSED)
+        ((value, error),) = self._transactions.run([operation])
         await asyncio.sleep(0)
         if error is not None:
             raise error
@@ -77,13 +79,9 @@ class InlineStorage:
 
     def soon(self, operation: Operation[Any]) -> None:
         """Run now."""
-        ((_, error),) = self._run(operation)
-        _note(error)
-
-    def _run(self, operation: Operation[Any]) -> list[Result]:
-        if self._transactions is None:
-            raise NotAccepting(_CLOSED)
-        return self._transactions.run([operation])
+        if self._transactions is not None:
+            ((_, error),) = self._transactions.run([operation])
+            _note(error)
 
     async def read(self, operation: Operation[T]) -> T:
         """Run now."""
@@ -118,7 +116,8 @@ class _Lane:
         self._pending_max = pending_max
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._work: Callable[[Sequence[Operation[Any]]], list[Result]] | None = None
-        self._thread = threading.Thread(target=self._run, name=name)
+        # A daemon: a program that forgot to close the ledger may end all the same, as if it had been killed.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self, work: Callable[[Sequence[Operation[Any]]], list[Result]]) -> None:
         self._work = work
@@ -193,7 +192,12 @@ class ThreadedStorage:
     async def start(self) -> None:
         """Open the file and start the threads."""
         loop = asyncio.get_running_loop()
-        self._opened = opened = await loop.run_in_executor(None, self._opener)
+        opening = loop.run_in_executor(None, self._opener)
+        try:
+            self._opened = opened = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_let_go)
+            raise
         self._writer = _Lane("fleetsim-ledger-writer", loop, self._group_max, self._pending_max)
         self._writer.start(Transactions(opened.writer, opened.guard).run)
         self._reader = self._writer
@@ -209,8 +213,13 @@ class ThreadedStorage:
 
     def soon(self, operation: Operation[Any]) -> None:
         """Join a group, waiting for nothing."""
-        if self._writer is not None:
+        if self._writer is None:
+            return
+        try:
             done = self._writer.submit(operation)
+        except NotAccepting as error:
+            _note(error)
+        else:
             done.add_done_callback(lambda future: _note(None if future.cancelled() else future.exception()))
 
     async def read(self, operation: Operation[T]) -> T:
@@ -235,6 +244,12 @@ class ThreadedStorage:
             opened.close()
 
         await asyncio.get_running_loop().run_in_executor(None, end)
+
+
+def _let_go(opening: asyncio.Future[Opened]) -> None:
+    """Close what was opened for somebody who did not wait for it."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _note(error: BaseException | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import threading
 import time
@@ -13,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ledger import LedgerDamaged
+from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, QuestionState
+from fleetsim.caller.ledger_commit import NoGuard, Opened
 from fleetsim.caller.ledger_sqlite import LedgerLimits, SqliteLedger, open_ledger
+from fleetsim.caller.ledger_storage import ThreadedStorage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.faults import installed
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import at, outcome, record
-from tests.storms.sqlite_vfs import FULL, Disk, Step
+from tests.storms.sqlite_vfs import FULL, IOERR, Disk, Step
 
 pytestmark = pytest.mark.sockets
 
@@ -293,3 +296,86 @@ async def test_a_full_disk_in_mid_write_leaves_nothing_of_the_operation(tmp_path
             watched.fail = None
             assert await ledger.accept([record("c-1")])
             assert await ledger.request("c-0") == record("c-0")
+
+
+class Killed:
+    """A process that dies now: its files, copied as they are, and what the next one finds in them."""
+
+    def __init__(self, path: Path, runtime: Runtime) -> None:
+        self._path, self._runtime = path, runtime
+
+    async def names(self) -> list[str]:
+        copy = self._path.parent / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        for suffix in ("", "-wal", ".head"):
+            shutil.copy(self._path.with_name(self._path.name + suffix), copy / f"ledger.db{suffix}")
+        async with open_ledger(copy / "ledger.db", clock=self._runtime.clock, storage="inline") as ledger:
+            return await names(ledger)
+
+
+async def test_what_was_refused_for_a_failed_sync_is_not_there_after_a_crash(tmp_path: Path, runtime: Runtime) -> None:
+    """The log holds the whole transaction, and only the sync failed: it has to be written over."""
+    path = tmp_path / "ledger.db"
+    failures = iter([IOERR["sync"]])
+    with disk(tmp_path) as watched:
+        async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
+            await ledger.accept([record("c-0")])
+            watched.fail = lambda step: next(failures, 0) if step.what == "sync" else 0
+            with pytest.raises(NotAccepting, match="disk reports an error"):
+                await ledger.accept([record("c-1")])
+            assert await Killed(path, runtime).names() == ["c-0"]
+
+
+async def test_a_refused_transaction_is_written_over_as_soon_as_the_disk_takes_anything(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    path = tmp_path / "ledger.db"
+    failing = {"sync"}
+    with disk(tmp_path) as watched:
+        async with open_ledger(path, clock=runtime.clock, storage="inline") as ledger:
+            await ledger.accept([record("c-0")])
+
+            def fail(step: Step) -> int:
+                if step.what not in failing:
+                    return 0
+                failing.add("write")
+                return FULL
+
+            watched.fail = fail
+            with pytest.raises(NotAccepting, match="disk is full"):
+                await ledger.accept([record("c-1")])
+            watched.fail = None
+            await ledger.settle("nothing", QuestionState.EXPIRED)
+            assert await Killed(path, runtime).names() == ["c-0"]
+
+
+async def test_tidying_that_finds_no_place_is_noted_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    storage = ThreadedStorage(lambda: Opened(connection, connection, NoGuard(), connection.close), pending_max=0)
+    storage.soon(lambda c: c.execute("SELECT 1"))
+    await storage.start()
+    try:
+        with pytest.raises(NotAccepting, match="0 operations behind"):
+            await storage.write(lambda c: c.execute("SELECT 1"))
+        storage.soon(lambda c: c.execute("SELECT 1"))
+        assert "could not be tidied" in caplog.text
+    finally:
+        await storage.stop()
+
+
+async def test_an_opening_nobody_waits_for_any_more_is_closed_again(tmp_path: Path, runtime: Runtime) -> None:
+    path = tmp_path / "ledger.db"
+    opening = asyncio.ensure_future(open_ledger(path, clock=runtime.clock).__aenter__())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                async with open_ledger(path, clock=runtime.clock) as ledger:
+                    assert await ledger.accept([record("c-0")])
+                break
+            except LedgerLocked:
+                await asyncio.sleep(0.01)
