@@ -1,0 +1,121 @@
+"""What one promise of the checklist looks like as data, and what can become of it.
+
+Knows nothing of how a promise is probed: that is ``probe`` and the modules of probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How much a promise binds. A failed MUST fails the check, a failed SHOULD warns, a failed MAY informs."""
+
+    MUST = "MUST"
+    SHOULD = "SHOULD"
+    MAY = "MAY"
+
+
+class Verdict(StrEnum):
+    """What a probe found. The four never blur: a promise nobody looked at has not been kept."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    NOT_APPLICABLE = "not applicable"
+    NOT_TESTED = "not tested"
+
+
+ONCE = ("any",)
+"""Rows about the agent as a whole: probed once, whichever dialects it speaks."""
+
+V03, V10, V01 = ("0.3",), ("1.0",), ("0.1",)
+BOTH = ("0.3", "1.0")
+ALL = ("0.1", "0.3", "1.0")
+
+NEEDS = {
+    "streaming": "the card offers streams",
+    "push": "the card offers webhooks",
+    "listener": "a webhook listener the agent may reach (--webhook-listen, and the agent's allow-list)",
+    "slow": "a skill that takes a few seconds (--skill-slow)",
+    "ask": "a skill that asks a question (--skill-ask)",
+    "fail": "a skill that fails (--skill-fail)",
+    "stream": "a skill that answers in pieces (--skill-stream)",
+    "side-effects": "leave to do what costs or leaves traces (--allow-side-effects)",
+    "time": "hours, which pass only where the agent runs in process on virtual time",
+    "in-process": "the agent in the same process, where its log and its memory can be seen",
+    "auth": "an agent that demands credentials",
+    "second-key": "a second caller's credentials (--other-key-env)",
+}
+"""What a row may need beyond an address, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One promise.
+
+    ``dialects`` are those it is probed in (``any``: once for the agent). ``source`` says who demands it,
+    ``how`` how it is probed, ``remedy`` what to do when it fails, ``incident`` where it hurt before.
+    ``needs`` are keys of ``NEEDS``.
+    """
+
+    id: str
+    section: str
+    title: str
+    severity: Severity
+    dialects: tuple[str, ...]
+    source: str
+    how: str
+    remedy: str
+    incident: str = ""
+    needs: frozenset[str] = frozenset()
+
+
+class Section:
+    """Writes rows of one section: ``MUST("C-01", title, ...)``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows: list[Row] = []
+
+    def _add(
+        self,
+        severity: Severity,
+        row_id: str,
+        title: str,
+        dialects: tuple[str, ...],
+        source: str,
+        how: str,
+        remedy: str,
+        incident: str = "",
+        needs: Iterable[str] = (),
+    ) -> None:
+        wanted = frozenset(needs)
+        assert wanted <= NEEDS.keys(), row_id
+        self.rows.append(
+            Row(
+                id=row_id,
+                section=self.name,
+                title=title,
+                severity=severity,
+                dialects=dialects,
+                source=source,
+                how=how,
+                remedy=remedy,
+                incident=incident,
+                needs=wanted,
+            )
+        )
+
+    def must(self, *args: str | tuple[str, ...], **more: str | tuple[str, ...]) -> None:
+        """Add a promise that binds."""
+        self._add(Severity.MUST, *args, **more)  # type: ignore[arg-type]
+
+    def should(self, *args: str | tuple[str, ...], **more: str | tuple[str, ...]) -> None:
+        """Add a promise that a good agent keeps."""
+        self._add(Severity.SHOULD, *args, **more)  # type: ignore[arg-type]
+
+    def may(self, *args: str | tuple[str, ...], **more: str | tuple[str, ...]) -> None:
+        """Add something worth knowing."""
+        self._add(Severity.MAY, *args, **more)  # type: ignore[arg-type]
