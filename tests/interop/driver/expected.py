@@ -65,7 +65,7 @@ OPERATIONS: Mapping[str, str] = {
     "caller-ask-by-webhook": "a question told by webhook",
     "caller-one-outcome": "exactly one outcome for each request of the lane",
     "hub-send": "`fleetsim send`, from a second process",
-    "hub-stream": "`fleetsim send --stream`: shown as it comes, whole at the end",
+    "hub-stream": "`fleetsim send --stream`: shown as it comes, and once",
     "hub-fail": "a failure's reason and exit code",
     "hub-ask": "a question in `fleetsim inbox`, answered there",
     "hub-cancel": "`fleetsim task cancel`",
