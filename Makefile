@@ -49,6 +49,10 @@ storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=200
 	@scripts/setup dev
 	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py
 
+docs: ## write the generated pages of docs/reference
+	@scripts/setup dev
+	@$(BIN)/python scripts/docs.py
+
 lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock
 
