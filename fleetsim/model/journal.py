@@ -100,6 +100,7 @@ TOPICS: tuple[Topic, ...] = (
     ),
     Topic("hitl.expired.{correlationId}", "nobody answered in time", ("questionId",)),
     Topic("hitl.withdrawn.{correlationId}", "the agent went on without an answer", ("questionId",)),
+    Topic("hitl.reminder.{correlationId}", "a question has waited half its time", ("questionId", "expiresAt")),
     Topic("hitl.notification.{correlationId}", "work declared worth a note has started", ()),
     Topic(
         "hitl.veto.{correlationId}",
@@ -148,6 +149,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("agent.push.degraded", "webhooks do not arrive; polling instead", ("why",)),
     Topic("config.loaded", "agents.yaml was read", ("agents", "path")),
     Topic("config.rejected", "a file is broken; the last good version stays", ("path", "error")),
+    Topic("agent.auth.refused", "an agent refuses our credential", ("status",)),
     Topic("hub.storage", "the ledger cannot write for now", ("reason",)),
     Topic("hub.started", "the hub listens", ("url", "pid")),
     Topic("hub.stopping", "the hub is closing", ()),
