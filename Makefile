@@ -12,7 +12,7 @@ demo: ## a live fleet with its dashboard; without a terminal it runs to its end 
 
 test: ## all tests that need nothing but Python
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop"
+	@$(BIN)/python -m pytest -m "not interop" -n auto --dist worksteal
 
 check: ## format, lint, types, import contracts
 	@scripts/setup dev

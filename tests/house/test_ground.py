@@ -67,7 +67,7 @@ def test_ci_runs_test_check_and_interop_and_fails_if_any_does(tmp_path: Path) ->
 
 
 def test_the_scripts_are_executable() -> None:
-    scripts = [TOP / ".ci" / "run", *(TOP / "scripts").iterdir()]
+    scripts = [TOP / ".ci" / "run", TOP / "scripts" / "setup", TOP / "scripts" / "lock"]
     assert [path.name for path in scripts if not os.access(path, os.X_OK)] == []
 
 
