@@ -58,7 +58,7 @@ def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> 
         taskState=outcome.kind.value,
         contextId=outcome.context_id,
     )
-    if outcome.effects:
+    if outcome.effects or drift:
         deltas = [asdict(delta) for delta in outcome.effects]
         events.publish(
             "world.state.delta",

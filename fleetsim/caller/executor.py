@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -32,6 +33,9 @@ from fleetsim.model.task import Message, Role, Task, TextPart
 from fleetsim.model.work import Answer
 
 CALLBACK_PATH = "/api/a2a/callback/"
+
+FIRST_EVENT_S = 10.0
+"""An accepted stream says at least which task it is within so many seconds (reliability F-02)."""
 
 
 class Clients(Protocol):
@@ -70,7 +74,9 @@ class Executor:
         call = self._message(record, streaming=True)
         slot = self._gate.call(record.agent)
         await slot.__aenter__()
-        opened = self._client(record).events(call, headers=_trace(record))
+        client = self._client(record)
+        allowed = replace(client.limits.stream, first_event_s=FIRST_EVENT_S)
+        opened = client.events(call, headers=_trace(record), limits=allowed)
         try:
             events = await opened.__aenter__()
         except BaseException as error:
@@ -91,7 +97,7 @@ class Executor:
 
     async def poll(self, record: RequestRecord) -> Task:
         """Read a bound task. Always goes out, breaker or not: it is how a recovered agent is noticed."""
-        async with self._gate.call(record.agent, breaks=False):
+        async with self._gate.call(record.agent, breaks=False, first=False):
             reply = await self._client(record).call(GetTask(task_id=_bound(record).task_id), headers=_trace(record))
         return _task(reply)
 
@@ -101,7 +107,7 @@ class Executor:
         if record.dialect == "1.0" and record.request.context_id is not None:
             return None  # a shared context may hold other tasks; guessing could bind the wrong one
         context = record.request.correlation_id
-        async with self._gate.call(record.agent, breaks=False):
+        async with self._gate.call(record.agent, breaks=False, first=False):
             if record.dialect == "0.1":
                 return _task(await client.call(GetTask(task_id=record.request.correlation_id), headers=_trace(record)))
             if record.dialect != "1.0":

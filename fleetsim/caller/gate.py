@@ -7,9 +7,10 @@ is not called again until a pause is over (F-01).
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fleetsim.caller.events import EventLog
 from fleetsim.model.errors import FleetsimError, HttpRefused, TransportError, Unreachable
@@ -27,13 +28,53 @@ class GateLimits:
     pause_s: float = 30.0
 
 
+class Slots:
+    """Room for ``count`` at once. Who waits is let in in order, those who come with ``first`` before the others."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._first: deque[asyncio.Future[None]] = deque()
+        self._rest: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def hold(self, *, first: bool) -> AsyncIterator[None]:
+        """One slot while the context lasts."""
+        await self._take(self._first if first else self._rest)
+        try:
+            yield
+        finally:
+            self._give()
+
+    async def _take(self, queue: deque[asyncio.Future[None]]) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give()  # the slot came in the same moment
+            raise
+
+    def _give(self) -> None:
+        """Hand the slot to whoever waits: it is never free while somebody does."""
+        for queue in (self._first, self._rest):
+            while queue:
+                turn = queue.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+                    return
+        self._free += 1
+
+
 @dataclass(slots=True)
 class _Lane:
-    slots: asyncio.Semaphore
+    slots: Slots
     failures: int = 0
     open_until: float | None = None
     probing: bool = False
-    waiting: int = field(default=0)
 
 
 class Gate:
@@ -43,7 +84,7 @@ class Gate:
         self._runtime = runtime
         self._events = events
         self._limits = limits or GateLimits()
-        self._all = asyncio.Semaphore(self._limits.calls_max)
+        self._all = Slots(self._limits.calls_max)
         self._lanes: dict[str, _Lane] = {}
         self._rng = runtime.rng.stream("gate")
 
@@ -53,16 +94,16 @@ class Gate:
         return lane is not None and lane.open_until is not None
 
     @asynccontextmanager
-    async def call(self, agent: str, *, breaks: bool = True) -> AsyncIterator[None]:
-        """Hold a slot for one call. ``breaks``: refuse at once while the breaker is open.
+    async def call(self, agent: str, *, breaks: bool = True, first: bool = True) -> AsyncIterator[None]:
+        """Hold a slot for one call. ``breaks``: refuse at once while the breaker is open; ``first``: before polls.
 
         Raises:
             Unreachable: the breaker is open; nothing was sent.
         """
-        lane = self._lanes.setdefault(agent, _Lane(slots=asyncio.Semaphore(self._limits.calls_per_agent_max)))
+        lane = self._lanes.setdefault(agent, _Lane(slots=Slots(self._limits.calls_per_agent_max)))
         probe = self._admit(agent, lane) if breaks else False
         try:
-            async with lane.slots, self._all:
+            async with lane.slots.hold(first=first), self._all.hold(first=first):
                 yield
         except FleetsimError as error:
             self._count(agent, lane, error)

@@ -49,6 +49,7 @@ class Condition:
     reachable: bool | None = None
     breaker_open: bool = False
     push_silent: bool = False
+    auth_refused: bool = False
     paused: bool = False
 
 
@@ -214,6 +215,8 @@ def judge(figures: Figures, condition: Condition, limits: Thresholds) -> tuple[H
         return HealthWord.PAUSED, "not enabled in agents.yaml"
     if condition.reachable is False:
         return HealthWord.DOWN, "unreachable"
+    if condition.auth_refused:
+        return HealthWord.DOWN, "refuses our credential"
     if condition.breaker_open:
         return HealthWord.DOWN, "left alone after repeated failures"
     if rate is not None and rate < limits.down_below:

@@ -21,13 +21,17 @@ from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.step_hear import state_of
 from fleetsim.caller.tokens import Bearer, CallbackTokens
 from fleetsim.caller.tracker import Tracker
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
+from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
+from fleetsim.model.work import KIND_OF_STATE, Outcome, Via
 from fleetsim.runtime.ports import Clock
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.push import push_task_id, read_push_body
+
+_ENDS = frozenset(state.value for state in TERMINAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,7 @@ class CallbackReceiver:
         clock: Clock,
         *,
         known: Callable[[str], Awaitable[RequestRecord | None]],
+        outcome: Callable[[str], Awaitable[Outcome | None]] | None = None,
         limits: ReceiverLimits | None = None,
     ) -> None:
         self._tokens = tokens
@@ -58,6 +63,7 @@ class CallbackReceiver:
         self._events = events
         self._clock = clock
         self._known = known
+        self._outcome = outcome
         self._limits = limits or ReceiverLimits()
         self._budget: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
@@ -118,18 +124,41 @@ class CallbackReceiver:
             return self._refuse(request, "path, body and token disagree")
         early = track is not None and track.task is None and track.in_air
         for event in events:
-            self._tracker.hear_push(cid, event)
+            self._tracker.hear_push(cid, bearer.agent, event)
+        try:
+            await self._tracker.recorded(cid)
+        except NotAccepting:
+            return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
+        state = next((state for event in events if (state := state_of(event))), None)
+        if track is None and state in _ENDS:
+            await self._compare(cid, bearer.agent, bound, state)
         self._events.publish(
             "agent.push.accepted",
             level=Level.DEBUG,
             correlation_id=cid,
             agent=bearer.agent,
             task_id=bound,
-            state=next((state for event in events if (state := state_of(event))), None),
+            state=state,
             duplicate=track is None,
             parked=early,
         )
         return JSONResponse({"success": True}, 202 if early else 200)
+
+    async def _compare(self, cid: str, agent: str, task_id: str | None, state: str) -> None:
+        """A webhook after the end changes nothing; one that contradicts it is told (F-17)."""
+        outcome = await self._outcome(cid) if self._outcome else None
+        if outcome is not None and outcome.kind in KIND_OF_STATE.values() and outcome.kind.value != state:
+            self._events.publish(
+                "agent.skill.stale",
+                level=Level.WARN,
+                correlation_id=cid,
+                agent=agent,
+                skill=outcome.skill,
+                task_id=task_id,
+                state=state,
+                via=Via.PUSH.value,
+                why=f"contradicts the outcome, which is {outcome.kind.value}",
+            )
 
     def _refuse(self, request: Request, why: str) -> Response:
         """One answer for every token that does not fit: same status, same bytes."""

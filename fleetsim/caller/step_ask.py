@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 
 from fleetsim.caller.signals import Ask, Settle
 from fleetsim.caller.stepping import Stepping
 from fleetsim.caller.track import Asked, Heard
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
 from fleetsim.model.work import Question, QuestionKind, Via
 
@@ -102,7 +104,7 @@ def _open(s: Stepping, task: Task, key: str) -> None:
         system_actor=record.request.system_actor,
     )
     left = s.track.paused_left if s.track.paused_left is not None else max(s.track.deadline - s.now.mono, 60.0)
-    s.set(asked=Asked(question=question, key=key, due=s.now.mono + ttl), paused_left=left)
+    s.set(asked=Asked(question=question, key=key, due=s.now.mono + ttl, remind=s.now.mono + ttl / 2), paused_left=left)
     _watch_slowly(s)
     s.emit(Ask(question=question))
 
@@ -112,9 +114,25 @@ def reopen(s: Stepping, question: Question) -> None:
     task = s.track.task
     left = min(max((question.expires_at - s.now.wall).total_seconds(), 0.0), s.rules.question_ttl_s)
     key = key_of(task) if task is not None and task.state in INTERRUPTED else ""
+    half = left - (question.expires_at - question.asked_at).total_seconds() / 2
     s.set(
-        asked=Asked(question=question, key=key, due=s.now.mono + left),
+        asked=Asked(question=question, key=key, due=s.now.mono + left, remind=s.now.mono + half if half > 0 else None),
         paused_left=max(s.track.deadline - s.now.mono, 60.0),
+    )
+
+
+def remind(s: Stepping) -> None:
+    """Half the question's life is over and nobody answered (F-23)."""
+    asked = s.track.asked
+    if asked is None:
+        return
+    s.set(asked=replace(asked, remind=None))
+    s.say(
+        "hitl.reminder.{correlationId}",
+        Level.WARN,
+        questionId=asked.question.question_id,
+        question=asked.question.text,
+        expiresAt=asked.question.expires_at.isoformat(),
     )
 
 

@@ -286,7 +286,7 @@ def push_registered(s: Stepping, error: FleetsimError | None) -> None:
         s.poll_at(s.now.mono)
     else:
         s.record(push=False)
-        s.say("agent.push.degraded", Level.WARN, why=str(error))
+        s.say("agent.push.degraded", Level.WARN, why=str(error), refused=True)
 
 
 def rejoin(s: Stepping) -> None:
@@ -327,6 +327,7 @@ def _gone(s: Stepping, error: FleetsimError) -> None:
         s.poll_at(s.now.mono + s.rules.lost_confirm_s)
         return
     if isinstance(error, AuthRefused):
+        s.say("agent.auth.refused", Level.WARN, why=str(error))
         reason, blame = f"the agent refuses our credential (HTTP {error.status})", Blame.CALLER
     else:
         reason, blame = f"the agent no longer knows the task: {error}", Blame.AGENT

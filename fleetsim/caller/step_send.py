@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fleetsim.caller import step_ask, step_hear
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Find, Resume, Send
@@ -13,9 +15,11 @@ from fleetsim.model.errors import (
     FleetsimError,
     HttpRefused,
     InternalError,
+    InvalidParams,
     LimitReached,
     MethodNotFound,
     NotAccepting,
+    PushNotSupported,
     RpcError,
     TaskNotFound,
     TransportError,
@@ -30,13 +34,24 @@ from fleetsim.model.work import Answer, OutcomeKind, Question, Via
 
 def begin(s: Stepping) -> None:
     """Send for the first time."""
-    s.set(in_air=True)
+    _send(s)
+
+
+def _send(s: Stepping) -> None:
+    """From here on bytes may leave: whatever is saved of this request meanwhile must say so (F-29).
+
+    It is the carrier that records it, before the first byte; here it is only not taken back.
+    """
+    s.set(in_air=True, retry_due=None, record=replace(s.track.record, phase=Phase.SENDING))
     s.emit(Send(stream=s.track.try_stream))
 
 
 def recover(s: Stepping, question: Question | None, answer: Answer | None) -> None:
     """Go on where the ledger says we were: never resend what may have been accepted (F-29)."""
     record = s.track.record
+    if record.phase is Phase.INTENT and record.cancel_wanted:
+        s.close(OutcomeKind.UNDELIVERABLE, "cancelled before it was sent", Blame.HUMAN)
+        return
     if record.phase is Phase.INTENT:
         begin(s)
         return
@@ -76,11 +91,16 @@ def failed(s: Stepping, error: FleetsimError) -> None:
         s.close(OutcomeKind.UNDELIVERABLE, "cancelled before it was sent", Blame.HUMAN)
         return
     if s.track.try_stream and isinstance(error, MethodNotFound | UnsupportedOperation):
-        s.set(try_stream=False, in_air=True)
-        s.say(
-            "agent.skill.retry", attempt=s.track.attempt, inSeconds=0, reason="no streaming after all: sending plainly"
-        )
-        s.emit(Send(stream=False))
+        s.set(try_stream=False)
+        _send_otherwise(s, "no streaming after all: sending plainly")
+        return
+    if isinstance(error, InvalidParams | PushNotSupported) and _webhook_inside(s):
+        s.set(record=replace(s.track.record, push=False))
+        s.say("agent.push.degraded", Level.WARN, why=f"refused with the send: {error}", refused=True)
+        _send_otherwise(s, "the webhook was refused: sending without it")
+        return
+    if isinstance(error, AuthRefused) and error.status == 401 and s.track.attempt == 0:
+        _retry(s, error)  # keys are read afresh for every call: the one that was changed meanwhile is used now
         return
     if isinstance(error, WireError | LimitReached):
         s.close(OutcomeKind.PROTOCOL_ERROR, str(error), error.blame)
@@ -91,7 +111,19 @@ def failed(s: Stepping, error: FleetsimError) -> None:
     elif error.retryable and s.track.attempt < len(s.rules.retry_waits_s):
         _retry(s, error)
     else:
+        if isinstance(error, AuthRefused):
+            s.say("agent.auth.refused", Level.WARN, why=str(error))
         s.close(OutcomeKind.UNDELIVERABLE, _why(error), _blame(error))
+
+
+def _send_otherwise(s: Stepping, reason: str) -> None:
+    """The same message in another form, at once: it was refused, so nothing was accepted."""
+    s.say("agent.skill.retry", attempt=s.track.attempt, inSeconds=0, reason=reason)
+    _send(s)
+
+
+def _webhook_inside(s: Stepping) -> bool:
+    return s.track.record.push and not s.track.record.register_push
 
 
 def _maybe_accepted(error: FleetsimError) -> bool:
@@ -125,8 +157,7 @@ def _retry(s: Stepping, error: FleetsimError) -> None:
 
 def resend(s: Stepping) -> None:
     """The retry fell due."""
-    s.set(retry_due=None, in_air=True)
-    s.emit(Send(stream=s.track.try_stream))
+    _send(s)
 
 
 def _reply_lost(s: Stepping, why: str) -> None:

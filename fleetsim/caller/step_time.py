@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fleetsim.caller import step_answer, step_hear, step_send
+from dataclasses import replace
+
+from fleetsim.caller import step_answer, step_ask, step_hear, step_send
 from fleetsim.caller.signals import Cancel, Find
 from fleetsim.caller.stepping import Stepping
 from fleetsim.model.errors import Blame
@@ -11,10 +13,32 @@ from fleetsim.model.work import OutcomeKind
 
 def due(s: Stepping) -> None:
     """Do everything whose time has come, in order of weight; stop once the track is closed."""
-    for check in (_question, _deadline, _cancel, _reconcile, _find, _retry, _resume, _poll):
+    wake = s.track.wake
+    if wake is not None and s.now.mono - wake > s.rules.stall_s:
+        _excuse(s)
+    for check in (_question, _reminder, _deadline, _cancel, _reconcile, _find, _retry, _resume, _poll):
         if s.track.outcome is not None:
             return
         check(s)
+
+
+def _excuse(s: Stepping) -> None:
+    """We were not looking (a stalled loop, a host that slept): nobody is to blame for what passed meanwhile.
+
+    Whatever would end the request gets one grace to be heard first, and the agent is asked now (F-27, F-43).
+    """
+    until = s.now.mono + s.rules.grace_s
+    asked, track = s.track.asked, s.track
+    if asked is not None and _passed(s, asked.due):
+        s.set(asked=replace(asked, due=until))
+    if asked is None and _passed(s, track.deadline):
+        s.set(deadline=until)
+    if _passed(s, track.cancel_due):
+        s.set(cancel_due=until)
+    if _passed(s, track.reconcile_due):
+        s.set(reconcile_due=until, find_due=s.now.mono)
+    if track.task is not None:
+        s.poll_at(s.now.mono)
 
 
 def _passed(s: Stepping, when: float | None) -> bool:
@@ -24,6 +48,11 @@ def _passed(s: Stepping, when: float | None) -> bool:
 def _question(s: Stepping) -> None:
     if s.track.asked is not None and _passed(s, s.track.asked.due):
         step_answer.question_lapsed(s)
+
+
+def _reminder(s: Stepping) -> None:
+    if s.track.asked is not None and _passed(s, s.track.asked.remind):
+        step_ask.remind(s)
 
 
 def _deadline(s: Stepping) -> None:

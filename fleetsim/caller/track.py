@@ -32,6 +32,8 @@ class Rules:
     bad_polls_max: int = 3
     text_chars_max: int = 1024 * 1024
     parked_max: int = 16
+    stall_s: float = 1.0
+    grace_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,12 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """An open question and when it lapses (monotonic seconds)."""
+    """An open question, when it lapses and when somebody is reminded of it (monotonic seconds; None: was)."""
 
     question: Question
     key: str
     due: float
+    remind: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,7 @@ class Track:
             self.find_due,
             self.poll_due if self.poll_began is None else None,
             self.asked.due if self.asked else None,
+            self.asked.remind if self.asked else None,
             self.resume_due,
             self.cancel_due,
         )

@@ -8,8 +8,8 @@ signal.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from fleetsim.caller import carry
@@ -17,6 +17,9 @@ from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import Ledger, QuestionState, RequestRecord
+from fleetsim.caller.pace import Pace
+from fleetsim.caller.push_watch import PushWatch
+from fleetsim.caller.scribe import Scribe
 from fleetsim.caller.signals import (
     Answered,
     Ask,
@@ -25,6 +28,7 @@ from fleetsim.caller.signals import (
     Close,
     Due,
     Effect,
+    Poll,
     Recovered,
     Save,
     Say,
@@ -33,15 +37,18 @@ from fleetsim.caller.signals import (
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Heard, Now, Rules, Track
-from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
+from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
 from fleetsim.model.work import Answer, Outcome, Question, Via
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
-SETTLED_MAX = 10_000
-_RECORD_AGAIN_S = 1.0
+LAST_WORDS_S = 3.0
+"""How long closing waits for sends and answers that are in the air: their replies are not thrown away."""
+
+RECORD_PATIENCE_S = 2.0
+"""How long a webhook may wait for what it changed to be on record."""
 
 
 class Tracker:
@@ -73,10 +80,10 @@ class Tracker:
         self._tracks: dict[str, Track] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
-        self._dirty: dict[str, RequestRecord] = {}
-        self._saving = False
-        self._asides: deque[Callable[[], Awaitable[None]]] = deque()
-        self._asiding = False
+        self._closing: dict[str, asyncio.Task[Any]] = {}
+        self._scribe = Scribe(ledger, events, self._workers, self._record_now)
+        self._pace = Pace(self._workers)
+        self._push_watch = PushWatch(events)
         self._on_record: set[str] = set()
         self._by_task: dict[tuple[str, str], str] = {}
 
@@ -149,9 +156,24 @@ class Tracker:
         """The open request bound to an agent's task."""
         return self._by_task.get((agent, task_id))
 
-    def hear_push(self, correlation_id: str, event: TaskEvent) -> None:
+    def hear_push(self, correlation_id: str, agent: str, event: TaskEvent) -> None:
         """A verified webhook."""
+        self._push_watch.arrived(agent)
         self.signal(correlation_id, Heard(event=event, via=Via.PUSH, began=self._runtime.clock.monotonic()))
+
+    async def recorded(self, correlation_id: str) -> None:
+        """Return once all that is believed of a request now is on record.
+
+        Raises:
+            NotAccepting: the storage does not take it yet; it is kept in memory and tried again.
+        """
+        closing = self._closing.get(correlation_id)
+        if closing is not None:
+            done, _ = await asyncio.wait([closing], timeout=RECORD_PATIENCE_S)
+            if not done:
+                raise NotAccepting("the outcome could not be recorded yet")
+        elif (record := self._record_now(correlation_id)) is not None:
+            await self._ledger.update(record)
 
     # ------------------------------------------------------------------ signals and effects
 
@@ -175,7 +197,9 @@ class Tracker:
         owner = self._by_task.setdefault(key, track.correlation_id)
         if owner == track.correlation_id or not track.task.task_id:
             return True
-        self._carry_out(track, Close(outcome=carry.stolen_task(track, self._now())))
+        outcome = carry.stolen_task(track, self._now())
+        self._tracks[track.correlation_id] = replace(track, outcome=outcome)
+        self._carry_out(track, Close(outcome=outcome))
         return False
 
     def _carry_out(self, track: Track, effect: Effect) -> None:
@@ -184,19 +208,27 @@ class Tracker:
             case Say(topic=topic, level=level, payload=payload):
                 self._say(track, topic, level, dict(payload))
             case Save():
-                self._save(track.record)
+                self._scribe.save(cid)
             case Ask(question=question):
-                self._aside(lambda: self._ask(question))
+                self._scribe.aside(lambda: self._ask(question))
             case Settle(question_id=question_id, state=state):
-                self._aside(lambda: self._settle(track, question_id, QuestionState(state)))
+                self._scribe.aside(lambda: self._settle(track, question_id, QuestionState(state)))
             case Close(outcome=outcome):
-                self._start(self._close(track, outcome), f"close:{cid}")
+                self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
+            case Poll():
+                self._pace.put(lambda: self._poll(cid))
             case _:
-                work = carry.work_for(effect, track, self._executor, self._ledger, self._runtime, self.signal)
-                self._start(work, f"{type(effect).__name__.lower()}:{cid}")
+                self._reach_out(track, effect)
 
-    def _start(self, work: Any, name: str) -> None:
-        self._workers.start(work, name=name)
+    def _poll(self, correlation_id: str) -> None:
+        """Its turn has come; the request may have ended while it waited."""
+        track = self._tracks.get(correlation_id)
+        if track is not None and track.outcome is None:
+            self._reach_out(track, Poll())
+
+    def _reach_out(self, track: Track, effect: Effect) -> None:
+        work = carry.work_for(effect, track, self._executor, self._ledger, self._runtime, self.signal)
+        self._workers.start(work, name=f"{type(effect).__name__.lower()}:{track.correlation_id}")
 
     def _say(self, track: Track, topic: str, level: Level, payload: dict[str, Any]) -> None:
         record = track.record
@@ -232,41 +264,12 @@ class Tracker:
 
     # ------------------------------------------------------------------ memory
 
-    def _save(self, record: RequestRecord) -> None:
-        """Remember the newest record of each request; many changes in one moment become one write."""
-        self._dirty[record.request.correlation_id] = record
-        if not self._saving:
-            self._saving = True
-            self._start(self._save_all(), "save")
-
-    async def _save_all(self) -> None:
-        try:
-            while self._dirty:
-                batch, self._dirty = self._dirty, {}
-                try:
-                    await asyncio.gather(*(self._ledger.update(record) for record in batch.values()))
-                except NotAccepting:
-                    self._dirty = {**batch, **self._dirty}
-                    await asyncio.sleep(_RECORD_AGAIN_S)
-        finally:
-            self._saving = False
-
-    def _aside(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write about questions one after the other: opening one must not be overtaken by its settling."""
-        self._asides.append(write)
-        if not self._asiding:
-            self._asiding = True
-            self._start(self._write_asides(), "questions")
-
-    async def _write_asides(self) -> None:
-        try:
-            while self._asides:
-                await self._asides.popleft()()
-        finally:
-            self._asiding = False
+    def _record_now(self, correlation_id: str) -> RequestRecord | None:
+        track = self._tracks.get(correlation_id)
+        return track.record if track is not None else None
 
     async def _ask(self, question: Question) -> None:
-        if not await self._until_recorded(lambda: self._ledger.ask(question)):
+        if not await self._scribe.until_recorded(lambda: self._ledger.ask(question)):
             return
         self._on_record.add(question.question_id)
         self._events.publish(
@@ -287,7 +290,7 @@ class Tracker:
 
     async def _settle(self, track: Track, question_id: str, state: QuestionState) -> None:
         self._on_record.discard(question_id)
-        await self._until_recorded(lambda: self._ledger.settle(question_id, state))
+        await self._scribe.until_recorded(lambda: self._ledger.settle(question_id, state))
         if state in {QuestionState.EXPIRED, QuestionState.WITHDRAWN}:
             topic = "hitl.expired." if state is QuestionState.EXPIRED else "hitl.withdrawn."
             self._events.publish(
@@ -299,24 +302,16 @@ class Tracker:
                 questionId=question_id,
             )
 
-    async def _until_recorded(self, write: Callable[[], Any]) -> Any:
-        """Repeat a write until the storage takes it: what is owed is not forgotten (F-31)."""
-        while True:
-            try:
-                return await write()
-            except NotAccepting as error:
-                self._events.publish("hub.storage", level=Level.ERROR, reason=str(error))
-                await asyncio.sleep(_RECORD_AGAIN_S)
-
     async def _close(self, track: Track, outcome: Outcome) -> None:
         """Decide, durably, then tell. Only the call that decided tells anybody (I-01, I-04)."""
         cid = track.correlation_id
-        decided = await self._until_recorded(lambda: self._ledger.close(outcome))
+        decided = await self._scribe.until_recorded(lambda: self._ledger.close(outcome))
         self._forget(track)
         if not decided:
             kept = await self._ledger.outcome(cid)
             self._resolve(cid, kept or outcome)
             return
+        self._push_watch.ended(track, outcome)
         publish_outcome(self._events, outcome, drift=self._drift(outcome) if self._drift else [])
         for listener in self._settled:
             listener(outcome)
@@ -325,7 +320,8 @@ class Tracker:
     def _forget(self, track: Track) -> None:
         cid = track.correlation_id
         self._tracks.pop(cid, None)
-        self._dirty.pop(cid, None)
+        self._closing.pop(cid, None)
+        self._scribe.forget(cid)
         if (timer := self._timers.pop(cid, None)) is not None:
             timer.cancel()
         if track.task is not None and self._by_task.get((track.record.agent, track.task.task_id)) == cid:
@@ -345,14 +341,18 @@ class Tracker:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        await self._last_words()
         await self._workers.close()
         for waiter in self._waiters.values():
             if not waiter.done():
                 waiter.cancel()
         self._waiters.clear()
-        pending, self._dirty = self._dirty, {}
-        for record in pending.values():
-            try:
-                await self._ledger.update(record)
-            except FleetsimError:
-                break
+        await self._scribe.flush()
+
+    async def _last_words(self) -> None:
+        """Let what is in the air land: a reply thrown away now would end as unknown after the restart (F-46)."""
+        for _ in range(round(LAST_WORDS_S / 0.05)):
+            flying = (t for t in self._tracks.values() if t.in_air or (t.resume and t.resume_due is None))
+            if not any(t.outcome is None for t in flying) and not self._closing:
+                return
+            await asyncio.sleep(0.05)

@@ -32,6 +32,7 @@ from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.notes import AgentNotes
 from fleetsim.hub.wiring import callback_base, drift_of, gate_limits_of, rules_of, way_of
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import UnknownTarget
@@ -95,11 +96,13 @@ class Hub:
             token_epoch=lambda: tokens.current,
         )
         self.desk = HitlDesk(runtime, self.tracker, self.dispatcher, self.events, declaration=self._declaration)
-        self.receiver = CallbackReceiver(tokens, self.tracker, self.events, runtime.clock, known=ledger.request)
+        self.receiver = CallbackReceiver(
+            tokens, self.tracker, self.events, runtime.clock, known=ledger.request, outcome=ledger.outcome
+        )
         self.scheduler = self._scheduler(ceremonies) if ceremonies is not None else None
         self.running = False
         self.closing = asyncio.Event()
-        self._silent: set[str] = set()
+        self._notes = AgentNotes()
         self._workers = Workers("hub")
         self._stack = AsyncExitStack()
 
@@ -119,7 +122,8 @@ class Hub:
             view.entry.name: Condition(
                 reachable=view.reachable,
                 breaker_open=self.gate.is_open(view.entry.name),
-                push_silent=view.entry.name in self._silent,
+                push_silent=view.entry.name in self._notes.silent,
+                auth_refused=view.entry.name in self._notes.auth_refused,
                 paused=not view.entry.enabled,
             )
             for view in self.broker.views()
@@ -199,10 +203,7 @@ class Hub:
             return
         if event.topic in {"agent.breaker.opened", "agent.breaker.closed"}:
             self.broker.hurry(agent)
-        elif event.topic == "agent.push.degraded":
-            self._silent.add(agent)
-        elif event.topic == "agent.push.accepted":
-            self._silent.discard(agent)
+        self._notes.take(agent, event)
 
     # ------------------------------------------------------------------ wires
 
@@ -227,7 +228,8 @@ class Hub:
         return callback_base(self._entry(agent), self.config.settings, self.url)
 
     def _way(self, agent: str) -> Way:
-        return way_of(self.broker.view(agent), reachable_by_webhook=self._callback_base(agent) is not None)
+        reachable = self._callback_base(agent) is not None and agent not in self._notes.push_refused
+        return way_of(self.broker.view(agent), reachable_by_webhook=reachable)
 
     def _known_card(self, agent: str) -> AgentCard | None:
         """The agent's card; None also for an agent that left the configuration while its work went on."""

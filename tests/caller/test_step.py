@@ -242,7 +242,7 @@ def test_a_search_binds_a_task_whose_reply_was_lost() -> None:
         (WireError("HTML"), OutcomeKind.PROTOCOL_ERROR),
         (InvalidParams("no text"), OutcomeKind.UNDELIVERABLE),
         (InternalError("boom"), OutcomeKind.FAILED),
-        (AuthRefused("no", status=401), OutcomeKind.UNDELIVERABLE),
+        (AuthRefused("no", status=403), OutcomeKind.UNDELIVERABLE),
         (HttpRefused("gone", status=404), OutcomeKind.UNDELIVERABLE),
     ],
 )
@@ -251,7 +251,7 @@ def test_a_refusal_that_will_not_change_ends_at_once(error: FleetsimError, kind:
 
 
 def test_a_wrong_key_is_the_callers_fault() -> None:
-    hand = Hand.begun().tell(SendFailed(error=AuthRefused("no", status=401)))
+    hand = Hand.begun().tell(SendFailed(error=AuthRefused("no", status=403)))
     assert hand.outcomes[0].blame is Blame.CALLER
 
 
