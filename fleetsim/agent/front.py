@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from fleetsim.agent.auth import Gate
 from fleetsim.agent.limits import AgentLimits, AtCapacity
+from fleetsim.agent.pace import PacedResponse
 from fleetsim.model.errors import FleetsimError, InvalidRequest, RpcError
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.json import dump
@@ -39,7 +40,7 @@ class ClientLeft(FleetsimError):
 def json_response(value: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A compact JSON answer that no cache keeps."""
     always = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-    return Response(dump(value), status, {**always, **(headers or {})}, media_type="application/json")
+    return PacedResponse(dump(value), status, {**always, **(headers or {})}, media_type="application/json")
 
 
 def error_response(

@@ -18,7 +18,7 @@ from fleetsim.agent.front import ClientLeft, Door, Refusal, json_response, while
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.manners import Manners
 from fleetsim.agent.service import Caller, Service
-from fleetsim.agent.stream import EventStream
+from fleetsim.agent.stream import EventStream, event_pieces
 from fleetsim.model.call import Call, Operation, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
     InternalError,
@@ -32,8 +32,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import TaskEvent
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import dialect
-from fleetsim.wire.json import dump, parse_untrusted
-from fleetsim.wire.sse import frame
+from fleetsim.wire.json import parse_untrusted
 
 log = logging.getLogger(__name__)
 
@@ -137,9 +136,7 @@ class RestFace:
         if not isinstance(call, SendMessage | SubscribeToTask):
             raise InvalidParams
         watch = await self._service().stream(call, caller)
-        return EventStream(
-            watch, lambda event: frame(dump(encode(event)).decode()), write_s=self._limits.stream_write_s
-        )
+        return EventStream(watch, lambda event: event_pieces(encode(event)), write_s=self._limits.stream_write_s)
 
     async def _params(self, request: Request) -> dict[str, Any]:
         self._door.check_json(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from fleetsim.agent.front import ClientLeft, Door, Refusal, error_response, json
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.service import Caller, Service
 from fleetsim.agent.shape import Shape
-from fleetsim.agent.stream import HEADERS, EventStream
+from fleetsim.agent.stream import HEADERS, EventStream, event_pieces
 from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import InternalError, InvalidRequest, MethodNotFound, RpcError, VersionNotSupported
 from fleetsim.model.event import TaskEvent
@@ -103,9 +103,9 @@ class RpcFace:
             raise MethodNotFound
         watch = await self._service().stream(call, caller)
 
-        def write(event: TaskEvent) -> bytes:
+        def write(event: TaskEvent) -> Iterator[bytes]:
             result = jsonrpc.result(asked.id, dialect.encode_event(event))
-            return frame(dump(result).decode(), event=dialect.event_name(event))
+            return event_pieces(result, event=dialect.event_name(event))
 
         return EventStream(watch, write, write_s=self._limits.stream_write_s)
 

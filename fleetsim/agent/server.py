@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.stream import ABORT
+from fleetsim.agent.pace import ABORT
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.workers import Workers
 

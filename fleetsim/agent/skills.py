@@ -123,7 +123,15 @@ class SkillContext:
         append: bool = False,
         last_chunk: bool = True,
     ) -> None:
-        """Add an artifact beside the answer, whole or in chunks of one ``artifact_id``. Raises OutputLimit."""
+        """Add an artifact beside the answer, whole or in chunks of one ``artifact_id``.
+
+        Raises:
+            OutputLimit: the task would hold too much.
+            WireError: a data part holds what JSON has no form for.
+        """
+        for part in parts:
+            if isinstance(part, DataPart):
+                dump(part.data)  # found out here, in the skill, and not in every answer from now on
         label = artifact_id or f"{self.task_id}/{name or 'attachment'}"
         self.pen.put(Artifact(artifact_id=label, name=name, parts=parts), append=append, last_chunk=last_chunk)
         await self.pen.breathe()
@@ -176,9 +184,15 @@ class SkillContext:
         self.skill.note_drift("confidence", self.skill.sure)
 
     def effect(self, domain: str, path: str, op: str = "set", value: Any = None) -> None:
-        """Record an observed change of the world (worldstate-delta-v1); ``op`` is set, inc or push."""
+        """Record an observed change of the world (worldstate-delta-v1); ``op`` is set, inc or push.
+
+        Raises:
+            ValueError: another ``op``.
+            WireError: JSON has no form for ``value``.
+        """
         if op not in {"set", "inc", "push"}:
             raise ValueError("op is set, inc or push")
+        dump(value)
         self.tally.add(EffectDelta(domain=domain, path=path, op=op, value=value))
         declared = any(e.domain == domain and e.path == path for e in self.skill.effects)
         self.skill.note_drift(f"effect {domain}:{path}", declared)

@@ -7,34 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fleetsim.agent.pace import SlowReader, drop, pieces, send_piece
 from fleetsim.agent.watch import DirectWatch, Watch
 from fleetsim.model.event import TaskEvent
-from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE
+from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
 
 log = logging.getLogger(__name__)
-
-ABORT = "fleetsim.abort"
-"""ASGI extension of our own server: drop the connection at once, whatever is still buffered."""
 
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
 
 
-class SlowReader(Exception):
-    """The client took too long to read what was written."""
-
-
 class EventStream(Response):
-    """Streams a watch; ``write`` makes the bytes of one event. The watch is closed however it ends."""
+    """Streams a watch; ``write`` makes the bytes of one event, in pieces. The watch is closed however it ends."""
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, watch: Watch | DirectWatch, write: Callable[[TaskEvent], bytes], *, write_s: float) -> None:
+    def __init__(
+        self, watch: Watch | DirectWatch, write: Callable[[TaskEvent], Iterable[bytes]], *, write_s: float
+    ) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers(HEADERS)
@@ -50,8 +47,7 @@ class EventStream(Response):
                 writer.add_done_callback(lambda _done: ear.cancel())
         except* SlowReader:
             log.info("stream of %s dropped: not read within %g s", about, self._write_s)
-            if abort := (scope.get("extensions") or {}).get(ABORT):
-                abort()
+            drop(scope)
         except* OSError:
             log.info("stream of %s: the client left", about)
         finally:
@@ -60,19 +56,11 @@ class EventStream(Response):
     async def _pour(self, send: Send) -> None:
         """Write everything there is to say, each write under the deadline."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with aclosing(self._chunks()) as chunks:
-            async for chunk in chunks:
-                try:
-                    async with asyncio.timeout(self._write_s):
-                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                except TimeoutError:
-                    raise SlowReader from None
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _chunks(self) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._watch.events()) as events:
             async for event in events:
-                yield KEEPALIVE if event is None else self._write(event)
+                for piece in (KEEPALIVE,) if event is None else self._write(event):
+                    await send_piece(send, piece, deadline_s=self._write_s, more=True)
+        await send_piece(send, b"", deadline_s=self._write_s, more=False)
 
 
 async def _until_left(receive: Receive, writer: asyncio.Task[None], about: str) -> None:
@@ -80,3 +68,9 @@ async def _until_left(receive: Receive, writer: asyncio.Task[None], about: str) 
         pass
     log.info("stream of %s: the client left", about)
     writer.cancel()
+
+
+def event_pieces(result: Any, *, event: str | None = None) -> Iterator[bytes]:
+    """One server-sent event with ``result`` as its JSON data, in pieces."""
+    opening, _, closing = frame("{}", event=event).partition(b"{}")
+    return pieces(result, opening, closing)

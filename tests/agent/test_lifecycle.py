@@ -9,6 +9,7 @@ import pytest
 
 from fleetsim.agent import SkillContext, skill
 from fleetsim.agent.record import TaskEnded
+from fleetsim.model.task import DataPart
 from tests.agent.rigs import Rig, Rigging, sent, sent_v1
 
 
@@ -303,3 +304,14 @@ async def test_stopping_the_agent_fails_what_runs_with_the_reason(rigged: Riggin
     assert record.task.state == "failed"
     assert record.task.status.message is not None
     assert "stopped" in record.task.status.message.text
+
+
+async def test_what_json_has_no_form_for_fails_the_skill_and_not_the_agent(rigged: Rigging) -> None:
+    @skill
+    async def odd(task: SkillContext) -> None:
+        await task.attach(DataPart(data={"x": object()}))
+
+    rig = await rigged(skills=[odd])
+    task = await rig.call("message/send", sent("x"))
+    done = await ended(rig, task["id"])
+    assert done["status"]["message"]["parts"][0]["text"] == "the skill failed (WireError)"

@@ -1,0 +1,64 @@
+"""Large answers in pieces: the same bytes, whatever is in them, and no patience for who does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetsim.agent.pace import ABORT, PIECE_BYTES, PacedResponse, pieces
+from fleetsim.agent.stream import event_pieces
+from fleetsim.wire.json import dump
+
+LONG = st.builds(
+    lambda text, times: (text or "x") * times, st.text(max_size=20), st.integers(PIECE_BYTES // 4, PIECE_BYTES)
+)
+LEAVES = st.text(max_size=10) | st.integers() | st.none() | st.just("\x00hole 0\x00") | LONG
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+
+
+@given(VALUES)
+def test_the_pieces_are_the_whole(value: Any) -> None:
+    assert b"".join(pieces(value, b"<", b">")) == b"<" + dump(value) + b">"
+
+
+def test_a_text_that_looks_like_a_hole_is_written_as_it_is() -> None:
+    value = ["\x00hole 0\x00", "x" * 100_000, "\x00hole 1\x00"]
+    assert json.loads(b"".join(pieces(value, b"", b""))) == value
+
+
+def test_no_piece_is_large_though_the_text_is() -> None:
+    sizes = [len(piece) for piece in pieces({"text": "é\u2028" * 500_000}, b"", b"")]
+    assert max(sizes) <= 2 * PIECE_BYTES
+    assert len(sizes) > 20
+
+
+def test_an_event_in_pieces_is_one_event() -> None:
+    event = b"".join(event_pieces({"text": "line\nline " * 50_000}, event="status"))
+    head, data, *rest = event.decode().split("\n")
+    assert head == "event: status"
+    assert json.loads(data.removeprefix("data: "))["text"].startswith("line\nline")
+    assert rest == ["", ""]
+
+
+async def test_a_large_answer_that_is_not_read_costs_its_connection() -> None:
+    sent: list[Any] = []
+    dropped: list[bool] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if len(sent) > 3:
+            await asyncio.sleep(1e6)
+
+    async def receive() -> Any:
+        raise AssertionError("nobody asks")
+
+    scope = {"type": "http", "extensions": {ABORT: lambda: dropped.append(True)}}
+    before = asyncio.get_running_loop().time()
+    await PacedResponse(b"x" * 1_000_000)(scope, receive, send)
+    assert asyncio.get_running_loop().time() - before == 30
+    assert dropped == [True]
+    assert len(sent) == 4
