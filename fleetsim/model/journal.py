@@ -149,7 +149,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("agent.push.degraded", "webhooks do not arrive; polling instead", ("why",)),
     Topic("config.loaded", "agents.yaml was read", ("agents", "path")),
     Topic("config.rejected", "a file is broken; the last good version stays", ("path", "error")),
-    Topic("agent.auth.refused", "an agent refuses our credential", ("status",)),
+    Topic("agent.auth.refused", "an agent refuses our credential", ("why",)),
     Topic("hub.storage", "the ledger cannot write for now", ("reason",)),
     Topic("hub.started", "the hub listens", ("url", "pid")),
     Topic("hub.stopping", "the hub is closing", ()),

@@ -349,7 +349,7 @@ def rpc_method(body: bytes) -> str:
     """The ``method`` of a JSON-RPC request, or the empty string."""
     try:
         parsed = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     method = parsed.get("method") if isinstance(parsed, dict) else None
     return method if isinstance(method, str) else ""

@@ -1,0 +1,214 @@
+"""The webhook door against strangers, confused agents and clumsy senders (reliability T-10 to T-17)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import string
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.model.work import OutcomeKind
+from fleetsim.runtime.ports import Reply, Request
+from fleetsim.testbed.faults import LoseRequest, Match
+from tests.caller.fleet import HUB, Fleet, fleet
+
+REFUSED = {"success": False, "error": "Invalid notification token"}
+
+
+def slow(name: str) -> Agent:
+    agent = Agent(name)
+
+    @agent.skill("work")
+    async def work(task: SkillContext) -> str:
+        await asyncio.sleep(300)
+        return "the agent's own words"
+
+    return agent
+
+
+async def post(f: Fleet, path: str, body: Any, **headers: str) -> Reply:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    sent = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    url = f"{HUB}/api/a2a/callback/{path}"
+    return await f.network.exchange(Request(method="POST", url=url, headers=sent, body=data))
+
+
+def update(task_id: str, state: str = "completed", text: str = "forged") -> dict[str, Any]:
+    artifact = {"artifactId": "x", "parts": [{"kind": "text", "text": text}]}
+    status = {"state": state, "timestamp": "2026-01-01T00:00:00Z"}
+    return {
+        "kind": "status-update",
+        "taskId": task_id,
+        "contextId": "c",
+        "status": status,
+        "final": True,
+        "artifact": artifact,
+    }
+
+
+async def under_way(f: Fleet, agent: str = "scout") -> tuple[str, str, str]:
+    """A request that is bound and working: its correlation id, task id and token."""
+    cid = await f.ask(agent, "go", skill="work")
+    await asyncio.sleep(2)
+    track = f.tracker.track(cid)
+    assert track is not None
+    assert track.task is not None
+    return cid, track.task.task_id, f.tokens.mint(agent, cid)
+
+
+async def test_a_genuine_webhook_ends_the_request() -> None:
+    async with fleet(slow("scout")) as f:
+        cid, task_id, token = await under_way(f)
+        reply = await post(f, cid, update(task_id, text="real"), authorization=f"Bearer {token}")
+        assert reply.status == 200
+        outcome = await f.tracker.wait(cid)
+        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "real")
+
+
+@pytest.mark.parametrize("header", ["authorization", "x_a2a_notification_token"])
+async def test_either_token_header_is_taken(header: str) -> None:
+    async with fleet(slow("scout")) as f:
+        cid, task_id, token = await under_way(f)
+        value = f"Bearer {token}" if header == "authorization" else token
+        assert (await post(f, cid, update(task_id), **{header: value})).status == 200
+
+
+async def test_the_path_may_end_in_the_agents_task_id() -> None:
+    async with fleet(slow("scout")) as f:
+        _, task_id, token = await under_way(f)
+        assert (await post(f, task_id, update(task_id), authorization=f"Bearer {token}")).status == 200
+
+
+async def test_every_refusal_is_the_same_to_the_byte_and_changes_nothing() -> None:
+    async with fleet(slow("scout"), slow("clerk")) as f:
+        cid, task_id, token = await under_way(f)
+        other, other_task, other_token = await under_way(f, "clerk")
+        body = update(task_id)
+        forger = CallbackTokens({1: b"x" * 32}, current=1)
+        tries = {
+            "no token": await post(f, cid, body),
+            "garbage": await post(f, cid, body, authorization="Bearer garbage"),
+            "forged": await post(f, cid, body, authorization=f"Bearer {forger.mint('scout', cid)}"),
+            "unknown request": await post(
+                f, "nowhere", body, authorization=f"Bearer {f.tokens.mint('scout', 'nowhere')}"
+            ),
+            "another request's": await post(f, cid, body, authorization=f"Bearer {other_token}"),
+            "another agent's": await post(f, cid, body, authorization=f"Bearer {f.tokens.mint('clerk', cid)}"),
+            "another path": await post(f, other, body, authorization=f"Bearer {token}"),
+            "another task": await post(f, cid, update(other_task), authorization=f"Bearer {token}"),
+            "two that differ": await post(f, cid, body, authorization=f"Bearer {token}", x_a2a_notification_token="no"),
+            "another scheme": await post(f, cid, body, authorization=f"Basic {token}"),
+            "not ASCII": await post(f, cid, body, authorization="Bearer caf\u00e9"),
+            "very long": await post(f, cid, body, authorization="Bearer " + "a" * 10_000),
+            "empty": await post(f, cid, body, authorization="Bearer "),
+        }
+        assert {name: reply.status for name, reply in tries.items()} == dict.fromkeys(tries, 401)
+        assert {reply.body for reply in tries.values()} == {tries["no token"].body}
+        assert json.loads(tries["no token"].body) == REFUSED
+        assert {track.correlation_id for track in f.tracker.tracks()} == {cid, other}
+        assert not f.outcomes
+
+
+async def test_a_webhook_for_a_request_that_ended_is_taken_and_changes_nothing() -> None:
+    async with fleet(slow("scout")) as f:
+        cid, task_id, token = await under_way(f)
+        for text in ("first", "second", "third"):
+            reply = await post(f, cid, update(task_id, text=text), authorization=f"Bearer {token}")
+            assert reply.status == 200
+            await asyncio.sleep(1)
+        assert [o.text for o in f.outcomes] == ["first"]
+
+
+async def test_replaying_every_webhook_a_hundred_times_shuffled_gives_the_same_outcome() -> None:
+    async with fleet(slow("scout"), streaming=False) as f:
+        cid, task_id, token = await under_way(f)
+        bodies = [update(task_id, "working"), update(task_id, "working"), update(task_id, text="real")] * 100
+        random.Random(7).shuffle(bodies)
+        for body in bodies:
+            reply = await post(f, cid, body, authorization=f"Bearer {token}")
+            assert reply.status in {200, 429}
+        await asyncio.sleep(400)
+        assert [(o.text, o.kind) for o in f.outcomes] == [("real", OutcomeKind.COMPLETED)]
+
+
+async def test_a_webhook_before_the_reply_is_parked_with_202_and_claimed_by_it() -> None:
+    agent = Agent("scout")
+
+    @agent.skill("work")
+    async def work(task: SkillContext) -> str:
+        return "quick"
+
+    from fleetsim.testbed.faults import SlowStart
+
+    def late_reply(network: Any) -> None:
+        network.fault(SlowStart(seconds=5.0), Match(origin="http://scout.example:8000", rpc_method="message/send"))
+
+    async with fleet(agent, streaming=False, dialect="0.3", before=late_reply) as f:
+        cid = await f.ask("scout", "go", skill="work")
+        await asyncio.sleep(2)
+        posted = [s for s in f.network.seen if s.url.startswith(HUB)]
+        assert posted
+        assert {s.status for s in posted} == {202}
+        assert (await f.tracker.wait(cid)).text == "quick"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'"x"', b"null", b"{}", b'{"kind":"status-update"}', b"\xff\xfe", b"[" * 5000]
+)
+async def test_a_body_that_is_no_webhook_is_refused_without_a_trace(body: bytes) -> None:
+    async with fleet(slow("scout")) as f:
+        cid, _, token = await under_way(f)
+        reply = await post(f, cid, body, authorization=f"Bearer {token}")
+        assert reply.status == 400
+        assert f.tracker.track(cid) is not None
+
+
+@pytest.mark.parametrize(("size", "status"), [(256 * 1024, 400), (256 * 1024 + 1, 413)])
+async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(size: int, status: int) -> None:
+    async with fleet(slow("scout")) as f:
+        cid, _, token = await under_way(f)
+        assert (await post(f, cid, b" " * size, authorization=f"Bearer {token}")).status == status
+
+
+async def test_one_agents_flood_is_turned_away_and_anothers_webhooks_still_pass() -> None:
+    async with fleet(slow("scout"), slow("clerk")) as f:
+        cid, task_id, token = await under_way(f)
+        other, other_task, other_token = await under_way(f, "clerk")
+        bearer = f"Bearer {token}"
+        seen = [(await post(f, cid, update(task_id, "working"), authorization=bearer)).status for _ in range(300)]
+        assert seen.count(429) > 50
+        assert (await post(f, other, update(other_task), authorization=f"Bearer {other_token}")).status == 200
+
+
+async def test_the_old_key_epoch_is_honoured_and_an_unknown_one_is_not() -> None:
+    tokens = CallbackTokens({1: b"a" * 32, 2: b"b" * 32}, current=2)
+    assert tokens.verify(CallbackTokens({1: b"a" * 32}, current=1).mint("scout", "c")) is not None
+    assert tokens.verify(CallbackTokens({3: b"c" * 32}, current=3).mint("scout", "c")) is None
+
+
+def test_no_random_or_nearly_right_token_is_ever_accepted() -> None:
+    tokens = CallbackTokens({1: b"k" * 32}, current=1)
+    rng = random.Random(1)
+    genuine = tokens.mint("scout", "c-1")
+    alphabet = string.ascii_letters + string.digits + "-_.="
+    for _ in range(20_000):
+        at = rng.randrange(len(genuine))
+        near = genuine[:at] + rng.choice(alphabet) + genuine[at + 1 :]
+        far = "".join(rng.choices(alphabet, k=rng.randint(0, 120)))
+        assert near == genuine or tokens.verify(near) is None
+        assert tokens.verify(far) is None
+    assert tokens.verify(genuine) is not None
+
+
+async def test_lost_webhooks_are_made_up_for_by_polling() -> None:
+    def lose(network: Any) -> None:
+        network.fault(LoseRequest(), Match(origin=HUB))
+
+    async with fleet(slow("scout"), streaming=False, before=lose) as f:
+        outcome = await f.outcome("scout", "go", skill="work")
+        assert outcome.text == "the agent's own words"
