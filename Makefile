@@ -57,5 +57,5 @@ lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock
 
 clean: ## remove .venv and caches
-	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

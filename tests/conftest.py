@@ -8,14 +8,21 @@ can happen any more fails with ``Deadlock``. A test that wants real sockets or r
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+
+# How long an example takes is the machine's business, and a submission is judged on the same examples each time.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "house")
 
 REAL_TIME_MARKS = ("sockets", "interop")
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.requests import Request as WebRequest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -35,6 +37,7 @@ from fleetsim.testbed.faults import (
     html_error,
     wrong_content_type,
 )
+from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
 
 AGENT = "http://agent-a:8000"
@@ -366,3 +369,59 @@ def test_faults_are_values(network: MemoryNetwork) -> None:
     frozen: Any = Drip()
     with pytest.raises(AttributeError):
         frozen.size = 2
+
+
+# Whatever the weather.
+
+harmless = st.one_of(
+    st.builds(Drip, size=st.integers(1, 20), every_s=st.floats(0, 2)),
+    st.builds(Latency, low_s=st.just(0.0), high_s=st.floats(0, 2)),
+    st.builds(Stall, at=st.just("body"), after_bytes=st.integers(0, 60), seconds=st.floats(0, 30)),
+    st.builds(SlowStart, seconds=st.floats(0, 5)),
+)
+
+
+def carried(chunks: list[bytes], faults: list[Fault]) -> tuple[bytes, bool]:
+    """What a reader gets of ``chunks`` through ``faults``, and whether it ended whole."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await asyncio.sleep(0.5)
+            await send({"type": "http.response.body"})
+
+    async def main() -> tuple[bytes, bool]:
+        network = MemoryNetwork()
+        network.mount(AGENT, app)
+        for fault in faults:
+            network.fault(fault)
+        received = b""
+        async with network:
+            limits = Limits(connect_s=10, first_byte_s=100, total_s=None)
+            async with network.open(Request(method="GET", url=AGENT, limits=limits)) as incoming:
+                try:
+                    async for chunk in incoming.chunks:
+                        received += chunk
+                except ConnectionLost:
+                    return received, False
+        return received, True
+
+    return run(main)
+
+
+@given(st.lists(st.binary(max_size=30), max_size=6), st.lists(harmless, max_size=4))
+def test_slow_weather_never_changes_a_byte(chunks: list[bytes], faults: list[Fault]) -> None:
+    assert carried(chunks, faults) == (b"".join(chunks), True)
+
+
+@given(st.lists(st.binary(max_size=30), max_size=6), st.lists(harmless, max_size=3), st.integers(0, 100), st.data())
+def test_a_break_anywhere_leaves_exactly_what_was_sent_before_it(
+    chunks: list[bytes], faults: list[Fault], passed: int, data: st.DataObject
+) -> None:
+    whole = b"".join(chunks)
+    faults.insert(data.draw(st.integers(0, len(faults))), DropAfter(bytes_passed=passed))
+    # A body of nothing passes no byte at which it could break.
+    breaks = bool(whole) and passed <= len(whole)
+    assert carried(chunks, faults) == (whole[:passed], not breaks)

@@ -1,0 +1,70 @@
+"""What the rule of time does to a test that is wrong: a pytest of its own, with this suite's conftest."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+
+WRONG = """
+import asyncio
+
+async def test_right():
+    await asyncio.sleep(86_400)
+
+async def test_waits_for_nothing():
+    await asyncio.Event().wait()
+
+async def test_loses_an_error():
+    async def fails():
+        raise ValueError("lost")
+    asyncio.get_running_loop().create_task(fails())
+    await asyncio.sleep(1)
+
+async def test_reaches_outside():
+    await asyncio.open_connection("127.0.0.1", 9)
+
+async def test_uses_what_is_there(network, runtime):
+    assert runtime.clock.monotonic() == 0
+    async with network:
+        await asyncio.sleep(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("suite")
+    shutil.copy(TESTS / "conftest.py", folder)
+    (folder / "test_wrong.py").write_text(WRONG)
+    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    options = ["-p", "no:cacheprovider", "-rA", "--tb=line", "-W", "error"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return done.stdout
+
+
+def test_a_right_test_passes_and_fixtures_share_its_loop(report: str) -> None:
+    assert "PASSED test_wrong.py::test_right" in report
+    assert "PASSED test_wrong.py::test_uses_what_is_there" in report
+
+
+def test_waiting_for_nothing_fails_with_who_waits_where(report: str) -> None:
+    assert "FAILED test_wrong.py::test_waits_for_nothing" in report
+    assert "nothing is ready and nothing is scheduled" in report
+    assert "test_wrong.py:8 test_waits_for_nothing" in report
+
+
+def test_a_lost_error_fails_the_test_that_lost_it(report: str) -> None:
+    assert "ERROR test_wrong.py::test_loses_an_error" in report
+    assert "LeftOver" in report
+
+
+def test_reaching_outside_fails_with_what_to_do_instead(report: str) -> None:
+    assert "FAILED test_wrong.py::test_reaches_outside" in report
+    assert "pytest.mark.sockets" in report
