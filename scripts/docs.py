@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Write the generated pages of docs/reference; ``--check`` only says whether they are up to date."""
 
 from __future__ import annotations
