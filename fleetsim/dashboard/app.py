@@ -19,7 +19,7 @@ from fleetsim.dashboard import frame
 from fleetsim.dashboard.controls import Controls
 from fleetsim.dashboard.dialogs import HelpScreen, help_lines
 from fleetsim.dashboard.feed import Feed
-from fleetsim.dashboard.frame import Link, LinkState, Size
+from fleetsim.dashboard.frame import Link, LinkState, Pane, Size
 from fleetsim.dashboard.ink import Line, fitted, line, muted, strong
 from fleetsim.dashboard.intents import FAILED_S, SAID_S, WRITING, Intents
 from fleetsim.dashboard.panes.base import PaneBase
@@ -94,6 +94,8 @@ class FleetApp(Intents):
         self._drawn: object = None
         self.draws = 0
         self._said: tuple[Line, datetime | None] = ((), None)
+        self._waiting: set[str] = set()
+        self._waiting_known = False
         self._fitted = False
         for theme in THEMES:
             self.register_theme(theme)
@@ -175,6 +177,7 @@ class FleetApp(Intents):
         self._drawn = (self._builder.version, int(now.timestamp()), self._link)
         self._view = view = self._builder.snapshot(now, pane.wants())
         self.draws += 1
+        self._announce(view)
         width = self.size.width
         self._header.show([frame.header(view, self._link, self._fleet_name, width)])
         self._tabs.show([frame.tabs(pane.PANE, view, width, self._note(view))])
@@ -197,6 +200,15 @@ class FleetApp(Intents):
             settled, pane.overtaken = pane.overtaken, None
             by = f" by {settled.by}" if settled.by else ""
             self.say(f"{settled.decision or 'settled'}{by} meanwhile; what you typed was not sent", Role.WARN, FAILED_S)
+
+    def _announce(self, view: View) -> None:
+        """Say it when an agent begins to wait for a person, wherever one is looking."""
+        waiting = {row.question_id: row.agent for row in view.questions}
+        fresh = [agent for key, agent in waiting.items() if key not in self._waiting]
+        if fresh and self._waiting_known and self.pane.PANE is not Pane.INBOX:
+            more = f" and {len(fresh) - 1} more" if len(fresh) > 1 else ""
+            self.say(f"{fresh[0]} asks you something{more}: 3 opens the inbox", Role.ACCENT)
+        self._waiting, self._waiting_known = set(waiting), self._link.state is LinkState.LIVE
 
     def _note(self, view: View) -> str:
         if self._link.state is LinkState.LOST:
@@ -222,7 +234,7 @@ class FleetApp(Intents):
 
     def say(self, words: str, role: Role = Role.PLAIN, seconds: float = SAID_S) -> None:
         """Show a message in the status line for a while."""
-        glyph = {Role.BAD: "✗ ", Role.GOOD: "✓ ", Role.WARN: "! "}.get(role, "")
+        glyph = {Role.BAD: "✗ ", Role.GOOD: "✓ ", Role.WARN: "! ", Role.ACCENT: "? "}.get(role, "")
         self._said = line((f" {glyph}{one_line(words, 300)}", role)), self._clock.now() + timedelta(seconds=seconds)
         self._status.show([self._said[0]])
 
@@ -259,6 +271,13 @@ class FleetApp(Intents):
     def action_pane(self, name: str) -> None:
         """Open one of the five."""
         self.show_pane(name)
+
+    def on_click(self, event: events.Click) -> None:
+        """A tab was clicked."""
+        if event.widget is self._tabs and event.y == 0:
+            pane = frame.tab_at(self.pane.PANE, self._view, self.size.width, event.x)
+            if pane is not None:
+                self.show_pane(pane.value)
 
     def on_grid_moved(self, message: Grid.Moved) -> None:
         """What hangs on the cursor follows it at once."""

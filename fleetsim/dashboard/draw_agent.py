@@ -88,6 +88,7 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Line]:
     ]
     channels = [line(muted(f"{via} "), str(count)) for via, count in f.channels.items()]
     share = percent(f.success_count, f.answered_outcomes)
+    cost = line(f"${money(f.total_cost_usd)}", muted("  per ok "), f"${money(f.cost_per_successful_outcome)}")
     tokens = f"{f.input_tokens:,} in {f.output_tokens:,} out"
     lines = _pairs(
         [
@@ -111,10 +112,7 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Line]:
             ),
             ("outcomes", fitted(kinds, width - 10)),
             ("arrived", fitted(channels, width - 10)),
-            (
-                "cost",
-                line(f"${money(f.total_cost_usd)}", muted("  per ok "), f"${money(f.cost_per_successful_outcome)}"),
-            ),
+            ("cost", cost if f.total_cost_usd else line(muted("none reported"))),
             ("tokens", line(tokens)),
         ],
         width,

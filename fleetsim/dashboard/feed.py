@@ -52,10 +52,14 @@ class Source(Protocol):
 
 
 class Live:
-    """The events of a hub in this process; ends when the iteration is cancelled."""
+    """The events of a hub in this process, after the ``past`` that its ledger kept of earlier runs.
 
-    def __init__(self, source: Source) -> None:
+    Ends when the iteration is cancelled. An event that is in both is told once.
+    """
+
+    def __init__(self, source: Source, *, past: Sequence[Event] = ()) -> None:
         self._source = source
+        self._past = tuple(past)
 
     @property
     def live(self) -> bool:
@@ -68,8 +72,14 @@ class Live:
         return self._source.dropped
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
+        told, self._past = self._past, ()
+        for at in range(0, len(told), BATCH_MAX):
+            yield told[at : at + BATCH_MAX]
+            await asyncio.sleep(0)
+        last = told[-1].seq if told else -1
         while True:
-            yield await self._source.next_batch(BATCH_MAX)
+            batch = await self._source.next_batch(BATCH_MAX)
+            yield batch if batch[0].seq > last else tuple(event for event in batch if event.seq > last)
             await asyncio.sleep(PAUSE_S)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from fleetsim.dashboard.ink import Line, fitted, line, muted, spread, strong
+from fleetsim.dashboard.ink import Line, fitted, line, muted, spread, strong, width_of
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.words import Role, plural, span
 
@@ -114,16 +114,34 @@ def header(view: View, link: Link, title: str, width: int) -> Line:
 
 def tabs(current: Pane, view: View, width: int, note: str = "") -> Line:
     """The screens with their keys; the current one in brackets, the inbox with what waits there."""
-    pieces: list[Line] = []
+    left = (*line(" "), *fitted(_labels(current, view, width), width - 1, gap=_tab_gap(width)))
+    return spread(left, line(muted(note), " "), width)
+
+
+def tab_at(current: Pane, view: View, width: int, x: int) -> Pane | None:
+    """The screen whose tab is in that column."""
+    at = 1
+    for pane, label in zip(Pane, _labels(current, view, width), strict=True):
+        if at <= x < at + width_of(label):
+            return pane
+        at += width_of(label) + _tab_gap(width)
+    return None
+
+
+def _tab_gap(width: int) -> int:
+    return 1 if width >= 80 else 0
+
+
+def _labels(current: Pane, view: View, width: int) -> list[Line]:
+    labels: list[Line] = []
     for at, pane in enumerate(Pane, start=1):
         waits = f" ({view.counters.waiting})" if pane is Pane.INBOX and view.counters.waiting else ""
         if pane is current:
-            pieces.append(line((f"[{at} {_word(pane, width, named=True)}{waits}]", Role.PRIMARY)))
+            labels.append(line((f"[{at} {_word(pane, width, named=True)}{waits}]", Role.PRIMARY)))
         else:
             label = f"{at} {_word(pane, width, named=False)}".rstrip() + waits
-            pieces.append(line((f" {label} ", Role.ACCENT if waits else Role.MUTED)))
-    left = (*line(" "), *fitted(pieces, width - 1, gap=1 if width >= 80 else 0))
-    return spread(left, line(muted(note), " "), width)
+            labels.append(line((f" {label} ", Role.ACCENT if waits else Role.MUTED)))
+    return labels
 
 
 def _word(pane: Pane, width: int, *, named: bool) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from textual.app import App
-
 from fleetsim.dashboard.controls import Controls
 from fleetsim.dashboard.dialogs import ConfirmScreen
 from fleetsim.dashboard.ink import Line, line, muted, strong
+from fleetsim.dashboard.paint import InkedApp
 from fleetsim.dashboard.panes.base import PaneBase
 from fleetsim.dashboard.panes.ceremonies import CeremoniesPane
 from fleetsim.dashboard.panes.fleet import AgentPane, FleetPane
@@ -26,7 +25,7 @@ WRITING = frozenset({"reply", "cancel", "fire", "send_answer", "reject", "refres
 """Actions that change the fleet, or lead there: a reader does not have them."""
 
 
-class Intents(App[None]):
+class Intents(InkedApp):
     """The part of the app that acts. It waits for nothing on the way of the drawing."""
 
     def __init__(self, controls: Controls) -> None:

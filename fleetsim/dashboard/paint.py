@@ -5,8 +5,12 @@ No pane hands Textual a string of its own: strings could be markup, and escapes 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 from rich.segment import Segment
 from rich.style import Style
+from textual.app import App
 from textual.content import Content
 from textual.strip import Strip
 from textual.widget import Widget
@@ -16,32 +20,34 @@ from fleetsim.dashboard.words import Role, plain_ascii
 from fleetsim.model.text import neutralise
 
 SPAN_CHARS_MAX = 2_000
-ROLE_CLASSES = {*(f"ink--{role.value}" for role in Role), "ink--cursor"}
-"""Each widget class names them itself: Textual looks for them along one line of descent only."""
-
-INK_CSS = """
-.ink--plain { color: $foreground; }
-.ink--strong { color: $foreground; text-style: bold; }
-.ink--muted { color: $quiet; }
-.ink--head { color: $quiet; text-style: bold; }
-.ink--primary { color: $primary; }
-.ink--accent { color: $accent; text-style: bold; }
-.ink--calm { color: $calm; }
-.ink--good { color: $success; }
-.ink--warn { color: $warning; }
-.ink--bad { color: $error; }
-.ink--cursor { background: $cursor-row; }
-"""
-
-_TITLE_STYLES = {
-    Role.MUTED: "$quiet",
-    Role.GOOD: "$success",
-    Role.CALM: "$calm",
-    Role.WARN: "$warning",
-    Role.BAD: "$error",
-    Role.ACCENT: "bold $accent",
-    Role.PRIMARY: "$primary",
+COLOURS: Mapping[Role, tuple[str, bool]] = {
+    Role.PLAIN: ("foreground", False),
+    Role.STRONG: ("foreground", True),
+    Role.MUTED: ("quiet", False),
+    Role.HEAD: ("quiet", True),
+    Role.PRIMARY: ("primary", False),
+    Role.ACCENT: ("accent", True),
+    Role.CALM: ("calm", False),
+    Role.GOOD: ("success", False),
+    Role.WARN: ("warning", False),
+    Role.BAD: ("error", False),
 }
+"""The theme's variable for each role, and whether the text is bold."""
+
+
+class Palette:
+    """The look of each role in one theme, on its ground and on the row of the cursor."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.on_ground = self._styles(variables, "background")
+        self.on_cursor = self._styles(variables, "cursor-row")
+
+    @staticmethod
+    def _styles(variables: Mapping[str, str], ground: str) -> Mapping[Role, Style]:
+        return {
+            role: Style(color=variables[colour], bgcolor=variables[ground], bold=bold)
+            for role, (colour, bold) in COLOURS.items()
+        }
 
 
 def safe(text: str, ascii_only: bool) -> str:
@@ -50,13 +56,26 @@ def safe(text: str, ascii_only: bool) -> str:
     return plain_ascii(text) if ascii_only else text
 
 
-class Inked(Widget):
-    """A widget that draws lines. The look of each role is a component class, so themes decide it."""
+class InkedApp(App[None]):
+    """An app whose widgets draw lines."""
+
+    ascii_only = False
+    _palette: tuple[str, Palette] | None = None
 
     @property
-    def ascii_only(self) -> bool:
-        """Whether the app was asked for ASCII."""
-        return bool(getattr(self.app, "ascii_only", False))
+    def palette(self) -> Palette:
+        """The look of the theme in force."""
+        if self._palette is None or self._palette[0] != self.theme:
+            self._palette = self.theme, Palette(self.theme_variables)
+        return self._palette[1]
+
+
+class Inked(Widget):
+    """A widget that draws lines; ``InkedApp`` knows how they look."""
+
+    @property
+    def _stage(self) -> InkedApp:
+        return cast(InkedApp, self.app)
 
     @property
     def inner_width(self) -> int:
@@ -65,22 +84,24 @@ class Inked(Widget):
 
     def strip(self, one: Line, width: int, *, cursor: bool = False) -> Strip:
         """The line as a strip of exactly ``width`` cells."""
-        ascii_only = self.ascii_only
-        ground = self.get_component_rich_style("ink--cursor", partial=True) if cursor else Style()
-        styles = {role: self.get_component_rich_style(f"ink--{role.value}") + ground for _, role in one}
+        ascii_only = self._stage.ascii_only
+        styles = self._stage.palette.on_cursor if cursor else self._stage.palette.on_ground
         cleaned = clip_line(tuple((safe(text, ascii_only), role) for text, role in one), width)
-        segments = [Segment(safe(text, ascii_only), styles[role]) for text, role in cleaned if text]
-        blank = self.get_component_rich_style("ink--plain") + ground
-        return Strip(segments).adjust_cell_length(width, blank)
+        if ascii_only:  # the ellipsis of a cut
+            cleaned = tuple((plain_ascii(text), role) for text, role in cleaned)
+        segments = [Segment(text, styles[role]) for text, role in cleaned if text]
+        return Strip(segments).adjust_cell_length(width, styles[Role.PLAIN])
 
     def entitle(self, one: Line, sub: Line = ()) -> None:
         """Set the title in the frame, and the one below."""
         for name, pieces in (("border_title", one), ("border_subtitle", sub)):
-            text = tuple((safe(text, self.ascii_only), role) for text, role in pieces)
+            text = tuple((safe(text, self._stage.ascii_only), role) for text, role in pieces)
             if getattr(self, f"_shown_{name}", None) != text:
                 setattr(self, f"_shown_{name}", text)
                 setattr(self, name, _titled(text) if text else None)
 
 
 def _titled(one: Line) -> Content:
-    return Content.assemble(*((text, _TITLE_STYLES.get(role, "bold $foreground")) for text, role in one))
+    styles = {role: f"{'bold ' if bold else ''}${colour}" for role, (colour, bold) in COLOURS.items()}
+    styles[Role.PLAIN] = styles[Role.STRONG]
+    return Content.assemble(*((text, styles[role]) for text, role in one))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from textual.theme import Theme
 
-from fleetsim.dashboard.paint import INK_CSS
-
 _DARK = {
     "foreground": "#d3dae3",
     "background": "#0e1319",
@@ -77,9 +75,7 @@ DAY = Theme(
 THEMES = (NIGHT, BLUE_ORANGE, DAY)
 """Night, one pair of colours that everybody can tell apart, and day."""
 
-CSS = (
-    INK_CSS
-    + """
+CSS = """
 Screen { background: $background; color: $foreground; scrollbar-size-vertical: 1; }
 * { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
 #header, #status, #keys { height: 1; }
@@ -193,4 +189,3 @@ HelpScreen, ConfirmScreen { align: center middle; background: $background 60%; }
 .-ascii #tabs { height: 1; border-bottom: none; }
 .-ascii .framed:focus { border: ascii $primary; }
 """
-)

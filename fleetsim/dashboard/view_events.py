@@ -81,17 +81,14 @@ def event_row(event: Event) -> EventRow:
     )
 
 
-_ID_LAST = ("agent.skill.response.", "hitl.request.", "hitl.response.", "hitl.expired.", "hitl.withdrawn.")
-
-
 def short_topic(event: Event) -> str:
     """The topic without the id or name in it, which have columns of their own."""
     topic = event.topic
-    for prefix in _ID_LAST:
+    for prefix in ("agent.skill.response.", "autonomous.outcome."):
         if topic.startswith(prefix):
             return prefix[:-1]
-    if topic.startswith("autonomous.outcome."):
-        return "autonomous.outcome"
+    if topic.startswith("hitl."):
+        return one_line(".".join(topic.split(".", 2)[:2]), 40)
     if topic.startswith("ceremony.") and topic.count(".") >= 2:
         return "ceremony." + one_line(topic.rsplit(".", 1)[1], 40)
     return one_line(topic, 80)
@@ -206,6 +203,10 @@ _TELLERS: Mapping[str, _Teller] = {
     "hitl.request": lambda e, p: _joined(_skill(e), "waits for a person:", _quoted(p, "question")),
     "hitl.response": lambda e, p: _joined(read.text(p, "decision", 20), _by(p, "by", "decidedBy")),
     "hitl.withdrawn": lambda e, p: "the agent no longer waits for an answer",
+    "hitl.veto": lambda e, p: _joined(
+        _skill(e), read.text(p, "decision", 20), _by(p, "by", "decidedBy"), _by(p, "until", "expiresAt")
+    ),
+    "hitl.escalated": lambda e, p: _joined("a person must answer:", read.text(p, "why")),
     "hitl.expired": lambda e, p: "nobody answered in time",
     "ceremony.execute": _ceremony,
     "ceremony.completed": _ceremony,

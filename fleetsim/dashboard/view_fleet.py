@@ -159,9 +159,15 @@ class FleetFold:
             self._of(event)
 
     def config(self, event: Event) -> None:
-        """``config.loaded``: who is in the fleet. Agents that left the file leave the screen."""
+        """``config.loaded``: who is in the fleet. Agents that left the file leave the screen.
+
+        The hub reads the file when it starts: what an earlier run found of reachability is void.
+        """
         listed = read.names(event.payload, "agents")
         self._changes += 1
+        for known in self._agents.values():
+            known.breaker_until, known.breaker_why, known.why = None, "", ""
+            known.reachable = None if known.reachable is False else known.reachable
         for name in listed:
             self._named(name, event.at)
         for name in set(self._agents) - set(listed) if listed else ():

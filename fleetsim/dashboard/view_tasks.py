@@ -267,7 +267,9 @@ class TaskFold:
             task.live.replace_all(raw)
         moved = state != task.state
         task.move(state, event.at)
-        task.step(event, "←", said if moved or not task.live.chunks else f"{len(raw or '')} characters", via, state)
+        if moved or said:
+            what = said if moved or not task.live.chunks else f"{len(raw or '')} characters"
+            task.step(event, "←", what, via, state)
 
     def stale(self, event: Event) -> None:
         """``agent.skill.stale``."""

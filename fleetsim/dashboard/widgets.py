@@ -14,15 +14,13 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from fleetsim.dashboard.ink import Column, Layout, Line, RowList, Rows, layout
-from fleetsim.dashboard.paint import ROLE_CLASSES, Inked
+from fleetsim.dashboard.paint import Inked
 from fleetsim.dashboard.words import Role
 from fleetsim.model.text import neutralise
 
 
 class Lines(Inked):
     """A few lines that do not scroll."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -48,8 +46,6 @@ class Lines(Inked):
 
 class Page(ScrollView, Inked, can_focus=True):
     """Lines to scroll through; with ``follow`` the end stays in sight until somebody scrolls away."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "down", show=False),
@@ -94,8 +90,6 @@ class Grid(ScrollView, Inked, can_focus=True):
 
     Without ``hold`` it stays on the first row until somebody moves it.
     """
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = ROLE_CLASSES
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", "down", show=False),

@@ -129,7 +129,7 @@ ASCII: Mapping[str, str] = {
     "“": '"',
     "”": '"',
     "’": "'",
-    **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True)),
+    **dict(zip("▁▂▃▄▅▆▇", "_.:-=+#", strict=True)),
 }
 """What each of our glyphs becomes with ``--ascii``."""
 
@@ -143,12 +143,13 @@ def plain_ascii(text: str) -> str:
     return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
 
 
-BARS = "▁▂▃▄▅▆▇█"
+BARS = "▁▂▃▄▅▆▇"
+"""Never the full block: bars in rows above each other must not run together."""
 
 
 def bar(share: float) -> str:
     """One bar for a share of 0 to 1."""
-    return BARS[min(7, max(0, round(share * 7)))]
+    return BARS[min(6, max(0, round(share * 6)))]
 
 
 def spark(values: Sequence[float]) -> str:

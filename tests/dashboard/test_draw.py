@@ -21,6 +21,7 @@ from fleetsim.dashboard.ink import Column, Line, Row, layout, plain, width_of
 from fleetsim.dashboard.query import parse
 from fleetsim.dashboard.view import View, fold_view
 from fleetsim.dashboard.words import Role
+from fleetsim.model.journal import Event
 from fleetsim.model.text import neutralise
 from tests.dashboard.journal import HOSTILE, NOW, Journal, an_hour
 
@@ -189,7 +190,7 @@ def test_a_lost_feed_never_looks_live() -> None:
     ("width", "height", "size"),
     [(39, 40, Size.TINY), (120, 11, Size.TINY), (40, 12, Size.LIST), (60, 18, Size.COMPACT), (100, 30, Size.FULL)],
 )
-def test_the_sizes(width: int, height: int, size: Size) -> None:
+def test_a_terminal_has_the_size_its_cells_give_it(width: int, height: int, size: Size) -> None:
     assert frame.size_of(width, height) is size
 
 
@@ -218,6 +219,6 @@ def test_debug_events_show_only_when_asked_for() -> None:
     assert any(str(event.level) == "debug" for event in _rows(draw_events.Window(parse("level=debug"))))
 
 
-def _rows(window: draw_events.Window) -> tuple[object, ...]:
+def _rows(window: draw_events.Window) -> tuple[Event, ...]:
     window.update(tuple(EVENTS))
     return window.rows()

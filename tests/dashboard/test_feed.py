@@ -67,3 +67,17 @@ async def test_the_events_of_a_hub_arrive_in_order_and_what_was_lost_is_counted(
         batch = await anext(aiter(feed))
         assert [event.payload["n"] for event in batch] == list(range(5, 15))
         assert feed.dropped == 5
+
+
+async def test_a_restarted_hub_is_told_from_its_ledger_and_no_event_twice(runtime: Runtime) -> None:
+    past = an_hour()[:1_500]
+    log = EventLog(runtime.clock, first_seq=1_498)
+    async with log.subscribe(after_seq=0) as source:
+        for n in range(5):
+            log.publish("hub.started", n=n)
+        told: list[Event] = []
+        async for batch in Live(source, past=past):
+            told += batch
+            if told[-1].seq == 1_503:
+                break
+    assert [event.seq for event in told] == list(range(1, 1_504))

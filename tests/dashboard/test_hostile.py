@@ -72,15 +72,32 @@ def hostile_events() -> list[Event]:
 
 
 @sockets
-@pytest.mark.parametrize(
-    "keys", [("1",), ("1", "enter"), ("2",), ("2", "enter"), ("3",), ("3", "enter"), ("4",), ("5",), ("5", "enter")]
-)
-async def test_no_screen_shows_anything_hostile(keys: tuple[str, ...]) -> None:
-    async with showing(hostile_events(), *keys) as stage:
-        for _ in range(len(HOSTILE)):
+async def test_no_screen_shows_anything_hostile() -> None:
+    visits = (
+        "1",
+        "enter",
+        "2",
+        "enter",
+        "escape",
+        "3",
+        "enter",
+        "escape",
+        "4",
+        "enter",
+        "escape",
+        "5",
+        "enter",
+        "escape",
+        "l",
+    )
+    async with showing(hostile_events()) as stage:
+        for visit in visits:
+            await stage.press(visit)
+            if stage.focused != "answer":
+                await stage.press(*"jjj")
             shown = stage.text
             assert neutralise(shown, limit=len(shown) + 1) == shown
-            await stage.press("j")
+            assert "this screen failed" not in shown
         assert stage.app.is_running
 
 

@@ -171,7 +171,7 @@ FIELDS = {"agent": "quinn", "state": "working", "level": "warn", "text": "readin
         ("!", True),
     ],
 )
-def test_the_filter_grammar(text: str, passes: bool) -> None:
+def test_a_filter_lets_pass_what_its_words_say(text: str, passes: bool) -> None:
     assert parse(text).matches(FIELDS) is passes
 
 

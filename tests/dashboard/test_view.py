@@ -45,11 +45,11 @@ def runs(j: Journal, agent: str, good: int, bad: int) -> None:
 
 def test_agents_are_listed_worst_first() -> None:
     j = journal()
+    j.say("config.loaded", agents=["healthy", "limping", "broken", "absent", "new"], path="agents.yaml")
     runs(j, "healthy", 10, 0)
     runs(j, "limping", 7, 3)
     runs(j, "broken", 1, 9)
     j.say("agent.card.failed", agent="absent", reason="connection refused", stale=False)
-    j.say("config.loaded", agents=["healthy", "limping", "broken", "absent", "new"], path="agents.yaml")
     rows = view(j).agents
     assert [row.name for row in rows] == ["broken", "absent", "limping", "new", "healthy"]
     assert [row.health for row in rows] == [
@@ -117,6 +117,17 @@ def test_an_open_breaker_is_down_until_it_closes() -> None:
     assert row.breaker_until == NOW + timedelta(seconds=30)
     j.say("agent.breaker.closed", agent="quinn")
     assert view(j).agents[0].health is HealthWord.UP
+
+
+def test_a_restart_forgets_what_the_run_before_found_of_reachability_and_keeps_the_figures() -> None:
+    j = journal()
+    runs(j, "quinn", 6, 0)
+    j.say("agent.breaker.opened", agent="quinn", failures=5, retryInSeconds=30, reason="connection refused")
+    j.say("agent.card.failed", agent="frank", reason="connection refused", stale=False)
+    j.say("config.loaded", agents=["quinn", "frank"], path="agents.yaml")
+    rows = {row.name: row for row in view(j).agents}
+    assert (rows["quinn"].health, rows["quinn"].figures.success_count) == (HealthWord.UP, 6)
+    assert rows["frank"].health is HealthWord.UNKNOWN
 
 
 def test_an_agent_that_cannot_be_reached_is_down_until_it_answers() -> None:
@@ -393,7 +404,7 @@ NAMES = st.none() | st.sampled_from(("a", "b", "\x1b[31m", ""))
         max_size=12,
     )
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_payload_breaks_the_fold(events: list[Event]) -> None:
     seen = fold_view(events, NOW, ["a", "b"])
     assert seen.counters.events == len(events)

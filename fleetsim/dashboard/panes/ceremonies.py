@@ -30,7 +30,7 @@ class CeremoniesPane(PaneBase):
         """List, facts, runs."""
         self._list = Grid(draw_ceremonies.COLUMNS, id="ceremony-list")
         self._facts = Page(id="ceremony-facts")
-        self._runs = Grid(draw_ceremonies.RUN_COLUMNS, id="runs", classes="framed")
+        self._runs = Grid(draw_ceremonies.RUN_COLUMNS, id="runs", classes="framed", hold=False)
         yield self._list
         with Horizontal(id="ceremony"):
             yield self._facts

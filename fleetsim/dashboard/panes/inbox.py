@@ -45,7 +45,7 @@ class InboxPane(PaneBase):
     def compose(self) -> ComposeResult:
         """Lists, question, answer."""
         self._open = Grid(draw_inbox.OPEN_COLUMNS, id="questions", classes="framed")
-        self._settled = Grid(draw_inbox.SETTLED_COLUMNS, id="settled", classes="framed")
+        self._settled = Grid(draw_inbox.SETTLED_COLUMNS, id="settled", classes="framed", hold=False)
         self._reading = Page(id="reading")
         self.box = AnswerBox(id="answer")
         self.box.border_title = "Your answer"

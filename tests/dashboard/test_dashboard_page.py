@@ -1,0 +1,40 @@
+"""The reference page says what the program does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual.binding import Binding
+
+from fleetsim.dashboard.app import FleetApp
+from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
+from fleetsim.dashboard.view_events import EVENTS_MAX
+from fleetsim.dashboard.view_inbox import OPEN_MAX, SETTLED_MAX
+from fleetsim.dashboard.view_tasks import TASKS_MAX
+from fleetsim.dashboard.words import HEALTH, RUN, STATE, plain_ascii
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/dashboard.md").read_text()
+NAMES = {"slash": "/", "question_mark": "?"}
+
+
+def test_every_key_is_on_the_page() -> None:
+    keys = [key for binding in FleetApp.BINDINGS if isinstance(binding, Binding) for key in binding.key.split(",")]
+    assert [key for key in keys if f"`{NAMES.get(key, key)}`" not in PAGE] == []
+
+
+def test_every_word_is_on_the_page_with_its_glyph_and_its_ascii_form() -> None:
+    rows = [row.split("|") for row in PAGE.split("\n") if row.count("|") == 5]
+    told = {
+        (word.strip(), glyph, ascii)
+        for _, words, glyphs, asciis, *_ in rows
+        for word in words.split(",")
+        for glyph in glyphs.split()
+        for ascii in asciis.strip().strip("`").split()
+    }
+    for mark in (*HEALTH.values(), *STATE.values(), *RUN.values()):
+        assert (mark.word, mark.glyph, plain_ascii(mark.glyph)) in told or mark.word == "running"
+
+
+def test_every_limit_is_on_the_page() -> None:
+    for limit in (EVENTS_MAX, TASKS_MAX, OPEN_MAX, SETTLED_MAX, LIVE_CHARS_MAX):
+        assert f"{limit:,}" in PAGE

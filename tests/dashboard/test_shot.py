@@ -1,0 +1,44 @@
+"""Pictures: made without a terminal, and of nothing but themselves."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from fleetsim.dashboard.shot import screenshot, take
+from tests.dashboard.journal import NOW
+from tests.dashboard.stage import EVENTS
+
+
+def words(svg: str) -> str:
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    return " ".join(html.unescape(text) for text in texts).replace("\xa0", " ")
+
+
+def test_a_picture_of_a_recording_is_written_to_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.svg"
+    screenshot(EVENTS, path, at=NOW)
+    svg = path.read_text()
+    assert svg.startswith("<svg")
+    assert "● LIVE" in words(svg)
+    assert "frank" in words(svg)
+    assert "2026-11-21 13:55:59Z" in words(svg)
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("screen", "word"), [("tasks", "Live output"), ("inbox", "Your answer"), ("ceremonies", "Runs")]
+)
+async def test_each_screen_can_be_taken(screen: str, word: str) -> None:
+    assert word in words(await take(EVENTS, screen=screen, size=(110, 30), at=NOW))
+
+
+@pytest.mark.sockets
+async def test_a_picture_fetches_nothing_and_is_the_same_each_time() -> None:
+    one, two = [await take(EVENTS, size=(100, 30), at=NOW) for _ in range(2)]
+    assert re.findall(r"url\((?!#)[^)]*\)|href=|@import|@font-face", one) == []
+    assert one == two
+    assert not re.search(r">(?:&#160;)+[^<&]", one)
