@@ -1,0 +1,211 @@
+"""The verbs from a second process, and what each kind of trouble looks like to a person."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fleetsim.agent.builtin import reference_agent
+from tests.cli.world import Shell, answering
+
+pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest_asyncio.fixture
+async def agent() -> AsyncIterator[str]:
+    async with reference_agent("scout").serving() as url:
+        yield url
+
+
+def yaml_for(url: str, *more: str) -> str:
+    lines = ["fleet: { poll_interval_s: 1 }", "agents:", f"  - name: scout\n    url: {url}/a2a", *more]
+    return "\n".join(lines) + "\n"
+
+
+async def test_the_verbs_work_from_a_second_process(shell: Shell, agent: str) -> None:
+    import asyncio
+
+    shell.write("agents.yaml", yaml_for(agent))
+    shell.write(
+        "ceremonies/scout.hello.yaml",
+        'id: scout.hello\nname: Hello\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [scout]\n',
+    )
+    with shell.up() as hub:
+        done = await shell.arun("send", "scout", "hello", "--skill", "echo")
+        assert (done.returncode, done.stdout) == (0, "hello\n")
+        assert "completed" in done.stderr
+
+        asked = await shell.arun("send", "scout", "hi", "--skill", "ask", "--exit-status")
+        assert asked.returncode == 7
+        assert "Who shall I greet?" in asked.stdout
+        assert "fleetsim inbox reply q-" in asked.stderr
+        (question,) = (await asyncio.to_thread(shell.json, "inbox", "list"))["questions"]
+        assert (await shell.arun("inbox", "reply", question["questionId"], "Ada")).returncode == 0
+        again = await shell.arun("inbox", "reply", question["questionId"], "Bob")
+        assert again.returncode == 2
+        assert "not open any more" in again.stderr
+        got = await shell.arun("task", "get", question["correlationId"], "--wait")
+        assert "Hello Ada" in got.stdout
+
+        later = await shell.arun("send", "scout", "60", "--skill", "slow", "--async", "-o", "json")
+        cid = json.loads(later.stdout)["correlationId"]
+        assert (await shell.arun("task", "cancel", cid)).returncode == 0
+        ended = await shell.arun("task", "get", cid, "--wait", "--exit-status")
+        assert ended.returncode == 1
+        assert "canceled" in ended.stdout
+
+        fired = await shell.arun("ceremony", "run", "scout.hello", "--wait")
+        assert fired.returncode == 0, fired.stderr
+        assert "success" in fired.stdout
+        assert "scout.hello" in (await shell.arun("ceremony", "list")).stdout
+
+        health = await asyncio.to_thread(shell.json, "health")
+        (row,) = health["agents"]
+        assert row["agentName"] == "scout"
+        assert row["totalOutcomes"] == 4
+        assert (await shell.arun("send", "scout", "no", "--skill", "fail", "--exit-status")).returncode == 1
+        hub.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(hub.wait, 12) == 0
+    after = await shell.arun("health")
+    assert after.returncode == 2
+    assert "fleetsim up" in after.stderr
+
+
+async def test_an_agent_is_asked_directly_by_its_address(shell: Shell, agent: str) -> None:
+    plain = await shell.arun("send", agent, "hello")
+    assert (plain.returncode, plain.stdout) == (0, "hello\n")
+    streamed = await shell.arun("send", agent, "/stream one two three", "--stream")
+    assert (streamed.returncode, streamed.stdout) == (0, "one two three\n")
+    piped = await shell.arun("send", agent, "-", stdin="from a pipe")
+    assert piped.stdout == "from a pipe\n"
+    card = await shell.arun("card", agent)
+    assert "dialect: 1.0" in card.stdout
+    talk = await shell.arun("chat", agent, "--skill", "ask", stdin="hi\nAda\n")
+    assert talk.stdout == "Who shall I greet?\nHello Ada\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("agents:\n  - name: a\n    urll: http://x/a2a\n", "urll"),
+        ("agents: [\n", "agents.yaml:"),
+        ("agents:\n  - name: a\n    url: ftp://x/a2a\n", "url"),
+        ("agents:\n  - name: a\n    url: http://x\n  - name: a\n    url: http://y\n", "a"),
+        ("agents:\n  - &x {name: a, url: http://x}\n  - *x\n", "agents.yaml:"),
+        ("agents:\n  - name: a\n    url: ${NOT_SET_URL}\n", "NOT_SET_URL"),
+    ],
+)
+def test_a_broken_agents_yaml_is_told_by_its_place(shell: Shell, text: str, told: str) -> None:
+    shell.write("agents.yaml", text)
+    done = shell.run("up", "--headless")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_agents_yaml_says_what_to_do(shell: Shell) -> None:
+    done = shell.run("up", "--headless")
+    assert done.returncode == 2
+    assert "agents.yaml" in done.stderr
+
+
+def test_a_mistyped_verb_names_the_nearest(shell: Shell) -> None:
+    done = shell.run("helth")
+    assert done.returncode == 2
+    assert "'health'" in done.stderr
+
+
+def card(url: str, **capabilities: bool) -> bytes:
+    text = {
+        "name": "odd",
+        "description": "",
+        "url": f"{url}/a2a",
+        "version": "1",
+        "protocolVersion": "0.3.0",
+        "capabilities": capabilities,
+        "skills": [{"id": "chat", "name": "chat", "description": "", "tags": []}],
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
+    }
+    return json.dumps(text).encode()
+
+
+HTML = b"<html><head><title>Bad Gateway</title></head><body>\x1b]52;c;aGk=\x07</body></html>"
+NO_KIND = b'data: {"jsonrpc":"2.0","id":1,"result":{"odd":true}}\n\n' * 25
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "told"),
+    [
+        ("html", 3, "Bad Gateway"),
+        ("wrong key", 4, "401"),
+        ("no kind", 1, "events"),
+        ("not json", 1, "JSON"),
+    ],
+)
+async def test_a_troubled_agent_gets_one_clear_line_and_the_right_exit_code(
+    shell: Shell, case: str, code: int, told: str
+) -> None:
+    base: list[str] = []
+
+    def handle(method: str, path: str, body: bytes) -> tuple[int, str, bytes]:
+        if method == "GET":
+            return 200, "application/json", card(base[0], streaming=case == "no kind")
+        if case == "html":
+            return 500, "text/html", HTML
+        if case == "wrong key":
+            return 401, "application/json", b'{"error":{"message":"no"}}'
+        if case == "no kind":
+            return 200, "text/event-stream", NO_KIND
+        return 200, "text/plain", b"hello"
+
+    async with answering(handle) as url:
+        base.append(url)
+        done = await shell.arun("send", url, "hi", *(["--stream"] if case == "no kind" else []))
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1, done.stderr
+    assert told in lines[0], lines
+    assert done.returncode == code
+    assert "\x1b" not in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dead_agent_is_unreachable(shell: Shell) -> None:
+    done = shell.run("send", "http://127.0.0.1:9", "hi")
+    assert done.returncode == 3
+    assert "refused" in done.stderr
+
+
+async def test_a_dead_agent_and_an_unknown_skill_leave_the_rest_of_the_fleet_working(shell: Shell, agent: str) -> None:
+    shell.write("agents.yaml", yaml_for(agent, "  - name: dead\n    url: http://127.0.0.1:9/a2a\n    skills: [echo]"))
+    with shell.up():
+        unknown = await shell.arun("send", "scout", "hi", "--skill", "nothing")
+        assert unknown.returncode == 2
+        assert "does not offer" in unknown.stderr
+        nobody = await shell.arun("send", "scoot", "hi")
+        assert nobody.returncode == 2
+        assert "scout" in nobody.stderr
+        dead = await shell.arun("send", "dead", "hi", "--skill", "echo")
+        assert dead.returncode == 3
+        assert "undeliverable" in dead.stderr
+        fine = await shell.arun("send", "scout", "hi", "--skill", "echo")
+        assert (fine.returncode, fine.stdout) == (0, "hi\n")
+
+
+async def test_a_demo_without_a_terminal_ends_by_itself_with_a_table(shell: Shell) -> None:
+    done = await asyncio.to_thread(shell.run, "demo", timeout=110)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name in ("quinn", "protopen", "flaky", "herald", "archivist"):
+        assert name in done.stdout

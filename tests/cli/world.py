@@ -1,0 +1,108 @@
+"""The command line as a user runs it: processes of its own, real sockets, a home that is empty."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+START_S = 20.0
+
+
+@dataclass
+class Shell:
+    """A directory with its own state; ``run`` runs a verb in it."""
+
+    home: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if k in {"PATH", "LANG", "LC_ALL", "PYTHONPATH"}}
+        return {**kept, "HOME": str(self.home), "FLEETSIM_STATE": str(self.home / "state"), "TERM": "dumb", **self.env}
+
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "fleetsim", *args]
+
+    def run(self, *args: str, stdin: str = "", timeout: float = 40.0) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*args),
+            cwd=self.home,
+            env=self.environment(),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    async def arun(self, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(self.run, *args, stdin=stdin)
+
+    def json(self, *args: str) -> Any:
+        done = self.run(*args, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    @contextmanager
+    def up(self, *args: str) -> Iterator[subprocess.Popen[str]]:
+        """``fleetsim up --headless`` on a free port, until left; it must stop by itself when told to."""
+        log = (self.home / "up.log").open("w", encoding="utf-8")
+        hub = subprocess.Popen(
+            self.command("up", "--headless", "--port", "0", *args),
+            cwd=self.home,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            text=True,
+        )
+        try:
+            until = time.monotonic() + START_S
+            while not (self.home / "state" / "hub.json").exists():
+                assert hub.poll() is None, (self.home / "up.log").read_text()
+                assert time.monotonic() < until, "the hub did not start"
+                time.sleep(0.05)
+            yield hub
+        finally:
+            hub.send_signal(signal.SIGTERM)
+            try:
+                hub.wait(timeout=12)
+            finally:
+                hub.kill()
+                log.close()
+
+
+@asynccontextmanager
+async def answering(handle: Any) -> AsyncIterator[str]:
+    """A scripted HTTP server: ``handle(method, path, body)`` returns (status, content type, body)."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        method, path, _ = head.split("\r\n")[0].split(" ", 2)
+        length = next((int(h.split(":")[1]) for h in head.split("\r\n") if h.lower().startswith("content-length:")), 0)
+        body = await reader.readexactly(length)
+        status, kind, answer = handle(method, path, body)
+        text = (
+            f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {len(answer)}\r\nconnection: close\r\n\r\n"
+        )
+        writer.write(text.encode() + answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
