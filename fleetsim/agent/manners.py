@@ -50,6 +50,10 @@ class Manners:
     no_extended_card: type[RpcError] = ExtendedCardNotConfigured
     notice_type: str = "application/json"
 
+    def will_wait(self, wait: bool | None) -> bool:
+        """Whether a send that asked for ``wait`` (None if it did not say) is answered only at the end."""
+        return self.waits_always or (self.waits and wait is not False)
+
 
 MANNERS: Mapping[str, Manners] = {
     "1.0": Manners(

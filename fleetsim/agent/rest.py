@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetsim.agent.front import ClientLeft, Door, Refusal, json_response, while_there
+from fleetsim.agent.front import ClientLeft, Door, Refusal, json_response
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.manners import Manners
 from fleetsim.agent.service import Caller, Service
@@ -94,15 +94,7 @@ class RestFace:
             return _problem(InternalError(), 500)
 
     async def _send(self, request: Request, caller: Caller) -> Response:
-        call = self._call(Operation.SEND, await self._params(request))
-
-        async def work() -> Response:
-            try:
-                return json_response(_WIRE.encode_reply(call, await self._service().call(call, caller)), status=202)
-            except RpcError as problem:
-                return _problem(problem, _status(problem))
-
-        return await while_there(request, work) or Response(status_code=400)
+        return await self._reply(Operation.SEND, await self._params(request), caller, status=202)
 
     async def _stream(self, request: Request, caller: Caller) -> Response:
         call = self._call(Operation.STREAM, await self._params(request))
@@ -128,9 +120,11 @@ class RestFace:
         params = {"taskId": request.path_params["task_id"], "pushNotificationConfig": config}
         return await self._reply(Operation.PUSH_SET, params, caller)
 
-    async def _reply(self, operation: Operation, params: Mapping[str, Any], caller: Caller) -> Response:
+    async def _reply(
+        self, operation: Operation, params: Mapping[str, Any], caller: Caller, *, status: int = 200
+    ) -> Response:
         call = self._call(operation, params)
-        return json_response(_WIRE.encode_reply(call, await self._service().call(call, caller)))
+        return json_response(_WIRE.encode_reply(call, await self._service().call(call, caller)), status=status)
 
     async def _watch(self, call: Call, caller: Caller, encode: Callable[[TaskEvent], dict[str, Any]]) -> Response:
         if not isinstance(call, SendMessage | SubscribeToTask):

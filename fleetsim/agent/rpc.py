@@ -81,7 +81,7 @@ class RpcFace:
     async def _reply(
         self, request: Request, call: Call, caller: Caller, dialect: Dialect, asked: RpcRequest
     ) -> Response:
-        if isinstance(call, SendMessage):
+        if isinstance(call, SendMessage) and caller.manners.will_wait(call.wait):
             # RpcError must not cross the task group in there, so errors come back as values.
             answer = await while_there(request, lambda: self._sent(call, caller, dialect, asked))
             return answer or Response(status_code=400)

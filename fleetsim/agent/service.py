@@ -166,7 +166,7 @@ class Service:
 
     async def _send(self, call: SendMessage, caller: Caller) -> Task:
         record = await self._accept(call, caller)
-        if caller.manners.waits_always or (caller.manners.waits and call.wait is not False):
+        if caller.manners.will_wait(call.wait):
             try:
                 async with asyncio.timeout(self._limits.wait_s_max):
                     record = await self._store.until_pause(record.key)
