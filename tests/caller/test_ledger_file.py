@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,16 @@ async def test_a_deleted_ledger_is_not_silently_begun_anew(path: Path, opened: C
     head_path(path).unlink()
     async with opened() as ledger:
         assert await ledger.open_requests() == ()
+
+
+async def test_an_outcome_taken_out_of_the_middle_is_noticed(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    async with opened() as ledger:
+        await fill(ledger, 10)
+    with closing(sqlite3.connect(path, isolation_level=None)) as surgeon:
+        surgeon.execute("DELETE FROM outcomes WHERE seq = 3")
+    with pytest.raises(LedgerDamaged, match="row 4 of outcomes does not follow the one before it"):
+        async with opened():
+            pass
 
 
 async def test_an_older_copy_in_its_place_is_noticed(path: Path, opened: Callable[[], SqliteLedger]) -> None:

@@ -20,7 +20,7 @@ from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import SMALL, answer, at, card, event, outcome, question, record, run, task
+from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task
 
 NAMES = [f"c-{n}" for n in range(40)]
 
@@ -251,13 +251,17 @@ async def test_there_must_be_a_file(path: Path) -> None:
     assert not path.parent.exists()
 
 
-async def test_a_deleted_outcome_is_not_brought_back_over_a_newer_row(path: Path, runtime: Runtime) -> None:
-    """Free pages hold old states of rows; what SQLite reads wins over them."""
-    async with open_ledger(path, clock=runtime.clock, storage="inline", limits=SMALL) as ledger:
-        await ledger.accept([record("c-0", text="x" * 9_000)])
-        for n in range(30):
-            await ledger.update(replace(record("c-0", text="y" * (9_000 - 250 * n)), answers=n, phase=Phase.ACCEPTED))
+async def test_an_old_state_of_a_row_in_a_stray_page_does_not_win_over_the_row(
+    path: Path, opened: Callable[[], SqliteLedger]
+) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record("c-0")])
+    old_pages = path.read_bytes()
+    async with opened() as ledger:
+        await ledger.update(replace(record("c-0"), answers=29, phase=Phase.ACCEPTED))
+    with path.open("ab") as file:
+        file.write(old_pages)
     salvage(path, at(100))
-    async with open_ledger(path, clock=runtime.clock, storage="inline", limits=SMALL) as ledger:
+    async with opened() as ledger:
         (only,) = await ledger.open_requests()
-        assert only.answers == 29
+        assert (only.answers, only.phase) == (29, Phase.ACCEPTED)
