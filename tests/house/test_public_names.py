@@ -1,0 +1,23 @@
+"""The names a user imports are there, and cost nothing until they are used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import fleetsim
+
+
+def test_every_public_name_can_be_imported() -> None:
+    for name in fleetsim.__all__:
+        assert getattr(fleetsim, name) is not None
+
+
+def test_the_table_of_homes_names_just_the_public_names() -> None:
+    assert set(fleetsim._HOMES) | {"__version__"} == set(fleetsim.__all__)
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = "{'httpx', 'textual', 'starlette', 'pydantic'} & set(sys.modules)"
+    script = f"import fleetsim, sys; sys.exit(len({heavy}))"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
