@@ -156,6 +156,7 @@ class _Carrier:
         began = self._clock.monotonic()
         try:
             reply = await self._executor.resume(self._record, effect.answer)
+            fault("after_resume_before_bind")
         except FleetsimError as error:
             self._tell(ResumeFailed(error=error))
         else:

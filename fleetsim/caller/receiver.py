@@ -1,7 +1,7 @@
 """The webhook door: verify, then hand the news to the tracker, nothing else (Workstacean's callback route).
 
 A token is checked from itself before anything is looked up; wrong, missing and unknown look alike from
-outside (reliability T-10 to T-14, DESIGN section 3).
+outside (reliability T-10 to T-14, DESIGN section 3). A token that says so counts only with a signature.
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ from fleetsim.model.journal import Level
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, Via
+from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Clock
+from fleetsim.runtime.signing import TOLERANCE_S, verify
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.push import push_task_id, read_push_body
 
+SEEN_S = 2 * TOLERANCE_S
+"""How long a signed webhook's id is remembered: as long as any copy of it can pass for timely."""
+
+SEEN_MAX = 50_000
 _ENDS = frozenset(state.value for state in TERMINAL)
 
 
@@ -66,6 +72,7 @@ class CallbackReceiver:
         self._outcome = outcome
         self._limits = limits or ReceiverLimits()
         self._budget: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def routes(self) -> list[Route]:
         """The one route, to be mounted beside the API."""
@@ -81,11 +88,33 @@ class CallbackReceiver:
         body = await self._body(request)
         if isinstance(body, Response):
             return body
+        signed_id = None
+        if bearer.signed:
+            signed_id = self._signed_id(request, bearer, body)
+            if signed_id is None:
+                return self._refuse(request, "the signature is missing, wrong or too old")
+            if (bearer.correlation_id, signed_id) in self._seen:
+                return JSONResponse({"success": True})
         try:
             events = read_push_body(parse_untrusted(body, bytes_max=self._limits.body_bytes_max))
         except FleetsimError:
             return JSONResponse({"success": False, "error": "not a webhook body"}, 400)
-        return await self._deliver(request, bearer, events)
+        response = await self._deliver(request, bearer, events)
+        if signed_id is not None and response.status_code < 300:
+            self._remember(bearer.correlation_id, signed_id)
+        return response
+
+    def _signed_id(self, request: Request, bearer: Bearer, body: bytes) -> str | None:
+        """The id of a signed webhook that is genuine and timely (T-13)."""
+        secret = self._tokens.signing_secret(bearer.agent, bearer.correlation_id, epoch=bearer.epoch)
+        return verify(request.headers.items(), secret, self._clock.now().timestamp(), body)
+
+    def _remember(self, correlation_id: str, signed_id: str) -> None:
+        """A copy of a webhook that was taken is thanked for and read no further."""
+        now = self._clock.monotonic()
+        self._seen[correlation_id, signed_id] = now + SEEN_S
+        while self._seen and (len(self._seen) > SEEN_MAX or next(iter(self._seen.values())) <= now):
+            self._seen.popitem(last=False)
 
     def _bearer(self, request: Request) -> Bearer | None:
         """The verified token of either header; if both are sent they must agree."""
@@ -129,6 +158,7 @@ class CallbackReceiver:
             await self._tracker.recorded(cid)
         except NotAccepting:
             return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
+        fault("after_push_before_answer")
         state = next((state for event in events if (state := state_of(event))), None)
         if track is None and state in _ENDS:
             await self._compare(cid, bearer.agent, bound, state)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from fleetsim.caller.signals import Ask, Settle
+from fleetsim.caller.signals import Ask, Resume, Settle
 from fleetsim.caller.stepping import Stepping
 from fleetsim.caller.track import Asked, Heard
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
-from fleetsim.model.work import Question, QuestionKind, Via
+from fleetsim.model.work import Answer, Question, QuestionKind, Via
 
 QUESTION_MAX = 8_000
 _SILENT = "The agent asks for input and says no more."
@@ -57,7 +57,7 @@ def doubtful(s: Stepping, signal: Heard) -> bool:
         if s.track.asked is not None:
             return key != s.track.asked.key
         return key in s.track.answered_keys or s.track.resume is not None
-    return status.state is TaskState.WORKING and s.track.asked is not None
+    return status.state is TaskState.WORKING and (s.track.asked is not None or s.track.resume_doubt)
 
 
 def wanted(s: Stepping, signal: Heard) -> None:
@@ -69,6 +69,8 @@ def wanted(s: Stepping, signal: Heard) -> None:
     if asked is not None and asked.key == key:
         _watch_slowly(s)
         return
+    if s.track.resume_doubt:
+        _resolve_doubt(s, signal, key)
     if s.track.resume is not None or (key in s.track.answered_keys and not _asked_again(s, signal)):
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
         return
@@ -77,20 +79,60 @@ def wanted(s: Stepping, signal: Heard) -> None:
     _open(s, task, key)
 
 
+def take_up_answer(s: Stepping, question: Question, answer: Answer) -> None:
+    """After a restart: the answer may have arrived. It is sent only if the agent says that it still waits."""
+    task = s.track.task
+    if (
+        task is None
+        or task.state not in INTERRUPTED
+        or _id(s.track.record.agent, task, question.asked_at) != (question.question_id)
+    ):
+        s.emit(Settle(question_id=question.question_id, state="delivered"))
+        return
+    s.set(resume=answer, resume_doubt=True, answered_keys=(key_of(task),), answered_at=s.now.mono)
+    s.poll_at(s.now.mono)
+
+
+def _resolve_doubt(s: Stepping, signal: Heard, key: str) -> None:
+    """What a poll asked for since the restart says is true: the same question waits, or another one does."""
+    answer = s.track.resume
+    if answer is None or signal.via is not Via.POLL:
+        return
+    s.set(resume_doubt=False)
+    if key in s.track.answered_keys:
+        s.emit(Resume(answer=answer))
+    else:
+        _arrived(s)
+
+
+def _arrived(s: Stepping) -> None:
+    """The agent went on from a question: our answer had reached it."""
+    answer = s.track.resume
+    if answer is not None:
+        s.set(resume=None, resume_doubt=False)
+        s.record(answers=s.track.record.answers + 1)
+        s.emit(Settle(question_id=answer.question_id, state="delivered"))
+
+
 def _asked_again(s: Stepping, signal: Heard) -> bool:
     """After our answer the same question is new only if a poll asked for afterwards reports it."""
     return signal.via is Via.POLL and signal.began > s.track.answered_at
+
+
+def _id(agent: str, task: Task, asked_at: datetime) -> str:
+    """A question's id: a digest of who asks what about which task, and when we saw it first (T-40)."""
+    said = task.status.message.text if task.status.message else ""
+    told = "\0".join((agent, task.task_id, key_of(task), asked_at.isoformat(), said))
+    return f"q-{hashlib.sha256(told.encode()).hexdigest()[:24]}"
 
 
 def _open(s: Stepping, task: Task, key: str) -> None:
     record = s.track.record
     checkpoint = record.answers + 1
     said = task.status.message.text if task.status.message else ""
-    asked_at = s.now.wall.isoformat()
-    digest = hashlib.sha256("\0".join((record.agent, task.task_id, key, asked_at, said)).encode()).hexdigest()
     ttl = s.rules.question_ttl_s
     question = Question(
-        question_id=f"q-{digest[:24]}",
+        question_id=_id(record.agent, task, s.now.wall),
         correlation_id=s.track.correlation_id,
         agent=record.agent,
         skill=record.skill,
@@ -148,6 +190,8 @@ def moved(s: Stepping, signal: Heard) -> None:
     if task.state is not TaskState.WORKING:
         return
     asked = s.track.asked
+    if s.track.resume_doubt:
+        _arrived(s)
     if asked is not None:
         s.emit(Settle(question_id=asked.question.question_id, state="withdrawn"))
         unpause(s)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fleetsim.caller import step_ask, step_hear
 from fleetsim.caller.ledger import Phase
-from fleetsim.caller.signals import Find, Resume, Send
+from fleetsim.caller.signals import Find, Send
 from fleetsim.caller.stepping import Stepping
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
@@ -64,17 +64,10 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None) -> No
 
 
 def _reopen(s: Stepping, question: Question, answer: Answer | None) -> None:
-    task = s.track.task
-    if answer is not None:
-        s.set(
-            resume=answer,
-            resume_attempt=0,
-            answered_keys=(step_ask.key_of(task),) if task else (),
-            answered_at=s.now.mono,
-        )
-        s.emit(Resume(answer=answer))
-        return
-    step_ask.reopen(s, question)
+    if answer is None:
+        step_ask.reopen(s, question)
+    else:
+        step_ask.take_up_answer(s, question, answer)
 
 
 def replied(s: Stepping, reply: Task | Message, began: float) -> None:

@@ -22,6 +22,7 @@ class Rules:
     poll_interval_s: float = 30.0
     task_limit_s: float = 3600.0
     question_ttl_s: float = 24 * 3600.0
+    question_expiry_cancels: bool = True
     retry_waits_s: tuple[float, ...] = (1.0, 3.0, 9.0)
     retry_after_max_s: float = 120.0
     lost_confirm_s: float = 5.0
@@ -70,7 +71,8 @@ class Track:
 
     ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``whole``
     names artifacts known to be complete, ``gap`` that a stream may have been missed in between. ``owed``
-    counts the polls still owed before a terminal state may be believed complete.
+    counts the polls still owed before a terminal state may be believed complete. ``resume_doubt``: an answer
+    was on its way when the hub stopped, and only the agent knows whether it arrived.
     """
 
     record: RequestRecord
@@ -101,6 +103,7 @@ class Track:
     resume: Answer | None = None
     resume_attempt: int = 0
     resume_due: float | None = None
+    resume_doubt: bool = False
     cancel_due: float | None = None
     cancel_sent: bool = False
     pushes: int = 0

@@ -41,6 +41,7 @@ from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
 from fleetsim.model.work import Answer, Outcome, Question, Via
+from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -143,6 +144,7 @@ class Tracker:
             raise UnknownTarget(
                 f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
             )
+        fault("after_answer_before_resume")
         self.signal(question.correlation_id, Answered(answer=answer))
         return question
 
@@ -305,7 +307,9 @@ class Tracker:
     async def _close(self, track: Track, outcome: Outcome) -> None:
         """Decide, durably, then tell. Only the call that decided tells anybody (I-01, I-04)."""
         cid = track.correlation_id
+        fault("before_close")
         decided = await self._scribe.until_recorded(lambda: self._ledger.close(outcome))
+        fault("after_close_before_tell")
         self._forget(track)
         if not decided:
             kept = await self._ledger.outcome(cid)

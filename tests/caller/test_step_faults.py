@@ -21,10 +21,12 @@ from fleetsim.caller.signals import (
     PushRegistered,
     Recovered,
     Replied,
+    Resume,
     Save,
     Say,
     Send,
     SendFailed,
+    Settle,
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules
@@ -38,8 +40,8 @@ from fleetsim.model.errors import (
     Unreachable,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import OutcomeKind, Via
-from tests.caller.steps import START, Hand, record, task
+from fleetsim.model.work import Answer, OutcomeKind, Via
+from tests.caller.steps import START, Hand, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 RULES = Rules()
@@ -197,3 +199,42 @@ def test_a_clock_that_jumped_over_a_restart_neither_ends_a_request_at_once_nor_m
     hand.tell(Recovered())
     assert not [e for e in hand.effects if isinstance(e, Close)]
     assert 5.0 <= hand.track.deadline <= 3600.0
+
+
+def answered_at_the_crash() -> Hand:
+    """A hub that starts again with an answer that may have reached the agent."""
+    before = bound().hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    assert before.track.asked is not None
+    question = before.track.asked.question
+    hand = Hand(track=new_track(before.track.record, Now(0.0, START)))
+    hand.tell(Recovered(question=question, answer=Answer(question_id=question.question_id, text="main")))
+    assert not hand.asked_for(Resume)
+    hand.wait(0.1)
+    assert hand.asked_for(Poll)
+    return hand
+
+
+def test_an_answer_under_way_at_the_crash_is_sent_only_if_the_agent_still_waits() -> None:
+    hand = answered_at_the_crash().hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    assert len(hand.asked_for(Resume)) == 1
+    assert not hand.asked_for(Ask)
+
+
+def test_an_answer_that_had_arrived_before_the_crash_is_not_sent_again() -> None:
+    hand = answered_at_the_crash().hear(task(W), Via.POLL)
+    assert [e.state for e in hand.asked_for(Settle) if isinstance(e, Settle)] == ["delivered"]
+    assert not hand.wait(100).asked_for(Resume)
+    assert hand.track.resume is None
+
+
+def test_the_next_question_does_not_get_the_answer_of_the_one_before_the_crash() -> None:
+    hand = answered_at_the_crash().hear(task(I, said="sure?", said_id="q2"), Via.POLL)
+    assert not hand.asked_for(Resume)
+    assert [e.question.text for e in hand.asked_for(Ask) if isinstance(e, Ask)] == ["sure?"]
+
+
+def test_a_late_webhook_does_not_settle_whether_the_answer_arrived() -> None:
+    hand = answered_at_the_crash().hear(status(W), Via.PUSH)
+    assert hand.track.resume_doubt
+    hand.hear(task(I, said="which?", said_id="q1"), Via.POLL, began=hand.mono + 1)
+    assert hand.asked_for(Resume)

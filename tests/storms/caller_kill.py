@@ -1,0 +1,347 @@
+"""Kill -9 a hub in the middle of real work with real agents, again and again; then hold it to what they did.
+
+A child runs the whole hub on its ledger file and loopback, asks for work, answers questions and fires
+ceremonies, and says on a pipe what was accepted. It dies at a random moment, at a named point of the code
+or while it starts; the next one goes on from the same file. The agents live in another process and write
+down every task they really ran. In the end each accepted request must have exactly one outcome, told once;
+the agents must have run each at most once; no ceremony slot may have fired twice; work must have been
+taken up again within 5 s of each start; and a request may be ``unknown`` only if the ledger itself said, at
+some kill, that its send was in the air. ``python -m tests.storms.caller_kill --kills 1000``
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import itertools
+import logging
+import os
+import random
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
+from fleetsim.caller.ledger import Phase
+from fleetsim.caller.ledger_sqlite import LedgerLimits, open_ledger
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.server import running_hub
+from fleetsim.hub.state import StateDir
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
+from fleetsim.runtime.faults import installed
+from fleetsim.runtime.real import running_runtime
+from fleetsim.testbed.runtime import VirtualClock
+from tests.storms.caller_fleet import WAYS, Agents, Truth
+
+POINTS = {
+    "before_send": 6,
+    "after_send_before_bind": 4,
+    "after_poll_before_hear": 8,
+    "after_push_before_answer": 8,
+    "before_close": 6,
+    "after_close_before_tell": 6,
+    "after_answer_before_resume": 2,
+    "after_resume_before_bind": 2,
+    "ledger.before_commit": 40,
+    "ledger.after_commit": 40,
+}
+"""Where to die, and how often the point may be passed before."""
+
+RESUME_S_MAX = 5.0
+INTERVAL_S = 0.5
+CEREMONY = 'id: tick\nname: Tick\nschedule: "* * * * *"\nskill: echo\ntargets: [all]\nprompt: good morning\n'
+LIMITS = LedgerLimits(events_max=10_000_000, outcomes_min=10_000_000)
+
+
+class KillError(AssertionError):
+    """What was found that must not be."""
+
+
+@dataclass
+class Ground:
+    """Where a storm takes place, and what is known of it so far."""
+
+    folder: Path
+    port: int
+    rng: random.Random
+    accepted: set[str] = field(default_factory=set)
+    in_air: set[str] = field(default_factory=set)
+    resumes: list[float] = field(default_factory=list)
+    ways: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ledger(self) -> Path:
+        return StateDir(self.folder / "state").ledger_path
+
+
+# ------------------------------------------------------------------ the child: one life of the hub
+
+
+class Life:
+    """One run of the hub with traffic; ``last`` takes no new work and ends once nothing is open."""
+
+    def __init__(self, hub: Hub, report: int, seed: int, born: float, *, last: bool) -> None:
+        self.hub, self.report, self.born, self.last = hub, report, born, last
+        self.rng = random.Random(seed)
+        self.answered: set[str] = set()
+
+    def say(self, line: str) -> None:
+        os.write(self.report, f"{line}\n".encode())
+
+    async def resume(self, owed: set[str]) -> None:
+        """Say when every task that was under way is looked at again."""
+        while owed:
+            tracks = {t.correlation_id: t for t in self.hub.tracker.tracks()}
+            owed = {c for c in owed if (t := tracks.get(c)) and not t.polls and not t.outcome and not t.pushes}
+            await asyncio.sleep(0.02)
+        self.say(f"resumed {time.monotonic() - self.born:.3f}")
+
+    async def ask(self) -> None:
+        while True:
+            await asyncio.sleep(self.rng.expovariate(12))
+            cid = f"{self.rng.getrandbits(64):016x}"
+            skill = self.rng.choices(("echo", "work", "ask"), (5, 3, 2))[0]
+            agent = self.rng.choice(list(WAYS))
+            with suppress(FleetsimError):
+                await self.hub.submit(SkillRequest(correlation_id=cid, text=cid, skill=skill, targets=(agent,)))
+                self.say(f"accepted {cid}")
+
+    async def answer(self) -> None:
+        while True:
+            for question in self.hub.tracker.questions():
+                name = question.question_id
+                if name not in self.answered:
+                    self.answered.add(name)
+                    with suppress(FleetsimError):
+                        await self.hub.tracker.answer(Answer(question_id=name, text=f"re {name}"))
+            await asyncio.sleep(self.rng.choice((0.02, 0.3)))
+
+    async def fire(self) -> None:
+        while True:
+            await asyncio.sleep(self.rng.expovariate(0.5))
+            with suppress(FleetsimError):
+                await self.hub.require_scheduler().run_now("tick")
+
+    async def run(self, owed: set[str]) -> None:
+        async with asyncio.TaskGroup() as group:
+            busy = [group.create_task(self.answer())]
+            busy += [] if self.last else [group.create_task(self.ask()), group.create_task(self.fire())]
+            await self.resume(owed)
+            while not self.last or self.hub.tracker.tracks():  # noqa: ASYNC110 - several rooms, no one bell
+                await asyncio.sleep(0.1)
+            for worker in busy:
+                worker.cancel()
+
+
+async def _live(ground: Ground, entries: tuple[AgentEntry, ...], report: int, *, last: bool) -> None:
+    born = time.monotonic()
+    settings = Settings(poll_interval_s=INTERVAL_S, retry_waits_s=(0.1, 0.3, 0.9))
+    config = FleetConfig(agents=entries, settings=settings)
+    state = StateDir(ground.folder / "state").open()
+    async with (
+        running_runtime() as runtime,
+        open_ledger(state.ledger_path, clock=runtime.clock, limits=LIMITS) as ledger,
+    ):
+        owed = {r.request.correlation_id for r in await ledger.open_requests() if r.phase is Phase.ACCEPTED}
+        ceremonies = ground.folder / "ceremonies"
+        async with running_hub(config, runtime, ledger, state=state, port=ground.port, ceremonies=ceremonies) as hub:
+            os.write(report, b"up\n")
+            await Life(hub, report, ground.rng.getrandbits(64), born, last=last).run(owed)
+
+
+def child(
+    ground: Ground, entries: tuple[AgentEntry, ...], report: int, die_at: tuple[str, int] | None, *, last: bool
+) -> None:
+    """One life; never returns to the parent's code."""
+    left = [die_at[1] if die_at else 0]
+
+    def on_point(point: str) -> None:
+        if die_at and point == die_at[0]:
+            left[0] -= 1
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    logging.basicConfig(filename=ground.folder / "hub.log", level=logging.WARNING, force=True)
+    with installed(on_point):
+        asyncio.run(_live(ground, entries, report, last=last))
+
+
+def spawn(
+    ground: Ground, entries: tuple[AgentEntry, ...], die_at: tuple[str, int] | None, *, last: bool = False
+) -> tuple[int, int]:
+    """Fork a life; its pid and the end of the pipe to read."""
+    ground.rng.random()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return pid, reading
+    code = 1
+    try:
+        os.close(reading)
+        child(ground, entries, writing, die_at, last=last)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+# ------------------------------------------------------------------ the parent: killing, and looking
+
+
+def drain(ground: Ground, said: str) -> None:
+    """Take up what a life reported; a line cut off by the kill was not said."""
+    for line in said.splitlines(keepends=True):
+        what, _, rest = line.rstrip("\n").partition(" ")
+        if not line.endswith("\n"):
+            continue
+        if what == "accepted":
+            ground.accepted.add(rest)
+        elif what == "resumed":
+            ground.resumes.append(float(rest))
+
+
+async def _look(ground: Ground) -> None:
+    """Which sends were in the air when it died, by the ledger's own word."""
+    async with open_ledger(ground.ledger, clock=VirtualClock(), storage="inline", limits=LIMITS) as ledger:
+        for record in await ledger.open_requests():
+            if record.phase is Phase.SENDING:
+                ground.in_air.add(record.request.correlation_id)
+
+
+def read_all(reading: int, until: bytes | None = None) -> str:
+    """What the child says: until it is gone, or has said ``until``."""
+    said = b""
+    while (until is None or until not in said) and (more := os.read(reading, 65_536)):
+        said += more
+    return said.decode()
+
+
+def kill_one(ground: Ground, entries: tuple[AgentEntry, ...]) -> None:
+    """One life and its end."""
+    rng = ground.rng
+    way = rng.choices(("random moment", "named point", "while starting"), (5, 4, 1))[0]
+    point = rng.choice(list(POINTS))
+    die_at = (point, rng.randrange(POINTS[point])) if way == "named point" else None
+    pid, reading = spawn(ground, entries, die_at)
+    said = "" if way == "while starting" else read_all(reading, b"up\n")
+    time.sleep(rng.random() * (0.3 if way == "while starting" else 1.2))
+    os.kill(pid, signal.SIGKILL)
+    said += read_all(reading)
+    os.close(reading)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFEXITED(status):
+        raise KillError(f"the hub ended by itself with {os.WEXITSTATUS(status)} ({way}); see {ground.folder}/hub.log")
+    drain(ground, said)
+    ground.ways[way] += 1
+    asyncio.run(_look(ground))
+
+
+def finish(ground: Ground, entries: tuple[AgentEntry, ...], patience_s: float = 60.0) -> None:
+    """A last life, left alone until nothing is open any more."""
+    pid, reading = spawn(ground, entries, None, last=True)
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            drain(ground, read_all(reading))
+            os.close(reading)
+            if status:
+                raise KillError(f"the last life failed; see {ground.folder}/hub.log")
+            return
+        time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise KillError(f"requests were still open {patience_s:.0f} s after the last start")
+
+
+async def check(ground: Ground) -> Counter[str]:
+    """Compare what was accepted, what the ledger holds and what the agents did; how requests ended."""
+    truth, ends, problems = Truth.read(ground.folder / "truth"), Counter[str](), list[str]()
+    async with open_ledger(ground.ledger, clock=VirtualClock(), storage="inline", limits=LIMITS) as ledger:
+        if await ledger.open_requests():
+            problems.append("requests are open that nobody works on")
+        told = Counter[str]()
+        after = 0
+        while page := await ledger.events(after_seq=after, limit=10_000):
+            after = page[-1].seq
+            told.update(str(e.correlation_id) for e in page if e.topic.startswith("autonomous.outcome."))
+        outcomes = {o.correlation_id: o for o in await ledger.outcomes(since=datetime(2020, 1, 1, tzinfo=UTC))}
+        runs = await ledger.runs(limit=100_000)
+    lost = ground.accepted - outcomes.keys()
+    problems += [f"{cid} was accepted and has no outcome" for cid in sorted(lost)]
+    problems += [f"{cid} has an outcome told {told[cid]} times" for cid in outcomes if told[cid] != 1]
+    problems += [f"{cid} was run {n} times" for cid, n in truth.begun.items() if n > 1]
+    problems += [f"{cid} got an answer twice" for cid, a in truth.answers.items() if len(set(a)) < len(a)]
+    for cid, outcome in outcomes.items():
+        ends[f"{outcome.agent} {outcome.kind.value}"] += 1
+        if outcome.kind is OutcomeKind.UNKNOWN:
+            if cid not in ground.in_air:
+                problems.append(f"{cid} at {outcome.agent} is unknown although its reply was not lost")
+        elif outcome.kind is not OutcomeKind.COMPLETED or outcome.text != truth.said.get(cid):
+            problems.append(f"{cid} at {outcome.agent}: {outcome.kind} {outcome.text!r} {outcome.reason!r}")
+    slots = Counter((run.claim.ceremony_id, run.claim.scheduled_at) for run in runs)
+    problems += [f"{slot} fired {n} times" for slot, n in slots.items() if n > 1]
+    problems += [f"{run.claim.run_id} never ended" for run in runs if run.ended_at is None]
+    minutes = sorted(run.claim.scheduled_at for run in runs if run.claim.trigger == "cron")
+    problems += [f"no slot between {a} and {b}" for a, b in itertools.pairwise(minutes) if b - a > _MINUTE]
+    problems += [f"work was taken up again after {s:.1f} s" for s in ground.resumes if s > RESUME_S_MAX]
+    if problems:
+        raise KillError("\n".join([f"{len(problems)} problems in {ground.folder}", *problems[:20]]))
+    ends["slots"] = len(minutes)
+    ends["runs by hand"] = len(slots) - len(minutes)
+    return ends
+
+
+_MINUTE = timedelta(minutes=1)
+
+
+def storm(kills: int, seed: int, *, keep: bool = False) -> str:
+    """That many kills of one hub. Raises KillError; returns the figures."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    ground = Ground(Path(tempfile.mkdtemp(prefix="kill-")), listener.getsockname()[1], random.Random(seed))
+    listener.close()
+    (ground.folder / "ceremonies").mkdir()
+    (ground.folder / "ceremonies" / "tick.yaml").write_text(CEREMONY)
+    good = False
+    try:
+        with Agents(ground.folder / "truth", ground.port) as agents:
+            for done in range(1, kills + 1):
+                kill_one(ground, agents.entries)
+                if done % 100 == 0:
+                    print(f"{done} kills, {len(ground.accepted)} requests", flush=True)
+            finish(ground, agents.entries)
+            ends = asyncio.run(check(ground))
+        good = True
+    finally:
+        if good and not keep:
+            shutil.rmtree(ground.folder)
+    resumes = sorted(ground.resumes)
+    slowest = f"{resumes[-1]:.2f} s (median {resumes[len(resumes) // 2]:.2f} s of {len(resumes)})" if resumes else "-"
+    return (
+        f"caller: {sum(ground.ways.values())} kills {dict(ground.ways)}, {len(ground.accepted)} requests accepted, "
+        f"{len(ground.in_air)} with their send in the air; taken up again within {slowest}; "
+        f"ends {dict(sorted(ends.items()))}; 0 lost, 0 twice, 0 slots twice"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="leave the folder for a look")
+    options = parser.parse_args()
+    gc.freeze()
+    print(storm(options.kills, options.seed, keep=options.keep))
+
+
+if __name__ == "__main__":
+    main()
