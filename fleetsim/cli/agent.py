@@ -47,6 +47,7 @@ PROFILES = ("reference", "quinn", "selectools", "almanac", "tck")
 @click.pass_context
 def agent(
     ctx: click.Context,
+    /,
     host: str,
     port: int,
     broken: str | None,

@@ -1,0 +1,316 @@
+"""The editors that broken agents are made of, one for each place where something leaves an agent or reaches it.
+
+Each takes a function from what is there to what shall be there instead; None takes it away. They work on
+the JSON of every dialect: an event is looked at through ``kind_of`` and ``inside``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from fleetsim.agent.shape import CARD_PATHS
+from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
+from fleetsim.model.call import Operation
+from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
+from fleetsim.wire.json import dump
+
+JsonEdit = Callable[[Json], Json | None]
+
+_WRAPPERS = {
+    "task": "task",
+    "statusUpdate": "status-update",
+    "artifactUpdate": "artifact-update",
+    "message": "message",
+}
+PUSH = (Operation.PUSH_SET, Operation.PUSH_GET, Operation.PUSH_LIST, Operation.PUSH_DELETE)
+SENDS = (Operation.SEND, Operation.STREAM)
+STREAMS = (Operation.STREAM, Operation.SUBSCRIBE)
+
+
+# -- events, in every dialect ----------------------------------------------------------------------
+
+
+def inside(event: Json) -> Json:
+    """The event without the wrapper of 1.0."""
+    if isinstance(event, dict) and len(event) == 1 and next(iter(event)) in _WRAPPERS:
+        return next(iter(event.values()))
+    return event
+
+
+def kind_of(event: Json) -> str:
+    """task, status-update, artifact-update or message, however the dialect says it."""
+    if not isinstance(event, dict):
+        return ""
+    if len(event) == 1 and (wrapped := _WRAPPERS.get(next(iter(event)))):
+        return wrapped
+    if "kind" in event:
+        return str(event["kind"])
+    return "artifact-update" if "artifact" in event else "status-update" if "status" in event else ""
+
+
+def state_of(event: Json) -> str:
+    """The state a task or status update tells, in 0.3's spelling; empty if it tells none."""
+    body = inside(event)
+    status = body.get("status") if isinstance(body, dict) else None
+    state = status.get("state", "") if isinstance(status, dict) else ""
+    return str(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
+
+
+def closes(event: Json) -> bool:
+    """Whether it is the final status of a finished task."""
+    return kind_of(event) == "status-update" and state_of(event) in {"completed", "failed", "canceled", "rejected"}
+
+
+def has_artifact(event: Json) -> bool:
+    """Whether it carries the whole of an artifact, as before the final status."""
+    body = inside(event)
+    return kind_of(event) == "artifact-update" and not body.get("append", False)
+
+
+def is_delta(event: Json) -> bool:
+    """Whether it appends to an artifact."""
+    return kind_of(event) == "artifact-update" and bool(inside(event).get("append", False))
+
+
+def each_object(value: Json, change: Callable[[dict[str, Any]], None]) -> Json:
+    """Call ``change`` on every JSON object in there, the innermost first; returns ``value``."""
+    if isinstance(value, dict):
+        for item in value.values():
+            each_object(item, change)
+        change(value)
+    elif isinstance(value, list):
+        for item in value:
+            each_object(item, change)
+    return value
+
+
+def renamed(value: Json, names: dict[str, str]) -> Json:
+    """The same JSON with some keys spelled otherwise, at any depth."""
+    if isinstance(value, dict):
+        return {names.get(key, key): renamed(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [renamed(item, names) for item in value]
+    return value
+
+
+def without(*names: str) -> JsonEdit:
+    """An edit that drops members of an object."""
+    return lambda value: {key: item for key, item in value.items() if key not in names}
+
+
+# -- what is asked ---------------------------------------------------------------------------------
+
+
+def about(*operations: Operation, rpc: bool = True) -> Callable[[Asked], bool]:
+    """Requests for one of these operations, over JSON-RPC."""
+    return lambda asked: asked.operation in operations
+
+
+def in_dialect(dialect: str, *operations: Operation) -> Callable[[Asked], bool]:
+    """Such requests in one dialect, told by the method name: 1.0's hold no slash."""
+    wanted = about(*operations)
+    return lambda asked: wanted(asked) and ("/" not in asked.method) == (dialect == "1.0")
+
+
+def at(*paths: str) -> Callable[[Asked], bool]:
+    """Requests to these paths."""
+    return lambda asked: asked.path in paths
+
+
+def at_prefix(*starts: str) -> Callable[[Asked], bool]:
+    """Requests to paths that begin so."""
+    return lambda asked: asked.path.startswith(starts)
+
+
+def edit_params(*operations: Operation, to: JsonEdit) -> Edit:
+    """Change the parameters before the agent reads them."""
+
+    def change(body: Json) -> Json:
+        params = body.get("params")
+        return {**body, "params": to(params)} if isinstance(params, dict) else body
+
+    return Edit(on=about(*operations), request=change)
+
+
+def edit_request(on: Callable[[Asked], bool], to: JsonEdit) -> Edit:
+    """Change the whole JSON body before the agent reads it."""
+    return Edit(on=on, request=to)
+
+
+# -- what is answered ------------------------------------------------------------------------------
+
+
+def edit_card(to: JsonEdit, *, paths: Iterable[str] = CARD_PATHS) -> Edit:
+    """Change the card; None is 404."""
+
+    def change(_asked: Asked, answer: Answer) -> None:
+        card = answer.json
+        if answer.status != 200 or card is None:
+            return
+        edited = to(card)
+        answer.say(edited) if edited is not None else answer.say({"detail": "Not Found"}, status=404)
+
+    return Edit(on=at(*paths), answer=change)
+
+
+def edit_reply(*operations: Operation, to: JsonEdit, dialect: str | None = None) -> Edit:
+    """Change the ``result`` of answers to these operations."""
+
+    def change(_asked: Asked, answer: Answer) -> None:
+        envelope = answer.json
+        if isinstance(envelope, dict) and "result" in envelope:
+            answer.say({**envelope, "result": to(envelope["result"])})
+
+    return Edit(on=in_dialect(dialect, *operations) if dialect else about(*operations), answer=change)
+
+
+def edit_envelope(on: Callable[[Asked], bool], to: JsonEdit) -> Edit:
+    """Change whole JSON-RPC answers."""
+
+    def change(_asked: Asked, answer: Answer) -> None:
+        if isinstance(answer.json, dict):
+            answer.say(to(answer.json))
+
+    return Edit(on=on, answer=change)
+
+
+def edit_error(code: int, *, to: int, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
+    """Answer another JSON-RPC code where the agent answers ``code``; in error frames of a stream too."""
+
+    def swap(envelope: Json) -> Json:
+        error = envelope.get("error") if isinstance(envelope, dict) else None
+        if isinstance(error, dict) and error.get("code") == code:
+            return {**envelope, "error": {**error, "code": to}}
+        return envelope
+
+    def change(_asked: Asked, answer: Answer) -> None:
+        before = answer.json
+        if (after := swap(before)) is not before:
+            answer.say(after)
+
+    def frames(_asked: Asked) -> FrameEdit:
+        return lambda envelope: [swap(envelope)]
+
+    return Edit(on=on, answer=change, frames=frames)
+
+
+def answer_error(on: Callable[[Asked], bool], code: int, message: str) -> Edit:
+    """Answer every such request with this JSON-RPC error, as plain JSON or as a stream's only event."""
+
+    def error(asked: Asked) -> Json:
+        return {"jsonrpc": "2.0", "id": asked.call.get("id"), "error": {"code": code, "message": message}}
+
+    def frames(asked: Asked) -> FrameEdit:
+        told: list[bool] = []
+
+        def first(_envelope: Json) -> Iterable[Json]:
+            if told:
+                return []
+            told.append(True)
+            return [error(asked)]
+
+        return first
+
+    return Edit(on=on, answer=lambda asked, answer: answer.say(error(asked), status=200), frames=frames)
+
+
+def answer_as(on: Callable[[Asked], bool], to: Callable[[Asked, Answer], None]) -> Edit:
+    """Change an answer in place: status, headers, bytes."""
+    return Edit(on=on, answer=to)
+
+
+def edit_headers(on: Callable[[Asked], bool], to: Callable[[Headers], Headers]) -> Edit:
+    """Change the headers of answers and streams."""
+
+    def change(_asked: Asked, answer: Answer) -> None:
+        answer.headers = to(answer.headers)
+
+    return Edit(on=on, answer=change, stream_headers=to)
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+def edit_frame(to: JsonEdit, *, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
+    """Change every event of every stream; None drops it."""
+    return edit_frames(lambda: lambda event: [] if (new := to(event)) is None else [new], on=on)
+
+
+def drop_frame(which: Callable[[Json], bool], *, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
+    """Leave events out."""
+    return edit_frame(lambda event: None if which(event) else event, on=on)
+
+
+def edit_frames(
+    make: Callable[[], Callable[[Json], Iterable[Json]]], *, on: Callable[[Asked], bool] = lambda _asked: True
+) -> Edit:
+    """Change events by a function made anew for every stream, so that it may remember what went by."""
+
+    def frames(_asked: Asked) -> FrameEdit:
+        change = make()
+
+        def one(envelope: Json) -> Iterable[Json]:
+            if isinstance(envelope, dict) and "jsonrpc" in envelope:
+                if "result" not in envelope:
+                    return [envelope]
+                return [{**envelope, "result": event} for event in change(envelope["result"])]
+            return change(envelope)
+
+        return one
+
+    return Edit(on=on, frames=frames)
+
+
+def edit_frame_envelope(to: JsonEdit, *, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
+    """Change the JSON-RPC envelope of every frame."""
+
+    def frames(_asked: Asked) -> FrameEdit:
+        return lambda envelope: [] if (new := to(envelope)) is None else [new]
+
+    return Edit(on=on, frames=frames)
+
+
+def edit_everything(change: Callable[[dict[str, Any]], None]) -> Edit:
+    """Change every object of every answer to a call and of every event, in place; webhooks are left alone."""
+
+    def answer(asked: Asked, found: Answer) -> None:
+        value = found.json
+        if asked.operation is not None and isinstance(value, dict):
+            found.say(each_object(value, change))
+
+    def frames(_asked: Asked) -> FrameEdit:
+        return lambda envelope: [each_object(envelope, change)]
+
+    return Edit(answer=answer, frames=frames)
+
+
+# -- webhooks --------------------------------------------------------------------------------------
+
+
+def sending(to: Callable[[Delivery], Delivery | None]) -> type[WebhookSender]:
+    """A sender that changes each delivery first; None swallows it, as if it had been taken."""
+
+    class Edited(WebhookSender):
+        """Changes what it delivers."""
+
+        async def deliver(self, delivery: Delivery) -> DeliveryResult:
+            """Deliver something else."""
+            edited = to(delivery)
+            if edited is None:
+                return DeliveryResult(delivered=True, attempts=1, status=200)
+            return await super().deliver(edited)
+
+    return Edited
+
+
+def edit_webhook(to: JsonEdit) -> type[WebhookSender]:
+    """A sender that changes the JSON of each body; None swallows the notice."""
+
+    def change(delivery: Delivery) -> Delivery | None:
+        edited = to(json.loads(delivery.body))
+        return None if edited is None else replace(delivery, body=dump(edited))
+
+    return sending(change)
