@@ -52,6 +52,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.task import FilePart, Message, Role, Task, TaskState, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Ids
+from fleetsim.runtime.signing import is_signing, read_secret
 from fleetsim.runtime.webhook import WebhookSender, check_secret
 
 Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
@@ -334,6 +335,8 @@ class Service:
             check_secret(config.token)
             check_secret(config.scheme)
             check_secret(config.credentials)
+            if is_signing(config.scheme):
+                read_secret(config.credentials)
             await self._sender.vet(config.url)
         except BlockedAddress as blocked:
             raise InvalidParams(f"the webhook was refused: {blocked}") from None

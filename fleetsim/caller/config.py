@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from fleetsim.caller.fleet import (
     AgentEntry,
     AuthEntry,
+    Expiry,
     FleetConfig,
     PushMode,
     Settings,
@@ -103,6 +104,7 @@ class AgentFile(_Camel):
     headers: Annotated[dict[str, str], Field(max_length=32)] = {}
     streaming: bool | None = None
     push: PushMode = "auto"
+    signed: bool = False
     external: bool = False
     skills: Annotated[list[_Text | SkillFile], Field(max_length=500)] = []
     timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000)] | None = None
@@ -150,6 +152,7 @@ class SettingsFile(_Strict):
     card_refresh_s: Annotated[float, Field(ge=1, le=_DAY_S)] = 600.0
     task_limit_s: _Seconds = 3_600.0
     question_ttl_s: _Seconds = 86_400.0
+    question_expiry: Expiry = "cancel"
     send_total_s: Annotated[float, Field(gt=0, le=600)] = 15.0
     retry_waits_s: Annotated[list[_Pause], Field(max_length=10)] = [1.0, 3.0, 9.0]
     calls_max: _Count = 64
@@ -318,6 +321,7 @@ def _entry(agent: AgentFile) -> AgentEntry:
         headers=agent.headers,
         streaming=agent.streaming,
         push=agent.push,
+        signed=agent.signed,
         external=agent.external,
         skills=tuple(_skill(skill) for skill in agent.skills),
         timeout_s=agent.timeout_ms / 1000 if agent.timeout_ms else None,

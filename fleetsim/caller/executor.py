@@ -31,6 +31,7 @@ from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
 from fleetsim.model.task import Message, Role, Task, TextPart
 from fleetsim.model.work import Answer
+from fleetsim.runtime.signing import SCHEME, write_secret
 
 CALLBACK_PATH = "/api/a2a/callback/"
 
@@ -47,7 +48,10 @@ class Clients(Protocol):
 
 
 class Executor:
-    """Calls agents. ``callback_base`` gives the address webhooks should come to, or None for polling only."""
+    """Calls agents. ``callback_base`` gives the address webhooks should come to, or None for polling only.
+
+    ``signed`` says whose webhooks must be signed.
+    """
 
     def __init__(
         self,
@@ -56,11 +60,13 @@ class Executor:
         *,
         tokens: CallbackTokens,
         callback_base: Callable[[str], str | None],
+        signed: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._clients = clients
         self._gate = gate
         self._tokens = tokens
         self._callback_base = callback_base
+        self._signed = signed
 
     async def send(self, record: RequestRecord) -> Task | Message:
         """Send the request and return the agent's first answer. Raises FleetsimError as the client does."""
@@ -172,8 +178,15 @@ class Executor:
         base = self._callback_base(record.agent)
         if base is None:
             return None
-        token = self._tokens.mint(record.agent, record.request.correlation_id, epoch=record.token_epoch)
-        return PushConfig(url=f"{base.rstrip('/')}{CALLBACK_PATH}{quote(last, safe='')}", token=token)
+        cid, epoch, signed = record.request.correlation_id, record.token_epoch, self._signed(record.agent)
+        config = PushConfig(
+            url=f"{base.rstrip('/')}{CALLBACK_PATH}{quote(last, safe='')}",
+            token=self._tokens.mint(record.agent, cid, epoch=epoch, signed=signed),
+        )
+        if not signed:
+            return config
+        secret = write_secret(self._tokens.signing_secret(record.agent, cid, epoch=epoch))
+        return replace(config, scheme=SCHEME, credentials=secret)
 
     def _metadata(self, record: RequestRecord) -> Mapping[str, Any]:
         request = record.request

@@ -16,6 +16,9 @@ from fleetsim.client.credential import Credential, Scheme
 PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
 """How webhooks are registered: inside the send, by a call of its own, as the card and dialect suggest, or not."""
 
+Expiry: TypeAlias = Literal["cancel", "leave"]
+"""What becomes of the agent's task when nobody answered its question in time."""
+
 Wire: TypeAlias = Literal["0.1", "0.3", "1.0"]
 
 
@@ -41,7 +44,10 @@ class SkillEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEntry:
-    """One agent of agents.yaml. ``streaming`` counts only until the first card is read."""
+    """One agent of agents.yaml. ``streaming`` counts only until the first card is read.
+
+    ``signed``: its webhooks count only with a signature (Standard Webhooks).
+    """
 
     name: str
     url: str
@@ -49,6 +55,7 @@ class AgentEntry:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     streaming: bool | None = None
     push: PushMode = "auto"
+    signed: bool = False
     external: bool = False
     skills: tuple[SkillEntry, ...] = ()
     timeout_s: float | None = None
@@ -74,6 +81,7 @@ class Settings:
     card_refresh_s: float = 600.0
     task_limit_s: float = 3_600.0
     question_ttl_s: float = 86_400.0
+    question_expiry: Expiry = "cancel"
     send_total_s: float = 15.0
     retry_waits_s: tuple[float, ...] = (1.0, 3.0, 9.0)
     calls_max: int = 64

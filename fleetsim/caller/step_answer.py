@@ -136,6 +136,10 @@ def cancel_lapsed(s: Stepping) -> None:
 
 
 def question_lapsed(s: Stepping) -> None:
-    """Nobody answered: cancel the remote task and end with that reason (F-23)."""
-    s.emit(Cancel())
-    s.close(OutcomeKind.EXPIRED, "nobody answered the agent's question in time", Blame.HUMAN)
+    """Nobody answered: end with that reason, and cancel the remote task unless told to leave it (F-23)."""
+    reason = "nobody answered the agent's question in time"
+    if s.rules.question_expiry_cancels:
+        s.emit(Cancel())
+    else:
+        reason += "; its task was left as it is"
+    s.close(OutcomeKind.EXPIRED, reason, Blame.HUMAN)

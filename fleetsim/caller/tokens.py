@@ -2,6 +2,7 @@
 
 A token carries a key epoch, the agent and our request id, and an HMAC-SHA256 over the three under that
 epoch's key (reliability T-10). Two epochs are valid at a time, so keys can be rotated under running tasks.
+A token may say that its webhooks are signed; the signing secret is derived as well, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _DOMAIN = b"fleetsim callback v1\0"
+_SIGNING_DOMAIN = b"fleetsim callback signature v1\0"
+_SIGNED = "signed"
 TOKEN_CHARS_MAX = 2_048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """What a verified token says."""
+    """What a verified token says. ``signed``: its webhooks count only with a signature."""
 
     epoch: int
     agent: str
     correlation_id: str
+    signed: bool = False
 
 
 class CallbackTokens:
@@ -35,11 +39,17 @@ class CallbackTokens:
         self._keys = dict(keys)
         self.current = current
 
-    def mint(self, agent: str, correlation_id: str, *, epoch: int | None = None) -> str:
+    def mint(self, agent: str, correlation_id: str, *, epoch: int | None = None, signed: bool = False) -> str:
         """A token for one request to one agent."""
-        epoch = self.current if epoch is None or epoch not in self._keys else epoch
-        said = "\0".join((str(epoch), agent, correlation_id)).encode()
-        return f"{_b64(said)}.{_b64(self._mac(epoch, said))}"
+        said = _said(self._known(epoch), agent, correlation_id, signed)
+        return f"{_b64(said)}.{_b64(self._mac(self._known(epoch), said))}"
+
+    def signing_secret(self, agent: str, correlation_id: str, *, epoch: int | None = None) -> bytes:
+        """What the webhooks of one request are signed with."""
+        epoch = self._known(epoch)
+        return hmac.new(
+            self._keys[epoch], _SIGNING_DOMAIN + _said(epoch, agent, correlation_id, True), hashlib.sha256
+        ).digest()
 
     def verify(self, token: str) -> Bearer | None:
         """What the token says if it is ours, None otherwise. Never raises, whatever the text."""
@@ -48,16 +58,23 @@ class CallbackTokens:
         body, _, signature = token.partition(".")
         try:
             said, given = _unb64(body), _unb64(signature)
-            epoch_text, agent, correlation_id = said.decode().split("\0")
+            epoch_text, agent, correlation_id, *marks = said.decode().split("\0")
             epoch = int(epoch_text)
         except (ValueError, binascii.Error):
             return None
         if epoch not in self._keys or not hmac.compare_digest(given, self._mac(epoch, said)):
             return None
-        return Bearer(epoch=epoch, agent=agent, correlation_id=correlation_id)
+        return Bearer(epoch=epoch, agent=agent, correlation_id=correlation_id, signed=marks == [_SIGNED])
+
+    def _known(self, epoch: int | None) -> int:
+        return self.current if epoch is None or epoch not in self._keys else epoch
 
     def _mac(self, epoch: int, said: bytes) -> bytes:
         return hmac.new(self._keys[epoch], _DOMAIN + said, hashlib.sha256).digest()
+
+
+def _said(epoch: int, agent: str, correlation_id: str, signed: bool) -> bytes:
+    return "\0".join((str(epoch), agent, correlation_id, *([_SIGNED] if signed else []))).encode()
 
 
 def _b64(data: bytes) -> str:

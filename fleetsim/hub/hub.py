@@ -75,7 +75,13 @@ class Hub:
         self.registry = Registry(self.broker.offers, lambda: self.health.weights(runtime.clock.now()), runtime.rng)
         self.gate = Gate(runtime, self.events, gate_limits_of(settings))
         tokens = keys.tokens()
-        executor = Executor(self.broker, self.gate, tokens=tokens, callback_base=self._callback_base)
+        executor = Executor(
+            self.broker,
+            self.gate,
+            tokens=tokens,
+            callback_base=self._callback_base,
+            signed=lambda agent: self._entry(agent).signed,
+        )
         self.tracker = Tracker(
             runtime,
             executor,

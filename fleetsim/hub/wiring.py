@@ -26,6 +26,7 @@ def rules_of(settings: Settings) -> Rules:
         poll_interval_s=settings.poll_interval_s,
         task_limit_s=settings.task_limit_s,
         question_ttl_s=settings.question_ttl_s,
+        question_expiry_cancels=settings.question_expiry == "cancel",
         retry_waits_s=settings.retry_waits_s,
     )
 

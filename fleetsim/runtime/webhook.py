@@ -10,13 +10,14 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleetsim.model.errors import BlockedAddress, FleetsimError, TransportError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy, WebhookUrl, blocked, parse_webhook_url
 from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
 from fleetsim.runtime.retry import DELAYS_S, RETRY_STATUSES, jittered, retry_after_s
+from fleetsim.runtime.signing import is_signing, read_secret, sign
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,9 @@ _HEADER_TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
 class Delivery:
     """One body for one webhook. ``scheme`` and ``credentials`` make an exact Authorization header.
 
-    ``task_id`` and ``state`` are for the log line alone.
+    With the scheme of signed webhooks the credentials are the secret to sign with, and are never sent; every
+    try of a delivery has the same ``message_id``, a fresh one if none is given. ``task_id`` and ``state`` are
+    for the log line alone.
     """
 
     url: str
@@ -49,6 +52,7 @@ class Delivery:
     task_id: str = ""
     state: str = ""
     content_type: str = "application/json"
+    message_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,8 @@ class WebhookSender:
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
         """Send until it is taken, refused for good, or all retries are spent. Never raises for a bad receiver."""
         attempts = 0
+        if not delivery.message_id and is_signing(delivery.scheme):
+            delivery = replace(delivery, message_id=self._runtime.ids.new())
         while True:
             attempts += 1
             async with self._gate:
@@ -135,9 +141,8 @@ class WebhookSender:
         parse_webhook_url(delivery.url, schemes=self._schemes)
         if len(delivery.body) > BODY_BYTES_MAX:
             raise BlockedAddress(f"the body is larger than {BODY_BYTES_MAX} bytes")
-        return Request(
-            method="POST", url=delivery.url, headers=_headers(delivery), body=delivery.body, limits=self._limits
-        )
+        headers = _headers(delivery, round(self._runtime.clock.now().timestamp()))
+        return Request(method="POST", url=delivery.url, headers=headers, body=delivery.body, limits=self._limits)
 
     def _log(self, delivery: Delivery, attempt: int, status: int | None, reason: str, took_s: float) -> None:
         log.info(
@@ -181,15 +186,17 @@ def check_secret(text: str | None) -> None:
         raise BlockedAddress("the webhook's token or credentials cannot be sent in a header")
 
 
-def _headers(delivery: Delivery) -> Mapping[str, str]:
-    """Both token headers, since receivers look at one or the other."""
+def _headers(delivery: Delivery, seconds: int) -> Mapping[str, str]:
+    """Both token headers, since receivers look at one or the other; and the signature if one is wanted."""
     for text in (delivery.token, delivery.scheme, delivery.credentials):
         check_secret(text)
     headers = {"content-type": delivery.content_type}
     if delivery.token:
         headers["x-a2a-notification-token"] = delivery.token
         headers["authorization"] = f"Bearer {delivery.token}"
-    if delivery.scheme and delivery.credentials:
+    if is_signing(delivery.scheme):
+        headers |= sign(read_secret(delivery.credentials), delivery.message_id, seconds, delivery.body)
+    elif delivery.scheme and delivery.credentials:
         headers["authorization"] = f"{delivery.scheme} {delivery.credentials}"
     return headers
 
