@@ -404,7 +404,7 @@ NAMES = st.none() | st.sampled_from(("a", "b", "\x1b[31m", ""))
         max_size=12,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_no_payload_breaks_the_fold(events: list[Event]) -> None:
     seen = fold_view(events, NOW, ["a", "b"])
     assert seen.counters.events == len(events)
