@@ -1,0 +1,229 @@
+"""Faulty webhooks: notifiers, senders and registrations that do one thing as agents once did it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+
+from fleetsim.agent.notify import Notice, Notifier
+from fleetsim.agent.record import Push, Record, TaskKey, Transition
+from fleetsim.agent.service import Caller, Service
+from fleetsim.check.broken.parts_senders import FragileSender
+from fleetsim.model.call import DeletePush, PushConfig, SendMessage, TaskPush
+from fleetsim.model.errors import InvalidParams, TaskNotFound
+from fleetsim.model.event import StatusUpdate
+from fleetsim.model.task import TERMINAL, TaskState
+from fleetsim.runtime.webhook import Delivery
+
+log = logging.getLogger(__name__)
+
+# -- notifiers --------------------------------------------------------------------------------------
+
+
+class ClosedOverNotifier(Notifier):
+    """Knows the webhooks that came with the send, and no others (seed "Push config must be read ...")."""
+
+    def heard(self, transition: Transition) -> None:
+        """Tell those of the beginning."""
+        if not hasattr(self, "_first"):
+            self._first: dict[TaskKey, frozenset[str]] = {}
+        record = transition.record
+        if transition.update.status.state is TaskState.SUBMITTED:
+            self._first[record.key] = frozenset(push.config_id for push in record.pushes)
+        known = self._first.get(record.key, frozenset())
+        pushes = tuple(push for push in record.pushes if push.config_id in known)
+        super().heard(replace(transition, record=replace(record, pushes=pushes)))
+
+    def late(self, record: Record, config_id: str) -> None:
+        """Nothing."""
+
+
+class EarlyNotifier(Notifier):
+    """A webhook registered when the task is over hears nothing."""
+
+    def late(self, record: Record, config_id: str) -> None:
+        """Tell only of tasks that go on."""
+        if not record.task.terminal:
+            super().late(record, config_id)
+
+
+def silent_about(*states: TaskState) -> type[Notifier]:
+    """A notifier that leaves out some moves."""
+
+    class Silent(Notifier):
+        """Tells of the other moves."""
+
+        def heard(self, transition: Transition) -> None:
+            """Leave it out."""
+            if transition.update.status.state not in states:
+                super().heard(transition)
+
+        def late(self, record: Record, config_id: str) -> None:
+            """Leave it out."""
+            if record.task.state not in states:
+                super().late(record, config_id)
+
+    return Silent
+
+
+class TwiceNotifier(Notifier):
+    """A cancel is told by the call and by the canceled runner again (U24)."""
+
+    def heard(self, transition: Transition) -> None:
+        """Twice."""
+        super().heard(transition)
+        if transition.update.status.state is TaskState.CANCELED:
+            super().heard(transition)
+
+
+class LateBodyNotifier(Notifier):
+    """The body is built when it is delivered, so an early notice tells of a later state (U23)."""
+
+    def _body(self, notice: Notice, push: Push) -> bytes | None:
+        """From the live task."""
+        key = next((line.key for line in self._lines.values() if line.waiting and line.waiting[0] is notice), None)
+        if key is None or not isinstance(notice.event, StatusUpdate):
+            return super()._body(notice, push)
+        task = self._store.read(key).task
+        artifacts = task.artifacts if task.terminal else ()
+        event = replace(notice.event, status=task.status, final=task.terminal, artifacts=artifacts)
+        return super()._body(replace(notice, event=event, task=task), push)
+
+
+class HastyNotifier(Notifier):
+    """Each notice has a worker of its own, so one that is held up arrives after the next (U23)."""
+
+    queue_s = 8.0
+
+    def _queue(self, record: Record, push: Push, update: StatusUpdate) -> None:
+        """Send at once."""
+        for event in self._events(push, update):
+            notice = Notice(sequence=record.version, event=event, task=record.task)
+            self._workers.start(self._send(notice, push), name=f"webhook {record.task_id}")
+
+    async def _send(self, notice: Notice, push: Push) -> None:
+        body = self._body(notice, push)
+        if body is not None:
+            config = push.config
+            if isinstance(notice.event, StatusUpdate) and notice.event.status.state is TaskState.WORKING:
+                await asyncio.sleep(self.queue_s)
+            await self._sender.deliver(Delivery(url=config.url, body=body, token=config.token))
+
+
+class UndeadNotifier(Notifier):
+    """A webhook that was deleted is told on and on."""
+
+    def heard(self, transition: Transition) -> None:
+        """Tell every webhook there ever was."""
+        if not hasattr(self, "_ever"):
+            self._ever: dict[TaskKey, dict[str, Push]] = {}
+        ever = self._ever.setdefault(transition.record.key, {})
+        ever.update({push.config_id: push for push in transition.record.pushes})
+        gone = [push for config_id, push in ever.items() if self._store.push(transition.record.key, config_id) is None]
+        super().heard(transition)
+        if transition.update.status.state is TaskState.SUBMITTED:
+            return
+        for push in gone:
+            for event in self._events(push, transition.update):
+                notice = Notice(sequence=transition.record.version, event=event, task=transition.record.task)
+                self._workers.start(self._again(notice, push), name=f"webhook {transition.record.task_id}")
+
+    def late(self, record: Record, config_id: str) -> None:
+        """Remember it as well."""
+        if not hasattr(self, "_ever"):
+            self._ever = {}
+        self._ever.setdefault(record.key, {}).update({push.config_id: push for push in record.pushes})
+        super().late(record, config_id)
+
+    async def _again(self, notice: Notice, push: Push) -> None:
+        body = self._body(notice, push)
+        if body is not None:
+            await self._sender.deliver(Delivery(url=push.config.url, body=body, token=push.config.token))
+
+
+class FragileNotifier(Notifier):
+    """A receiver that fails takes the task with it."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        if isinstance(self._sender, FragileSender):
+            self._sender.broken = self._fail
+
+    def _fail(self, task_id: str) -> None:
+        for entry in list(self._store.shelf):
+            if entry.key[1] != task_id:
+                continue
+            if entry.state in TERMINAL:
+                entry.status = replace(entry.status, state=TaskState.FAILED)
+            else:
+                self._store.finish(entry.key, TaskState.FAILED, reason="the webhook could not be delivered")
+
+
+# -- registrations --------------------------------------------------------------------------------
+
+
+class SilentVetService(Service):
+    """An unsafe webhook in a send is dropped without a word; the caller believes it will be told (U27)."""
+
+    async def _accept(self, call: SendMessage, caller: Caller) -> Record:
+        """Accept without the webhook."""
+        if call.push is not None:
+            try:
+                await self._vet(call.push)
+            except InvalidParams:
+                call = replace(call, push=None)
+        return await super()._accept(call, caller)
+
+
+class InlineDeafService(Service):
+    """A webhook that comes with the send is ignored."""
+
+    async def _accept(self, call: SendMessage, caller: Caller) -> Record:
+        """Accept without the webhook."""
+        return await super()._accept(replace(call, push=None), caller)
+
+
+class TellTaleService(Service):
+    """A webhook's secret is given back to whoever asks."""
+
+    async def _push(self, call: Any, caller: Caller) -> Any:
+        """Show the whole registration."""
+        shown = await super()._push(call, caller)
+        key = self._key(caller, call.task_id)
+        if isinstance(shown, TaskPush):
+            return self._whole(key, shown)
+        return tuple(self._whole(key, each) for each in shown) if isinstance(shown, tuple) else shown
+
+    def _whole(self, key: TaskKey, shown: TaskPush) -> TaskPush:
+        push = self._store.push(key, shown.config.config_id or "")
+        return shown if push is None else replace(shown, config=push.config)
+
+
+class OneSlotService(Service):
+    """A second webhook takes the first one's place."""
+
+    def _registration(self, config: PushConfig, task_id: str, caller: Caller) -> Push:
+        """All under one id."""
+        return replace(super()._registration(config, task_id, caller), config=replace(config, config_id=task_id))
+
+
+class NoDeleteService(Service):
+    """A webhook is deleted in words alone."""
+
+    async def _push(self, call: Any, caller: Caller) -> Any:
+        """Say so."""
+        return None if isinstance(call, DeletePush) else await super()._push(call, caller)
+
+
+class StrictDeleteService(Service):
+    """A webhook that is gone cannot be deleted again."""
+
+    async def _push(self, call: Any, caller: Caller) -> Any:
+        """Refuse."""
+        if isinstance(call, DeletePush) and self._store.push(self._key(caller, call.task_id), call.config_id or ""):
+            return await super()._push(call, caller)
+        if isinstance(call, DeletePush):
+            raise TaskNotFound("there is no such push notification config")
+        return await super()._push(call, caller)

@@ -1,0 +1,360 @@
+"""Faulty stores, runners and services: each does one thing as agents once did it, before they were hardened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, replace
+
+from fleetsim.agent.auth import Gate, Headers
+from fleetsim.agent.record import ANYONE, Push, Record, TaskEnded, TaskKey
+from fleetsim.agent.runner import Job, Runner
+from fleetsim.agent.service import Caller, Service
+from fleetsim.agent.settings import Settings
+from fleetsim.agent.skills import Skill, SkillContext, SkillFailed
+from fleetsim.agent.store import Store
+from fleetsim.agent.watch import Seat, Watch
+from fleetsim.model.call import SendMessage
+from fleetsim.model.errors import TaskNotCancelable
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.task import TERMINAL, Message, Task, TaskState, TaskStatus
+
+# -- stores ----------------------------------------------------------------------------------------
+
+
+class LeakyStore(Store):
+    """Never lets go of a finished task."""
+
+    def sweep(self) -> tuple[TaskKey, ...]:
+        """Nothing."""
+        return ()
+
+
+class AgeingStore(Store):
+    """Lets go of tasks by age alone, at work or not."""
+
+    def sweep(self) -> tuple[TaskKey, ...]:
+        """Whatever was begun long enough ago."""
+        now_s = self._clock.monotonic()
+        for entry in list(self.shelf):
+            if now_s - entry.opened_s >= self._limits.terminal_ttl_s:
+                self.shelf._forget(entry.key)
+        return ()
+
+
+class GenerousStore(Store):
+    """Finished tasks can be canceled once; a canceled one again and again."""
+
+    def cancel(self, key: TaskKey) -> Record:
+        """Cancel again."""
+        record = self.read(key)
+        return record if record.task.state is TaskState.CANCELED else super().cancel(key)
+
+
+class StickyStore(Store):
+    """A webhook that is registered again keeps its first token."""
+
+    def set_push(self, key: TaskKey, push: Push) -> Record:
+        """Keep what is there."""
+        return self.read(key) if self.push(key, push.config_id) is not None else super().set_push(key, push)
+
+
+class ClobberingStore(Store):
+    """Cancels what is finished: the check and the write of a cancel are two steps."""
+
+    def cancel(self, key: TaskKey) -> Record:
+        """Overwrite whatever is there."""
+        entry = self.shelf.get(key)
+        if entry.state in TERMINAL:
+            entry.status = TaskStatus(state=TaskState.CANCELED, timestamp=self._clock.now())
+            return entry.snapshot()
+        return super().cancel(key)
+
+
+class UnguardedStore(Store):
+    """A task that was canceled becomes completed when its skill returns."""
+
+    def finish(self, key: TaskKey, state: TaskState, text: str | None = None, *, reason: str | None = None) -> Record:
+        """End it, ended or not."""
+        try:
+            return super().finish(key, state, text, reason=reason)
+        except TaskEnded:
+            entry = self.shelf.get(key)
+            if entry.state is TaskState.CANCELED and state is TaskState.COMPLETED:
+                entry.status = TaskStatus(state=state, timestamp=self._clock.now())
+            return entry.snapshot()
+
+
+class ForgetfulStore(Store):
+    """What a skill says it is doing is told to streams, and not kept on the task."""
+
+    def read(self, key: TaskKey) -> Record:
+        """The task without its progress."""
+        record = super().read(key)
+        if record.task.state is not TaskState.WORKING:
+            return record
+        return replace(record, task=replace(record.task, status=replace(record.task.status, message=None)))
+
+
+class RepeatingStore(Store):
+    """A message sent twice is heard twice."""
+
+    def hear(self, key: TaskKey, message: Message) -> bool:
+        """Take it as new."""
+        return super().hear(key, replace(message, message_id=f"{message.message_id}-{self._ids.new()}"))
+
+
+class StuckStore(Store):
+    """A failed task stays working: the reason is written into the status and the state is not."""
+
+    def finish(self, key: TaskKey, state: TaskState, text: str | None = None, *, reason: str | None = None) -> Record:
+        """End it unless it failed."""
+        if state is TaskState.FAILED:
+            return self.read(key)
+        return super().finish(key, state, text, reason=reason)
+
+
+# -- runners ---------------------------------------------------------------------------------------
+
+
+class DeafRunner(Runner):
+    """A canceled task's skill works on."""
+
+    def stop(self, key: TaskKey) -> None:
+        """Nothing."""
+
+
+class BoastingRunner(Runner):
+    """A skill that fails has completed, with an error text for an answer."""
+
+    async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
+        """Swallow the failure."""
+
+        async def boast(task: SkillContext) -> str | None:
+            try:
+                return await skill.run(task)
+            except SkillFailed as failure:
+                return f"Error: {failure}"
+
+        await super()._run(job, replace(skill, run=boast), context)
+
+
+class MuteRunner(Runner):
+    """Answers to questions never reach the skill."""
+
+    def hand(self, key: TaskKey, message: Message) -> None:
+        """Nothing."""
+
+
+class SpillingRunner(Runner):
+    """An unforeseen error is told in full, with what it holds."""
+
+    async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
+        """Pass the error on."""
+
+        async def spill(task: SkillContext) -> str | None:
+            try:
+                return await skill.run(task)
+            except RuntimeError as error:
+                where = 'Traceback (most recent call last):\n  File "/srv/agent/skills.py", line 88, in run\n'
+                raise SkillFailed(f"{where}{type(error).__name__}: {error}") from None
+
+        await super()._run(job, replace(skill, run=spill), context)
+
+
+# -- services --------------------------------------------------------------------------------------
+
+
+class OwnerlessService(Service):
+    """Everybody's tasks are everybody's."""
+
+    def _key(self, caller: Caller, task_id: str) -> TaskKey:
+        """Whoever asks, it is found."""
+        for entry in self._store.shelf:
+            if entry.key[1] == task_id:
+                return entry.key
+        return super()._key(caller, task_id)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class TiedWatch(Watch):
+    """When its reader goes, the work goes with it."""
+
+    runner: Runner
+
+    def close(self) -> None:
+        """Stop the work."""
+        Watch.close(self)
+        self.runner.stop(self.record.key)
+
+
+class TiedService(Service):
+    """The work belongs to the connection that began it (seed "Producer must be independent")."""
+
+    def _watch(self, record: Record, caller: Caller, seat: Seat, history_length: int | None) -> Watch:
+        """A stream that takes its task down."""
+        watch = super()._watch(record, caller, seat, history_length)
+        return TiedWatch(**{name: getattr(watch, name) for name in Watch.__dataclass_fields__}, runner=self._runner)
+
+
+class NewTaskService(Service):
+    """A message to a finished task begins another one in silence."""
+
+    async def _accept(self, call: SendMessage, caller: Caller) -> Record:
+        """Forget the task if it is over."""
+        task_id = call.message.task_id
+        if task_id is not None:
+            key = self._key(caller, task_id)
+            if self._store.knows(key) and self._store.state(key) in TERMINAL:
+                call = replace(call, message=replace(call.message, task_id=None))
+        return await super()._accept(call, caller)
+
+
+class EagerService(Service):
+    """A message to an unknown task begins a new one in silence."""
+
+    async def _accept(self, call: SendMessage, caller: Caller) -> Record:
+        """Forget the task if there is none."""
+        task_id = call.message.task_id
+        if task_id is not None and not self._store.knows(self._key(caller, task_id)):
+            call = replace(call, message=replace(call.message, task_id=None))
+        return await super()._accept(call, caller)
+
+
+class LyingCancelService(Service):
+    """A cancel is answered and not done."""
+
+    def _cancel(self, key: TaskKey) -> Task:
+        """Say so, only."""
+        task = self._store.read(key).task
+        if task.terminal:
+            return super()._cancel(key)
+        return replace(task, status=TaskStatus(state=TaskState.CANCELED, timestamp=task.status.timestamp))
+
+
+class NoCancelService(Service):
+    """Nothing can be canceled."""
+
+    def _cancel(self, key: TaskKey) -> Task:
+        """Refuse."""
+        raise TaskNotCancelable("tasks cannot be canceled here")
+
+
+class BlockingService(Service):
+    """A 0.3 send that asks to block does, for as long as the work takes."""
+
+    async def _send(self, call: SendMessage, caller: Caller) -> Task:
+        """Wait where it is asked for."""
+        if call.wait is True:
+            caller = replace(caller, manners=replace(caller.manners, waits=True))
+        return await super()._send(call, caller)
+
+
+class SharedService(Service):
+    """What belongs to one task is kept in one variable for all: sends of one moment share it."""
+
+    _last: Record | None = None
+
+    def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
+        """Hand out the last task again if it was begun just now."""
+        last = self._last
+        if last is not None and self._store.knows(last.key):
+            age = self._store._clock.now() - last.created_at
+            if age.total_seconds() < 0.001:
+                return self._store.read(last.key)
+        self._last = super()._begin(call, caller, task_id)
+        return self._last
+
+
+class CountingService(Service):
+    """Task ids count up."""
+
+    def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
+        """Take the next number."""
+        self._made = getattr(self, "_made", 0) + 1
+        return super()._begin(call, caller, task_id or f"task-{self._made}")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HeldWatch(Watch):
+    """Gives its seat back only if it was read to the end."""
+
+    done: bool = False
+
+    async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
+        """All events, and a note at the end."""
+        async for event in Watch.events(self):
+            yield event
+        self.done = True
+
+    def close(self) -> None:
+        """Leave only at the end."""
+        if self.done:
+            Watch.close(self)
+
+
+class LeakyService(Service):
+    """A reader that leaves early is kept for ever, and there is room for few."""
+
+    def _watch(self, record: Record, caller: Caller, seat: Seat, history_length: int | None) -> Watch:
+        """A stream that holds on."""
+        watch = super()._watch(record, caller, seat, history_length)
+        return HeldWatch(**{name: getattr(watch, name) for name in Watch.__dataclass_fields__})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HurriedWatch(Watch):
+    """After a slow write it looks at the live task, and goes home if that is over (U22)."""
+
+    async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
+        """Events until a write was slow and the task over."""
+        loop = asyncio.get_running_loop()
+        async for event in Watch.events(self):
+            began = loop.time()
+            yield event
+            if loop.time() - began > 0.5 and self.feed.closed:
+                return
+
+
+class HurriedService(Service):
+    """A reader that is slow at the wrong moment never gets the closing events."""
+
+    def _watch(self, record: Record, caller: Caller, seat: Seat, history_length: int | None) -> Watch:
+        """A stream that looks twice."""
+        watch = super()._watch(record, caller, seat, history_length)
+        return HurriedWatch(**{name: getattr(watch, name) for name in Watch.__dataclass_fields__})
+
+
+# -- gates -----------------------------------------------------------------------------------------
+
+
+class TrustingGate(Gate):
+    """Whoever shows no credentials may come in; wrong ones are refused."""
+
+    def admit(self, headers: Headers) -> str | None:
+        """Let the silent in."""
+        names = {name for name, _ in headers}
+        return super().admit(headers) if names & {b"x-api-key", b"authorization"} else ANYONE
+
+
+class CarelessGate(Gate):
+    """Any credentials will do."""
+
+    def admit(self, headers: Headers) -> str | None:
+        """Look whether there are any."""
+        found = super().admit(headers)
+        given = {name for name, _ in headers} & {b"x-api-key", b"authorization"}
+        return found or (ANYONE if given else None)
+
+
+def gated(kind: type[Gate]) -> Callable[[Settings], Settings]:
+    """Settings with another gate."""
+
+    class Gated(Settings):
+        """Settings of an agent whose door is broken."""
+
+        def gate(self) -> Gate:
+            """The broken one."""
+            return kind(api_keys=self.api_keys, bearers=self.bearers)
+
+    return lambda settings: Gated(**{name: getattr(settings, name) for name in Settings.__dataclass_fields__})

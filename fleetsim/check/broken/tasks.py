@@ -1,0 +1,371 @@
+"""Agents whose tasks or task store are broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fleetsim.check.broken.build import Catalogue, with_limits, with_manners, with_shape
+from fleetsim.check.broken.editors import (
+    SENDS,
+    answer_as,
+    each_object,
+    edit_everything,
+    edit_params,
+    edit_reply,
+    edit_request,
+    in_dialect,
+    renamed,
+    without,
+)
+from fleetsim.check.broken.parts_senders import ChattySender, SilentSender, WeakSender
+from fleetsim.check.broken.parts_tasks import (
+    AgeingStore,
+    BlockingService,
+    BoastingRunner,
+    ClobberingStore,
+    CountingService,
+    DeafRunner,
+    GenerousStore,
+    LeakyService,
+    LeakyStore,
+    LyingCancelService,
+    MuteRunner,
+    NewTaskService,
+    NoCancelService,
+    SharedService,
+    StuckStore,
+    UnguardedStore,
+)
+from fleetsim.check.broken.wire import Answer, Asked, Edit, Json
+from fleetsim.model.call import Operation
+
+GET, LIST, SEND = Operation.GET, Operation.LIST, Operation.SEND
+
+
+def _queued(found: dict[str, Any]) -> None:
+    if found.get("state") in {"submitted", "TASK_STATE_SUBMITTED"}:
+        found["state"] = "queued"
+
+
+def _no_zone(found: dict[str, Any]) -> None:
+    if isinstance(found.get("timestamp"), str):
+        found["timestamp"] = found["timestamp"].removesuffix("Z").removesuffix("+00:00")
+
+
+def _bare_status_message(found: dict[str, Any]) -> None:
+    status = found.get("status")
+    if isinstance(status, dict) and isinstance(status.get("message"), dict):
+        status["message"] = {k: v for k, v in status["message"].items() if k in {"role", "parts"}}
+
+
+def _nameless_artifacts(task: Json) -> Json:
+    for artifact in task.get("artifacts", []) if isinstance(task, dict) else []:
+        artifact.pop("artifactId", None)
+    return task
+
+
+def _snake_history(task: Json) -> Json:
+    if isinstance(task, dict) and task.get("history"):
+        task["history"] = renamed(task["history"], {"taskId": "task_id"})
+    return task
+
+
+def _own_context(params: Json) -> Json:
+    message = params.get("message")
+    return {**params, "message": without("contextId")(message)} if isinstance(message, dict) else params
+
+
+def _plain_ascii(params: Json) -> Json:
+    def ask(found: dict[str, Any]) -> None:
+        if isinstance(found.get("text"), str):
+            found["text"] = found["text"].encode("ascii", "replace").decode()
+
+    return each_object(params, ask)
+
+
+def _has_data(asked: Asked) -> bool:
+    message = asked.params.get("message")
+    parts = message.get("parts") if isinstance(message, dict) else None
+    return (
+        asked.operation in SENDS and isinstance(parts, list) and any(isinstance(p, dict) and "data" in p for p in parts)
+    )
+
+
+def _no_output_modes(asked: Asked) -> bool:
+    configuration = asked.params.get("configuration")
+    return asked.operation in SENDS and not (isinstance(configuration, dict) and "acceptedOutputModes" in configuration)
+
+
+def _crash(_asked: Asked, answer: Answer) -> None:
+    if answer.status == 200 and "result" in (answer.json or {}):
+        answer.status, answer.body = 500, b"Internal Server Error"
+
+
+def _current_params(operation: Operation, to: Callable[[Json], Json], dialect: str = "1.0") -> Edit:
+    return edit_request(in_dialect(dialect, operation), lambda body: {**body, "params": to(body.get("params", {}))})
+
+
+def _clamped(params: Json) -> Json:
+    size = params.get("pageSize")
+    return {**params, "pageSize": min(max(size, 1), 100)} if isinstance(size, int) else params
+
+
+def _one_page(page: Json) -> Json:
+    return {**page, "nextPageToken": ""}
+
+
+catalogue = Catalogue()
+add = catalogue.add
+
+add(
+    "task-without-kind",
+    "T-01",
+    "the task of an answer has no kind",
+    edit_reply(SEND, to=without("kind"), dialect="0.3"),
+    incident="Quinn #64",
+)
+add(
+    "blocking-send",
+    "T-02",
+    "a send waits for the whole work",
+    settings=with_manners("0.3", waits=True, waits_always=True),
+    incident="Quinn #11",
+    also={"T-03": "a send that asks to block is a send", "*": "what is looked at while a task runs is over by then"},
+)
+add(
+    "blocking-if-asked",
+    "T-03",
+    "a 0.3 send that asks to block does",
+    service=BlockingService,
+    incident="the fleet's caller always asks to",
+    also={},
+)
+add(
+    "no-return-at-once",
+    "T-04",
+    "returnImmediately is ignored",
+    settings=with_manners("1.0", waits_always=True),
+    also={"*": "what is looked at while a task runs is over by then"},
+)
+add("never-waits", "T-05", "a 1.0 send never waits", settings=with_manners("1.0", waits=False))
+add(
+    "answer-lost",
+    "T-06",
+    "a finished task has no artifacts",
+    edit_reply(GET, to=without("artifacts")),
+    also={
+        "S-09": "what streamed is not what get returns",
+        "X-0[345]": "the extensions' parts are in the artifacts",
+        "T-27": "the answer is not there",
+    },
+)
+add(
+    "queued",
+    "T-07",
+    "a new task is in the state queued",
+    edit_everything(_queued),
+    also={
+        "T-0[124]": "the first state is no state",
+        "S-0[127]": "the first state is no state",
+        "L-0[12]": "the first state is no state",
+    },
+)
+add(
+    "undead",
+    "T-07",
+    "a canceled task is completed later",
+    runner=DeafRunner,
+    store=UnguardedStore,
+    incident="Quinn #19",
+    also={"T-08": "canceled does not last", "T-10": "canceled does not last", "H-04": "canceled does not last"},
+)
+add(
+    "cancel-in-words",
+    "T-08",
+    "a cancel is answered and not done",
+    service=LyingCancelService,
+    also={
+        "T-10": "the second is answered too",
+        "H-04": "who was told canceled finds otherwise",
+        "S-26": "nothing was canceled",
+        "P-17": "nothing was canceled",
+        "T-07": "the state goes on",
+        "R-05": "nothing was canceled",
+    },
+)
+add(
+    "cancel-refused",
+    "T-08",
+    "a running task cannot be canceled",
+    service=NoCancelService,
+    also={
+        "S-26": "nothing was canceled",
+        "P-17": "nothing was canceled",
+        "T-10": "the first is refused already",
+        "R-05": "nothing was canceled",
+        "E-14": "an unknown task cannot be canceled either",
+        "H-04": "nothing was canceled",
+    },
+)
+add(
+    "cancel-clobbers",
+    "T-09",
+    "a finished task can be canceled",
+    store=ClobberingStore,
+    incident="Quinn #19",
+    also={
+        "H-04": "the same race",
+        "T-10": "canceled is finished",
+        "T-07": "a terminal state is left",
+        "R-05": "the same write path",
+    },
+)
+add("second-cancel", "T-10", "a second cancel is accepted", store=GenerousStore, incident="@a2a-js/sdk 1.3.0")
+add(
+    "finished-restarts",
+    "T-11",
+    "a message to a finished task begins another",
+    service=NewTaskService,
+    incident="the original agent",
+)
+add(
+    "context-lost",
+    "T-12",
+    "the message's contextId is ignored",
+    edit_params(*SENDS, to=_own_context),
+    incident="the original agent",
+    also={
+        "T-13": "the context of an answer is not seen",
+        "T-2[23]": "lists by context are empty",
+        "S-12": "the context is another",
+        "T-06": "the context is another",
+    },
+)
+add(
+    "any-context",
+    "T-13",
+    "1.0 takes an answer of any context",
+    settings=with_manners("1.0", other_context_refused=False),
+)
+add(
+    "context-decides",
+    "T-14",
+    "0.3 refuses an answer of another context",
+    settings=with_manners("0.3", other_context_refused=True),
+    incident="every server but @a2a-js/sdk 0.3",
+)
+add(
+    "task-id-ignored",
+    "T-15",
+    "every message is a new task",
+    settings=with_shape(forgets_tasks=True),
+    incident="the original agent",
+    also={
+        "T-1[134]": "no message reaches a task",
+        "E-15": "no message asks for a task",
+        "L-0[48]": "no message reaches a task",
+    },
+)
+add(
+    "answers-unheard",
+    "T-15",
+    "an answer never reaches the work",
+    runner=MuteRunner,
+    also={"T-14": "the answer is not heard", "L-08": "the answer is not heard"},
+)
+add("counted-ids", "T-16", "task ids count up", service=CountingService)
+add("zoneless", "T-17", "timestamps have no zone", edit_everything(_no_zone), incident="fasta2a")
+add(
+    "bare-status-message",
+    "T-18",
+    "status.message has role and parts only",
+    edit_everything(_bare_status_message),
+    incident="the original agent",
+)
+add("history-always", "T-19", "1.0 ignores historyLength", _current_params(GET, without("historyLength")))
+add(
+    "history-always-old",
+    "T-20",
+    "0.3 ignores historyLength",
+    _current_params(GET, without("historyLength"), "0.3"),
+    incident="a2a-sdk 0.3.26",
+)
+add(
+    "failures-completed",
+    "T-21",
+    "a failure is completed, with an error text",
+    runner=BoastingRunner,
+    incident="fleet health took failures for successes",
+    also={"P-18": "there is no failure to deliver"},
+)
+add(
+    "failures-stuck",
+    "T-21",
+    "a failed task works for ever",
+    store=StuckStore,
+    incident="a producer that ended without done",
+    also={"P-18": "there is no failure to deliver"},
+)
+add("one-page", "T-22", "a list has one page", edit_reply(LIST, to=_one_page))
+add(
+    "lists-everything",
+    "T-23",
+    "a list's filters are ignored",
+    _current_params(LIST, without("contextId", "status", "state")),
+    also={"T-22": "others' tasks are on the pages"},
+)
+add("page-size-clamped", "T-24", "a page size out of bounds is bent", _current_params(LIST, _clamped))
+add(
+    "artifacts-always",
+    "T-25",
+    "a list always has artifacts",
+    _current_params(LIST, lambda params: {**params, "includeArtifacts": True}),
+)
+add("artifact-without-id", "T-26", "artifacts of a task have no id", edit_reply(GET, to=_nameless_artifacts))
+add("ascii-only", "T-27", "other scripts become question marks", edit_params(*SENDS, to=_plain_ascii))
+add("data-part-500", "T-28", "a data part is HTTP 500", answer_as(_has_data, _crash))
+add(
+    "output-modes-demanded",
+    "T-29",
+    "a send without acceptedOutputModes is HTTP 500",
+    answer_as(_no_output_modes, _crash),
+    incident="fasta2a 0.6.1",
+)
+add(
+    "snake-history",
+    "T-30",
+    "messages of a task are in snake case",
+    edit_reply(GET, SEND, to=_snake_history),
+    incident="Quinn #42",
+)
+
+add("leaked-store", "H-01", "finished tasks are never let go", store=LeakyStore, incident="Quinn #11")
+add("evicts-work", "H-02", "tasks at work are let go by age", store=AgeingStore)
+add("shared-state", "H-03", "sends of one moment share a task", service=SharedService)
+add(
+    "cancel-race",
+    "H-04",
+    "a skill that ends just then overwrites canceled",
+    store=UnguardedStore,
+    runner=DeafRunner,
+    incident="Quinn #19",
+    also={"T-07": "canceled does not last", "T-08": "canceled does not last", "T-10": "canceled does not last"},
+)
+add(
+    "aborted-readers",
+    "H-05",
+    "readers that left are kept",
+    service=LeakyService,
+    settings=with_limits(streams_max=10, streams_per_task_max=10),
+    also={
+        "S-*": "there is no room for more readers",
+        "R-0[24]": "there is no room for more readers",
+        "L-03": "there is no room for more readers",
+    },
+)
+add("deliveries-unseen", "H-06", "deliveries are logged at DEBUG", sender=SilentSender, incident="Quinn #61")
+add("tokens-logged", "H-07", "tokens and bodies are logged", sender=ChattySender)
+add("retries-collected", "H-08", "a waiting retry can be collected", sender=WeakSender, incident="Quinn #19")
+
+MUTANTS = tuple(catalogue.mutants)
