@@ -21,7 +21,7 @@ from fleetsim.caller.ledger_verify import row_damage, structure_damage
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task
-from tests.storms.sqlite_vfs import FULL, Disk, Step
+from tests.storms.sqlite_vfs import FULL, WHY_NOT, Disk, Step, available
 
 DATA = Path(__file__).parent / "data"
 
@@ -80,6 +80,7 @@ async def test_each_step_is_recorded_with_its_name(path: Path, opened: Callable[
     assert [step.version for step in MIGRATIONS] == list(range(1, VERSION + 1))
 
 
+@pytest.mark.skipif(not available(), reason=WHY_NOT)
 async def test_a_migration_cut_off_at_any_disk_call_is_done_whole_at_the_next_start(
     path: Path, tmp_path: Path, opened: Callable[[], SqliteLedger]
 ) -> None:

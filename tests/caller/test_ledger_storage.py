@@ -22,7 +22,7 @@ from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.faults import installed
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import at, outcome, record
-from tests.storms.sqlite_vfs import FULL, IOERR, Disk, Step
+from tests.storms.sqlite_vfs import FULL, IOERR, WHY_NOT, Disk, Step, available
 
 pytestmark = pytest.mark.sockets
 
@@ -216,6 +216,8 @@ async def test_one_row_too_large_for_the_disk_does_not_take_its_neighbours_with_
 
 @contextmanager
 def disk(folder: Path, fail: Callable[[Step], int] | None = None) -> Iterator[Disk]:
+    if not available():
+        pytest.skip(WHY_NOT)
     with Disk(folder, fail).installed() as watched:
         yield watched
 

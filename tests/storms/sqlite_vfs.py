@@ -76,6 +76,18 @@ class Step:
     data: bytes = field(default=b"", repr=False)
 
 
+def available() -> bool:
+    """Whether Python's SQLite can be reached: some builds of Python hide it inside themselves."""
+    try:
+        library = c.CDLL(_sqlite3.__file__)
+        library.sqlite3_vfs_find.restype = c.POINTER(_Vfs)
+    except (AttributeError, OSError):
+        return False
+    return bool(library.sqlite3_vfs_find(None).contents.iVersion >= 3)
+
+
+WHY_NOT = "this Python hides its SQLite, so that nothing can stand between it and the disk"
+
 _numbers = itertools.count()
 _alive: list[Any] = []  # SQLite keeps pointers to these for as long as the process lives
 

@@ -7,6 +7,9 @@ from collections import Counter
 import pytest
 
 from tests.storms.nth import KINDS, run
+from tests.storms.sqlite_vfs import WHY_NOT, available
+
+pytestmark = pytest.mark.skipif(not available(), reason=WHY_NOT)
 
 
 @pytest.mark.parametrize("length", [1, 25])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.storms.powerloss import storm
+from tests.storms.sqlite_vfs import WHY_NOT, available
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.sockets, pytest.mark.skipif(not available(), reason=WHY_NOT)]
 
 
 def test_no_acknowledged_call_is_lost_whatever_the_disk_kept_of_the_rest() -> None:
