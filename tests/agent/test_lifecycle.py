@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent import SkillContext, skill
+from fleetsim.agent import SkillContext, SkillFailed, skill
 from fleetsim.agent.record import TaskEnded
 from fleetsim.model.task import DataPart
 from tests.agent.rigs import Rig, Rigging, sent, sent_v1
@@ -245,6 +245,26 @@ async def test_extension_payloads_come_with_the_terminal_artifact(rig: Rig) -> N
     assert cost["costUsd"] == 0.0042
     assert cost["success"] is True
     assert kinds["application/vnd.protolabs.confidence-v1+json"]["confidence"] == 0.8
+
+
+async def test_what_a_task_used_is_told_however_it_ends(rigged: Rigging) -> None:
+    @skill(cost=True)
+    async def spends(task: SkillContext) -> None:
+        task.use(input_tokens=7, cost_usd=0.5)
+        await task.say("so far")
+        await asyncio.sleep(10)
+        raise SkillFailed("no luck")
+
+    rig = await rigged(skills=[spends])
+    failed = await rig.call("message/send", sent("x"))
+    canceled = await rig.call("message/send", sent("x"))
+    await asyncio.sleep(1)
+    await rig.call("tasks/cancel", {"id": canceled["id"]})
+    for task in (failed, canceled):
+        text, cost = (await ended(rig, task["id"]))["artifacts"][0]["parts"]
+        assert text["text"] == "so far"
+        assert (cost["data"]["usage"]["input_tokens"], cost["data"]["costUsd"]) == (7, 0.5)
+        assert cost["data"]["success"] is False
 
 
 async def test_nothing_is_reported_that_was_not_tracked(rig: Rig) -> None:

@@ -272,3 +272,13 @@ async def test_a_legacy_webhook_chooses_its_events(rig: Rig) -> None:
     await rig.call("tasks/send", answer)
     await asyncio.sleep(1)
     assert [body["eventType"] for body in rig.hook.bodies] == ["artifact"]
+
+
+async def test_what_waits_for_a_deleted_webhook_is_not_sent(rig: Rig) -> None:
+    rig.hook.answers = [503]
+    task = await rig.call("message/send", with_push(sent("", skill="ask")))
+    await asyncio.sleep(0.5)  # working was refused and is tried again; the question waits behind it
+    assert rig.hook.states == ["working"]
+    await rig.call("tasks/pushNotificationConfig/delete", {"id": task["id"]})
+    await asyncio.sleep(60)
+    assert rig.hook.states == ["working", "working"]
