@@ -38,7 +38,7 @@ async def _talk(
     bearer_env: str | None,
 ) -> None:
     from fleetsim.cli import direct
-    from fleetsim.cli.send import Asked
+    from fleetsim.cli.asking import Asked
     from fleetsim.client.conversation import Conversation
     from fleetsim.runtime.real import real_runtime
 

@@ -11,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetsim.cli import render
+from fleetsim.cli.asking import Asked, Result
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.live import LiveText
 from fleetsim.cli.main import Common
@@ -26,7 +27,6 @@ from fleetsim.runtime.real import real_runtime
 
 if TYPE_CHECKING:
     from fleetsim.caller.fleet import AgentEntry
-    from fleetsim.cli.send import Asked, Result
 
 _URL = re.compile(r"(https?://.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9a-fA-F:]+\]:\d{1,5}(/.*)?)", re.ASCII)
 
@@ -152,8 +152,6 @@ def _message_task(text: str) -> Task:
 
 
 def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
-    from fleetsim.cli.send import Result
-
     text = answer_text(task)
     bad = task.state in {TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED}
     waiting = task.state in INTERRUPTED

@@ -4,49 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from fleetsim.cli import render
+from fleetsim.cli.asking import Asked, Result
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the command line asks for."""
-
-    agent: str
-    text: str
-    skill: str | None = None
-    stream: bool = False
-    detach: bool = False
-    timeout_s: float = 300.0
-    task_id: str | None = None
-    context_id: str | None = None
-    api_key_env: str | None = None
-    bearer_env: str | None = None
-    dialect: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What came of it. ``code`` is the exit code without ``--exit-status``."""
-
-    state: str
-    text: str = ""
-    reason: str = ""
-    task_id: str | None = None
-    context_id: str | None = None
-    correlation_id: str | None = None
-    duration_s: float = 0.0
-    cost_usd: float | None = None
-    code: Exit = Exit.OK
-    next_step: str = ""
-    shown: bool = False
-
 
 WAITING = frozenset({"input-required", "auth-required"})
 ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fleetsim.cli import render
+from fleetsim.cli.asking import Asked, Result
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
@@ -13,9 +14,6 @@ from fleetsim.cli.live import LivePieces
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
 from fleetsim.hub.remote import HubRemote
-
-if TYPE_CHECKING:
-    from fleetsim.cli.send import Asked, Result
 
 __all__ = ["find", "send"]
 
@@ -90,8 +88,6 @@ async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> 
 
 
 def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
-    from fleetsim.cli.send import Result
-
     cid, state = row["correlationId"], row["state"]
     waiting = bool(row.get("questionId"))
     late = bool(row.get("late"))

@@ -8,14 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-START_S = 20.0
 
 
 @dataclass
@@ -60,22 +58,26 @@ class Shell:
     @contextmanager
     def up(self, *args: str) -> Iterator[subprocess.Popen[str]]:
         """``fleetsim up --headless`` on a free port, until left; it must stop by itself when told to."""
-        log = (self.home / "up.log").open("w", encoding="utf-8")
         hub = subprocess.Popen(
             self.command("up", "--headless", "--port", "0", *args),
             cwd=self.home,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
         )
+        assert hub.stderr is not None
+        told: list[str] = []
         try:
-            until = time.monotonic() + START_S
-            while not (self.home / "state" / "hub.json").exists():
-                assert hub.poll() is None, (self.home / "up.log").read_text()
-                assert time.monotonic() < until, "the hub did not start"
-                time.sleep(0.05)
+            for line in hub.stderr:
+                told.append(line)
+                if line.startswith("hub at "):
+                    break
+            else:
+                raise AssertionError("the hub did not start:\n" + "".join(told))
+            reader = threading.Thread(target=hub.stderr.read, daemon=True)
+            reader.start()
             yield hub
         finally:
             hub.send_signal(signal.SIGTERM)
@@ -83,7 +85,8 @@ class Shell:
                 hub.wait(timeout=12)
             finally:
                 hub.kill()
-                log.close()
+                hub.wait()
+                hub.stderr.close()
 
 
 @asynccontextmanager

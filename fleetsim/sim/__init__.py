@@ -1,1 +1,0 @@
-"""Whole fleets in virtual time."""
