@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from fleetsim.caller.pace import Pace
+from fleetsim.runtime.workers import Workers
+
+
+async def test_ten_thousand_due_at_once_start_at_no_more_than_500_in_any_second_and_in_order() -> None:
+    loop, times, order = asyncio.get_running_loop(), list[float](), list[int]()
+    async with Workers("test") as workers:
+        pace = Pace(workers)
+
+        def start(number: int) -> None:
+            times.append(loop.time())
+            order.append(number)
+
+        for number in range(10_000):
+            pace.put(lambda number=number: start(number))  # type: ignore[misc]
+        await asyncio.sleep(60)
+    assert order == list(range(10_000))
+    begin = 0
+    for end, at in enumerate(times):
+        while times[begin] <= at - 1.0:
+            begin += 1
+        assert end - begin + 1 <= 500
+    assert times[-1] <= 10_000 / 350
+
+
+async def test_an_idle_pace_starts_at_once_and_keeps_its_pace_afterwards() -> None:
+    loop, times = asyncio.get_running_loop(), Counter[float]()
+    async with Workers("test") as workers:
+        pace = Pace(workers)
+        await asyncio.sleep(5)
+        pace.put(lambda: times.update([loop.time()]))
+        await asyncio.sleep(0)
+        assert list(times) == [5.0]
+        for _ in range(100):
+            pace.put(lambda: times.update([loop.time()]))
+        await asyncio.sleep(1)
+        assert max(times.values()) <= 20
+        assert len(pace) == 0
