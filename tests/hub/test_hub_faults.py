@@ -1,0 +1,230 @@
+"""Faults of docs/reference/faults.md that only a whole hub can show."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
+from fleetsim.model.errors import NotAccepting
+from fleetsim.model.work import OutcomeKind, SkillRequest
+from fleetsim.runtime.real import running_runtime
+from fleetsim.testbed.faults import EditChunk, EditRequest, LoseRequest, Match, Status
+from tests.hub.town import HUB, Town, town, worker
+
+QUINN = "http://quinn.example:8000"
+
+
+async def pages(t: Town, more: int) -> None:
+    """Leave room for so many more pages on the ledger's disk."""
+    ledger = t.ledger
+    assert isinstance(ledger, SqliteLedger)
+
+    def limit(connection: object) -> None:
+        now = connection.execute("PRAGMA page_count").fetchone()[0]  # type: ignore[attr-defined]
+        connection.execute(f"PRAGMA max_page_count = {now + more}")  # type: ignore[attr-defined]
+
+    await ledger._storage.write(limit)
+
+
+async def fill(t: Town) -> None:
+    for _ in range(50):
+        await t.remote.submit({"text": "x" * 30_000, "skill": "echo"})
+
+
+async def test_a_full_disk_stops_acceptance_with_its_reason_and_recovers_without_a_restart() -> None:
+    async with town(worker(), entries={"quinn": {"push": "off"}}) as t:
+        await asyncio.sleep(1)
+        (open_cid,) = await t.remote.submit({"text": "x", "skill": "ponder"})
+        await asyncio.sleep(5)
+        await pages(t, 0)
+        with pytest.raises(NotAccepting, match="disk is full"):
+            await fill(t)
+        reply = await t.http("POST", "/api/requests", json.dumps({"text": "x" * 30_000, "skill": "echo"}).encode())
+        assert (reply.status, reply.headers["retry-after"]) == (503, "5")
+        assert (await t.remote.get("/health"))["agents"], "reads go on"
+        assert (await t.remote.task(open_cid))["open"]
+        await asyncio.sleep(700)
+        assert t.hub.tracker.track(open_cid) is None or t.events("hub.storage")
+        await pages(t, 100_000)
+        async with asyncio.timeout(30):
+            outcome = await t.hub.tracker.wait(open_cid)
+        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "at last")
+        (again,) = await t.remote.submit({"text": "x" * 30_000, "skill": "echo"})
+        assert (await t.hub.tracker.wait(again)).success
+        assert len([e for e in t.events("autonomous.outcome.") if e.correlation_id == open_cid]) == 1
+
+
+async def test_a_webhook_that_cannot_be_recorded_is_sent_back_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(worker(), poll_interval_s=3_000.0, task_limit_s=36_000.0) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
+        await asyncio.sleep(5)
+        update, close = t.ledger.update, t.ledger.close
+
+        async def refuse(*_: object) -> bool:
+            raise NotAccepting("the disk is full")
+
+        monkeypatch.setattr(t.ledger, "update", refuse)
+        monkeypatch.setattr(t.ledger, "close", refuse)
+        await asyncio.sleep(598)
+        answers = [seen.status for seen in t.network.seen if "/callback/" in seen.url]
+        assert 503 in answers
+        assert await t.ledger.outcome(cid) is None
+        monkeypatch.setattr(t.ledger, "update", update)
+        monkeypatch.setattr(t.ledger, "close", close)
+        async with asyncio.timeout(20):
+            assert (await t.hub.tracker.wait(cid)).text == "at last"
+
+
+async def test_a_webhook_refused_with_the_send_is_left_out_until_the_next_card() -> None:
+    async with town(worker(), card_refresh_s=3_000.0, poll_interval_s=5.0) as t:
+        await asyncio.sleep(1)
+        refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "no such webhook"}}
+        inside = Match(origin=QUINN, where=lambda request: b"ushNotificationConfig" in request.body)
+        weather = t.network.fault(Status(status=200, body=json.dumps(refusal).encode()), inside)
+
+        async def ask(cid: str) -> bool:
+            await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill="echo", targets=("quinn",)))
+            return (await t.hub.tracker.wait(cid)).success
+
+        assert await ask("c-1")
+        assert await ask("c-2")
+        assert weather.hits == 1
+        assert len(t.events("agent.push.degraded")) == 1
+        await t.hub.broker.refresh("quinn")
+        await asyncio.sleep(0.1)
+        assert await ask("c-3")
+        assert weather.hits == 2
+
+
+async def test_work_in_flight_keeps_the_card_it_was_sent_with_and_new_work_the_new_one() -> None:
+    async with town(worker(), entries={"quinn": {"push": "off", "streaming": False}}) as t:
+        await asyncio.sleep(1)
+        await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="ponder", targets=("quinn",)))
+        await asyncio.sleep(5)
+
+        def without_ponder(chunk: bytes) -> bytes:
+            card = json.loads(chunk)
+            card["skills"] = [skill for skill in card["skills"] if skill["id"] != "ponder"]
+            return json.dumps(card).encode()
+
+        t.network.fault(EditChunk(edit=without_ponder), Match(origin=QUINN, path="/.well-known/*"))
+        await t.hub.broker.refresh("quinn")
+        reply = await t.http("POST", "/api/requests", b'{"text": "x", "skill": "ponder"}')
+        assert reply.status == 404
+        assert (await t.hub.tracker.wait("c-1")).text == "at last"
+
+
+async def test_a_late_webhook_that_contradicts_the_outcome_is_told_and_changes_nothing() -> None:
+    async with town(worker(), entries={"quinn": {"push": "inline", "wire": "0.3", "streaming": False}}) as t:
+        await asyncio.sleep(1)
+
+        def turned(body: bytes) -> bytes:
+            return body.replace(b'"completed"', b'"failed"')
+
+        t.network.fault(LoseRequest(), Match(origin=HUB), times=2)
+        t.network.fault(EditRequest(edit=turned), Match(origin=HUB))
+        (cid,) = await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="echo", targets=("quinn",)))
+        await t.hub.tracker.wait(cid)
+        await asyncio.sleep(60)
+        outcome = await t.ledger.outcome(cid)
+        assert outcome is not None
+        late = [e for e in t.events("agent.push.accepted") if e.payload["duplicate"]]
+        told = [e for e in t.events("agent.skill.stale") if "contradicts" in str(e.payload["why"])]
+        assert outcome.kind is OutcomeKind.COMPLETED
+        assert late
+        assert told
+
+
+async def test_an_agent_that_refuses_our_key_is_shown_down_until_it_takes_work_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town(worker(), entries={"quinn": {"push": "off"}}) as t:
+        await asyncio.sleep(1)
+        weather = t.network.fault(Status(status=401), Match(origin=QUINN, method="POST"))
+        await t.hub.submit(SkillRequest(correlation_id="c-1", text="x", skill="echo", targets=("quinn",)))
+        outcome = await t.hub.tracker.wait("c-1")
+        assert (outcome.kind, weather.hits) == (OutcomeKind.UNDELIVERABLE, 2)
+        await asyncio.sleep(0.1)
+        row = t.hub.snapshot().agent("quinn")
+        assert row is not None
+        assert (row.health, row.why) == ("down", "refuses our credential")
+        weather.lift()
+        await t.hub.submit(SkillRequest(correlation_id="c-2", text="x", skill="echo", targets=("quinn",)))
+        assert (await t.hub.tracker.wait("c-2")).success
+        await asyncio.sleep(0.1)
+        row = t.hub.snapshot().agent("quinn")
+        assert row is not None
+        assert row.why != "refuses our credential"
+
+
+# ------------------------------------------------------------------ a process of its own
+
+
+async def hub_process(folder: Path, url: str) -> asyncio.subprocess.Process:
+    (folder / "agents.yaml").write_text(f"agents:\n  - name: quinn\n    url: {url}/a2a\n")
+    command = ("-m", "fleetsim", "--state", str(folder / "state"), "up", "--headless", "--port", "0")
+    return await asyncio.create_subprocess_exec(
+        sys.executable, *command, cwd=folder, stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+
+
+async def until_announced(process: asyncio.subprocess.Process) -> None:
+    assert process.stderr is not None
+    async with asyncio.timeout(40):
+        while b"hub at" not in (line := await process.stderr.readline()):
+            assert line, "it ended before it was up"
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_sigterm_ends_a_busy_hub_within_ten_seconds_and_marks_nothing_failed(tmp_path: Path) -> None:
+    from fleetsim.hub.remote import HubRemote
+    from fleetsim.hub.state import StateDir
+
+    async with running_runtime(seed=1) as runtime, worker().serving() as url:
+        process = await hub_process(tmp_path, url)
+        await until_announced(process)
+        address = StateDir(tmp_path / "state").find()
+        assert address is not None
+        remote = HubRemote(address, runtime)
+        async with asyncio.timeout(20):
+            while not (await remote.get("/agents"))[0]["reachable"]:  # noqa: ASYNC110 - in another process
+                await asyncio.sleep(0.1)
+        cids = [(await remote.submit({"text": "x", "skill": "ponder"}))[0] for _ in range(5)]
+        began = asyncio.get_running_loop().time()
+        os.kill(process.pid, signal.SIGTERM)
+        async with asyncio.timeout(10):
+            assert await process.wait() == 0
+        assert asyncio.get_running_loop().time() - began <= 10
+        async with open_ledger(tmp_path / "state" / "ledger.db", clock=runtime.clock) as ledger:
+            open_now = {r.request.correlation_id: r.phase.value for r in await ledger.open_requests()}
+        assert open_now == dict.fromkeys(cids, "accepted")
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones_pid(tmp_path: Path) -> None:
+    closed = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    closed.close()
+    first = await hub_process(tmp_path, url)
+    try:
+        await until_announced(first)
+        second = await hub_process(tmp_path, url)
+        async with asyncio.timeout(40):
+            _, said = await second.communicate()
+        assert second.returncode == 2
+        assert str(first.pid) in said.decode()
+    finally:
+        first.terminate()
+        async with asyncio.timeout(15):
+            await first.communicate()
