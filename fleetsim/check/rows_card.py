@@ -172,7 +172,7 @@ auth.must(
     "A call with wrong credentials is refused with HTTP 401 or 403",
     ONCE,
     f"{ALMANAC}, step 6.3",
-    "POST a call with credentials that are off by a character, and with odd bytes.",
+    "POST a call with credentials that are off by a character.",
     "Compare the whole secret in constant time, as bytes.",
     needs=("auth",),
 )

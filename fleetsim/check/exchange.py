@@ -1,0 +1,181 @@
+"""What went over the wire, kept as evidence: trimmed, harmless to print, and without secrets."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleetsim.model.errors import WireError
+from fleetsim.model.text import neutralise
+from fleetsim.wire.json import parse_untrusted
+
+BODY_BYTES_MAX = 4 * 1024 * 1024
+SHOWN_CHARS = 1_200
+FRAMES_SHOWN = 12
+
+_SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "x-api-key", "x-a2a-notification-token", "cookie", "set-cookie"}
+)
+_SECRET_MEMBERS = re.compile(r'("(?:token|credentials|apiKey|password|secret)"\s*:\s*)"(?:[^"\\]|\\.)*"')
+_DULL_HEADERS = frozenset({"date", "server", "connection", "content-length", "transfer-encoding", "accept", "host"})
+MASK = "***"
+
+
+@dataclass(slots=True)
+class Frame:
+    """One event of a stream: what it held and when it came (seconds of the runtime's clock)."""
+
+    at: float
+    text: str
+    name: str = "message"
+
+    @property
+    def value(self) -> Any:
+        """The JSON of the event, or None."""
+        return _parsed(self.text.encode())
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """The ``result`` of the event; empty if there is none."""
+        value = self.value
+        found = value.get("result") if isinstance(value, dict) else None
+        return found if isinstance(found, dict) else {}
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what came of it. ``problem`` says what went wrong below HTTP."""
+
+    method: str
+    url: str
+    sent_headers: Mapping[str, str]
+    sent: bytes
+    began: float
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    frames: list[Frame] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
+    ended: bool = False
+    seconds: float = 0.0
+    problem: str = ""
+
+    @property
+    def at(self) -> float:
+        """When the answer was complete, in seconds of the runtime's clock."""
+        return self.began + self.seconds
+
+    @property
+    def asked(self) -> Any:
+        """The JSON that was sent, or None."""
+        return _parsed(self.sent)
+
+    @property
+    def value(self) -> Any:
+        """The JSON of the answer; of a stream, of its first event. None if there is none."""
+        if self.frames:
+            return self.frames[0].value
+        return _parsed(self.body)
+
+    @property
+    def answer(self) -> Mapping[str, Any]:
+        """The answer if it is a JSON object; else empty."""
+        value = self.value
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def result(self) -> Any:
+        """The ``result`` of the answer, or None."""
+        return self.answer.get("result")
+
+    @property
+    def error(self) -> Mapping[str, Any] | None:
+        """The ``error`` of the answer, or None."""
+        found = self.answer.get("error")
+        return found if isinstance(found, dict) else None
+
+    @property
+    def code(self) -> Any:
+        """The code of the error, or None."""
+        return None if self.error is None else self.error.get("code")
+
+    @property
+    def media_type(self) -> str:
+        """The answer's media type, without parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def says(self) -> str:
+        """The answer in a few words, for a sentence."""
+        if self.problem:
+            return self.problem
+        if self.error is not None:
+            message = neutralise(str(self.error.get("message", "")), limit=120, lines=False)
+            return f"error {self.error.get('code')} ({message})"
+        if self.status is not None and self.status >= 300:
+            return f"HTTP {self.status}"
+        if self.frames:
+            return f"a stream of {len(self.frames)} events"
+        if "result" in self.answer:
+            return "a result"
+        return f"HTTP {self.status} with {self.media_type or 'no type'}"
+
+    def shown(self) -> str:
+        """The exchange as text: request, answer, times; trimmed and masked."""
+        lines = [f"{self.method} {self.url}", *_headers(self.sent_headers)]
+        if self.sent:
+            lines += ["", _trim(self.sent.decode("utf-8", "replace"), SHOWN_CHARS // 2)]
+        status = f"HTTP {self.status}" if self.status is not None else "no answer"
+        lines += ["", f"<- {status} after {self.seconds:.3f} s", *_headers(self.headers)]
+        if self.frames:
+            lines += self._frames_shown()
+        elif self.body:
+            lines += ["", _trim(self.body.decode("utf-8", "replace"), SHOWN_CHARS)]
+        if self.problem:
+            lines.append(f"!! {self.problem}")
+        return masked(neutralise("\n".join(lines), limit=8_000), self.secrets)
+
+    def _frames_shown(self) -> list[str]:
+        half = FRAMES_SHOWN // 2
+        whole = [f"  +{frame.at - self.began:.3f} s  {_trim(frame.text, 400)}" for frame in self.frames]
+        if len(whole) > FRAMES_SHOWN:
+            whole = [*whole[:half], f"  … {len(whole) - FRAMES_SHOWN} more …", *whole[-half:]]
+        return ["", *whole, "  (the stream ended)" if self.ended else "  (still open)"]
+
+
+def masked(text: str, secrets: Iterable[str] = ()) -> str:
+    """``text`` without secrets: known ones, and members that usually hold one."""
+    for secret in secrets:
+        if len(secret) > 3:
+            text = text.replace(secret, MASK)
+    return _SECRET_MEMBERS.sub(rf'\1"{MASK}"', text)
+
+
+def _headers(headers: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name}: {MASK if name.lower() in _SECRET_HEADERS else _trim(value, 200)}"
+        for name, value in headers.items()
+        if name.lower() not in _DULL_HEADERS
+    ]
+
+
+def _trim(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def _parsed(data: bytes) -> Any:
+    """JSON as the agent wrote it; None for what is none."""
+    if not data.strip():
+        return None
+    try:
+        return parse_untrusted(data, bytes_max=BODY_BYTES_MAX)
+    except WireError:
+        return None
+
+
+def written(value: Any) -> bytes:
+    """Compact JSON of what a probe sends, however odd."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")

@@ -1,0 +1,88 @@
+"""A check of an ASGI agent in this process, on the network in memory and, on a virtual loop, on virtual time.
+
+Hours pass at once there, and the agent's log can be read, so that rows are probed which no remote agent
+lets anybody see.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from fleetsim.check.listener import Listener, Sink
+from fleetsim.check.report import Report
+from fleetsim.check.row import Row
+from fleetsim.check.runner import Progress, run_check
+from fleetsim.check.subject import Hint, Knobs, Target
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.asgi import App
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+
+AGENT = "http://agent:9000"
+CHECKER = "http://checker:9199"
+CHECKER_ADDRESS = "10.255.0.1"
+ALLOW = f"{CHECKER_ADDRESS}/32:9199"
+"""What an agent in process needs in its allow-list for the listener."""
+
+
+@asynccontextmanager
+async def log_lines(logger: str = "fleetsim.agent", *more: str) -> AsyncIterator[list[str]]:
+    """Collect what is logged at INFO and above by these loggers, while inside."""
+    kept: list[str] = []
+    handler = _Keeper(kept)
+    watched = [logging.getLogger(name) for name in (logger, *more)]
+    levels = [one.level for one in watched]
+    for one in watched:
+        one.addHandler(handler)
+        one.setLevel(min(one.level or logging.INFO, logging.INFO))
+    try:
+        yield kept
+    finally:
+        for one, level in zip(watched, levels, strict=True):
+            one.removeHandler(handler)
+            one.setLevel(level)
+
+
+class _Keeper(logging.Handler):
+    def __init__(self, kept: list[str]) -> None:
+        super().__init__(logging.INFO)
+        self._kept = kept
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept.append(f"{record.levelname} {record.getMessage()}")
+
+
+async def check_app(
+    make: Callable[[Runtime], App],
+    *,
+    rows: Iterable[Row] | None = None,
+    dialects: tuple[str, ...] | None = None,
+    hints: Mapping[str, Hint] | None = None,
+    headers: Mapping[str, str] | None = None,
+    other_headers: Mapping[str, str] | None = None,
+    side_effects: bool = True,
+    seed: int = 0,
+    jobs: int = 6,
+    progress: Progress | None = None,
+) -> Report:
+    """Check the application that ``make`` builds on the runtime it is given.
+
+    Its log is watched and hours pass, so this belongs on a ``VirtualLoop``. The agent must allow webhooks to
+    ``ALLOW``.
+    """
+    network = MemoryNetwork(seed=seed)
+    network.addresses["checker"] = (CHECKER_ADDRESS,)
+    listener = Listener(CHECKER, Sink())
+    network.mount(AGENT, make(virtual_runtime(seed, network, name="agent")))
+    network.mount(CHECKER, listener.sink)
+    async with network, log_lines("fleetsim.agent", "fleetsim.runtime.webhook") as log:
+        return await run_check(
+            Target(url=AGENT, headers=headers or {}, other_headers=other_headers, dialects=dialects),
+            virtual_runtime(seed, network, name="checker"),
+            listener=listener,
+            knobs=Knobs(hints=hints or {}, side_effects=side_effects, virtual=True, log=log, seed=seed, jobs=jobs),
+            rows=rows,
+            progress=progress,
+        )

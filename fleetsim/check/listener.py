@@ -1,0 +1,179 @@
+"""A place for webhooks to go: one application, on a socket or in memory, with a path for every probe."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.server import listen, serving
+from fleetsim.check.exchange import SHOWN_CHARS, masked
+from fleetsim.check.tongue import mapping
+from fleetsim.model.text import neutralise
+
+BODY_BYTES_MAX = 1024 * 1024
+ARRIVALS_MAX = 200
+
+Asgi: TypeAlias = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request that came to a hook."""
+
+    at: float
+    path: str
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def value(self) -> Any:
+        """The JSON of the body, or None."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+    def shown(self) -> str:
+        """The arrival as text, secrets masked."""
+        secret = {"authorization", "x-a2a-notification-token"}
+        heads = [f"{n}: {'***' if n in secret else v}" for n, v in self.headers.items() if n not in {"host", "accept"}]
+        body = self.body[:SHOWN_CHARS].decode("utf-8", "replace")
+        return masked(neutralise("\n".join([f"POST {self.path} (at the listener)", *heads, "", body]), limit=4_000))
+
+
+@dataclass(slots=True, eq=False)
+class Hook:
+    """One webhook address: what came, and what it answers. ``answers`` first, then ``otherwise``."""
+
+    url: str
+    path: str
+    answers: list[int] = field(default_factory=list)
+    otherwise: int = 200
+    location: str | None = None
+    arrivals: list[Arrival] = field(default_factory=list)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, arrival: Arrival) -> int:
+        """Keep an arrival and say what to answer."""
+        if len(self.arrivals) < ARRIVALS_MAX:
+            self.arrivals.append(arrival)
+        self._news.set()
+        return self.answers.pop(0) if self.answers else self.otherwise
+
+    async def until(self, fits: Callable[[Arrival], bool], seconds: float) -> Arrival | None:
+        """The first arrival that fits, or None after ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    self._news.clear()
+                    if found := next((arrival for arrival in self.arrivals if fits(arrival)), None):
+                        return found
+                    await self._news.wait()
+        except TimeoutError:
+            return None
+
+
+class Sink:
+    """The application behind a listener."""
+
+    def __init__(self) -> None:
+        self._hooks: dict[str, Hook] = {}
+        self.strays: list[str] = []
+
+    def add(self, hook: Hook) -> None:
+        """Answer at a hook's path."""
+        self._hooks[hook.path] = hook
+
+    async def __call__(
+        self, scope: Asgi, receive: Callable[[], Awaitable[Asgi]], send: Callable[[Asgi], Awaitable[None]]
+    ) -> None:
+        """Serve one connection of the server."""
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+
+    async def _answer(
+        self, scope: Asgi, receive: Callable[[], Awaitable[Asgi]], send: Callable[[Asgi], Awaitable[None]]
+    ) -> None:
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")[:BODY_BYTES_MAX]
+            if not message.get("more_body"):
+                break
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        hook = self._hooks.get(scope["path"])
+        status, more = 404, []
+        if hook is not None:
+            at = asyncio.get_running_loop().time()
+            status = hook.take(Arrival(at, scope["path"], headers, bytes(body[:BODY_BYTES_MAX])))
+            if hook.location and 300 <= status < 400:
+                more = [(b"location", hook.location.encode())]
+        elif len(self.strays) < ARRIVALS_MAX:
+            self.strays.append(scope["path"])
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0"), *more]})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _lifespan(receive: Callable[[], Awaitable[Asgi]], send: Callable[[Asgi], Awaitable[None]]) -> None:
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A sink and the origin under which the agent reaches it, without a closing slash."""
+
+    origin: str
+    sink: Sink = field(default_factory=Sink)
+
+    def hook(self, name: str, *, answers: tuple[int, ...] = (), otherwise: int = 200) -> Hook:
+        """A fresh webhook address; ``name`` must be new."""
+        path = f"/hook/{name}"
+        hook = Hook(url=f"{self.origin}{path}", path=path, answers=list(answers), otherwise=otherwise)
+        self.sink.add(hook)
+        return hook
+
+    @property
+    def place(self) -> str:
+        """HOST:PORT, as an agent's allow-list has it."""
+        return self.origin.partition("://")[2]
+
+
+@asynccontextmanager
+async def socket_listener(
+    host: str = "127.0.0.1", port: int = 0, *, seen_as: str | None = None
+) -> AsyncIterator[Listener]:
+    """A listener on a socket; ``seen_as`` is its origin as the agent sees it, if that differs.
+
+    Raises:
+        ConfigError: the address cannot be had.
+    """
+    sink = Sink()
+    async with serving(sink, AgentLimits(), listen(host, port)) as url:
+        yield Listener((seen_as or url).rstrip("/"), sink)
+
+
+def status_of(body: Any) -> Mapping[str, Any]:
+    """The status in a webhook's body, whichever shape it has."""
+    found = mapping(body)
+    for key in ("task", "statusUpdate"):
+        found = mapping(found.get(key)) or found
+    return mapping(found.get("status"))
+
+
+def state_of(arrival: Arrival) -> str:
+    """The state a webhook tells, in the words of 0.3; empty if it tells none."""
+    raw = status_of(arrival.value).get("state")
+    return raw.removeprefix("TASK_STATE_").replace("_", "-").lower() if isinstance(raw, str) else ""

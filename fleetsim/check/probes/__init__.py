@@ -1,0 +1,7 @@
+"""The probes, one for each row; importing this package registers them all."""
+
+from __future__ import annotations
+
+from fleetsim.check.probes import card, credentials, envelope, methods, sending, tasks
+
+__all__ = ["card", "credentials", "envelope", "methods", "sending", "tasks"]

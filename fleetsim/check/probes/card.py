@@ -1,0 +1,341 @@
+"""Probes of the agent card and of declared extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from fleetsim.check.exchange import Exchange
+from fleetsim.check.probe import applies, demand, need, probe
+from fleetsim.check.session import Session
+from fleetsim.check.subject import Hint, dialect_of
+from fleetsim.check.tongue import listed, mapping, snake_keys
+from fleetsim.model.call import Operation
+from fleetsim.model.extensions import CONFIDENCE, COST, EFFECT_DOMAIN
+
+NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
+FREE_FORM = ("params", "metadata")
+
+
+def _read(session: Session, path: str) -> Exchange:
+    """The better of the readings of a path: beside the endpoint, or at the root."""
+    reads = [made for url, made in session.subject.card_reads.items() if urlsplit(url).path.endswith(path)]
+    return next((made for made in reads if made.status == 200), reads[0])
+
+
+def _card(session: Session) -> tuple[Mapping[str, Any], Exchange]:
+    found = _read(session, NEW)
+    if mapping(found.value) != session.subject.card:
+        found = _read(session, OLD)
+    need(session.subject.card, "no card was found", found)
+    return session.subject.card, found
+
+
+@probe("C-01")
+async def at_the_new_path(session: Session) -> None:
+    """GET agent-card.json."""
+    made = _read(session, NEW)
+    demand(made.status == 200, f"GET {NEW} gave {made.says()}", made)
+    demand("name" in mapping(made.value), "what is served there is no card", made)
+
+
+@probe("C-02")
+async def at_the_old_path(session: Session) -> None:
+    """GET agent.json and compare."""
+    made = _read(session, OLD)
+    demand(made.status == 200 and "name" in mapping(made.value), f"GET {OLD} gave {made.says()}", made)
+    new = _read(session, NEW)
+    if new.status == 200:
+        same = mapping(new.value).get("name") == mapping(made.value).get("name")
+        demand(same and mapping(new.value).get("skills") == mapping(made.value).get("skills"), "the cards differ", made)
+
+
+@probe("C-03")
+async def url_is_the_endpoint(session: Session) -> None:
+    """POST to every url of the card, at the configured origin."""
+    _, made = _card(session)
+    urls = list(session.subject.interfaces())
+    demand(urls, "the card names no address for JSON-RPC", made)
+    for url, _version in dict.fromkeys(urls):
+        demand(url, "the card's url is empty", made)
+        place = f"{session.subject.origin}{urlsplit(url).path or '/'}"
+        asked = await session.rpc("fleetsim/check", {}, url=place)
+        speaks = asked.answer.get("jsonrpc") == "2.0" and asked.status not in {404, 405}
+        demand(speaks, f"POST to the card's url {urlsplit(url).path or '/'} gave {asked.says()}", asked)
+
+
+@probe("C-04")
+async def required_fields(session: Session) -> None:
+    """Read the fields that clients need."""
+    card, made = _card(session)
+    wanted = {"name": str, "description": str, "version": str, "capabilities": dict, "skills": list}
+    wanted |= {"defaultInputModes": list, "defaultOutputModes": list}
+    bad = [name for name, kind in wanted.items() if not isinstance(card.get(name), kind)]
+    demand(not bad, f"missing or of a wrong type: {', '.join(bad)}", made)
+    flags = {"streaming", "pushNotifications", "stateTransitionHistory", "extendedAgentCard"}
+    told = session.subject.capabilities
+    odd = [name for name in sorted(flags & told.keys()) if not isinstance(told[name], bool)]
+    demand(not odd, f"capabilities that are no booleans: {', '.join(odd)}", made)
+
+
+@probe("C-05")
+async def skills_are_whole(session: Session) -> None:
+    """Read every skill."""
+    card, made = _card(session)
+    skills = listed(card.get("skills"))
+    need(skills, "the card lists no skills", made)
+    for skill in map(mapping, skills):
+        bad = [name for name in ("id", "name", "description") if not isinstance(skill.get(name), str)]
+        if not isinstance(skill.get("tags"), list):
+            bad.append("tags")
+        demand(not bad, f"skill {skill.get('id')!r} lacks {', '.join(bad)}", made)
+    ids = [mapping(skill).get("id") for skill in skills]
+    demand(len(ids) == len(set(map(str, ids))), "two skills share an id", made)
+
+
+@probe("C-06")
+async def streaming_is_true(session: Session) -> None:
+    """Stream, and compare with the flag."""
+    offered = session.subject.streaming
+    async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
+        made = stream.exchange
+        if offered:
+            demand(stream.is_stream, f"the card says streaming: true, but a stream gave {made.says()}", made)
+            demand(await stream.next(10), "the card says streaming: true, but no event came", made)
+            demand(made.error is None, f"the card says streaming: true, but a stream gave {made.says()}", made)
+            return
+        if stream.is_stream:
+            await stream.next(10)
+        demand(made.error is not None, f"the card says streaming: false, but a stream gave {made.says()}", made)
+        demand(made.code == -32004, f"a stream nobody offers must be -32004, not {made.says()}", made)
+
+
+@probe("C-07")
+async def push_is_true(session: Session) -> None:
+    """Register, and compare with the flag."""
+    task_id, _ = await session.begin()
+    url = session.subject.listener.origin + "/flag" if session.subject.listener else "https://example.com/flag"
+    params = session.tongue.set_hook(task_id, session.tongue.hook(url, id="flag"))
+    made = await session.rpc(session.tongue.method(Operation.PUSH_SET), params)
+    if session.subject.push:
+        taken = made.status == 200 and (made.error is None or made.code == -32602)
+        demand(taken, f"the card says pushNotifications: true, but registering gave {made.says()}", made)
+        await session.rpc(session.tongue.method(Operation.PUSH_DELETE), session.tongue.of_hook(task_id, "flag"))
+        return
+    demand(made.code == -32003, f"the card says pushNotifications: false; expected -32003, got {made.says()}", made)
+
+
+@probe("C-08")
+async def names_its_version(session: Session) -> None:
+    """Read protocolVersion and preferredTransport."""
+    card, made = _card(session)
+    version = str(card.get("protocolVersion", ""))
+    demand(version.startswith("0.3"), f"protocolVersion is {version or 'missing'}", made)
+    demand(card.get("preferredTransport") == "JSONRPC", "preferredTransport is not JSONRPC", made)
+
+
+@probe("C-09")
+async def browsers_may_read(session: Session) -> None:
+    """GET the card from another origin."""
+    _, read = _card(session)
+    headers = {"origin": "https://browser.example"}
+    made = await session.subject.exchange("GET", read.url, headers=headers)
+    allowed = made.headers.get("access-control-allow-origin", "")
+    demand(allowed in {"*", "https://browser.example"}, "no Access-Control-Allow-Origin on the card", made)
+
+
+@probe("C-10")
+async def may_be_cached(session: Session) -> None:
+    """Read the caching headers and ask conditionally."""
+    _, made = _card(session)
+    demand("max-age" in made.headers.get("cache-control", ""), "no Cache-Control with max-age", made)
+    tag = made.headers.get("etag", "")
+    demand(tag, "no ETag", made)
+    again = await session.subject.exchange("GET", made.url, headers={"if-none-match": tag})
+    demand(again.status == 304, f"If-None-Match with the current ETag gave {again.says()}", again)
+
+
+@probe("C-11")
+async def schemes_are_declared(session: Session) -> None:
+    """Compare requirements with declarations."""
+    card, made = _card(session)
+    asked: set[str] = set()
+    for need_ in map(mapping, listed(card.get("security"))):
+        asked |= set(map(str, need_))
+    for need_ in map(mapping, listed(card.get("securityRequirements"))):
+        asked |= set(map(str, mapping(need_.get("schemes"))))
+    unknown = asked - mapping(card.get("securitySchemes")).keys()
+    demand(not unknown, f"required but not declared: {', '.join(sorted(unknown))}", made)
+
+
+@probe("C-12")
+async def names_1_0(session: Session) -> None:
+    """Find the 1.0 interface."""
+    card, made = _card(session)
+    entries = [mapping(entry) for entry in listed(card.get("supportedInterfaces"))]
+    fit = [
+        entry
+        for entry in entries
+        if entry.get("protocolBinding") == "JSONRPC" and dialect_of(str(entry.get("protocolVersion", ""))) == "1.0"
+    ]
+    demand(fit, "no supportedInterfaces entry with protocolBinding JSONRPC and protocolVersion 1.x", made)
+    demand(urlsplit(str(fit[0].get("url", ""))).netloc, "the entry's url is not absolute", made)
+
+
+@probe("C-13")
+async def extended_card(session: Session) -> None:
+    """Call the method and compare with the flag."""
+    card, read = _card(session)
+    says = session.subject.capabilities.get("extendedAgentCard", card.get("supportsAuthenticatedExtendedCard"))
+    method = session.tongue.method(Operation.EXTENDED_CARD)
+    made = await session.rpc(method) if not session.tongue.current else await session.rpc(method, {})
+    if says is True:
+        demand("name" in mapping(made.result), f"the card promises an extended one; it gave {made.says()}", made)
+        return
+    demand(made.error is not None, "an extended card is served that the card does not promise", made, read)
+    demand(made.code in {-32007, -32004}, f"expected -32007 or -32004, got {made.says()}", made)
+
+
+@probe("C-14")
+async def is_json(session: Session) -> None:
+    """Read the card's type."""
+    _, made = _card(session)
+    fits = made.media_type in {"application/json", "application/a2a+json"}
+    demand(fits, f"the card's Content-Type is {made.media_type or 'missing'}", made)
+
+
+@probe("C-15")
+async def extra_slash(session: Session) -> None:
+    """POST with the slash turned round."""
+    url = session.endpoint
+    other = url.rstrip("/") if urlsplit(url).path.rstrip("/") and url.endswith("/") else f"{url.rstrip('/')}/"
+    made = await session.rpc("fleetsim/check", {}, url=other)
+    demand(made.answer.get("jsonrpc") == "2.0", f"POST {urlsplit(other).path} gave {made.says()}", made)
+
+
+@probe("C-16")
+async def url_is_absolute(session: Session) -> None:
+    """Parse every url."""
+    _, made = _card(session)
+    urls = [str(url) for url, _ in session.subject.interfaces()]
+    demand(urls, "the card has no url", made)
+    for url in urls:
+        parts = urlsplit(url)
+        demand(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", made)
+
+
+@probe("C-17")
+async def card_is_camel_case(session: Session) -> None:
+    """Look for underscores."""
+    card, made = _card(session)
+    demand(not (bad := snake_keys(card)), f"written with an underscore: {', '.join(bad[:5])}", made)
+
+
+# Extensions.
+
+
+def _declared(session: Session) -> list[Mapping[str, Any]]:
+    return [mapping(entry) for entry in listed(session.subject.capabilities.get("extensions"))]
+
+
+@probe("X-01")
+async def extensions_are_whole(session: Session) -> None:
+    """Read the declarations."""
+    _, made = _card(session)
+    written = session.subject.capabilities.get("extensions")
+    applies(written is not None, "the card declares no extensions")
+    demand(isinstance(written, list), "capabilities.extensions is no array", made)
+    for entry in listed(written):
+        demand(isinstance(mapping(entry).get("uri"), str), "an extension without a uri", made)
+        params = mapping(entry).get("params")
+        demand(params is None or isinstance(params, dict), "an extension's params are no object", made)
+
+
+def _effects(session: Session) -> Mapping[str, Any]:
+    entry = next((e for e in _declared(session) if str(e.get("uri", "")).endswith(EFFECT_DOMAIN[-16:])), None)
+    applies(entry is not None, "the card does not declare effect-domain-v1")
+    return mapping(mapping(mapping(entry).get("params")).get("skills"))
+
+
+@probe("X-02")
+async def effects_are_of_skills(session: Session) -> None:
+    """Compare the extension with the skills."""
+    _, made = _card(session)
+    skills = _effects(session)
+    demand(skills, "effect-domain-v1 is declared without params.skills", made)
+    ids = {skill.get("id") for skill in session.subject.skills()}
+    strange = set(skills) - ids
+    demand(not strange, f"effects of skills that do not exist: {', '.join(sorted(map(str, strange)))}", made)
+    for name, entry in skills.items():
+        effects = listed(mapping(entry).get("effects"))
+        whole = all(isinstance(mapping(e).get(k), str) for e in effects for k in ("domain", "path"))
+        demand(effects and whole, f"{name} has no effects with domain and path", made)
+
+
+@probe("X-03")
+async def deltas_agree(session: Session) -> None:
+    """Run a skill with effects and compare."""
+    skills = _effects(session)
+    need(skills, "no skill declares effects")
+    skill, entry = next(iter(skills.items()))
+    _, made = await session.finished(Hint(str(skill), "fleetsim check"))
+    need(session.state(made) == "completed", f"{skill} ended {session.state(made)}", made)
+    deltas = [mapping(d) for part in _data(session, made, "deltas") for d in listed(part.get("deltas"))]
+    demand(deltas, f"{skill} declares effects, but its task carries no worldstate delta", made)
+    declared = {(mapping(e).get("domain"), mapping(e).get("path")) for e in listed(mapping(entry).get("effects"))}
+    odd = [d for d in deltas if (d.get("domain"), d.get("path")) not in declared]
+    demand(not odd, "a delta that the card does not declare", made)
+
+
+@probe("X-04")
+async def cost_is_told(session: Session) -> None:
+    """Run the skill that answers in pieces (or any) and look for its cost."""
+    applies(_has(session, COST), "the card does not declare cost-v1")
+    made = await _finished_with(session, ("estimate", "cost"), "stream")
+    found = _data(session, made, "usage")
+    need(found or "stream" in session.subject.hints, "no skill is known that costs: name one with --skill-stream", made)
+    demand(found, "cost-v1 is declared, but the terminal task carries no usage", made)
+    took = found[0].get("durationMs")
+    demand(isinstance(took, int | float) and took >= 0, "durationMs is missing or no number", made)
+
+
+@probe("X-05")
+async def confidence_is_a_number(session: Session) -> None:
+    """Run a skill that declares confidence."""
+    applies(_has(session, CONFIDENCE), "the card does not declare confidence-v1")
+    made = await _finished_with(session, ("estimate", "confidence"), "quick")
+    found = _data(session, made, "confidence")
+    need(found, "no skill is known that says how sure it is", made)
+    level = found[0].get("confidence")
+    fits = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
+    demand(fits, f"confidence is {level!r}, no number from 0 to 1", made)
+
+
+def _has(session: Session, uri: str) -> bool:
+    return any(str(entry.get("uri", "")).rpartition("/")[2] == uri.rpartition("/")[2] for entry in _declared(session))
+
+
+async def _finished_with(session: Session, names: tuple[str, ...], otherwise: str) -> Exchange:
+    ids = [str(skill.get("id")) for skill in session.subject.skills()]
+    named = next((name for name in names if name in ids), None)
+    hint = Hint(named, "fleetsim check") if named else session.subject.hints.get(otherwise, session.quick())
+    _, made = await session.finished(hint)
+    return made
+
+
+def _data(session: Session, made: Exchange, key: str) -> list[Mapping[str, Any]]:
+    """Data parts of a task that hold a key."""
+    task = session.tongue.task(made.result)
+    parts = [p for artifact in listed(task.get("artifacts")) for p in listed(mapping(artifact).get("parts"))]
+    parts += listed(mapping(mapping(task.get("status")).get("message")).get("parts"))
+    return [data for part in parts if key in (data := mapping(mapping(part).get("data")))]
+
+
+@probe("X-06")
+async def unknown_extension_is_ignored(session: Session) -> None:
+    """Send with an extension nobody has."""
+    name = "a2a-extensions" if session.tongue.current else "x-a2a-extensions"
+    headers = {name: "https://fleetsim.example/extensions/unknown/v1"}
+    made = await session.call(Operation.SEND, session.params(), headers=headers)
+    demand(made.error is None and made.status == 200, f"a send with an unknown extension gave {made.says()}", made)

@@ -1,0 +1,68 @@
+"""Probes of who is let in."""
+
+from __future__ import annotations
+
+from fleetsim.check.exchange import written
+from fleetsim.check.probe import demand, need, probe
+from fleetsim.check.session import Session
+from fleetsim.check.tongue import mapping
+from fleetsim.model.call import Operation
+
+
+@probe("A-01")
+async def card_is_public(session: Session) -> None:
+    """The card was read without credentials first."""
+    for made in session.subject.card_reads.values():
+        demand(made.status not in {401, 403}, f"the card without credentials gave {made.says()}", made)
+
+
+@probe("A-02")
+async def no_credentials(session: Session) -> None:
+    """Call without credentials."""
+    made = await session.rpc(session.tongue.method(Operation.SEND), session.params(), credentials={})
+    demand(made.status == 401, f"a call without credentials gave {made.says()}", made)
+
+
+@probe("A-03")
+async def wrong_credentials(session: Session) -> None:
+    """Call with credentials that are off by a little."""
+    need(session.subject.target.headers, "needs credentials to spoil: add --api-key-env or --bearer-env")
+    for cut, more in ((None, "x"), (-1, ""), (-1, "~")):
+        wrong = {name: value[:cut] + more for name, value in session.subject.target.headers.items()}
+        made = await session.rpc("fleetsim/check", {}, credentials=wrong)
+        demand(made.status in {401, 403}, f"a call with wrong credentials gave {made.says()}", made)
+
+
+@probe("A-04")
+async def scheme_is_named(session: Session) -> None:
+    """Read WWW-Authenticate."""
+    made = await session.raw(written(session.envelope("fleetsim/check", {})), credentials={})
+    need(made.status == 401, f"a call without credentials gave {made.says()}", made)
+    demand(made.headers.get("www-authenticate"), "the 401 has no WWW-Authenticate", made)
+
+
+@probe("A-05")
+async def declared_and_demanded(session: Session) -> None:
+    """Compare the card with the door."""
+    card, made = session.subject.card, session.subject.guarded
+    assert made is not None
+    need(card, "no card was found")
+    declared = mapping(card.get("securitySchemes"))
+    required = card.get("security") or card.get("securityRequirements")
+    if session.subject.demands_auth:
+        demand(declared, "credentials are demanded, but the card declares no securitySchemes", made)
+    else:
+        demand(not required, "the card requires credentials, but a call without them is answered", made)
+
+
+@probe("A-06")
+async def foreign_tasks(session: Session) -> None:
+    """Look at one caller's task as another."""
+    other = session.subject.target.other_headers
+    task_id, _ = await session.begin()
+    unknown = await session.call(Operation.GET, session.tongue.by_id(session.new()), credentials=other)
+    for operation in (Operation.GET, Operation.CANCEL):
+        made = await session.call(operation, session.tongue.by_id(task_id), credentials=other)
+        demand(made.code == -32001, f"{operation.value} of another caller's task gave {made.says()}", made)
+        same = mapping(made.error).get("message") == mapping(unknown.error).get("message")
+        demand(same, "a foreign task and a missing one are told apart by the message", made, unknown)

@@ -1,0 +1,67 @@
+"""Probes of which methods there are: anything but -32601 is an answer."""
+
+from __future__ import annotations
+
+from fleetsim.check.exchange import Exchange
+from fleetsim.check.probe import applies, demand, probe
+from fleetsim.check.session import Session
+from fleetsim.check.tongue import Tongue
+from fleetsim.model.call import Operation
+
+NOBODY = "fleetsim-no-such-task"
+
+
+def _exists(made: Exchange, method: str) -> None:
+    demand(made.code != -32601, f"{method} does not exist: {made.says()}", made)
+    demand(made.status not in {404, 405}, f"{method} gave {made.says()}", made)
+    demand(made.answer.get("jsonrpc") == "2.0", f"{method} gave {made.says()}", made)
+
+
+def _empty(tongue: Tongue, operation: Operation) -> dict[str, object]:
+    match operation:
+        case Operation.SEND | Operation.STREAM | Operation.LIST:
+            return {}
+        case Operation.PUSH_SET:
+            return tongue.set_hook(NOBODY, tongue.hook("https://example.com/hook"))
+        case Operation.PUSH_GET | Operation.PUSH_LIST | Operation.PUSH_DELETE:
+            return tongue.of_hook(NOBODY, NOBODY if operation is not Operation.PUSH_LIST else None)
+        case _:
+            return tongue.by_id(NOBODY)
+
+
+def _register(row_id: str, operation: Operation) -> None:
+    async def exists(session: Session) -> None:
+        method = session.tongue.method(operation)
+        params = _empty(session.tongue, operation)
+        async with session.stream(method, params) as stream:
+            await stream.next(10)
+        _exists(stream.exchange, method)
+
+    exists.__doc__ = f"Call {operation.value}."
+    probe(row_id)(exists)
+
+
+for _row, _operation in (
+    ("M-01", Operation.SEND),
+    ("M-02", Operation.STREAM),
+    ("M-04", Operation.GET),
+    ("M-05", Operation.CANCEL),
+    ("M-06", Operation.SUBSCRIBE),
+    ("M-07", Operation.PUSH_SET),
+    ("M-08", Operation.PUSH_GET),
+    ("M-09", Operation.PUSH_LIST),
+    ("M-10", Operation.PUSH_DELETE),
+    ("M-11", Operation.LIST),
+):
+    _register(_row, _operation)
+
+
+@probe("M-03")
+async def alias(session: Session) -> None:
+    """The old name of message/stream."""
+    applies(session.subject.streaming, "the card offers no streams")
+    async with session.stream("message/sendStream", session.params(session.quick())) as stream:
+        await stream.next(10)
+    made = stream.exchange
+    _exists(made, "message/sendStream")
+    demand(stream.exchange.frames, f"message/sendStream gave {made.says()}, no stream", made)

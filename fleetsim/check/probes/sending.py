@@ -1,0 +1,153 @@
+"""Probes of a send: how soon it is answered, in which shape, and what it takes."""
+
+from __future__ import annotations
+
+from fleetsim.check.exchange import Exchange
+from fleetsim.check.probe import Phase, demand, need, probe
+from fleetsim.check.scenes import done
+from fleetsim.check.session import Session
+from fleetsim.check.tongue import INTERRUPTED, TERMINAL, listed, mapping, texts
+from fleetsim.model.call import Operation
+
+
+@probe("T-01")
+async def answered_by_a_task(session: Session) -> None:
+    """The shape of the answer."""
+    made = await session.send()
+    demand(made.status == 200 and made.error is None, f"a plain text was answered with {made.says()}", made)
+    tongue, result = session.tongue, mapping(made.result)
+    if tongue.current:
+        demand(len(result.keys() & {"task", "message"}) == 1, "the result is neither {task} nor {message}", made)
+        if "message" in result:
+            return
+    elif not tongue.legacy:
+        demand(result.get("kind") in {"task", "message"}, f"kind is {result.get('kind')!r}", made)
+        if result.get("kind") == "message":
+            return
+    task = tongue.task(result)
+    demand(isinstance(task.get("id"), str) and task["id"], "the task has no id", made)
+    demand(isinstance(tongue.context_id(task), str), "the task has no context", made)
+    demand(tongue.spelled(task), f"the state {mapping(task.get('status')).get('state')!r} is not spelled so", made)
+
+
+async def _at_once(session: Session, wait: bool | None, what: str) -> None:
+    made = await session.send(session.hint("slow"), wait=wait)
+    demand(made.error is None and made.status == 200, f"{what} gave {made.says()}", made)
+    rush = session.knobs.rush_s
+    demand(made.seconds <= rush, f"{what} was answered after {made.seconds:.2f} s; {rush:g} s are allowed", made)
+    state = session.state(made)
+    need(state not in TERMINAL, f"the slow skill was {state} at once: name a slower one with --skill-slow", made)
+    demand(state, f"{what} was not answered by a task", made)
+    await session.cancel(session.tongue.task(made.result).get("id"))
+
+
+@probe("T-02", Phase.ALONE)
+async def send_is_quick(session: Session) -> None:
+    """A send that says nothing of blocking."""
+    await _at_once(session, None, "a send")
+
+
+@probe("T-03", Phase.ALONE)
+async def blocking_is_quick(session: Session) -> None:
+    """A send that asks to block."""
+    await _at_once(session, True, "a send with blocking: true")
+
+
+@probe("T-04", Phase.ALONE)
+async def immediately(session: Session) -> None:
+    """A send that asks for the answer at once."""
+    await _at_once(session, False, "a send with returnImmediately: true")
+
+
+@probe("T-05", Phase.ALONE)
+async def waits(session: Session) -> None:
+    """A send that waits."""
+    made = await session.send(session.hint("slow"), wait=None)
+    demand(made.error is None and made.status == 200, f"a waiting send gave {made.says()}", made)
+    state = session.state(made)
+    demand(state in TERMINAL | INTERRUPTED, f"a waiting send was answered while the task was {state or '?'}", made)
+
+
+@probe("T-12")
+async def context_is_kept(session: Session) -> None:
+    """A context of our own."""
+    context = session.new()
+    task_id, made = await session.begin(contextId=context)
+    got = session.tongue.task(made.result).get("contextId")
+    demand(got == context, f"our contextId came back as {got!r}", made)
+    read = await session.get(task_id)
+    demand(session.tongue.task(read.result).get("contextId") == context, "get shows another contextId", read)
+
+
+@probe("T-16")
+async def ids_are_new(session: Session) -> None:
+    """Three tasks."""
+    ids = [(await session.begin())[0] for _ in range(3)]
+    last = (await session.begin())[1]
+    demand(len(set(ids)) == 3, "two tasks have one id", last)
+    demand(all(len(name) >= 16 for name in ids), f"task ids are short: {ids[0]!r}", last)
+    demand(not all(name.isdigit() for name in ids), "task ids are plain numbers", last)
+
+
+@probe("T-27")
+async def any_script(session: Session) -> None:
+    """Texts from everywhere."""
+    text = "Grüße 🛰️ العربية 漢字 \u200d e\u0301 \U0001f469\u200d\U0001f680 " + "w" * 500
+    params = session.params()
+    params["message"]["parts"] = [session.tongue.part(text)]
+    made = await session.call(Operation.SEND, params)
+    demand(made.error is None and made.status == 200, f"a text of many scripts gave {made.says()}", made)
+    task = session.tongue.task(made.result)
+    need(task, "the answer is no task", made)
+    read = await session.get(task.get("id"))
+    history = [mapping(m) for m in listed(session.tongue.task(read.result).get("history"))]
+    asked = [texts(m.get("parts")) for m in history if str(m.get("role", "")).lower().endswith("user")]
+    demand(not asked or text in asked, "the history holds another text than was sent", read)
+
+
+@probe("T-28")
+async def data_part(session: Session) -> None:
+    """Text and data."""
+    params = session.params()
+    params["message"]["parts"].append(session.tongue.data_part({"answer": 42, "nested": {"a": [1, 2]}}))
+    made = await session.call(Operation.SEND, params)
+    taken = made.status == 200 and (made.error is None or made.code == -32005)
+    demand(taken, f"a data part gave {made.says()}", made)
+
+
+@probe("T-29")
+async def the_fleet_caller(session: Session) -> None:
+    """What the fleet sends."""
+    skills = session.subject.skills()
+    hint = session.quick().skill or (str(skills[0].get("id")) if skills else None)
+    correlation = session.new()
+    told = {"correlationId": correlation, "parentId": session.new(), "content": "check", "targets": []}
+    params = session.params(metadata={**told, **({"skillHint": hint} if hint else {})}, contextId=correlation)
+    del params["configuration"]["acceptedOutputModes"]
+    headers = {"x-correlation-id": correlation, "x-parent-id": session.new()}
+    made = await session.call(Operation.SEND, params, headers=headers)
+    demand(made.error is None and made.status == 200, f"the fleet's own send gave {made.says()}", made)
+
+
+def history_of(session: Session, made: Exchange) -> list[object]:
+    """The history an answer shows."""
+    return listed(session.tongue.task(made.result).get("history"))
+
+
+async def _history(session: Session) -> None:
+    task_id, _ = await session.scene(done)
+    none = await session.get(task_id, historyLength=0)
+    demand(none.error is None, f"historyLength 0 gave {none.says()}", none)
+    count = len(history_of(session, none))
+    demand(count == 0, f"historyLength 0 gave {count} messages", none)
+    one = await session.get(task_id, historyLength=1)
+    demand(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
+
+
+probe("T-19")(_history)
+
+
+@probe("T-20")
+async def history_on_0_3(session: Session) -> None:
+    """The same on 0.3."""
+    await _history(session)

@@ -1,0 +1,222 @@
+"""Runs probes: which rows in which dialects, what they need, how many at once, and what comes out.
+
+Knows nothing of what a probe does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from fleetsim import __version__
+from fleetsim.check import probes as _probes  # noqa: F401 - importing them registers them
+from fleetsim.check.listener import Listener
+from fleetsim.check.probe import PROBES, Phase, Probe, Stop
+from fleetsim.check.report import Finding, Report, in_order
+from fleetsim.check.row import ONCE, Row, Verdict
+from fleetsim.check.rows import ROWS
+from fleetsim.check.scenes import reachable
+from fleetsim.check.session import Session
+from fleetsim.check.subject import Knobs, Subject, Target, meet
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.text import one_line
+from fleetsim.runtime.ports import Runtime
+
+log = logging.getLogger(__name__)
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Told after each probe: how many are done, of how many, and the row."""
+
+
+def select(patterns: Iterable[str]) -> tuple[Row, ...]:
+    """The rows whose id, section or title fits one of the patterns (all without any), case-blind."""
+    wanted = [pattern.lower() for pattern in patterns]
+    if not wanted:
+        return tuple(ROWS.values())
+    return tuple(row for row in ROWS.values() if any(_fits(row, pattern) for pattern in wanted))
+
+
+def _fits(row: Row, pattern: str) -> bool:
+    if any(fnmatchcase(text, pattern) for text in (row.id.lower(), row.section.lower())):
+        return True
+    return len(pattern) > 3 and pattern in f"{row.section} {row.title}".lower()
+
+
+async def run_check(
+    target: Target | str,
+    runtime: Runtime,
+    *,
+    listener: Listener | None = None,
+    knobs: Knobs | None = None,
+    rows: Iterable[Row] | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Hold an agent to the checklist.
+
+    Raises:
+        ConfigError, Unreachable, AuthRefused: the agent cannot be met (see ``meet``).
+    """
+    knobs = knobs or Knobs()
+    target = Target(url=target) if isinstance(target, str) else target
+    began, clock = runtime.clock.now(), runtime.clock.monotonic()
+    subject = await meet(target, runtime, knobs, listener)
+    wanted = tuple(ROWS.values()) if rows is None else tuple(rows)
+    findings = await Run(subject, progress).all(wanted)
+    return Report(
+        url=target.url,
+        agent=one_line(str(subject.card.get("name", "?")), 80),
+        dialects=subject.dialects,
+        endpoints={name: subject.endpoint(name) for name in subject.dialects},
+        listener=listener.origin if listener else "",
+        findings=in_order(findings, ROWS),
+        seconds=runtime.clock.monotonic() - clock,
+        seed=knobs.seed,
+        began=began.isoformat(timespec="seconds"),
+        version=__version__,
+    )
+
+
+class Run:
+    """One run over one agent."""
+
+    def __init__(self, subject: Subject, progress: Progress | None) -> None:
+        self._subject = subject
+        self._sessions = {name: Session(subject, name) for name in subject.dialects}
+        self._gate = asyncio.Semaphore(subject.knobs.jobs)
+        self._progress = progress
+        self._done = self._all = 0
+
+    async def all(self, rows: Iterable[Row]) -> list[Finding]:
+        """Every row in every dialect it has."""
+        jobs = [(row, name) for row in rows for name in self._dialects(row)]
+        self._all = len(jobs)
+        findings = [self._finding(row, name, *_why_not(row, self._subject)) for row, name in jobs if not name]
+        live = [(row, name) for row, name in jobs if name]
+        for phase in Phase:
+            batch = [(row, name) for row, name in live if _phase(row) is phase]
+            if phase is Phase.TOGETHER:
+                findings += await self._together(batch)
+            else:
+                findings += [await self._probe(row, name) for row, name in batch]
+        return findings
+
+    def _dialects(self, row: Row) -> tuple[str, ...]:
+        """The dialects to probe a row in; one empty name if it applies to none of the agent's."""
+        spoken = self._subject.dialects
+        if row.dialects == ONCE:
+            return spoken[-1:]
+        return tuple(name for name in spoken if name in row.dialects) or ("",)
+
+    async def _together(self, batch: list[tuple[Row, str]]) -> list[Finding]:
+        # Those that wait longest begin first, or the run ends with them alone.
+        slow_first = sorted(batch, key=lambda job: not job[0].needs & {"listener", "slow"})
+
+        async def one(row: Row, name: str) -> Finding:
+            async with self._gate:
+                return await self._probe(row, name)
+
+        async with asyncio.TaskGroup() as group:
+            working = [group.create_task(one(row, name), name=f"{row.id} {name}") for row, name in slow_first]
+        return [worker.result() for worker in working]
+
+    async def _probe(self, row: Row, name: str) -> Finding:
+        began = self._subject.runtime.clock.monotonic()
+        verdict, reason = Verdict.PASS, ""
+        evidence: tuple[str, ...] = ()
+        try:
+            await self._attempt(row, name)
+        except Stop as stop:
+            verdict, reason = stop.verdict, stop.reason
+            evidence = tuple(item.shown() for item in stop.evidence)
+        seconds = self._subject.runtime.clock.monotonic() - began
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._all, row.id)
+        return self._finding(row, name, verdict, reason, evidence, seconds)
+
+    async def _attempt(self, row: Row, name: str) -> None:
+        session, found = self._sessions[name], PROBES.get(row.id)
+        await _check_needs(row, session)
+        if found is None:
+            raise Stop(Verdict.NOT_TESTED, "this version has no probe for it")
+        limit_s = None if "time" in row.needs else session.knobs.probe_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await found.run(session)
+        except Stop:
+            raise
+        except TimeoutError:
+            raise Stop(Verdict.NOT_TESTED, f"the probe was given up after {limit_s:g} s") from None
+        except FleetsimError as error:
+            raise Stop(Verdict.NOT_TESTED, f"the connection did not hold: {one_line(str(error))}") from None
+        except Exception as error:
+            log.exception("the probe of %s broke", row.id)
+            raise Stop(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})") from None
+
+    def _finding(
+        self,
+        row: Row,
+        name: str,
+        verdict: Verdict,
+        reason: str = "",
+        evidence: tuple[str, ...] = (),
+        seconds: float = 0.0,
+    ) -> Finding:
+        dialect = "any" if row.dialects == ONCE else name or "/".join(row.dialects)
+        return Finding(
+            row=row,
+            dialect=dialect,
+            verdict=verdict,
+            reason=one_line(reason, 400),
+            evidence=evidence,
+            seconds=seconds,
+        )
+
+
+def _phase(row: Row) -> Phase:
+    found: Probe | None = PROBES.get(row.id)
+    return found.phase if found else Phase.TOGETHER
+
+
+def _why_not(row: Row, subject: Subject) -> tuple[Verdict, str]:
+    asked = "/".join(row.dialects)
+    return Verdict.NOT_APPLICABLE, f"about A2A {asked}; probed here: {', '.join(subject.dialects)}"
+
+
+async def _check_needs(row: Row, session: Session) -> None:
+    """Raise Stop for the first need that is not met."""
+    subject, knobs = session.subject, session.knobs
+    for need, (met, verdict, reason) in _NEEDS.items():
+        if need in row.needs and not met(subject, knobs):
+            raise Stop(verdict, reason)
+    for kind in ("slow", "ask", "fail", "stream"):
+        if kind in row.needs:
+            session.hint(kind)
+    if "listener" in row.needs:
+        await session.scene(reachable)
+
+
+_NEEDS: Mapping[str, tuple[Callable[[Subject, Knobs], bool], Verdict, str]] = {
+    "streaming": (lambda s, _k: s.streaming, Verdict.NOT_APPLICABLE, "the card offers no streams"),
+    "push": (lambda s, _k: s.push, Verdict.NOT_APPLICABLE, "the card offers no webhooks"),
+    "auth": (lambda s, _k: s.demands_auth, Verdict.NOT_APPLICABLE, "the agent demands no credentials"),
+    "second-key": (
+        lambda s, _k: s.target.other_headers is not None,
+        Verdict.NOT_TESTED,
+        "needs a second caller's credentials: add --other-key-env VAR",
+    ),
+    "side-effects": (
+        lambda _s, k: k.side_effects,
+        Verdict.NOT_TESTED,
+        "costs or leaves traces: add --allow-side-effects",
+    ),
+    "time": (lambda _s, k: k.virtual, Verdict.NOT_TESTED, "needs hours; probed only in process on virtual time"),
+    "in-process": (
+        lambda _s, k: k.log is not None,
+        Verdict.NOT_TESTED,
+        "seen only from inside: run the agent in this process (pytest plugin, or fleetsim.check.run_check)",
+    ),
+}

@@ -1,0 +1,334 @@
+"""One dialect's conversation with the agent under test: raw calls and streams, and scenes that are played once.
+
+A scene is something several probes look at, such as a finished task or a whole stream; it is played for the
+first that asks. Everything said is kept for the probes that judge it all at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeVar
+
+from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, Frame, written
+from fleetsim.check.listener import Hook, Listener
+from fleetsim.check.probe import Stop, need
+from fleetsim.check.row import Verdict
+from fleetsim.check.subject import Hint, Subject
+from fleetsim.check.tongue import TERMINAL, Tongue, mapping
+from fleetsim.model.call import Operation
+from fleetsim.model.errors import FleetsimError
+from fleetsim.runtime.http_sse import SseEvent, StreamLimits, read_events
+from fleetsim.runtime.ports import Incoming, Limits, Request
+
+T = TypeVar("T")
+
+POLL_S = 0.2
+_LIMITS = Limits(first_byte_s=20.0, total_s=None, body_bytes_max=BODY_BYTES_MAX)
+_STREAM = StreamLimits(idle_s=None, line_bytes_max=BODY_BYTES_MAX, event_bytes_max=BODY_BYTES_MAX)
+_UNSAID: Any = object()
+
+
+class Session:
+    """What a probe is given."""
+
+    def __init__(self, subject: Subject, dialect: str) -> None:
+        self.subject = subject
+        self.dialect = dialect
+        self.tongue = Tongue(dialect)
+        self.knobs = subject.knobs
+        self.endpoint = subject.endpoint(dialect)
+        self.tasks: list[tuple[Mapping[str, Any], Exchange]] = []
+        self._scenes: dict[Callable[[Session], Awaitable[Any]], Any] = {}
+        self._locks: dict[Callable[[Session], Awaitable[Any]], asyncio.Lock] = {}
+        self._asked = 0
+
+    def new(self) -> str:
+        """A fresh id of ours."""
+        return self.subject.runtime.ids.new()
+
+    def now(self) -> float:
+        """Seconds of the runtime's clock."""
+        return self.subject.runtime.clock.monotonic()
+
+    def number(self) -> int:
+        """A fresh id for a call."""
+        self._asked += 1
+        return self._asked
+
+    async def scene(self, play: Callable[[Session], Awaitable[T]]) -> T:
+        """The result of a scene, played at most once. Raises Stop (not tested) if it could not be played."""
+        async with self._locks.setdefault(play, asyncio.Lock()):
+            if play not in self._scenes:
+                try:
+                    self._scenes[play] = await play(self)
+                except Stop as stop:
+                    self._scenes[play] = Stop(Verdict.NOT_TESTED, stop.reason, stop.evidence)
+        found = self._scenes[play]
+        if isinstance(found, Stop):
+            raise found
+        kept: T = found
+        return kept
+
+    # Hints and hooks.
+
+    def hint(self, kind: str) -> Hint:
+        """How to get a kind of behaviour. Raises Stop (not tested) if nobody knows."""
+        found = self.subject.hints.get(kind)
+        need(found, f"no skill is known for this: add --skill-{kind} SKILL[=TEXT]")
+        assert found is not None
+        return found
+
+    def quick(self) -> Hint:
+        """The quickest thing there is; any text will do."""
+        return self.subject.hints.get("quick", Hint(None, "fleetsim check"))
+
+    @property
+    def listener(self) -> Listener:
+        """Where webhooks go. Raises Stop (not tested) if there is none."""
+        found = self.subject.listener
+        need(found, "no webhook listener: add --webhook-listen 127.0.0.1:0")
+        assert found is not None
+        return found
+
+    def hook(self, *, answers: tuple[int, ...] = (), otherwise: int = 200) -> Hook:
+        """A fresh address for webhooks."""
+        return self.listener.hook(self.new(), answers=answers, otherwise=otherwise)
+
+    # Calls.
+
+    async def raw(
+        self,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        url: str | None = None,
+        credentials: Mapping[str, str] | None = None,
+    ) -> Exchange:
+        """POST bytes as they are."""
+        sent = {**self.tongue.headers(), **(headers or {})}
+        return await self.subject.exchange(
+            "POST", url or self.endpoint, body=body, headers=sent, credentials=credentials
+        )
+
+    async def rpc(
+        self,
+        method: str,
+        params: Any = _UNSAID,
+        *,
+        request_id: Any = _UNSAID,
+        headers: Mapping[str, str] | None = None,
+        url: str | None = None,
+        credentials: Mapping[str, str] | None = None,
+    ) -> Exchange:
+        """Call a method by its name."""
+        body = written(self.envelope(method, params, request_id))
+        return await self.raw(body, headers=headers, url=url, credentials=credentials)
+
+    def envelope(self, method: str, params: Any = _UNSAID, request_id: Any = _UNSAID) -> dict[str, Any]:
+        """A JSON-RPC request."""
+        number = self.number() if request_id is _UNSAID else request_id
+        envelope = {"jsonrpc": "2.0", "id": number, "method": method}
+        return envelope if params is _UNSAID else {**envelope, "params": params}
+
+    async def call(self, operation: Operation, params: Any = _UNSAID, **more: Any) -> Exchange:
+        """Call an operation, and remember the task it shows."""
+        made = await self.rpc(self.tongue.method(operation), params, **more)
+        if task := self.tongue.task(made.result):
+            self.tasks.append((task, made))
+        return made
+
+    def params(
+        self,
+        hint: Hint | None = None,
+        *,
+        wait: bool | None = False,
+        push: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        **message: Any,
+    ) -> dict[str, Any]:
+        """Params of a send; ``message`` are members of the message as written."""
+        hint = hint or self.quick()
+        told = {**({"skillHint": hint.skill} if hint.skill else {}), **(metadata or {})}
+        sent = self.tongue.send(
+            self.tongue.message(hint.text, self.new(), **message), wait=wait, push=push, metadata=told
+        )
+        return {"id": self.new(), "sessionId": self.new(), **sent} if self.tongue.legacy else sent
+
+    async def send(self, hint: Hint | None = None, **more: Any) -> Exchange:
+        """Send a message, asking for the answer at once unless ``wait`` says otherwise."""
+        return await self.call(Operation.SEND, self.params(hint, **more))
+
+    async def begin(self, hint: Hint | None = None, **more: Any) -> tuple[str, Exchange]:
+        """Send, and return the task's id. Raises Stop (not tested) if no task came of it."""
+        made = await self.send(hint, **more)
+        task = self.tongue.task(made.result)
+        need(isinstance(task.get("id"), str), f"the send this leans on was answered with {made.says()}", made)
+        return str(task["id"]), made
+
+    async def get(self, task_id: Any, **more: Any) -> Exchange:
+        """Read a task."""
+        return await self.call(Operation.GET, self.tongue.by_id(task_id, **more))
+
+    async def cancel(self, task_id: Any) -> Exchange:
+        """Cancel a task."""
+        return await self.call(Operation.CANCEL, self.tongue.by_id(task_id))
+
+    def state(self, made: Exchange) -> str:
+        """The state of the task an answer shows; empty if it shows none."""
+        return self.tongue.state(self.tongue.task(made.result))
+
+    async def until(self, task_id: str, states: frozenset[str] = TERMINAL, seconds: float | None = None) -> Exchange:
+        """Read a task until it is in one of ``states`` or time is up; returns the last reading."""
+        end = self.now() + (self.knobs.patience_s if seconds is None else seconds)
+        while True:
+            made = await self.get(task_id)
+            if self.state(made) in states or made.error is not None or self.now() >= end:
+                return made
+            await asyncio.sleep(POLL_S)
+
+    async def finished(self, hint: Hint | None = None, **more: Any) -> tuple[str, Exchange]:
+        """Send and wait for the end: the task's id and its last reading. Raises Stop if it does not end."""
+        task_id, made = await self.begin(hint, **more)
+        if self.state(made) not in TERMINAL or "artifacts" not in self.tongue.task(made.result):
+            made = await self.until(task_id)
+        state = self.state(made)
+        need(state in TERMINAL, f"the task this leans on did not end: {state or made.says()}", made)
+        return task_id, made
+
+    # Streams.
+
+    @asynccontextmanager
+    async def stream(
+        self, operation: Operation | str, params: Any, *, request_id: Any = _UNSAID
+    ) -> AsyncIterator[Stream]:
+        """Open a stream; leaving it drops the connection."""
+        method = operation if not isinstance(operation, Operation) else self.tongue.method(operation)
+        body = written(self.envelope(str(method), params, request_id))
+        async with self.reading("POST", self.endpoint, body) as stream:
+            yield stream
+
+    @asynccontextmanager
+    async def reading(self, method: str, url: str, body: bytes = b"") -> AsyncIterator[Stream]:
+        """Any request whose answer may be a stream."""
+        heads = {**self.tongue.headers(), "accept": "text/event-stream, application/json"}
+        made = self.subject.opened(method, url, body, heads, None)
+        request = Request(method=method, url=url, headers=made.sent_headers, body=body, limits=_LIMITS, streaming=True)
+        try:
+            async with self.subject.runtime.transport.open(request) as incoming:
+                made.status, made.headers = incoming.status, incoming.headers
+                stream = Stream(self, made, incoming)
+                async with stream.opened():
+                    yield stream
+        except FleetsimError as error:
+            if made.status is not None:
+                raise
+            made.problem = str(error)
+            yield Stream(self, made, None)
+        finally:
+            made.seconds = self.now() - made.began
+
+
+class Stream:
+    """An answer that may be a stream: its events one by one, with a limit on every wait."""
+
+    def __init__(self, session: Session, exchange: Exchange, incoming: Incoming | None) -> None:
+        self.exchange = exchange
+        self._session = session
+        self._incoming = incoming
+        self._events: AsyncGenerator[SseEvent, None] | None = None
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it came as server-sent events."""
+        return self._events is not None
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Read the head; an answer that is no stream is read whole."""
+        made = self.exchange
+        if made.status != 200 or made.media_type != "text/event-stream":
+            await self._read_whole()
+            yield
+            return
+        counted = Incoming(status=200, headers=made.headers, chunks=self._counted())
+        async with aclosing(read_events(counted, limits=_STREAM)) as events:
+            self._events = events
+            yield
+
+    async def _counted(self) -> AsyncIterator[bytes]:
+        async for chunk in self._chunks():
+            self.exchange.arrivals.append(self._session.now())
+            yield chunk
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        if self._incoming is not None:
+            async for chunk in self._incoming.chunks:
+                yield chunk
+
+    async def _read_whole(self) -> None:
+        made = self.exchange
+        body = bytearray()
+        try:
+            async with asyncio.timeout(20):
+                async for chunk in self._chunks():
+                    body += chunk
+                    if len(body) > BODY_BYTES_MAX:
+                        break
+        except (FleetsimError, TimeoutError) as error:
+            made.problem = str(error) or "the answer did not end"
+        made.body, made.ended = bytes(body), True
+
+    async def next(self, seconds: float) -> Frame | None:
+        """The next event; None if none came in time or the stream has ended (``exchange.ended``)."""
+        made = self.exchange
+        if self._events is None or made.ended:
+            return None
+        try:
+            async with asyncio.timeout(seconds):
+                event = await anext(self._events, None)
+        except TimeoutError:
+            made.problem = f"nothing came for {seconds:g} s"
+            self._events = None
+            return None
+        except FleetsimError as error:
+            made.problem, made.ended = str(error), True
+            return None
+        if event is None:
+            made.ended = True
+            return None
+        frame = Frame(self._session.now(), event.data, event.event)
+        made.frames.append(frame)
+        self._note(frame)
+        return frame
+
+    def _note(self, frame: Frame) -> None:
+        kind, content = self._session.tongue.event(frame.result)
+        if kind == "task":
+            self._session.tasks.append((content, self.exchange))
+
+    async def drain(self, seconds: float) -> Exchange:
+        """Read to the end, for at most ``seconds``."""
+        end = self._session.now() + seconds
+        while not self.exchange.ended and self._events is not None:
+            if await self.next(max(end - self._session.now(), 0.001)) is None:
+                break
+        return self.exchange
+
+    async def until(self, fits: Callable[[str, Mapping[str, Any]], bool], seconds: float) -> Frame | None:
+        """Read until an event (kind, content) fits; None if none does."""
+        end = self._session.now() + seconds
+        while (frame := await self.next(max(end - self._session.now(), 0.001))) is not None:
+            kind, content = self._session.tongue.event(frame.result)
+            if fits(kind, content):
+                return frame
+        return None
+
+    def task_id(self) -> str:
+        """The task the stream is about. Raises Stop (not tested) if the first event does not say."""
+        frames = self.exchange.frames
+        kind, content = self._session.tongue.event(frames[0].result) if frames else ("", {})
+        found = self._session.tongue.task_id(kind, mapping(content))
+        need(isinstance(found, str), f"the stream this leans on gave {self.exchange.says()}", self.exchange)
+        return str(found)

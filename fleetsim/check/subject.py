@@ -1,0 +1,236 @@
+"""The agent under test: where it is, what its card says, what the check may do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange
+from fleetsim.check.listener import Listener
+from fleetsim.check.tongue import listed, mapping
+from fleetsim.client.address import AgentUrl
+from fleetsim.model.errors import AuthRefused, FleetsimError, Unreachable
+from fleetsim.runtime.ports import Limits, Request, Runtime
+
+CARD_S = 10.0
+QUICK_SKILLS = ("echo", "quick", "ping", "hello")
+_TEXTS = {"quick": "fleetsim check", "slow": "4", "ask": "hello", "fail": "on purpose", "stream": "one two three four"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """How to get a kind of behaviour out of the agent: a skill to name, and a text to send."""
+
+    skill: str | None
+    text: str
+
+    @classmethod
+    def parse(cls, text: str, kind: str) -> Hint:
+        """Read ``SKILL``, ``SKILL=TEXT`` or ``=TEXT``."""
+        skill, equals, words = text.partition("=")
+        return cls(skill.strip() or None, words if equals else _TEXTS[kind])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knobs:
+    """What the check may do and knows beforehand. Times in seconds.
+
+    ``virtual``: hours pass at once, so rows that need them are probed. ``log``: the lines the agent has
+    logged, where it runs in this process.
+    """
+
+    hints: Mapping[str, Hint] = field(default_factory=dict)
+    side_effects: bool = False
+    virtual: bool = False
+    log: list[str] | None = None
+    seed: int = 0
+    jobs: int = 6
+    rush_s: float = 1.0
+    patience_s: float = 30.0
+    probe_s: float = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which agent, and what lets the check in. ``dialects`` None probes those the card offers."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    other_headers: Mapping[str, str] | None = field(default=None, repr=False)
+    dialects: tuple[str, ...] | None = None
+
+    def secrets(self) -> tuple[str, ...]:
+        """The texts that must never be shown."""
+        values = [*self.headers.values(), *(self.other_headers or {}).values()]
+        return tuple(part for value in values for part in {value, value.rpartition(" ")[2]} if part)
+
+
+@dataclass(slots=True, kw_only=True)
+class Subject:
+    """An agent under test. Make one with ``meet``."""
+
+    target: Target
+    runtime: Runtime
+    knobs: Knobs
+    listener: Listener | None
+    card: Mapping[str, Any] = field(default_factory=dict)
+    card_reads: dict[str, Exchange] = field(default_factory=dict)
+    exchanges: list[Exchange] = field(default_factory=list)
+    dialects: tuple[str, ...] = ()
+    hints: dict[str, Hint] = field(default_factory=dict)
+    guarded: Exchange | None = None
+
+    # The card.
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """The card's capabilities; empty if it has none."""
+        return mapping(self.card.get("capabilities"))
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the card offers streams."""
+        return self.capabilities.get("streaming") is True
+
+    @property
+    def push(self) -> bool:
+        """Whether the card offers webhooks."""
+        return self.capabilities.get("pushNotifications") is True
+
+    def skills(self) -> list[Mapping[str, Any]]:
+        """The card's skills."""
+        return [skill for skill in map(mapping, listed(self.card.get("skills"))) if skill]
+
+    def interfaces(self) -> Iterator[tuple[str, str]]:
+        """(url, version) of each JSON-RPC interface the card names, as written."""
+        for entry in map(mapping, listed(self.card.get("supportedInterfaces"))):
+            if str(entry.get("protocolBinding", "JSONRPC")).upper() == "JSONRPC":
+                yield str(entry.get("url", "")), str(entry.get("protocolVersion", ""))
+        preferred = str(self.card.get("preferredTransport", "JSONRPC")).upper()
+        if "url" in self.card and preferred == "JSONRPC":
+            yield str(self.card["url"]), str(self.card.get("protocolVersion", "") or "0.3")
+        for entry in map(mapping, listed(self.card.get("additionalInterfaces"))):
+            if str(entry.get("transport", "")).upper() == "JSONRPC":
+                yield str(entry.get("url", "")), str(self.card.get("protocolVersion", "") or "0.3")
+
+    def endpoint(self, dialect: str) -> str:
+        """Where a dialect is called: the configured origin, and the card's path unless one was configured."""
+        given = urlsplit(self.target.url)
+        if given.path not in {"", "/"}:
+            return self.target.url
+        found = next((url for url, version in self.interfaces() if dialect_of(version) == dialect and url), "")
+        found = found or next((url for url, _ in self.interfaces() if url), "")
+        path = urlsplit(found).path if found else "/a2a"
+        return f"{self.origin}{path or '/'}"
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port of the configured address."""
+        given = urlsplit(self.target.url)
+        return f"{given.scheme}://{given.netloc}"
+
+    @property
+    def demands_auth(self) -> bool:
+        """Whether calls without credentials are refused."""
+        return self.guarded is not None and self.guarded.status in {401, 403}
+
+    # The wire.
+
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        credentials: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> Exchange:
+        """One request and its answer; whatever goes wrong below HTTP is in ``problem``, never raised."""
+        made = self.opened(method, url, body, headers, credentials)
+        bounds = limits or Limits(first_byte_s=20.0, total_s=30.0, body_bytes_max=BODY_BYTES_MAX)
+        request = Request(method=method, url=url, headers=made.sent_headers, body=body, limits=bounds)
+        try:
+            reply = await self.runtime.transport.exchange(request)
+            made.status, made.headers, made.body = reply.status, reply.headers, reply.body
+        except FleetsimError as error:
+            made.problem = str(error)
+        made.seconds = self.runtime.clock.monotonic() - made.began
+        return made
+
+    def opened(
+        self,
+        method: str,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str] | None,
+        credentials: Mapping[str, str] | None,
+    ) -> Exchange:
+        """A fresh exchange, on the record. ``credentials`` None means the target's own."""
+        content = {"content-type": "application/json"} if body else {}
+        own = self.target.headers if credentials is None else credentials
+        sent = {**content, "accept": "application/json", **own, **(headers or {})}
+        made = Exchange(method, url, sent, body, self.runtime.clock.monotonic(), secrets=self.target.secrets())
+        self.exchanges.append(made)
+        return made
+
+
+def dialect_of(version: str) -> str:
+    """The dialect of a protocol version: everything below 1 but 0.1 is read as 0.3."""
+    if version.startswith("1"):
+        return "1.0"
+    return "0.1" if version.startswith("0.1") else "0.3"
+
+
+async def meet(target: Target, runtime: Runtime, knobs: Knobs, listener: Listener | None) -> Subject:
+    """Fetch the card and find out what can be probed.
+
+    Raises:
+        ConfigError: the address is none.
+        Unreachable: nobody answers there.
+        AuthRefused: the card and the endpoint are both closed to the given credentials.
+    """
+    subject = Subject(target=target, runtime=runtime, knobs=knobs, listener=listener)
+    await _read_cards(subject)
+    offered = tuple(dict.fromkeys(dialect_of(version) for _, version in subject.interfaces()))
+    subject.dialects = target.dialects or tuple(sorted(offered)) or ("0.3",)
+    subject.hints = {**_detected(subject), **knobs.hints}
+    body = b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
+    version = {"a2a-version": "1.0"} if subject.dialects[-1] == "1.0" else {}
+    url = subject.endpoint(subject.dialects[-1])
+    subject.guarded = await subject.exchange("POST", url, body=body, headers=version, credentials={})
+    if subject.demands_auth:
+        own = await subject.exchange("POST", url, body=body, headers=version)
+        if own.status in {401, 403}:
+            given = "the credentials given are refused" if target.headers else "it demands credentials"
+            raise AuthRefused(f"{url}: {given} (HTTP {own.status})", status=own.status)
+    return subject
+
+
+async def _read_cards(subject: Subject) -> None:
+    limits = Limits(first_byte_s=CARD_S, total_s=CARD_S)
+    for url in AgentUrl.parse(subject.target.url).card_urls():
+        found = await subject.exchange("GET", url, credentials={}, limits=limits)
+        if found.status in {401, 403} and subject.target.headers:
+            found = await subject.exchange("GET", url, limits=limits)
+        subject.card_reads[url] = found
+        if not subject.card and found.status == 200 and "name" in mapping(found.value):
+            subject.card = mapping(found.value)
+    if all(read.status is None for read in subject.card_reads.values()):
+        problem = next(iter(subject.card_reads.values())).problem
+        raise Unreachable(f"{subject.target.url}: {problem or 'no answer'}")
+
+
+def _detected(subject: Subject) -> dict[str, Hint]:
+    """Skills that say by id or tag what they are good for."""
+    found: dict[str, Hint] = {}
+    for kind, text in _TEXTS.items():
+        names = QUICK_SKILLS if kind == "quick" else (kind,)
+        ids = [str(skill.get("id")) for skill in subject.skills()]
+        tagged = [str(s.get("id")) for s in subject.skills() if set(names) & {str(t) for t in listed(s.get("tags"))}]
+        skill = next((name for name in names if name in ids), None) or (tagged[0] if tagged else None)
+        if skill is not None:
+            found[kind] = Hint(skill, text)
+    return found

@@ -1,0 +1,114 @@
+"""The report for a person at a terminal: who was checked, what failed and how to fix it, and the totals."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from fleetsim.check.report import Finding, Report
+from fleetsim.check.row import Row, Severity, Verdict
+from fleetsim.model.text import neutralise, one_line
+
+WIDTH = 110
+MARKS = {
+    Verdict.PASS: ("✓", "ok"),
+    Verdict.FAIL: ("✗", "FAIL"),
+    Verdict.NOT_APPLICABLE: ("–", "n/a"),
+    Verdict.NOT_TESTED: ("?", "??"),
+}
+
+
+def render(report: Report, *, verbose: bool = False, plain: bool = False, strict: bool = False) -> str:
+    """The whole report as text; ``verbose`` lists every row, ``plain`` uses no glyphs."""
+    return "\n".join(_lines(report, verbose, plain, strict)) + "\n"
+
+
+def _lines(report: Report, verbose: bool, plain: bool, strict: bool) -> Iterator[str]:
+    yield from _head(report)
+    mark = MARKS[Verdict.FAIL][plain]
+    for severity in Severity:
+        for finding in report.failures(severity):
+            yield ""
+            yield from _failure(finding, mark)
+    if accepted := [f for f in report.of(Verdict.FAIL) if f.accepted is not None]:
+        yield ""
+        yield "Accepted failures (baseline):"
+        yield from (f"  {f.key:<11} {f.row.title}: {one_line(f.accepted or '', 100)}" for f in accepted)
+    yield from _untested(report)
+    if verbose:
+        yield from _all(report, plain)
+    yield ""
+    yield from _totals(report)
+    yield f"{report.verdict_line(strict=strict)}  ({report.seconds:.1f} s)"
+
+
+def _head(report: Report) -> Iterator[str]:
+    yield f"Agent:     {neutralise(report.agent, lines=False)}  {report.url}"
+    yield f"Dialects:  {', '.join(report.dialects)}"
+    for name, url in report.endpoints.items():
+        yield f"Endpoint:  {neutralise(url, lines=False)}  (A2A {name})"
+    yield f"Listener:  {report.listener or 'none (--webhook-listen HOST:PORT)'}"
+    yield f"Began:     {report.began}, seed {report.seed}, fleetsim {report.version}"
+
+
+def _failure(finding: Finding, mark: str) -> Iterator[str]:
+    row = finding.row
+    where = "" if finding.dialect == "any" else f" (A2A {finding.dialect})"
+    yield f"{mark} {row.id} {row.severity} {row.title}{where}"
+    yield from _wrapped("what", finding.reason)
+    yield from _wrapped("fix", row.remedy)
+    if row.incident:
+        yield from _wrapped("seen", row.incident)
+    yield from _wrapped("from", row.source)
+    for text in finding.evidence:
+        yield ""
+        yield from (f"    | {line}" for line in text.splitlines())
+
+
+def _wrapped(label: str, text: str) -> Iterator[str]:
+    lines = textwrap.wrap(text, WIDTH - 11) or [""]
+    yield f"    {label + ':':<6}{lines[0]}"
+    yield from (f"          {line}" for line in lines[1:])
+
+
+def _untested(report: Report) -> Iterator[str]:
+    by_reason: dict[str, list[str]] = {}
+    for finding in report.of(Verdict.NOT_TESTED):
+        by_reason.setdefault(finding.reason, []).append(finding.key)
+    if by_reason:
+        yield ""
+        yield "Not tested:"
+    for reason, keys in by_reason.items():
+        yield from textwrap.wrap(
+            f"{reason}: {', '.join(keys)}", WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+        )
+
+
+def _all(report: Report, plain: bool) -> Iterator[str]:
+    yield ""
+    yield "Every row:"
+    for finding in report.findings:
+        reason = f": {finding.reason}" if finding.reason else ""
+        yield f"  {MARKS[finding.verdict][plain]} {finding.key:<9} {finding.row.title}{reason}"
+
+
+def _totals(report: Report) -> Iterator[str]:
+    sections: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        sections.setdefault(finding.row.section, []).append(finding)
+    yield f"{'':<22}{'pass':>7}{'fail':>7}{'n/a':>7}{'untested':>10}"
+    for name, findings in sections.items():
+        counts = [sum(f.verdict is verdict for f in findings) for verdict in Verdict]
+        yield f"{name:<22}{counts[0]:>7}{counts[1]:>7}{counts[2]:>7}{counts[3]:>10}"
+
+
+def explain(row: Row) -> str:
+    """One row in full."""
+    lines = [f"{row.id} {row.severity} {row.title}", ""]
+    dialects = "once for the agent" if row.dialects == ("any",) else f"A2A {', '.join(row.dialects)}"
+    pairs = [("Section", row.section), ("Probed", dialects), ("Source", row.source), ("How", row.how)]
+    pairs += [("Fix", row.remedy), ("Seen", row.incident), ("Needs", ", ".join(sorted(row.needs)))]
+    for label, text in pairs:
+        if text:
+            lines += textwrap.wrap(f"{label + ':':<9}{text}", WIDTH, subsequent_indent=" " * 9)
+    return "\n".join(lines)

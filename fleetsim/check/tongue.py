@@ -1,0 +1,201 @@
+"""How each dialect spells what a probe says and reads: plain JSON in, plain JSON out, nothing refused.
+
+The product's own codecs are not used on purpose: they repair what a broken agent sends, and a probe must
+see it. Method names alone come from the dialect's table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleetsim.model.call import Operation
+from fleetsim.wire.dialect import DIALECTS
+
+TERMINAL = frozenset({"completed", "failed", "canceled", "rejected"})
+INTERRUPTED = frozenset({"input-required", "auth-required"})
+STATES = frozenset({"submitted", "working", *INTERRUPTED, *TERMINAL})
+_WRAPPERS = {
+    "task": "task",
+    "message": "message",
+    "statusUpdate": "status-update",
+    "artifactUpdate": "artifact-update",
+}
+KINDS = frozenset(_WRAPPERS.values())
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """``value`` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def listed(value: Any) -> list[Any]:
+    """``value`` if it is an array, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+class Tongue:
+    """One dialect."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.current = name == "1.0"
+        self.legacy = name == "0.1"
+        self._methods = DIALECTS[name].methods
+
+    # Saying.
+
+    def method(self, operation: Operation) -> str:
+        """The method's name; raises KeyError if the dialect has none."""
+        return self._methods[operation][0]
+
+    def headers(self) -> dict[str, str]:
+        """What every request of the dialect carries."""
+        return {"a2a-version": "1.0"} if self.current else {}
+
+    def part(self, text: str) -> dict[str, Any]:
+        """A text part."""
+        if self.current:
+            return {"text": text}
+        return {"type" if self.legacy else "kind": "text", "text": text}
+
+    def data_part(self, data: Any) -> dict[str, Any]:
+        """A data part."""
+        if self.current:
+            return {"data": data}
+        return {"type" if self.legacy else "kind": "data", "data": data}
+
+    def message(self, text: str, message_id: str, **more: Any) -> dict[str, Any]:
+        """A user's message; ``more`` are members as written."""
+        parts = {"parts": [self.part(text)], **more}
+        if self.legacy:
+            return {"role": "user", **parts}
+        role = "ROLE_USER" if self.current else "user"
+        kind = {} if self.current else {"kind": "message"}
+        return {**kind, "messageId": message_id, "role": role, **parts}
+
+    def send(
+        self,
+        message: Mapping[str, Any],
+        *,
+        wait: bool | None = False,
+        push: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Params of a send; ``wait`` None leaves it unsaid."""
+        configuration: dict[str, Any] = {"acceptedOutputModes": []}
+        if wait is not None:
+            configuration |= {"returnImmediately": not wait} if self.current else {"blocking": wait}
+        if push is not None:
+            configuration["taskPushNotificationConfig" if self.current else "pushNotificationConfig"] = dict(push)
+        params: dict[str, Any] = {"message": dict(message), "configuration": configuration}
+        if self.legacy:
+            params = {"message": dict(message)} | ({"pushNotification": dict(push)} if push else {})
+        return {**params, "metadata": dict(metadata)} if metadata else params
+
+    def by_id(self, task_id: Any, **more: Any) -> dict[str, Any]:
+        """Params that name a task."""
+        return {"id": task_id, **more}
+
+    def hook(self, url: str, **more: Any) -> dict[str, Any]:
+        """A webhook's config. ``credentials`` are written as the dialect has them."""
+        config: dict[str, Any] = {"url": url, **{name: value for name, value in more.items() if value is not None}}
+        credentials = config.pop("credentials", None)
+        if credentials is not None:
+            scheme = {"scheme": "Bearer"} if self.current else {"schemes": ["Bearer"]}
+            config["authentication"] = {**scheme, "credentials": credentials}
+        return config
+
+    def set_hook(self, task_id: str, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Params that register a webhook."""
+        if self.current:
+            return {"taskId": task_id, **config}
+        return {"id" if self.legacy else "taskId": task_id, "pushNotificationConfig": dict(config)}
+
+    def of_hook(self, task_id: str, config_id: str | None = None) -> dict[str, Any]:
+        """Params that name a registered webhook, or all of a task."""
+        if self.current:
+            return {"taskId": task_id} | ({"id": config_id} if config_id is not None else {})
+        return {"id": task_id} | ({"pushNotificationConfigId": config_id} if config_id is not None else {})
+
+    # Reading.
+
+    def task(self, result: Any) -> Mapping[str, Any]:
+        """The task of an answer to a send; empty if it is none."""
+        found = mapping(result)
+        inner = mapping(found.get("task"))
+        if inner:
+            return inner
+        return found if "status" in found and "id" in found else {}
+
+    def event(self, result: Any) -> tuple[str, Mapping[str, Any]]:
+        """Kind and content of a streamed result or webhook body, by key, else by kind, else by shape."""
+        found = mapping(result)
+        for key, kind in _WRAPPERS.items():
+            if isinstance(found.get(key), dict) and len(found) <= 2 and "status" not in found:
+                return kind, found[key]
+        if found.get("kind") in KINDS:
+            return str(found["kind"]), found
+        return _by_shape(found), found
+
+    def state(self, holder: Any) -> str:
+        """The state of a task or status update, in the words of 0.3; empty if there is none."""
+        raw = mapping(mapping(holder).get("status")).get("state")
+        if not isinstance(raw, str):
+            return ""
+        return raw.removeprefix("TASK_STATE_").replace("_", "-").lower()
+
+    def spelled(self, holder: Any) -> bool:
+        """Whether the state is spelled as this dialect spells it."""
+        raw = mapping(mapping(holder).get("status")).get("state")
+        word = self.state(holder)
+        expected = f"TASK_STATE_{word.replace('-', '_').upper()}" if self.current else word
+        return word in STATES and raw == expected
+
+    def task_id(self, kind: str, content: Mapping[str, Any]) -> Any:
+        """The task an event is about."""
+        return content.get("id") if kind == "task" or self.legacy else content.get("taskId")
+
+    def context_id(self, content: Mapping[str, Any]) -> Any:
+        """The context a task or event is in."""
+        return content.get("sessionId" if self.legacy else "contextId")
+
+
+def _by_shape(found: Mapping[str, Any]) -> str:
+    if "artifact" in found and "status" not in found:
+        return "artifact-update"
+    if "status" in found:
+        whole = "id" in found and (found.keys() & {"contextId", "sessionId", "artifacts", "history"})
+        return "task" if whole and "final" not in found and "taskId" not in found else "status-update"
+    return "message" if "parts" in found else ""
+
+
+def texts(parts: Any) -> str:
+    """The text of parts, joined."""
+    return "".join(str(part["text"]) for part in listed(parts) if isinstance(mapping(part).get("text"), str))
+
+
+def answer_text(task: Mapping[str, Any]) -> str:
+    """The text of a task's artifacts, joined."""
+    return "".join(texts(mapping(artifact).get("parts")) for artifact in listed(task.get("artifacts")))
+
+
+def message_text(task: Mapping[str, Any]) -> str:
+    """The text of a task's status message."""
+    return texts(mapping(mapping(task.get("status")).get("message")).get("parts"))
+
+
+def snake_keys(value: Any, at: str = "") -> list[str]:
+    """Paths of members written with an underscore, outside of free-form objects."""
+    found: list[str] = []
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            path = f"{at}.{key}" if at else str(key)
+            if "_" in str(key).strip("_"):
+                found.append(path)
+            if key not in {"data", "metadata", "params", "securitySchemes", "security", "securityRequirements"}:
+                found += snake_keys(inner, path)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            found += snake_keys(inner, f"{at}[{number}]")
+    return found
