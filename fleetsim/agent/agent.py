@@ -182,12 +182,13 @@ class Agent:
         server.serve(app, limits, listener, on_start=engine.start, on_stop=engine.stop)
 
     def replace(self, **changes: Any) -> Agent:
-        """A copy with some settings changed. Raises ConfigError for an unknown one."""
+        """A copy with some settings changed, or another ``runtime``. Raises ConfigError for an unknown one."""
+        runtime = changes.pop("runtime", self._runtime)
         try:
             settings = replace(self._settings, **changes)
         except TypeError as error:
             raise ConfigError(str(error)) from None
-        copy = Agent(settings.name, runtime=self._runtime)
+        copy = Agent(settings.name, runtime=runtime)
         copy._settings = settings
         return copy
 

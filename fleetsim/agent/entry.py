@@ -52,7 +52,7 @@ class Entry:
     pushes: tuple[Push, ...] = ()
     version: int = 0
     sequence: int = 0
-    opening: Message | None = None
+    answers: tuple[Message, ...] = ()
     transitions: tuple[TaskStatus, ...] | None = None
 
     @property
@@ -73,12 +73,10 @@ class Entry:
     def knows(self, message: Message) -> bool:
         """Whether the same message, by id and content, is part of the conversation already.
 
-        An answer is compared with answers only: some callers give all their messages one id.
+        While a question is open only earlier answers count: some callers give all their messages one id.
         """
-        skipped = self.opening if self.status.state in INTERRUPTED else None
-        return any(
-            m.message_id == message.message_id and m.parts == message.parts for m in self.history if m is not skipped
-        )
+        before = self.answers if self.status.state in INTERRUPTED else self.history
+        return any(m.message_id == message.message_id and m.parts == message.parts for m in before)
 
     def update(self, status: TaskStatus, artifacts: tuple[Artifact, ...] = ()) -> StatusUpdate:
         """The event that tells of ``status``. It is final where a stream ends: when the agent stops or waits."""

@@ -150,7 +150,6 @@ class Store:
         entry.sequence = self._sequence
         self.shelf.add(entry)
         self._remember(entry, message)
-        entry.opening = entry.history[-1]
         self._touch(entry)
         entry.note_transition()
         return self._announce(entry)
@@ -231,6 +230,7 @@ class Store:
             if turn is not None:
                 self._remember(entry, turn)
         if entry.state in INTERRUPTED:
+            entry.answers = (*entry.answers, message)[-self._limits.history_messages_max :]
             status = self._status(entry, TaskState.WORKING, None)
             self._commit(entry, status, [entry.update(status)])
         else:
