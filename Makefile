@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm crash powerloss bench lock clean
+.PHONY: help demo test check format interop storm fuzz crash powerloss bench lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -48,6 +48,11 @@ SEEDS ?= 2000
 storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000
 	@scripts/setup dev
 	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py
+
+SECONDS ?= 600
+fuzz: ## wrong inputs by the million for every reader and door: make fuzz SECONDS=3600
+	@scripts/setup dev
+	@$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS)
 
 docs: ## write the generated pages of docs/reference
 	@scripts/setup dev

@@ -117,14 +117,8 @@ class CallbackReceiver:
             self._seen.popitem(last=False)
 
     def _bearer(self, request: Request) -> Bearer | None:
-        """The verified token of either header; if both are sent they must agree."""
-        given = [
-            *(_scheme_free(value) for value in request.headers.getlist("authorization")),
-            *request.headers.getlist("x-a2a-notification-token"),
-        ]
-        if len(given) not in {1, 2} or len(request.headers.getlist("authorization")) > 1 or len(set(given)) != 1:
-            return None
-        return self._tokens.verify(given[0].strip())
+        token = given_token(request)
+        return None if token is None else self._tokens.verify(token)
 
     async def _body(self, request: Request) -> bytes | Response:
         body = bytearray()
@@ -206,6 +200,15 @@ class CallbackReceiver:
         if len(self._budget) > 1_000:
             self._budget.popitem(last=False)
         return left >= 1
+
+
+def given_token(request: Request) -> str | None:
+    """The token of either header, unverified; None if there is none, or if both are sent and differ."""
+    authorization = request.headers.getlist("authorization")
+    given = [*map(_scheme_free, authorization), *request.headers.getlist("x-a2a-notification-token")]
+    if len(given) not in {1, 2} or len(authorization) > 1 or len(set(given)) != 1:
+        return None
+    return given[0].strip()
 
 
 def _scheme_free(value: str) -> str:

@@ -212,6 +212,7 @@ _URL = re.compile(
     r"(?P<rest>(?:[/?][A-Za-z0-9/?:@!$&'()*+,;=._~%-]*)?)",
     re.ASCII | re.IGNORECASE,
 )
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -244,4 +245,9 @@ def parse_webhook_url(url: str, *, schemes: tuple[str, ...] = ("http", "https"))
 
 
 def _plausible(host: str) -> bool:
-    return host.startswith("[") or _NAME.fullmatch(host) is not None
+    """A name, or an address in its plain form: what ends in a number is an address to some clients, if not to all."""
+    if host.startswith("["):
+        return True
+    if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]):
+        return parse_address(host) is not None
+    return _NAME.fullmatch(host) is not None

@@ -16,7 +16,7 @@ def test_the_tests_are_no_packages_and_their_names_are_unique() -> None:
 
 
 def test_every_test_folder_mirrors_a_room_or_is_known() -> None:
-    known = {"house", "storms", "behaviours", "interop", "plugin", "bench"}
+    known = {"house", "storms", "fuzz", "behaviours", "interop", "plugin", "bench"}
     rooms = {path.name for path in (TOP / "fleetsim").iterdir() if path.is_dir()}
     folders = {path.relative_to(TOP / "tests").parts[0] for path in sources("tests") if path.parent != TOP / "tests"}
     assert folders - known - rooms == set()
@@ -37,6 +37,7 @@ def test_nothing_is_mocked_and_nothing_sleeps_to_wait() -> None:
 
 SLEEPERS: dict[str, str] = {
     "tests/storms/crash.py": "kills real processes at moments drawn by chance",
+    "tests/storms/caller_kill.py": "kills real processes at moments drawn by chance",
     "tests/client/test_client_sockets.py": "a server in a thread says that it has started, and rings no bell",
     "tests/caller/test_ledger_storage.py": "a job that holds the database's own thread for a while",
 }

@@ -182,7 +182,8 @@ BAD_URLS = [
     "http://①②⑦.⓪.⓪.①/", "http://ﬀ.example/", "http://bücher.example/", "http://a..b.example/",
     "http://.example/", "http://-/", "http://" + "a" * 300 + "/", "http://example.com/" + "a" * 2048,
     "http://exam\u200bple.com/", "http://example.com/\u202e", "http://example.com/<x>", 'http://example.com/"',
-    "http://example.com/{x}", "http://example.com/`", "http://example.com/^|",
+    "http://example.com/{x}", "http://example.com/`", "http://example.com/^|", "http://127.0.0.188080",
+    "http://127.1/", "http://0x7f.1/", "http://2130706433/", "http://0177.0.0.1/", "http://0/", "http://1.2.3.4./",
 ]  # fmt: skip
 
 

@@ -1,0 +1,44 @@
+"""What an agent can do to a terminal or a reader with text: nothing (T-38)."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+
+import pytest
+
+from fleetsim.model.text import REPLACEMENT, neutralise, one_line
+
+
+def test_no_control_format_or_surrogate_character_is_left_of_all_there_are() -> None:
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+    left = neutralise(every, limit=len(every))
+    assert {c for c in left if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}} == {"\n", "\t"}
+
+
+HARMFUL = (
+    "\x1b]52;c;aGk=\x07", "\x1b[2J", "\x9b2J", "\x1bP+q\x1b\\", "\x90x\x9c", "a\x08b", "a\x7fb", "abc\u202edef",
+    "a\u2066b", "a\u200bb", "a\u2028b", "a\U000e0041b", "a\ufe0fb", "a\ud800b", "a\U0001d173b", "a\u0600b", "a\u3164b",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HARMFUL)
+def test_what_could_fool_a_terminal_or_a_reader_is_replaced_where_it_stood(text: str) -> None:
+    left = neutralise(text)
+    assert REPLACEMENT in left
+    assert [c for c in left if c != REPLACEMENT] == [c for c in text if c.isprintable() and c not in "\ufe0f\u3164"]
+
+
+def test_letters_of_every_script_and_emoji_stay() -> None:
+    text = "Grüße, Привет, שלום, مرحبا, नमस्ते, 你好, e\u0301, 🚀 — “so”"
+    assert neutralise(text) == text
+
+
+def test_a_pile_of_marks_keeps_four() -> None:
+    assert neutralise("z" + "\u0301" * 50 + "y") == "z" + "\u0301" * 4 + "y"
+
+
+def test_one_line_stays_one_line_and_within_its_limit() -> None:
+    assert one_line("a\r\nb\rc\td\u2028e") == f"a b c d{REPLACEMENT}e"
+    assert neutralise("abcdef", limit=4) == "abc…"
+    assert neutralise("abcd", limit=4) == "abcd"
