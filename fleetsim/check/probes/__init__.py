@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fleetsim.check.probes import card, credentials, envelope, methods, sending, tasks
+from fleetsim.check.probes import card, credentials, envelope, methods, rejoin, sending, store, streams, tasks
 
-__all__ = ["card", "credentials", "envelope", "methods", "sending", "tasks"]
+__all__ = ["card", "credentials", "envelope", "methods", "rejoin", "sending", "store", "streams", "tasks"]
