@@ -206,26 +206,26 @@ class Session:
         """Open a stream; leaving it drops the connection."""
         method = operation if not isinstance(operation, Operation) else self.tongue.method(operation)
         body = written(self.envelope(str(method), params, request_id))
-        async with self.reading("POST", self.endpoint, body) as stream:
+        async with self.reading("POST", self.endpoint, body, ours=True) as stream:
             yield stream
 
     @asynccontextmanager
-    async def reading(self, method: str, url: str, body: bytes = b"") -> AsyncIterator[Stream]:
-        """Any request whose answer may be a stream."""
-        heads = {**self.tongue.headers(), "accept": "text/event-stream, application/json"}
+    async def reading(self, method: str, url: str, body: bytes = b"", *, ours: bool = False) -> AsyncIterator[Stream]:
+        """Any request whose answer may be a stream; ``ours`` if it comes in this dialect."""
+        heads = {**(self.tongue.headers() if ours else {}), "accept": "text/event-stream, application/json"}
         made = self.subject.opened(method, url, body, heads, None)
         request = Request(method=method, url=url, headers=made.sent_headers, body=body, limits=_LIMITS, streaming=True)
         try:
             async with self.subject.runtime.transport.open(request) as incoming:
                 made.status, made.headers = incoming.status, incoming.headers
-                stream = Stream(self, made, incoming)
+                stream = Stream(self, made, incoming, ours=ours)
                 async with stream.opened():
                     yield stream
         except FleetsimError as error:
             if made.status is not None:
                 raise
             made.problem = str(error)
-            yield Stream(self, made, None)
+            yield Stream(self, made, None, ours=ours)
         finally:
             made.seconds = self.now() - made.began
 
@@ -233,8 +233,9 @@ class Session:
 class Stream:
     """An answer that may be a stream: its events one by one, with a limit on every wait."""
 
-    def __init__(self, session: Session, exchange: Exchange, incoming: Incoming | None) -> None:
+    def __init__(self, session: Session, exchange: Exchange, incoming: Incoming | None, *, ours: bool) -> None:
         self.exchange = exchange
+        self._ours = ours
         self._session = session
         self._incoming = incoming
         self._events: AsyncGenerator[SseEvent, None] | None = None
@@ -305,7 +306,7 @@ class Stream:
 
     def _note(self, frame: Frame) -> None:
         kind, content = self._session.tongue.event(frame.result)
-        if kind == "task":
+        if kind == "task" and self._ours:
             self._session.tasks.append((content, self.exchange))
 
     async def drain(self, seconds: float) -> Exchange:

@@ -2,6 +2,36 @@
 
 from __future__ import annotations
 
-from fleetsim.check.probes import card, credentials, envelope, methods, rejoin, sending, store, streams, tasks
+from fleetsim.check.probes import (
+    card,
+    credentials,
+    envelope,
+    legacy,
+    methods,
+    push,
+    push_delivery,
+    push_refusal,
+    rejoin,
+    rest,
+    sending,
+    store,
+    streams,
+    tasks,
+)
 
-__all__ = ["card", "credentials", "envelope", "methods", "rejoin", "sending", "store", "streams", "tasks"]
+__all__ = [
+    "card",
+    "credentials",
+    "envelope",
+    "legacy",
+    "methods",
+    "push",
+    "push_delivery",
+    "push_refusal",
+    "rejoin",
+    "rest",
+    "sending",
+    "store",
+    "streams",
+    "tasks",
+]

@@ -1,0 +1,316 @@
+"""Probes of webhooks on their way: when they come, what they carry, and what happens when they are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+from fleetsim.check.exchange import Exchange
+from fleetsim.check.listener import Arrival, Hook, state_of
+from fleetsim.check.probe import demand, need, probe
+from fleetsim.check.scenes import delivered, register
+from fleetsim.check.session import Session
+from fleetsim.check.subject import Hint
+from fleetsim.check.tongue import KINDS, TERMINAL, answer_text, listed, mapping, texts
+
+RETRIES_S = 20.0
+
+
+def terminal(arrival: Arrival) -> bool:
+    """Whether a webhook tells the end."""
+    return state_of(arrival) in TERMINAL
+
+
+async def _inline(session: Session, hint: Hint | None = None, hook: Hook | None = None, **config: Any) -> Exchange:
+    hook = hook or session.hook()
+    return (await session.begin(hint, push=session.tongue.hook(hook.url, **config)))[1]
+
+
+def _seen(arrival: Arrival | None) -> tuple[Arrival, ...]:
+    return () if arrival is None else (arrival,)
+
+
+async def _registered_while_running(session: Session, **config: Any) -> tuple[str, Hook, Exchange]:
+    hook = session.hook()
+    task_id, _ = await session.begin(session.hint("slow"))
+    made = await register(session, task_id, hook, **config)
+    need(made.error is None, f"registering a webhook gave {made.says()}", made)
+    return task_id, hook, made
+
+
+@probe("P-15")
+async def end_is_delivered(session: Session) -> None:
+    """Wait for the end of a slow task."""
+    hook = session.hook()
+    task_id, made = await session.begin(session.hint("slow"), push=session.tongue.hook(hook.url))
+    arrival = await hook.until(terminal, session.knobs.patience_s)
+    read = await session.get(task_id)
+    demand(arrival, f"no terminal webhook came; the task is {session.state(read)}", made, read)
+    assert arrival is not None
+    same = state_of(arrival) == session.state(read)
+    demand(same, f"the webhook says {state_of(arrival)}, get says {session.state(read)}", arrival, read)
+
+
+@probe("P-16")
+async def working_is_delivered(session: Session) -> None:
+    """What comes before the end."""
+    hook = session.hook()
+    made = await _inline(session, session.hint("slow"), hook)
+    await hook.until(terminal, session.knobs.patience_s)
+    need(hook.arrivals, "no webhook came at all", made)
+    demand(any(state_of(a) == "working" for a in hook.arrivals), "working was not delivered", *hook.arrivals[:2])
+
+
+@probe("P-17")
+async def cancel_is_delivered(session: Session) -> None:
+    """Cancel, and wait."""
+    task_id, hook, made = await _registered_while_running(session)
+    gone = await session.cancel(task_id)
+    need(gone.error is None, f"the cancel gave {gone.says()}", gone)
+    arrival = await hook.until(terminal, 10)
+    demand(arrival, "no webhook told of the cancel", made, gone)
+    demand(arrival is None or state_of(arrival) == "canceled", "the webhook does not say canceled", *_seen(arrival))
+
+
+@probe("P-18")
+async def failure_is_delivered(session: Session) -> None:
+    """Fail, and wait."""
+    hook = session.hook()
+    made = await _inline(session, session.hint("fail"), hook)
+    arrival = await hook.until(terminal, session.knobs.patience_s)
+    demand(arrival, "no webhook told of the failure", made)
+    demand(arrival is None or state_of(arrival) == "failed", "the webhook does not say failed", *_seen(arrival))
+
+
+def _bearer(arrival: Arrival) -> str:
+    scheme, _, token = arrival.headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else ""
+
+
+async def _first(session: Session, **config: Any) -> tuple[Arrival, Exchange]:
+    hook = session.hook()
+    task_id, _ = await session.finished()
+    made = await register(session, task_id, hook, **config)
+    need(made.error is None, f"registering a webhook gave {made.says()}", made)
+    arrival = await hook.until(lambda _arrival: True, 5)
+    if arrival is None:  # an agent that does not deliver late still delivers what is registered inline
+        hook = session.hook()
+        made = await _inline(session, None, hook, **config)
+        arrival = await hook.until(lambda _arrival: True, session.knobs.patience_s)
+    need(arrival, "no webhook came at all", made)
+    assert arrival is not None
+    return arrival, made
+
+
+@probe("P-19")
+async def top_level_token(session: Session) -> None:
+    """Shape 1."""
+    token = session.new()
+    arrival, made = await _first(session, token=token)
+    got = {_bearer(arrival), arrival.headers.get("x-a2a-notification-token", "")}
+    demand(token in got, "the delivery does not carry the token", made, arrival)
+
+
+@probe("P-20")
+async def structured_token(session: Session) -> None:
+    """Shape 2."""
+    secret = session.new()
+    arrival, made = await _first(session, credentials=secret)
+    demand(_bearer(arrival) == secret, "the delivery does not carry the credentials as a bearer", made, arrival)
+
+
+@probe("P-21")
+async def both_headers(session: Session) -> None:
+    """Both at once."""
+    token = session.new()
+    arrival, made = await _first(session, token=token)
+    header = arrival.headers.get("x-a2a-notification-token", "")
+    need(token in {header, _bearer(arrival)}, "the delivery does not carry the token", made, arrival)
+    demand(header == token, "no X-A2A-Notification-Token", made, arrival)
+    demand(_bearer(arrival) == token, "no Authorization: Bearer", made, arrival)
+
+
+@probe("P-22")
+async def body_has_its_shape(session: Session) -> None:
+    """The bodies of a delivery."""
+    task_id, hook, _ = await session.scene(delivered)
+    wrappers = {"task", "message", "statusUpdate", "artifactUpdate"}
+    for arrival in hook.arrivals:
+        body = mapping(arrival.value)
+        demand(body, "the body is no JSON object", arrival)
+        if session.tongue.current:
+            keys = set(body) & wrappers
+            demand(len(keys) == 1, f"the body has the keys {', '.join(sorted(body))}", arrival)
+        else:
+            demand(body.get("kind") in KINDS, f"the body's kind is {body.get('kind')!r}", arrival)
+        kind, content = session.tongue.event(body)
+        named = session.tongue.task_id(kind, content)
+        demand(named == task_id, f"the body names the task {named!r}", arrival)
+
+
+@probe("P-23")
+async def end_carries_the_answer(session: Session) -> None:
+    """The answer in the body."""
+    task_id, hook, _ = await session.scene(delivered)
+    arrival = next(a for a in hook.arrivals if terminal(a))
+    body = mapping(arrival.value)
+    read = await session.get(task_id)
+    whole = answer_text(session.tongue.task(read.result))
+    need(whole, "the task has no text to deliver", read)
+    single = texts(mapping(body.get("artifact")).get("parts"))
+    several = "".join(texts(mapping(a).get("parts")) for a in listed(body.get("artifacts")))
+    demand(whole in {single, several}, "the terminal webhook carries no artifact with the answer", arrival)
+
+
+@probe("P-24")
+async def live_record(session: Session) -> None:
+    """Register after the send."""
+    _, hook, made = await _registered_while_running(session)
+    arrival = await hook.until(terminal, session.knobs.patience_s)
+    demand(arrival, "a webhook registered after the send was never called at the end", made)
+
+
+@probe("P-25")
+async def after_the_end(session: Session) -> None:
+    """Register too late."""
+    hook = session.hook()
+    task_id, _ = await session.finished()
+    made = await register(session, task_id, hook)
+    need(made.error is None, f"registering a webhook gave {made.says()}", made)
+    arrival = await hook.until(terminal, 5)
+    demand(arrival, "a webhook registered after the end was not called", made)
+
+
+@probe("P-26")
+async def with_the_send(session: Session) -> None:
+    """Register with the send."""
+    hook = session.hook()
+    made = await _inline(session, None, hook)
+    arrival = await hook.until(terminal, session.knobs.patience_s)
+    demand(arrival, "a webhook given with the send was never called at the end", made)
+
+
+@probe("P-27")
+async def tried_again(session: Session) -> None:
+    """500, then 200."""
+    hook = session.hook(answers=(500,))
+    made = await _inline(session, None, hook)
+    need(await hook.until(lambda _arrival: True, session.knobs.patience_s), "no webhook came at all", made)
+    again = await hook.until(lambda _arrival: len(hook.arrivals) > 1 and _repeated(hook), 10)
+    demand(again, "a delivery answered with 500 was not tried again", made, *hook.arrivals[:1])
+
+
+def _repeated(hook: Hook) -> bool:
+    first = hook.arrivals[0]
+    return any(state_of(later) == state_of(first) for later in hook.arrivals[1:])
+
+
+@probe("P-28")
+async def not_tried_again(session: Session) -> None:
+    """400."""
+    hook = session.hook(otherwise=400)
+    task_id, _ = await session.finished()
+    made = await register(session, task_id, hook)
+    need(made.error is None, f"registering a webhook gave {made.says()}", made)
+    if await hook.until(terminal, 3) is None:
+        made = await _inline(session, None, hook)
+        need(await hook.until(terminal, session.knobs.patience_s), "no webhook came at all", made)
+    await asyncio.sleep(6)
+    ends = [arrival for arrival in hook.arrivals if terminal(arrival)]
+    demand(len(ends) <= 1, f"a delivery answered with 400 was tried {len(ends)} times", made, *ends[:2])
+
+
+@probe("P-29")
+async def no_redirects(session: Session) -> None:
+    """307."""
+    other, hook = session.hook(), session.hook(otherwise=307)
+    hook.location = other.url
+    made = await _inline(session, None, hook)
+    need(await hook.until(lambda _arrival: True, session.knobs.patience_s), "no webhook came at all", made)
+    followed = await other.until(lambda _arrival: True, 2)
+    demand(followed is None, "the redirect of a webhook was followed", made, *_seen(followed))
+
+
+@probe("P-30")
+async def new_token_counts(session: Session) -> None:
+    """Register twice under one id."""
+    task_id, hook, _ = await _registered_while_running(session, id="fleetsim-30", token=session.new())
+    token = session.new()
+    made = await register(session, task_id, hook, id="fleetsim-30", token=token)
+    need(made.error is None, f"registering again gave {made.says()}", made)
+    arrival = await hook.until(terminal, session.knobs.patience_s)
+    need(arrival, "no terminal webhook came", made)
+    assert arrival is not None
+    got = {_bearer(arrival), arrival.headers.get("x-a2a-notification-token", "")}
+    demand(token in got, "the end came with another token than the last one registered", made, arrival)
+
+
+@probe("P-31")
+async def in_order(session: Session) -> None:
+    """The order of a whole task."""
+    hook = session.hook()
+    made = await _inline(session, session.hint("slow"), hook)
+    need(await hook.until(terminal, session.knobs.patience_s), "no terminal webhook came", made)
+    await asyncio.sleep(2)
+    states = [state_of(arrival) for arrival in hook.arrivals if state_of(arrival)]
+    first = next(place for place, state in enumerate(states) if state in TERMINAL)
+    demand(all(state in TERMINAL for state in states[first:]), f"the order was {', '.join(states)}", made)
+
+
+@probe("P-32")
+async def is_json(session: Session) -> None:
+    """The type of a delivery."""
+    _, hook, _ = await session.scene(delivered)
+    for arrival in hook.arrivals:
+        kind = arrival.headers.get("content-type", "").partition(";")[0].strip().lower()
+        fits = kind in {"application/json", "application/a2a+json"}
+        demand(fits, f"the Content-Type of a webhook is {kind or 'missing'}", arrival)
+
+
+async def _hopeless(session: Session) -> tuple[str, Hook, Exchange, Exchange]:
+    """A scene: a task whose webhook answers 500 for ever."""
+    hook = session.hook(otherwise=500)
+    task_id, made = await session.begin(push=session.tongue.hook(hook.url))
+    read = await session.until(task_id)
+    await hook.until(lambda _arrival: True, session.knobs.patience_s)
+    return task_id, hook, made, read
+
+
+@probe("P-33")
+async def task_is_untouched(session: Session) -> None:
+    """A broken receiver."""
+    _, hook, made, read = await session.scene(_hopeless)
+    state = session.state(read)
+    demand(state == "completed", f"with a broken webhook the task is {state or read.says()}", made, read)
+    need(hook.arrivals, "no webhook came at all", made)
+
+
+@probe("P-34")
+async def backs_off(session: Session) -> None:
+    """Count the tries of one delivery."""
+    hook = session.hook(otherwise=500)
+    task_id, _ = await session.finished()
+    made = await register(session, task_id, hook)
+    need(made.error is None, f"registering a webhook gave {made.says()}", made)
+    if await hook.until(lambda _arrival: True, 3) is None:
+        made = await _inline(session, None, hook)
+    need(await hook.until(lambda _arrival: True, session.knobs.patience_s), "no webhook came at all", made)
+    await asyncio.sleep(RETRIES_S)
+    same = [a for a in hook.arrivals if a.body == hook.arrivals[0].body]
+    demand(2 <= len(same) <= 4, f"one delivery was tried {len(same)} times in {RETRIES_S:g} s", made, *same[:1])
+    gaps = [later.at - sooner.at for sooner, later in pairwise(same)]
+    growing = all(after > before for before, after in pairwise(gaps))
+    demand(growing, f"the gaps do not grow: {', '.join(f'{gap:.1f} s' for gap in gaps)}", made)
+
+
+@probe("P-36")
+async def every_one_is_called(session: Session) -> None:
+    """Two webhooks."""
+    task_id, first, _ = await _registered_while_running(session, id="fleetsim-36a")
+    second = session.hook()
+    made = await register(session, task_id, second, id="fleetsim-36b")
+    need(made.error is None, f"registering a second webhook gave {made.says()}", made)
+    for number, hook in enumerate((first, second), 1):
+        arrival = await hook.until(terminal, session.knobs.patience_s)
+        demand(arrival, f"webhook {number} of 2 was not told of the end", made)

@@ -1,0 +1,109 @@
+"""Probes of webhooks an agent must refuse. What an agent accepts by mistake is deleted at once."""
+
+from __future__ import annotations
+
+from fleetsim.check.exchange import Exchange
+from fleetsim.check.probe import demand, probe
+from fleetsim.check.session import Session
+from fleetsim.check.tongue import Tongue, listed, mapping
+from fleetsim.model.call import Operation
+
+PATH = "/fleetsim-check"
+
+
+def _port(session: Session) -> int:
+    """A port webhooks usually may use, that the listener does not have."""
+    place = session.subject.listener.place if session.subject.listener else ""
+    return 8443 if place.endswith(":8080") else 8080
+
+
+async def _all_refused(session: Session, *urls: str) -> None:
+    task_id, _ = await session.begin()
+    for url in urls:
+        params = session.tongue.set_hook(task_id, session.tongue.hook(url, id="fleetsim-ssrf"))
+        made = await session.rpc(session.tongue.method(Operation.PUSH_SET), params)
+        if made.error is None:
+            await _forget(session, task_id)
+        demand(made.error is not None, f"a webhook to {url} was accepted", made)
+        demand(made.code == -32602, f"a webhook to {url} must be -32602, not {made.says()}", made)
+    kept = await _listed(session, task_id)
+    demand(not (set(urls) & set(map(str, kept[0]))), "a refused webhook is listed all the same", kept[1])
+
+
+async def _forget(session: Session, task_id: str) -> None:
+    params = session.tongue.of_hook(task_id, "fleetsim-ssrf")
+    await session.rpc(session.tongue.method(Operation.PUSH_DELETE), params)
+
+
+async def _listed(session: Session, task_id: str) -> tuple[list[object], Exchange]:
+    read = await session.rpc(session.tongue.method(Operation.PUSH_LIST), session.tongue.of_hook(task_id))
+    found = mapping(read.result).get("configs") if session.tongue.current else read.result
+    entries = [mapping(entry) for entry in listed(found)]
+    return [(mapping(e.get("pushNotificationConfig")) or e).get("url") for e in entries], read
+
+
+@probe("P-08")
+async def loopback(session: Session) -> None:
+    """Our own machine."""
+    port = _port(session)
+    await _all_refused(session, *(f"http://{host}:{port}{PATH}" for host in ("127.0.0.1", "localhost", "[::1]")))
+
+
+@probe("P-09")
+async def private(session: Session) -> None:
+    """Our own network."""
+    hosts = ("10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "[fd00::1]")
+    await _all_refused(session, *(f"http://{host}:{_port(session)}{PATH}" for host in hosts))
+
+
+@probe("P-10")
+async def link_local(session: Session) -> None:
+    """The cloud's metadata."""
+    await _all_refused(session, "http://169.254.169.254/latest/meta-data/", f"http://[fe80::1]:{_port(session)}{PATH}")
+
+
+@probe("P-11")
+async def schemes(session: Session) -> None:
+    """What is not the web."""
+    await _all_refused(
+        session,
+        "file:///etc/hostname",
+        "javascript:fetch('/')",
+        "gopher://example.com:70/_x",
+        "ftp://example.com/x",
+        "//example.com/x",
+    )
+
+
+@probe("P-12")
+async def unresolvable(session: Session) -> None:
+    """A name nobody has."""
+    await _all_refused(session, f"http://no-such-host.fleetsim.invalid:{_port(session)}{PATH}")
+
+
+@probe("P-13")
+async def spellings(session: Session) -> None:
+    """Loopback, disguised."""
+    hosts = ("127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0.0.0.0", "[::ffff:127.0.0.1]", "127.0.0.1.")
+    port = _port(session)
+    urls = [f"http://{host}:{port}{PATH}" for host in hosts]
+    urls += [f"http://example.com@127.0.0.1:{port}{PATH}", f"http://127%2e0.0.1:{port}{PATH}"]
+    await _all_refused(session, *urls)
+
+
+@probe("P-14")
+async def inline_is_refused_aloud(session: Session) -> None:
+    """With the send, by stream and without."""
+    url = f"http://169.254.169.254:{_port(session)}{PATH}"
+    push = _inline(session.tongue, url)
+    made = await session.call(Operation.SEND, session.params(push=push))
+    demand(made.error is not None, f"a send with a webhook to {url} was accepted", made)
+    demand(made.code == -32602, f"a send with a webhook to {url} must be -32602, not {made.says()}", made)
+    if session.subject.streaming:
+        async with session.stream(Operation.STREAM, session.params(push=push)) as stream:
+            await stream.next(5)
+        demand(stream.exchange.code == -32602, f"a stream with it gave {stream.exchange.says()}", stream.exchange)
+
+
+def _inline(tongue: Tongue, url: str) -> dict[str, object]:
+    return tongue.hook(url, id="fleetsim-ssrf")

@@ -1,0 +1,119 @@
+"""Probes of the REST aliases; an agent without them is not blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleetsim.check.exchange import Exchange, written
+from fleetsim.check.probe import applies, demand, need, probe
+from fleetsim.check.session import Session
+from fleetsim.check.tongue import INTERRUPTED, TERMINAL, Tongue, mapping
+from fleetsim.model.call import Operation
+
+OLD = Tongue("0.3")
+
+
+def _url(session: Session, path: str) -> str:
+    return f"{session.subject.origin}{path}"
+
+
+async def _ask(session: Session, method: str, path: str, body: Any = None) -> Exchange:
+    sent = b"" if body is None else written(body)
+    return await session.subject.exchange(method, _url(session, path), body=sent)
+
+
+def _exists(made: Exchange) -> None:
+    applies(made.status not in {404, 405, 501}, "the agent has no such alias")
+
+
+def _task(made: Exchange) -> Mapping[str, Any]:
+    """The task of a REST answer, bare or in a JSON-RPC result."""
+    return OLD.task(made.value) or OLD.task(made.result)
+
+
+def _message(session: Session, kind: str | None = None) -> dict[str, Any]:
+    hint = session.quick() if kind is None else session.hint(kind)
+    told = {"skillHint": hint.skill} if hint.skill else None
+    return OLD.send(OLD.message(hint.text, session.new()), metadata=told)
+
+
+async def _begun(session: Session, kind: str | None = None) -> tuple[str, Exchange]:
+    made = await _ask(session, "POST", "/message:send", _message(session, kind))
+    _exists(made)
+    task = _task(made)
+    need(isinstance(task.get("id"), str), f"POST /message:send gave {made.says()}", made)
+    return str(task["id"]), made
+
+
+@probe("R-01")
+async def send(session: Session) -> None:
+    """POST /message:send."""
+    made = await _ask(session, "POST", "/message:send", _message(session))
+    _exists(made)
+    demand(made.status in {200, 202}, f"POST /message:send gave {made.says()}", made)
+    task = _task(made)
+    demand(task.get("id") and OLD.spelled(task), "the answer is no task", made)
+
+
+@probe("R-02")
+async def stream(session: Session) -> None:
+    """POST /message:stream."""
+    body = written(_message(session))
+    async with session.reading("POST", _url(session, "/message:stream"), body) as found:
+        _exists(found.exchange)
+        demand(found.is_stream, f"POST /message:stream gave {found.exchange.says()}", found.exchange)
+        made = await found.drain(20)
+    need(made.frames, "the stream had no events", made)
+    results = [mapping(frame.value).get("result", frame.value) for frame in made.frames]
+    demand(OLD.event(results[0])[0] == "task", "the first event is not the task", made)
+    demand(OLD.state(OLD.event(results[-1])[1]) in TERMINAL, "the stream did not reach the end", made)
+
+
+@probe("R-03")
+async def get(session: Session) -> None:
+    """GET /tasks/{id}."""
+    task_id, _ = await _begun(session)
+    made = await _ask(session, "GET", f"/tasks/{task_id}")
+    demand(made.status == 200 and _task(made).get("id") == task_id, f"GET /tasks/ID gave {made.says()}", made)
+    unknown = await _ask(session, "GET", f"/tasks/{session.new()}")
+    demand(unknown.status == 404, f"GET of an unknown task gave {unknown.says()}", unknown)
+
+
+@probe("R-04")
+async def subscribe(session: Session) -> None:
+    """GET /tasks/{id}:subscribe."""
+    task_id, _ = await _begun(session, "slow")
+    async with session.reading("GET", _url(session, f"/tasks/{task_id}:subscribe")) as found:
+        _exists(found.exchange)
+        demand(found.is_stream, f"GET /tasks/ID:subscribe gave {found.exchange.says()}", found.exchange)
+        made = await found.drain(20)
+    need(made.frames, "the stream had no events", made)
+    for frame in made.frames:
+        demand("jsonrpc" not in mapping(frame.value), "an event has a JSON-RPC envelope", made)
+    last = OLD.event(made.frames[-1].value)[1]
+    demand(OLD.state(last) in TERMINAL | INTERRUPTED, "the stream did not reach the end", made)
+
+
+@probe("R-05")
+async def cancel(session: Session) -> None:
+    """POST /tasks/{id}:cancel."""
+    task_id, _ = await _begun(session, "slow")
+    made = await _ask(session, "POST", f"/tasks/{task_id}:cancel", {})
+    _exists(made)
+    demand(made.status in {200, 202}, f"POST /tasks/ID:cancel gave {made.says()}", made)
+    read = await session.call(Operation.GET, session.tongue.by_id(task_id))
+    state = session.state(read) or OLD.state(_task(read))
+    demand(state == "canceled", f"after the cancel the task is {state or read.says()}", made, read)
+
+
+@probe("R-06")
+async def register(session: Session) -> None:
+    """POST /tasks/{id}/pushNotificationConfigs."""
+    task_id, _ = await _begun(session)
+    made = await _ask(
+        session, "POST", f"/tasks/{task_id}/pushNotificationConfigs", {"url": "http://169.254.169.254:8080/x"}
+    )
+    _exists(made)
+    refused = made.status is not None and 400 <= made.status < 500
+    demand(refused, f"a private webhook gave {made.says()}", made)
