@@ -1,10 +1,10 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash powerloss bench lock clean
+.PHONY: help demo test check format interop storm fuzz crash crash-caller powerloss bench lock clean
 BIN := .venv/bin
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 demo: ## a live fleet with its dashboard; without a terminal it runs to its end and prints a health table
 	@scripts/setup run
@@ -34,6 +34,10 @@ interop: ## released A2A peers against ours, in environments of their own
 crash: ## 1,000 kill -9 of a ledger at work (KILLS=n)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.storms.crash --kills $(or $(KILLS),1000)
+
+crash-caller: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.storms.caller_kill --kills $(or $(KILLS),1000)
 
 powerloss: ## 600 power cuts (IMAGES=n), then every disk call failing in turn (EVERY=n: one in n)
 	@scripts/setup dev

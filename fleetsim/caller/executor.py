@@ -119,8 +119,10 @@ class Executor:
             if record.dialect != "1.0":
                 return None
             page = await client.call(ListTasks(context_id=context, page_size=2), headers=_trace(record))
-        found = page.tasks if isinstance(page, TaskPage) else ()
-        return found[0] if len(found) == 1 else None
+            found = page.tasks if isinstance(page, TaskPage) else ()
+            if len(found) != 1:
+                return None  # a list shows tasks without what they made: the one it names is read whole
+            return _task(await client.call(GetTask(task_id=found[0].task_id), headers=_trace(record)))
 
     async def resume(self, record: RequestRecord, answer: Answer) -> Task | Message:
         """Send an answer on the same task and the agent's own context; one message id per answer."""

@@ -111,8 +111,11 @@ async def test_a_lost_reply_is_found_by_our_own_context_where_tasks_can_be_liste
     a = Counting()
     async with fleet(a.agent, dialect="1.0", streaming=False, push=False) as f:
         f.network.fault(LoseReply(), Match(origin=SCOUT, rpc_method="SendMessage"))
-        assert await ends(f, "slow") is OutcomeKind.COMPLETED
-        assert a.ran["hi"] == 1
+        for skill, text in (("slow", "at last"), ("echo", "you said hi")):
+            a.ran.clear()
+            outcome = await f.outcome("scout", "hi", skill=skill)
+            assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, text)
+            assert a.ran["hi"] == 1
 
 
 async def test_a_reply_that_is_never_found_ends_unknown_and_is_counted_beside_the_rate() -> None:
@@ -387,3 +390,19 @@ async def test_a_wall_clock_that_jumps_neither_ends_nor_delays_work_in_flight(ju
         outcome = await f.tracker.wait(cid)
         assert outcome.kind is OutcomeKind.COMPLETED
         assert 90_000 <= outcome.duration_ms <= 130_000
+
+
+async def test_nothing_is_kept_in_memory_of_requests_that_ended() -> None:
+    async with fleet(Counting().agent) as f:
+        for round_ in range(3):
+            await asyncio.gather(*(f.outcome("scout", f"{round_}/{n}") for n in range(100)))
+        f.network.fault(LoseReply(), Match(origin=SCOUT), probability=0.5)
+        await asyncio.gather(*(f.outcome("scout", f"lost/{n}", skill="tell") for n in range(30)))
+        await asyncio.sleep(300)
+        t = f.tracker
+        kept = {
+            name: len(getattr(t, name))
+            for name in ("_tracks", "_timers", "_waiters", "_closing", "_by_task", "_on_record", "_workers", "_pace")
+        }
+        assert {name: count for name, count in kept.items() if count} == {}
+        assert t._scribe._dirty == {}

@@ -73,6 +73,7 @@ class Ground:
     folder: Path
     port: int
     rng: random.Random
+    life_s: float = 1.2
     accepted: set[str] = field(default_factory=set)
     in_air: set[str] = field(default_factory=set)
     resumes: list[float] = field(default_factory=list)
@@ -233,7 +234,7 @@ def kill_one(ground: Ground, entries: tuple[AgentEntry, ...]) -> None:
     die_at = (point, rng.randrange(POINTS[point])) if way == "named point" else None
     pid, reading = spawn(ground, entries, die_at)
     said = "" if way == "while starting" else read_all(reading, b"up\n")
-    time.sleep(rng.random() * (0.3 if way == "while starting" else 1.2))
+    time.sleep(rng.random() * (0.3 if way == "while starting" else ground.life_s))
     os.kill(pid, signal.SIGKILL)
     said += read_all(reading)
     os.close(reading)
@@ -304,10 +305,10 @@ async def check(ground: Ground) -> Counter[str]:
 _MINUTE = timedelta(minutes=1)
 
 
-def storm(kills: int, seed: int, *, keep: bool = False) -> str:
-    """That many kills of one hub. Raises KillError; returns the figures."""
+def storm(kills: int, seed: int, *, life_s: float = 1.2, keep: bool = False) -> str:
+    """That many kills of one hub, each within ``life_s`` of its start. Raises KillError; returns the figures."""
     listener = socket.create_server(("127.0.0.1", 0))
-    ground = Ground(Path(tempfile.mkdtemp(prefix="kill-")), listener.getsockname()[1], random.Random(seed))
+    ground = Ground(Path(tempfile.mkdtemp(prefix="kill-")), listener.getsockname()[1], random.Random(seed), life_s)
     listener.close()
     (ground.folder / "ceremonies").mkdir()
     (ground.folder / "ceremonies" / "tick.yaml").write_text(CEREMONY)
@@ -338,9 +339,10 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="leave the folder for a look")
+    parser.add_argument("--life", type=float, default=1.2, help="seconds a hub may live at most")
     options = parser.parse_args()
     gc.freeze()
-    print(storm(options.kills, options.seed, keep=options.keep))
+    print(storm(options.kills, options.seed, life_s=options.life, keep=options.keep))
 
 
 if __name__ == "__main__":
