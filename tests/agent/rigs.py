@@ -25,6 +25,7 @@ class Hook:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -33,6 +34,8 @@ class Hook:
         self.bodies.append(json.loads(message["body"]))
         self.headers.append({name.decode(): value.decode("latin-1") for name, value in scope["headers"]})
         status = self.answers.pop(0) if self.answers else 200
+        if status == 200:
+            self.taken.append(state_of(self.bodies[-1]))
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
