@@ -4,7 +4,7 @@
 BIN := .venv/bin
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 21
 
 demo: ## a live fleet with its dashboard; without a terminal it runs to its end and prints a health table
 	@scripts/setup run

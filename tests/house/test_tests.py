@@ -38,7 +38,6 @@ def test_nothing_is_mocked_and_nothing_sleeps_to_wait() -> None:
 SLEEPERS: dict[str, str] = {
     "tests/storms/crash.py": "kills real processes at moments drawn by chance",
     "tests/storms/caller_kill.py": "kills real processes at moments drawn by chance",
-    "tests/storms/caller_kill.py": "kills real processes at moments drawn by chance",
     "tests/client/test_client_sockets.py": "a server in a thread says that it has started, and rings no bell",
     "tests/caller/test_ledger_storage.py": "a job that holds the database's own thread for a while",
 }
