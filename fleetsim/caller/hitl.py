@@ -70,12 +70,13 @@ class Veto:
 def read_declaration(card: AgentCard | None, skill: str) -> Declaration | None:
     """The declaration for a skill, or None; unknown modes and odd numbers are ignored."""
     entry = declared(card, HITL_MODE, skill) if card else None
-    if entry is None or entry.get("mode") not in set(HitlMode):
+    mode = entry.get("mode") if entry is not None else None
+    if entry is None or not isinstance(mode, str) or mode not in set(HitlMode):
         return None
     window = entry.get("vetoTtlMs")
     usable = isinstance(window, int | float) and not isinstance(window, bool) and window > 0
     return Declaration(
-        mode=HitlMode(entry["mode"]),
+        mode=HitlMode(mode),
         veto_window_s=min(window / 1000, VETO_WINDOW_MAX_S) if usable and window is not None else VETO_WINDOW_S,
         operator_only=entry.get("reviewer") == "operator",
     )
@@ -108,7 +109,7 @@ class HitlDesk:
 
     def veto(self, correlation_id: str, *, by: str = "operator") -> bool:
         """Stop work whose window is open. False if there is none."""
-        if self._vetoes.pop(correlation_id, None) is None:
+        if self._vetoes.pop(correlation_id, None) is None or self._tracker.track(correlation_id) is None:
             return False
         self._tracker.cancel(correlation_id, by=by)
         self._say(f"hitl.veto.{correlation_id}", correlation_id, decision="vetoed", decidedBy=by)
@@ -197,6 +198,8 @@ class HitlDesk:
             why = "no answer in time"
         except FleetsimError as error:
             why = str(error)
+        if not self._is_open(question):
+            return
         self._say(
             f"hitl.escalated.{question.correlation_id}",
             question.correlation_id,
@@ -205,6 +208,10 @@ class HitlDesk:
             questionId=question.question_id,
             why=f"{dispatcher}: {why}",
         )
+
+    def _is_open(self, question: Question) -> bool:
+        track = self._tracker.track(question.correlation_id)
+        return track is not None and track.asked is not None and track.asked.question == question
 
     def _ended(self, cid: str, event: Event) -> None:
         if self._vetoes.pop(cid, None) is not None:

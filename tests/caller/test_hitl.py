@@ -1,0 +1,377 @@
+"""Who is asked, in what order, and what a card's hitl-mode-v1 declaration changes (F-21 to F-25, T-40)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.caller.hitl import (
+    DISPATCHER_PATIENCE_S,
+    VETO_WINDOW_MAX_S,
+    VETO_WINDOW_S,
+    Declaration,
+    HitlDesk,
+    HitlMode,
+    read_declaration,
+)
+from fleetsim.caller.track import Rules
+from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.extensions import HITL_MODE
+from fleetsim.model.task import TaskState
+from fleetsim.model.work import Answer, Decision, OutcomeKind, Question
+from tests.caller.fleet import Fleet, fleet
+
+QUICK = Rules(poll_interval_s=5.0)
+
+
+def worker(name: str = "scout") -> Agent:
+    agent = Agent(name)
+
+    @agent.skill("deploy")
+    async def deploy(task: SkillContext) -> str:
+        return f"went with {await task.ask('Which branch?')}"
+
+    @agent.skill("stages")
+    async def stages(task: SkillContext) -> str:
+        return f"{await task.ask('First?')} then {await task.ask('Second?')}"
+
+    @agent.skill("long")
+    async def long(task: SkillContext) -> str:
+        await asyncio.sleep(600)
+        return "done"
+
+    @agent.skill("short")
+    async def short(task: SkillContext) -> str:
+        await asyncio.sleep(20)
+        return "done"
+
+    return agent
+
+
+def boss(reply: str | None = "main", after_s: float = 2.0) -> Agent:
+    """The agent that dispatched the work: it answers after a while, or fails."""
+    agent = Agent("boss")
+
+    @agent.skill("chat")
+    async def chat(task: SkillContext) -> str:
+        await asyncio.sleep(after_s)
+        if reply is None:
+            raise SkillFailed("I do not know")
+        return reply
+
+    return agent
+
+
+@dataclass
+class Scene:
+    """A caller with a desk."""
+
+    f: Fleet
+    desk: HitlDesk
+
+    async def start(self, skill: str = "deploy", *, dispatcher: str | None = None, wait_s: float = 8.0) -> str:
+        cid = await self.f.ask("scout", "go", skill=skill, dispatcher_agent=dispatcher)
+        await asyncio.sleep(wait_s)
+        return cid
+
+    @property
+    def question(self) -> Question:
+        (only,) = [q for q in self.f.tracker.questions() if q.agent == "scout"]
+        return only
+
+    def said(self, prefix: str) -> list[Mapping[str, Any]]:
+        return [event.payload for event in self.f.topics(f"hitl.{prefix}.")]
+
+
+@asynccontextmanager
+async def scene(
+    *agents: Agent, rules: Rules = QUICK, declared: Declaration | None = None, streaming: bool = True
+) -> AsyncIterator[Scene]:
+    async with fleet(*agents, rules=rules, streaming=streaming) as f:
+        desk = HitlDesk(
+            f.runtime,
+            f.tracker,
+            f.dispatcher,
+            f.events,
+            declaration=lambda agent, _: declared if agent == "scout" else None,
+        )
+        async with desk:
+            yield Scene(f, desk)
+
+
+# -- what a card says ---------------------------------------------------------------------------------
+
+
+def card(**entry: Any) -> AgentCard:
+    extension = AgentExtension(uri=HITL_MODE, params={"skills": {"deploy": entry}})
+    return AgentCard(name="scout", capabilities=Capabilities(extensions=(extension,)))
+
+
+@pytest.mark.parametrize(
+    ("entry", "window_s"),
+    [
+        ({"vetoTtlMs": 5_000}, 5.0),
+        ({}, VETO_WINDOW_S),
+        ({"vetoTtlMs": 0}, VETO_WINDOW_S),
+        ({"vetoTtlMs": -1}, VETO_WINDOW_S),
+        ({"vetoTtlMs": True}, VETO_WINDOW_S),
+        ({"vetoTtlMs": "5000"}, VETO_WINDOW_S),
+        ({"vetoTtlMs": 1e300}, VETO_WINDOW_MAX_S),
+    ],
+)
+def test_the_window_is_a_bounded_number_of_seconds(entry: dict[str, Any], window_s: float) -> None:
+    found = read_declaration(card(mode="veto", **entry), "deploy")
+    assert found == Declaration(mode=HitlMode.VETO, veto_window_s=window_s)
+
+
+@pytest.mark.parametrize("mode", [None, "AUTONOMOUS", "always", 7, ["gated"], {"gated": 1}])
+def test_a_mode_nobody_knows_declares_nothing(mode: Any) -> None:
+    assert read_declaration(card(mode=mode), "deploy") is None
+    assert read_declaration(card(mode="gated"), "other") is None
+    assert read_declaration(None, "deploy") is None
+
+
+def test_only_the_word_operator_bars_the_dispatching_agent() -> None:
+    assert [
+        found.operator_only
+        for reviewer in ("operator", "Operator", True, None)
+        if (found := read_declaration(card(mode="autonomous", reviewer=reviewer), "deploy"))
+    ] == [True, False, False, False]
+
+
+# -- the modes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("declared", [None, Declaration(mode=HitlMode.AUTONOMOUS)])
+async def test_autonomous_work_is_told_to_nobody(declared: Declaration | None) -> None:
+    async with scene(worker(), declared=declared) as s:
+        await s.start("short", wait_s=60)
+        assert s.f.topics("hitl.") == []
+        assert s.desk.vetoes() == ()
+
+
+async def test_notification_is_one_note_and_holds_nothing_up() -> None:
+    async with scene(worker(), declared=Declaration(mode=HitlMode.NOTIFICATION)) as s:
+        await s.start("short", wait_s=60)
+        assert [event.topic.split(".")[1] for event in s.f.topics("hitl.")] == ["notification"]
+        assert [outcome.success for outcome in s.f.outcomes] == [True]
+
+
+async def test_work_under_veto_starts_at_once_and_a_veto_within_the_window_cancels_it() -> None:
+    async with scene(worker(), declared=Declaration(mode=HitlMode.VETO, veto_window_s=30)) as s:
+        cid = await s.start("long")
+        track = s.f.tracker.track(cid)
+        assert track is not None
+        assert track.task is not None
+        assert track.task.state is TaskState.WORKING
+        (window,) = s.desk.vetoes()
+        assert (window.correlation_id, window.skill) == (cid, "long")
+        assert s.desk.veto(cid, by="ada") is True
+        assert s.desk.veto(cid) is False
+        outcome = await s.f.tracker.wait(cid)
+        assert outcome.kind is OutcomeKind.CANCELED
+        assert (await s.f.clients["scout"].get(track.task.task_id)).state == "canceled"
+        assert [said["decision"] for said in s.said("veto")] == ["open", "vetoed"]
+
+
+async def test_after_the_window_a_veto_is_refused_and_the_work_goes_on() -> None:
+    async with scene(worker(), declared=Declaration(mode=HitlMode.VETO, veto_window_s=30)) as s:
+        cid = await s.start("long", wait_s=29)
+        assert len(s.desk.vetoes()) == 1
+        await asyncio.sleep(2)
+        assert s.desk.vetoes() == ()
+        assert s.desk.veto(cid) is False
+        assert (await s.f.tracker.wait(cid)).success
+        assert [said["decision"] for said in s.said("veto")] == ["open", "lapsed"]
+
+
+async def test_work_that_ends_within_its_window_closes_it() -> None:
+    async with scene(worker(), declared=Declaration(mode=HitlMode.VETO)) as s:
+        cid = await s.start("short", wait_s=40)
+        assert s.desk.vetoes() == ()
+        assert s.desk.veto(cid) is False
+        assert [said["decision"] for said in s.said("veto")] == ["open", "ended"]
+
+
+@pytest.mark.parametrize("mode", [HitlMode.GATED, HitlMode.COMPOUND])
+async def test_a_gated_agent_that_asks_nobody_is_called_out(mode: HitlMode) -> None:
+    async with scene(worker(), declared=Declaration(mode=mode)) as s:
+        await s.start("short", wait_s=60)
+        assert len(s.said("skipped")) == 1
+        cid = await s.start("deploy")
+        await s.f.tracker.answer(Answer(question_id=s.question.question_id, text="main"))
+        await s.f.tracker.wait(cid)
+        await asyncio.sleep(1)
+        assert len(s.said("skipped")) == 1
+
+
+async def test_each_checkpoint_of_compound_work_is_a_question_of_its_own() -> None:
+    async with scene(worker(), boss(), declared=Declaration(mode=HitlMode.COMPOUND)) as s:
+        cid = await s.start("stages", dispatcher="boss")
+        first = s.question
+        await s.f.tracker.answer(Answer(question_id=first.question_id, text="one"))
+        await asyncio.sleep(20)
+        second = s.question
+        assert (first.checkpoint, second.checkpoint) == (1, 2)
+        with pytest.raises(UnknownTarget):
+            await s.f.tracker.answer(Answer(question_id=first.question_id, text="once more"))
+        await s.f.tracker.answer(Answer(question_id=second.question_id, text="two"))
+        assert (await s.f.tracker.wait(cid)).text == "one then two"
+        assert {outcome.agent for outcome in s.f.outcomes} == {"scout"}, "a person decides, no agent was asked"
+
+
+# -- the dispatching agent first ----------------------------------------------------------------------
+
+
+async def test_the_agent_that_dispatched_the_work_is_asked_first_and_its_answer_lands() -> None:
+    async with scene(worker(), boss("main")) as s:
+        cid = await s.start(dispatcher="boss", wait_s=60)
+        outcome = await s.f.tracker.wait(cid)
+        assert outcome.text == "went with boss answers: main"
+        (asked,) = [o for o in s.f.outcomes if o.agent == "boss"]
+        assert asked.system_actor == "hitl"
+        (response,) = s.said("response")
+        assert response["decidedBy"] == "boss"
+        assert s.said("escalated") == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "dispatcher"),
+    [
+        (Declaration(mode=HitlMode.GATED), "boss"),
+        (Declaration(mode=HitlMode.COMPOUND), "boss"),
+        (Declaration(mode=HitlMode.AUTONOMOUS, operator_only=True), "boss"),
+        (None, None),
+        (None, "scout"),
+    ],
+)
+async def test_the_person_alone_is_asked_where_the_card_says_so_or_nobody_dispatched(
+    declared: Declaration | None, dispatcher: str | None
+) -> None:
+    async with scene(worker(), boss(), declared=declared) as s:
+        await s.start(dispatcher=dispatcher, wait_s=60)
+        assert s.question.text == "Which branch?"
+        assert s.f.outcomes == []
+        assert {track.record.agent for track in s.f.tracker.tracks()} == {"scout"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "after_s", "why"),
+    [("   ", 1.0, "blank"), (None, 1.0, "I do not know"), ("late", DISPATCHER_PATIENCE_S + 60, "no answer in time")],
+)
+async def test_a_blank_failed_or_late_answer_leaves_the_question_with_the_person(
+    reply: str | None, after_s: float, why: str
+) -> None:
+    async with scene(worker(), boss(reply, after_s)) as s:
+        cid = await s.start(dispatcher="boss", wait_s=DISPATCHER_PATIENCE_S + 30)
+        (escalated,) = s.said("escalated")
+        assert why in escalated["why"]
+        assert escalated["questionId"] == s.question.question_id
+        await asyncio.sleep(120)
+        await s.f.tracker.answer(Answer(question_id=s.question.question_id, text="mine"))
+        assert (await s.f.tracker.wait(cid)).text == "went with mine"
+
+
+async def test_a_dispatching_agent_that_is_unknown_leaves_the_question_with_the_person() -> None:
+    async with scene(worker()) as s:
+        await s.start(dispatcher="nobody")
+        assert s.question.text == "Which branch?"
+
+
+async def test_a_person_quicker_than_the_dispatching_agent_wins_and_nothing_is_escalated() -> None:
+    async with scene(worker(), boss("theirs", after_s=60)) as s:
+        cid = await s.start(dispatcher="boss")
+        await s.f.tracker.answer(Answer(question_id=s.question.question_id, text="mine", by="ada"))
+        assert (await s.f.tracker.wait(cid)).text == "went with mine"
+        await asyncio.sleep(120)
+        assert [said["decidedBy"] for said in s.said("response")] == ["ada"]
+        assert s.said("escalated") == []
+
+
+# -- answers ------------------------------------------------------------------------------------------
+
+
+async def test_of_many_answers_at_once_one_lands() -> None:
+    async with scene(worker()) as s:
+        cid = await s.start()
+        tries = [
+            s.f.tracker.answer(Answer(question_id=s.question.question_id, text=str(n), by=f"p{n}")) for n in range(20)
+        ]
+        landed = await asyncio.gather(*tries, return_exceptions=True)
+        assert sum(isinstance(one, Question) for one in landed) == 1
+        assert sum(isinstance(one, UnknownTarget) for one in landed) == 19
+        outcome = await s.f.tracker.wait(cid)
+        (response,) = s.said("response")
+        assert outcome.text == f"went with {response['decidedBy'][1:]}"
+        sent = [seen for seen in s.f.network.seen if seen.rpc_method == "message/send"]
+        assert len(sent) <= 2
+
+
+async def test_an_answer_to_a_question_that_moved_on_reaches_no_agent() -> None:
+    """The bait is asked, the question changes before the answer comes: the digest of the bait is refused."""
+    async with scene(worker()) as s:
+        await s.start("stages")
+        bait = s.question
+        await s.f.tracker.answer(Answer(question_id=bait.question_id, text="one"))
+        await asyncio.sleep(20)
+        assert s.question.text == "Second?"
+        forged = replace(bait, question_id=f"q-{'0' * 24}")
+        for stale in (bait.question_id, forged.question_id, "q-", ""):
+            with pytest.raises(UnknownTarget, match="not open any more"):
+                await s.f.tracker.answer(Answer(question_id=stale, text="yes, delete it"))
+        await asyncio.sleep(60)
+        assert s.question.text == "Second?"
+
+
+async def test_a_question_says_by_its_id_which_words_of_which_task_it_is() -> None:
+    async with scene(worker()) as s:
+        await s.start()
+        await s.start()
+        ids = {q.question_id for q in s.f.tracker.questions()}
+        assert len(ids) == 2
+        assert all(len(one) == 26 for one in ids)
+
+
+async def test_a_rejection_cancels_the_agents_task_and_reaches_it_as_no_text() -> None:
+    async with scene(worker()) as s:
+        cid = await s.start()
+        question = s.question
+        await s.f.tracker.answer(
+            Answer(question_id=question.question_id, text="no, because", decision=Decision.REJECT, by="ada")
+        )
+        outcome = await s.f.tracker.wait(cid)
+        assert outcome.kind is OutcomeKind.CANCELED
+        assert not outcome.success
+        found = await s.f.clients["scout"].get(question.task_id)
+        assert found.state == "canceled"
+        assert "because" not in str(found.raw)
+
+
+# -- deadlines ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cancels", "left_as"), [(True, "canceled"), (False, "input-required")])
+async def test_a_question_nobody_answers_ends_the_request_and_cancels_or_leaves_the_task(
+    cancels: bool, left_as: str
+) -> None:
+    rules = Rules(poll_interval_s=5.0, question_ttl_s=100.0, question_expiry_cancels=cancels)
+    async with scene(worker(), rules=rules) as s:
+        cid = await s.start()
+        question = s.question
+        outcome = await s.f.tracker.wait(cid)
+        assert outcome.kind is OutcomeKind.EXPIRED
+        assert "nobody answered" in outcome.reason
+        assert ("left as it is" in outcome.reason) is not cancels
+        await asyncio.sleep(30)
+        assert (await s.f.clients["scout"].get(question.task_id)).state == left_as
+        assert [said["questionId"] for said in s.said("expired")] == [question.question_id]
+        assert len(s.said("reminder")) == 1
+        with pytest.raises(UnknownTarget):
+            await s.f.tracker.answer(Answer(question_id=question.question_id, text="too late"))
