@@ -51,6 +51,7 @@ class BrokenAgent(Agent):
     def __init__(self, healthy: Agent, settings: Settings, parts: Mapping[str, type], edits: tuple[Edit, ...]) -> None:
         super().__init__(settings.name, runtime=healthy._runtime)
         self._settings = settings
+        self._parts = parts
         self._engine = type("BrokenEngine", (Engine,), dict(parts))
         self._edits = edits
         self._healthy = healthy
@@ -60,6 +61,12 @@ class BrokenAgent(Agent):
         engine = self._engine(self._settings, self._runtime)
         assert isinstance(engine, Engine)
         return engine
+
+    def replace(self, **changes: Any) -> Agent:
+        """A copy that is broken in the same way. Raises ConfigError for an unknown setting."""
+        healthy = self._healthy.replace(**changes)
+        changes.pop("runtime", None)
+        return BrokenAgent(healthy, replace(self._settings, **changes), self._parts, self._edits)
 
     def mount(self, engine: Engine) -> Starlette:
         """The healthy agent's application with the edits in front."""

@@ -87,7 +87,7 @@ def _empty_id(envelope: Json) -> Json:
 
 
 def _versionless(envelope: Json) -> Json:
-    return {key: value for key, value in envelope.items() if key != "jsonrpc"}
+    return {key: value for key, value in envelope.items() if key != "jsonrpc"} if "result" in envelope else envelope
 
 
 def _http_400(_asked: Asked, answer: Answer) -> None:
@@ -145,7 +145,7 @@ def _any_version(headers: Headers) -> Headers:
 
 
 def _names_old_version(asked: Asked) -> bool:
-    return "/" in asked.method and "a2a-version" in asked.headers
+    return asked.operation is not None and "/" in asked.method and "a2a-version" in asked.headers
 
 
 def _missing(*operations: Operation) -> Edit:
@@ -164,7 +164,7 @@ add(
     "a body that is no JSON gets the framework's page",
     answer_as(_to_rpc, _framework_page),
     incident="the original agent",
-    also={"E-11": "the page has no id", "E-1[267]": "the page is no JSON-RPC"},
+    also={"E-20": "deep JSON gets the page too", "E-11": "the page has no id", "E-1[267]": "the page is no JSON-RPC"},
 )
 add(
     "no-jsonrpc-taken",
@@ -212,13 +212,18 @@ add(
 )
 add("id-as-text", "E-10", "a number as id comes back as text", edit_envelope(_to_rpc, _text_id))
 add("empty-id", "E-11", "what cannot be read is answered with an empty id", edit_envelope(_to_rpc, _empty_id))
-add("versionless-answers", "E-12", "answers do not say jsonrpc", edit_envelope(_to_rpc, _versionless))
+add("versionless-answers", "E-12", "results do not say jsonrpc", edit_envelope(about(Operation.GET), _versionless))
 add(
     "unknown-task-invalid",
     "E-13",
     "reading an unknown task is -32602",
     edit_error(-32001, to=-32602, on=about(Operation.GET)),
-    also={"H-01": "an evicted task is an unknown one", "A-06": "so is a stranger's"},
+    also={
+        "H-01": "an evicted task is an unknown one",
+        "A-06": "a stranger's task is an unknown one",
+        "E-15": "the task that was not made is read",
+        "V-03": "an unknown task is read",
+    },
 )
 add(
     "unknown-cancel-unable",
@@ -237,7 +242,13 @@ add(
 add("errors-as-400", "E-16", "JSON-RPC errors come as HTTP 400", answer_as(_to_rpc, _http_400))
 add("result-and-error", "E-17", "an error comes with a null result", edit_envelope(_to_rpc, _both))
 add("no-error-info", "E-18", "errors of 1.0 have no data", edit_envelope(_to_rpc, _no_reason))
-add("no-body-cap", "E-19", "a body of any size is read", settings=with_limits(body_bytes_max=64 * 1024 * 1024))
+add(
+    "no-body-cap",
+    "E-19",
+    "a body of any size is read",
+    settings=with_limits(body_bytes_max=64 * 1024 * 1024),
+    also={"M-11": "the list of tasks holds what was sent"},
+)
 add("deep-json-500", "E-20", "deeply nested JSON is HTTP 500", _crash_if(_deep))
 add("wrong-type-500", "E-21", "a parameter of the wrong type is HTTP 500", _crash_if(_wrong_types))
 add(

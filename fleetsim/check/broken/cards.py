@@ -126,6 +126,16 @@ def _key_for_card(asked: Asked, answer: Answer) -> None:
         answer.say({"detail": "Unauthorized"}, status=401)
 
 
+def _no_credentials_but_send(asked: Asked) -> bool:
+    shown = "x-api-key" in asked.headers or "authorization" in asked.headers
+    return asked.path.rstrip("/") == "/a2a" and not shown and asked.operation is not Operation.SEND
+
+
+def _unauthorized(_asked: Asked, answer: Answer) -> None:
+    answer.say({"detail": "Unauthorized"}, status=401)
+    answer.headers["www-authenticate"] = 'ApiKey header="X-API-Key"'
+
+
 def _crash_on_odd_bytes(asked: Asked, answer: Answer) -> None:
     secrets = asked.headers.get("x-api-key", "") + asked.headers.get("authorization", "")
     if answer.status == 401 and not secrets.isascii():
@@ -246,11 +256,11 @@ add(
 add("card-snake-case", "C-17", "a field of the card is in snake case", edit_card(_snake), incident="Quinn #42")
 add("card-locked", "A-01", "the card needs the key too", answer_as(at(*CARD_PATHS), _key_for_card))
 add(
-    "key-not-asked",
+    "send-unguarded",
     "A-02",
-    "a call without credentials is served",
+    "a send without credentials is served",
+    answer_as(_no_credentials_but_send, _unauthorized),
     settings=gated(TrustingGate),
-    also={"A-04": "nothing is refused that could name a scheme", "A-05": "what is declared is not demanded"},
 )
 add(
     "any-key-will-do",

@@ -197,8 +197,11 @@ def edit_error(code: int, *, to: int, on: Callable[[Asked], bool] = lambda _aske
     return Edit(on=on, answer=change, frames=frames)
 
 
-def answer_error(on: Callable[[Asked], bool], code: int, message: str) -> Edit:
-    """Answer every such request with this JSON-RPC error, as plain JSON or as a stream's only event."""
+def answer_error(on: Callable[[Asked], bool], code: int, message: str, *, if_granted: bool = False) -> Edit:
+    """Answer every such request with this JSON-RPC error, as plain JSON or as a stream's only event.
+
+    With ``if_granted`` only those that would have been granted; other refusals stay as they are.
+    """
 
     def error(asked: Asked) -> Json:
         return {"jsonrpc": "2.0", "id": asked.call.get("id"), "error": {"code": code, "message": message}}
@@ -206,15 +209,19 @@ def answer_error(on: Callable[[Asked], bool], code: int, message: str) -> Edit:
     def frames(asked: Asked) -> FrameEdit:
         told: list[bool] = []
 
-        def first(_envelope: Json) -> Iterable[Json]:
-            if told:
-                return []
+        def first(envelope: Json) -> Iterable[Json]:
+            if told or (if_granted and "error" in envelope):
+                return [] if told else [envelope]
             told.append(True)
             return [error(asked)]
 
         return first
 
-    return Edit(on=on, answer=lambda asked, answer: answer.say(error(asked), status=200), frames=frames)
+    def whole(asked: Asked, answer: Answer) -> None:
+        if not if_granted or "result" in (answer.json or {}):
+            answer.say(error(asked), status=200)
+
+    return Edit(on=on, answer=whole, frames=frames)
 
 
 def answer_as(on: Callable[[Asked], bool], to: Callable[[Asked, Answer], None]) -> Edit:

@@ -15,6 +15,7 @@ from fleetsim.check.broken.editors import (
     edit_webhook,
     without,
 )
+from fleetsim.check.broken.parts_tasks import LegacyDeafService
 from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import frame
@@ -153,6 +154,6 @@ add(
     answer_as(_method("tasks/pushNotification/set"), _taken),
 )
 add("legacy-webhook-untyped", "L-07", "legacy webhooks have no eventType", sender=edit_webhook(_legacy_body))
-add("legacy-answer-lost", "L-08", "a legacy answer waits again", answer_as(_method("tasks/send"), _nothing))
+add("legacy-answer-lost", "L-08", "a legacy answer never reaches the work", service=LegacyDeafService)
 
 MUTANTS = tuple(catalogue.mutants)

@@ -17,7 +17,7 @@ from fleetsim.runtime.address import WebhookUrl, parse_webhook_url
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("fleetsim.runtime.webhook")
 
 
 class TrustingSender(WebhookSender):

@@ -25,7 +25,7 @@ from fleetsim.check.broken.editors import (
     without,
 )
 from fleetsim.check.broken.parts_tasks import ForgetfulStore, HurriedService, TiedService
-from fleetsim.check.broken.wire import Asked, Edit, Headers, Json
+from fleetsim.check.broken.wire import Edit, Headers, Json
 from fleetsim.model.call import Operation
 
 STREAM, SUBSCRIBE = Operation.STREAM, Operation.SUBSCRIBE
@@ -198,10 +198,6 @@ def _hangs_if_finished() -> Events:
     return change
 
 
-def _resubscribe_refused(asked: Asked) -> bool:
-    return asked.operation is SUBSCRIBE and bool(asked.params.get("id"))
-
-
 catalogue = Catalogue()
 add = catalogue.add
 
@@ -305,7 +301,7 @@ add(
     "no-rejoin",
     "S-15",
     "a running task cannot be rejoined",
-    answer_error(_resubscribe_refused, -32004, "This operation is not supported"),
+    answer_error(JOINS, -32004, "This operation is not supported", if_granted=True),
     also={"S-1[678]": "nothing can be rejoined", "S-2[0123456]": "nothing can be rejoined"},
 )
 add(

@@ -210,7 +210,7 @@ class _Outgoing:
         mine = [edit for edit in self._edits if edit.on(self._asked)]
         self._frames = [edit.frames(self._asked) for edit in mine if edit.frames is not None]
         self._hold_open_s = max((edit.hold_open_s for edit in mine), default=0.0)
-        headers = _headers(message)
+        headers = {name: value for name, value in _headers(message).items() if name != "content-length"}
         for edit in mine:
             headers = edit.stream_headers(headers) if edit.stream_headers else headers
         await self._send({**message, "headers": _raw(headers)})

@@ -1,0 +1,87 @@
+"""The bench: a broken agent and the check of it in one process, on virtual time.
+
+The agent demands the keys of two callers and may call the check's listener; its log is read and hours pass.
+Run it inside ``testbed.run`` (or on any virtual loop).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from fleetsim.agent import Agent, AgentLimits
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.broken.build import Mutant
+from fleetsim.check.inprocess import ALLOW, check_app
+from fleetsim.check.report import Report
+from fleetsim.check.row import Row, Verdict
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.asgi import App
+from fleetsim.testbed.runtime import CountedIds
+
+KEY, OTHER = "bench-key-of-the-first-caller", "bench-key-of-another-caller"
+DIALECTS = ("0.1", "0.3", "1.0")
+
+
+class ScatteredIds(CountedIds):
+    """Ids that do not count up, the same for a seed."""
+
+    def new(self) -> str:
+        """The next id."""
+        digest = hashlib.sha256(super().new().encode()).hexdigest()
+        return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
+
+
+def healthy_agent(runtime: Runtime) -> Agent:
+    """The reference agent as it stands on the bench."""
+    return reference_agent(
+        runtime=runtime,
+        api_keys={"first": KEY, "second": OTHER},
+        allow_webhook=(ALLOW,),
+        limits=AgentLimits(stop_s=0.5, drain_s=0.5),
+    )
+
+
+async def examine(broken: Mutant | None, rows: Iterable[Row] | None = None, *, seed: int = 0) -> Report:
+    """Check the agent, broken or not, in every dialect; hours included."""
+
+    def make(runtime: Runtime) -> App:
+        agent = healthy_agent(replace(runtime, ids=ScatteredIds(seed, "agent")))
+        app: App = (broken.make(agent) if broken else agent).app()
+        return app
+
+    return await check_app(
+        make,
+        rows=rows,
+        dialects=DIALECTS,
+        headers={"X-API-Key": KEY},
+        other_headers={"X-API-Key": OTHER},
+        seed=seed,
+        path="/a2a",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the check found of one broken agent, against what it should find."""
+
+    mutant: Mutant
+    failed: frozenset[str]
+    reasons: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def caught(self) -> bool:
+        """Whether its row failed."""
+        return self.mutant.row in self.failed
+
+    @property
+    def strays(self) -> tuple[str, ...]:
+        """Rows that failed and should not have."""
+        return tuple(sorted(row for row in self.failed if self.mutant.may_fail(row) is None))
+
+
+def outcome(broken: Mutant, report: Report) -> Outcome:
+    """Judge a report of a broken agent."""
+    fails = report.of(Verdict.FAIL)
+    return Outcome(broken, frozenset(f.row.id for f in fails), {f.key: f.reason for f in fails})

@@ -1,0 +1,74 @@
+"""The catalogue of broken agents: it covers the checklist, and each of its agents stands and talks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from fnmatch import fnmatchcase
+
+import pytest
+
+from fleetsim.agent import Agent
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.broken import MUTANTS, Mutant, mutant
+from fleetsim.check.rows import ROWS
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Request
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+
+NAMED = {
+    "missing-kind": "#40",
+    "token-shape": "#61",
+    "card-url-root": "#6",
+    "cancel-without-push": "#19",
+    "closed-over-push-config": "hardening 5",
+    "producer-tied": "#22",
+    "full-text-deltas": "#22",
+    "leaked-store": "#11",
+    "no-push-set": "#25",
+    "no-push-get": "#25",
+    "no-push-list": "#25",
+    "no-push-delete": "#25",
+    "blocking-send": "#11",
+}
+
+
+def test_every_row_has_a_broken_agent() -> None:
+    assert set(ROWS) == {found.row for found in MUTANTS}
+
+
+def test_ids_are_unique_and_fit_a_command_line() -> None:
+    assert [name for name, count in Counter(m.mutant_id for m in MUTANTS).items() if count > 1] == []
+    assert all(m.mutant_id == m.mutant_id.lower() and " " not in m.mutant_id for m in MUTANTS)
+
+
+def test_other_rows_are_real_and_have_a_reason() -> None:
+    for found in MUTANTS:
+        for pattern, reason in found.also.items():
+            assert len(reason) > 10, (found.mutant_id, pattern)
+            assert any(fnmatchcase(row, pattern) for row in ROWS), (found.mutant_id, pattern)
+
+
+@pytest.mark.parametrize(("mutant_id", "incident"), NAMED.items())
+def test_incidents_have_their_agents(mutant_id: str, incident: str) -> None:
+    assert incident in (mutant(mutant_id).incident or "")
+
+
+def test_an_unknown_one_names_the_nearest() -> None:
+    with pytest.raises(ConfigError) as raised:
+        mutant("missing-kid")
+    assert "missing-kind" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("broken", MUTANTS, ids=lambda found: found.mutant_id)
+async def test_it_stands_and_talks(broken: Mutant) -> None:
+    network = MemoryNetwork()
+    agent = broken.make(reference_agent(runtime=virtual_runtime(0, network, name="agent"), api_key="key"))
+    assert isinstance(agent, Agent)
+    network.mount("http://agent:9000", agent.app())
+    headers = {"content-type": "application/json", "x-api-key": "key"}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": "none"}}).encode()
+    async with network:
+        reply = await network.exchange(Request(method="POST", url="http://agent:9000/a2a", headers=headers, body=body))
+    assert reply.status in {200, 400}, reply.body
