@@ -65,12 +65,13 @@ async def check_app(
     side_effects: bool = True,
     seed: int = 0,
     jobs: int = 6,
+    path: str = "",
     progress: Progress | None = None,
 ) -> Report:
     """Check the application that ``make`` builds on the runtime it is given.
 
     Its log is watched and hours pass, so this belongs on a ``VirtualLoop``. The agent must allow webhooks to
-    ``ALLOW``.
+    ``ALLOW``. ``path`` is the endpoint's, if the card is not to be trusted with it.
     """
     network = MemoryNetwork(seed=seed)
     network.addresses["checker"] = (CHECKER_ADDRESS,)
@@ -79,7 +80,7 @@ async def check_app(
     network.mount(CHECKER, listener.sink)
     async with network, log_lines("fleetsim.agent", "fleetsim.runtime.webhook") as log:
         return await run_check(
-            Target(url=AGENT, headers=headers or {}, other_headers=other_headers, dialects=dialects),
+            Target(url=AGENT + path, headers=headers or {}, other_headers=other_headers, dialects=dialects),
             virtual_runtime(seed, network, name="checker"),
             listener=listener,
             knobs=Knobs(hints=hints or {}, side_effects=side_effects, virtual=True, log=log, seed=seed, jobs=jobs),

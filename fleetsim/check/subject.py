@@ -77,6 +77,7 @@ class Subject:
     listener: Listener | None
     card: Mapping[str, Any] = field(default_factory=dict)
     card_reads: dict[str, Exchange] = field(default_factory=dict)
+    open_reads: dict[str, Exchange] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
     dialects: tuple[str, ...] = ()
     hints: dict[str, Hint] = field(default_factory=dict)
@@ -213,6 +214,7 @@ async def _read_cards(subject: Subject) -> None:
     limits = Limits(first_byte_s=CARD_S, total_s=CARD_S)
     for url in AgentUrl.parse(subject.target.url).card_urls():
         found = await subject.exchange("GET", url, credentials={}, limits=limits)
+        subject.open_reads[url] = found
         if found.status in {401, 403} and subject.target.headers:
             found = await subject.exchange("GET", url, limits=limits)
         subject.card_reads[url] = found

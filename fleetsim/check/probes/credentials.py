@@ -12,7 +12,7 @@ from fleetsim.model.call import Operation
 @probe("A-01")
 async def card_is_public(session: Session) -> None:
     """The card was read without credentials first."""
-    for made in session.subject.card_reads.values():
+    for made in session.subject.open_reads.values():
         demand(made.status not in {401, 403}, f"the card without credentials gave {made.says()}", made)
 
 
