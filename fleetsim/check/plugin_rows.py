@@ -1,0 +1,173 @@
+"""What ``pytest --fleetsim-agent`` runs: the check once, ahead of everything, and a test for each row.
+
+The check runs on a thread with a loop of its own, so that no other plugin's loop or time limit is touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from fleetsim.check.listener import socket_listener
+from fleetsim.check.report import Finding, Report
+from fleetsim.check.row import Row, Severity, Verdict
+from fleetsim.check.runner import run_check, select
+from fleetsim.check.subject import Knobs, Target
+from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.text import neutralise
+from fleetsim.runtime.real import running_runtime
+
+REPORT: pytest.StashKey[Report] = pytest.StashKey()
+JOIN_S = 0.2
+EVIDENCE_MAX = 2
+
+
+class RowFailed(Exception):
+    """A row that is not kept, in words for a person."""
+
+
+def collected(session: pytest.Session) -> list[pytest.Item]:
+    """One test for each row that was asked for. Raises UsageError for a pattern that fits none."""
+    rows = select(session.config.getoption("--fleetsim-only"))
+    if not rows:
+        raise pytest.UsageError("--fleetsim-only fits no row; 'fleetsim check --list' names them all")
+    checklist = Checklist.from_parent(session, name="fleetsim", nodeid="fleetsim")
+    return [RowTest.from_parent(checklist, name=row.id, row=row) for row in rows]
+
+
+def run_ahead(session: pytest.Session) -> None:
+    """Check the agent for the rows that were selected, and keep the report. Ends pytest if it cannot be met."""
+    rows = [item.row for item in session.items if isinstance(item, RowTest)]
+    if not rows:
+        return
+    telling = session.config.pluginmanager.get_plugin("terminalreporter")
+    url = session.config.getoption("--fleetsim-agent")
+    try:
+        report = _on_a_thread(session.config, rows)
+    except FleetsimError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        pytest.exit(f"fleetsim cannot check {url}: {neutralise(str(error) + hint)}", returncode=3)
+    session.config.stash[REPORT] = report
+    if telling is not None:
+        speaks = ", ".join(f"{name} at {at}" for name, at in report.endpoints.items())
+        telling.write_line(
+            neutralise(f"fleetsim: {report.agent} speaks A2A {speaks}; checked in {report.seconds:.1f} s")
+        )
+
+
+def _on_a_thread(config: pytest.Config, rows: Iterable[Row]) -> Report:
+    found: list[Report] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(asyncio.run(_check(config, rows)))
+        except BaseException as error:  # noqa: BLE001 - it is raised again below, on pytest's own thread
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name="fleetsim check", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(JOIN_S)  # a short wait, so that Ctrl-C is heard
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+async def _check(config: pytest.Config, rows: Iterable[Row]) -> Report:
+    option = config.getoption
+    target = Target(url=_address(option("--fleetsim-agent")), headers=_headers(config))
+    knobs = Knobs(seed=option("--fleetsim-seed"), side_effects=option("--fleetsim-allow-side-effects"))
+    async with AsyncExitStack() as stack:
+        listener = None
+        if place := option("--fleetsim-webhook-listen"):
+            host, _, port = place.rpartition(":")
+            if not host or not port.isdigit():
+                raise ConfigError(f"{place!r} is no address to listen on", hint="HOST:PORT, e.g. 127.0.0.1:0")
+            listener = await stack.enter_async_context(socket_listener(host.strip("[]"), int(port)))
+        runtime = await stack.enter_async_context(running_runtime(seed=knobs.seed))
+        return await run_check(target, runtime, listener=listener, knobs=knobs, rows=rows)
+
+
+def _address(url: str) -> str:
+    return url if "://" in url else f"http://{url}"
+
+
+def _headers(config: pytest.Config) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for option, name, prefix in (
+        ("--fleetsim-api-key-env", "X-API-Key", ""),
+        ("--fleetsim-bearer-env", "Authorization", "Bearer "),
+    ):
+        variable = config.getoption(option)
+        if variable is None:
+            continue
+        value = os.environ.get(variable, "").strip()
+        if not value:
+            raise ConfigError(f"the environment variable {variable} is not set", hint=f"export {variable}=…")
+        headers[name] = prefix + value
+    return headers
+
+
+class Checklist(pytest.Collector):
+    """The node that all rows hang from."""
+
+    def collect(self) -> list[pytest.Item]:
+        """Nothing: the rows are added as items."""
+        return []
+
+
+class RowTest(pytest.Item):
+    """One row. It passes, fails, or is skipped with the reason; what is only SHOULD or MAY is an expected failure."""
+
+    def __init__(self, *, row: Row, **given: Any) -> None:
+        super().__init__(**given)
+        self.row = row
+        self.add_marker(pytest.mark.fleetsim)
+        self.add_marker(pytest.mark.xdist_group("fleetsim"))
+
+    def runtest(self) -> None:
+        """Tell what was found."""
+        findings = [f for f in self.config.stash[REPORT].findings if f.row.id == self.row.id]
+        failures = [finding for finding in findings if finding.failed]
+        if failures:
+            said = "\n\n".join(_told(finding) for finding in failures)
+            if self._binds():
+                raise RowFailed(said)
+            pytest.xfail(f"{self.row.severity}: {failures[0].reason}")
+        if not any(finding.verdict is Verdict.PASS for finding in findings):
+            reasons = dict.fromkeys(f"{finding.verdict.value}: {finding.reason}" for finding in findings)
+            pytest.skip("; ".join(reasons) or "not tested: nothing was found")
+
+    def _binds(self) -> bool:
+        strict = self.config.getoption("--fleetsim-strict")
+        return self.row.severity is Severity.MUST or (strict and self.row.severity is Severity.SHOULD)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The row, what was seen, and what to do, instead of a traceback."""
+        if not isinstance(excinfo.value, RowFailed):
+            return super().repr_failure(excinfo)
+        row = self.row
+        lines = [f"{row.severity} {row.id}: {row.title}", "", str(excinfo.value), "", f"Fix: {row.remedy}"]
+        lines += [f"Met before: {row.incident}"] if row.incident else []
+        return "\n".join([*lines, f"Source: {row.source}", f"Probed: {row.how}"])
+
+    def reportinfo(self) -> tuple[str, None, str]:
+        """Where and what it is."""
+        return "fleetsim", None, f"{self.row.id} {self.row.title}"
+
+
+def _told(finding: Finding) -> str:
+    where = "" if finding.dialect == "any" else f"in A2A {finding.dialect}: "
+    evidence = [_indented(text) for text in finding.evidence[:EVIDENCE_MAX]]
+    return "\n\n".join([f"{where}{finding.reason}", *evidence])
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
