@@ -28,11 +28,11 @@ class Evidence(Protocol):
 
 
 class Stop(Exception):
-    """A probe's verdict other than pass."""
+    """A probe's verdict other than pass; ``lost`` if a connection or the probe itself broke."""
 
-    def __init__(self, verdict: Verdict, reason: str, evidence: Sequence[Evidence] = ()) -> None:
+    def __init__(self, verdict: Verdict, reason: str, evidence: Sequence[Evidence] = (), *, lost: bool = False) -> None:
         super().__init__(reason)
-        self.verdict, self.reason, self.evidence = verdict, reason, tuple(evidence)
+        self.verdict, self.reason, self.evidence, self.lost = verdict, reason, tuple(evidence), lost
 
 
 def demand(kept: object, reason: str, *evidence: Evidence) -> None:

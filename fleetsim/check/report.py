@@ -16,7 +16,8 @@ SCHEMA = "fleetsim-check/1"
 class Finding:
     """What became of one row in one dialect. ``evidence`` are exchanges as text, without secrets.
 
-    ``accepted`` is the reason a baseline gives for living with a failure.
+    ``accepted`` is the reason a baseline gives for living with a failure. ``lost`` marks what could not be
+    told because a connection or the probe itself broke.
     """
 
     row: Row
@@ -26,6 +27,7 @@ class Finding:
     evidence: tuple[str, ...] = ()
     seconds: float = 0.0
     accepted: str | None = None
+    lost: bool = False
 
     @property
     def key(self) -> str:
@@ -96,6 +98,11 @@ class Report:
     def tested(self) -> int:
         """How many findings are passes or failures."""
         return len(self.of(Verdict.PASS)) + len(self.of(Verdict.FAIL))
+
+    @property
+    def could_not_tell(self) -> bool:
+        """Whether some row was lost to a broken connection or probe."""
+        return any(finding.lost for finding in self.findings)
 
     def finding(self, row_id: str, dialect: str | None = None) -> Finding:
         """The finding of a row, in a dialect if it has several. Raises KeyError."""

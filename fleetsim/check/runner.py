@@ -112,6 +112,9 @@ class Run:
 
     async def _together(self, batch: list[tuple[Row, str]]) -> list[Finding]:
         # Those that wait longest begin first, or the run ends with them alone.
+        if self._subject.knobs.seed:
+            batch = list(batch)
+            self._subject.runtime.rng.stream("check/order").shuffle(batch)
         slow_first = sorted(batch, key=lambda job: not job[0].needs & {"listener", "slow"})
 
         async def one(row: Row, name: str) -> Finding:
@@ -124,18 +127,18 @@ class Run:
 
     async def _probe(self, row: Row, name: str) -> Finding:
         began = self._subject.runtime.clock.monotonic()
-        verdict, reason = Verdict.PASS, ""
+        verdict, reason, lost = Verdict.PASS, "", False
         evidence: tuple[str, ...] = ()
         try:
             await self._attempt(row, name)
         except Stop as stop:
-            verdict, reason = stop.verdict, stop.reason
+            verdict, reason, lost = stop.verdict, stop.reason, stop.lost
             evidence = tuple(item.shown() for item in stop.evidence)
         seconds = self._subject.runtime.clock.monotonic() - began
         self._done += 1
         if self._progress is not None:
             self._progress(self._done, self._all, row.id)
-        return self._finding(row, name, verdict, reason, evidence, seconds)
+        return self._finding(row, name, verdict, reason, evidence, seconds, lost)
 
     async def _attempt(self, row: Row, name: str) -> None:
         session, found = self._sessions[name], PROBES.get(row.id)
@@ -149,12 +152,12 @@ class Run:
         except Stop:
             raise
         except TimeoutError:
-            raise Stop(Verdict.NOT_TESTED, f"the probe was given up after {limit_s:g} s") from None
+            raise Stop(Verdict.NOT_TESTED, f"the probe was given up after {limit_s:g} s", lost=True) from None
         except FleetsimError as error:
-            raise Stop(Verdict.NOT_TESTED, f"the connection did not hold: {one_line(str(error))}") from None
+            raise Stop(Verdict.NOT_TESTED, f"the connection did not hold: {one_line(str(error))}", lost=True) from None
         except Exception as error:
             log.exception("the probe of %s broke", row.id)
-            raise Stop(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})") from None
+            raise Stop(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})", lost=True) from None
 
     def _finding(
         self,
@@ -164,6 +167,7 @@ class Run:
         reason: str = "",
         evidence: tuple[str, ...] = (),
         seconds: float = 0.0,
+        lost: bool = False,
     ) -> Finding:
         dialect = "any" if row.dialects == ONCE else name or "/".join(row.dialects)
         return Finding(
@@ -173,6 +177,7 @@ class Run:
             reason=one_line(reason, 400),
             evidence=evidence,
             seconds=seconds,
+            lost=lost,
         )
 
 

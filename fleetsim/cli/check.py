@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
-from fleetsim.check import ROWS, Hint, Knobs, Report, Row, Target, run_check, select, socket_listener
+from fleetsim.check import baseline as accepted_failures
+from fleetsim.check.files import FORMATS
+from fleetsim.check.listener import Listener, socket_listener
+from fleetsim.check.report import Report
+from fleetsim.check.row import ONCE, Row
+from fleetsim.check.runner import run_check, select
+from fleetsim.check.subject import Hint, Knobs, Target
 from fleetsim.check.text import render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
@@ -19,9 +25,28 @@ from fleetsim.cli.progress import Progress
 from fleetsim.cli.render import emit_json
 from fleetsim.client.credential import Credential
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
+from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 
 KINDS = ("quick", "slow", "ask", "fail", "stream")
+FILE_BYTES_MAX = accepted_failures.BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the options ask for."""
+
+    target: Target
+    knobs: Knobs
+    rows: tuple[Row, ...]
+    listen: tuple[str, int] | None
+    seen_as: str | None
+    reports: tuple[tuple[str, Path], ...]
+    baseline: Path | None
+    write_baseline: Path | None
+    strict: bool
+    verbose: bool
 
 
 @click.command()
@@ -43,13 +68,13 @@ KINDS = ("quick", "slow", "ask", "fail", "stream")
 @click.option("--baseline", type=click.Path(path_type=Path), help="Accepted failures, each with a reason.")
 @click.option("--write-baseline", type=click.Path(path_type=Path), help="Write today's failures as a baseline.")
 @click.option("--strict", is_flag=True, help="A failed SHOULD fails the check too.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Repeats ids and order of a run.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another order of the probes, repeatable.")
 @click.option("--jobs", type=click.IntRange(1, 32), default=6, show_default=True, help="Probes at once.")
-@click.option("--watch", type=float, metavar="SECONDS", help="Run again after so many seconds, until Ctrl-C.")
+@click.option("--watch", type=float, metavar="SECONDS", help="Run again every so often, or on Enter; 0: on Enter only.")
 @click.option("--verbose", is_flag=True, help="List every row.")
 @click.option("--list", "listing", is_flag=True, help="List the checklist and do nothing.")
 @click.pass_obj
-def check(common: Common, url: str | None, **options: object) -> int:
+def check(common: Common, /, url: str | None, **options: Any) -> int:
     """Hold an agent to the checklist: what passes, what a fleet would trip over, and the fix.
 
     \b
@@ -57,6 +82,159 @@ def check(common: Common, url: str | None, **options: object) -> int:
     fleetsim check http://127.0.0.1:9000 --webhook-listen 127.0.0.1:9199
     fleetsim explain P-17
 
-    Exit codes: 0 every MUST passes, 1 something fails, 2 usage, 3 unreachable, 4 credentials, 6 nothing ran.
+    A text alone is enough for most rows; those that need a slow, asking, failing or streaming skill find it by
+    its id or tag on the card, or by --skill-...: SKILL, SKILL=TEXT to send, or =TEXT for an agent that picks
+    the skill by itself.
+
+    Exit codes: 0 every MUST passes, 1 something fails, 2 usage, 3 unreachable or could not tell, 4 credentials,
+    6 nothing was tested.
     """
-    return Exit.OK
+    rows = select(options["only"])
+    if options["listing"]:
+        return _list(common, rows)
+    if url is None:
+        raise click.UsageError("Which agent? Give its URL, e.g. fleetsim check http://127.0.0.1:9000")
+    if not rows:
+        raise click.UsageError(f"No row fits {', '.join(options['only'])}. See 'fleetsim check --list'.")
+    return asyncio.run(_run(common, _wanted(url, rows, options), options["watch"]))
+
+
+def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
+    hints = {kind: Hint.parse(given, kind) for kind in KINDS if (given := options[f"skill_{kind}"])}
+    dialects = tuple(sorted(options["dialects"])) or None
+    headers = _headers(options["api_key_env"], options["bearer_env"])
+    other = options["other_key_env"]
+    other_headers = None
+    if other:
+        other_headers = _headers(other, None) if options["api_key_env"] else _headers(None, other)
+    return Wanted(
+        target=Target(url=url, headers=headers, other_headers=other_headers, dialects=dialects),
+        knobs=Knobs(
+            hints=hints,
+            side_effects=options["allow_side_effects"],
+            seed=options["seed"],
+            jobs=options["jobs"],
+        ),
+        rows=rows,
+        listen=_place(options["webhook_listen"]),
+        seen_as=options["webhook_url"],
+        reports=tuple(_report(text) for text in options["reports"]),
+        baseline=options["baseline"],
+        write_baseline=options["write_baseline"],
+        strict=options["strict"],
+        verbose=options["verbose"],
+    )
+
+
+def _headers(key_env: str | None, bearer_env: str | None) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if key_env:
+        headers |= Credential("apiKey", key_env).headers()
+    if bearer_env:
+        headers |= Credential("bearer", bearer_env).headers()
+    return headers
+
+
+def _place(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ConfigError(f"{one_line(text)} is no HOST:PORT", hint="e.g. --webhook-listen 127.0.0.1:9199")
+    return host.strip("[]"), int(port)
+
+
+def _report(text: str) -> tuple[str, Path]:
+    kind, _, path = text.partition("=")
+    if kind not in FORMATS or not path:
+        raise ConfigError(f"{one_line(text)} is no report", hint=f"FORMAT=PATH with {', '.join(FORMATS)}")
+    return kind, Path(path)
+
+
+def _list(common: Common, rows: tuple[Row, ...]) -> int:
+    if common.as_json:
+        emit_json([{"id": r.id, "severity": r.severity, "section": r.section, "title": r.title} for r in rows])
+        return Exit.OK
+    section = ""
+    for row in rows:
+        if row.section != section:
+            section = row.section
+            click.echo(f"\n{section}")
+        dialects = "" if row.dialects == ONCE else f"  ({', '.join(row.dialects)})"
+        click.echo(f"  {row.id}  {row.severity:<6} {row.title}{dialects}")
+    return Exit.OK if rows else Exit.NOTHING_RAN
+
+
+async def _run(common: Common, wanted: Wanted, watch: float | None) -> int:
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(running_runtime(seed=wanted.knobs.seed))
+        listener = None
+        if wanted.listen is not None:
+            opened = socket_listener(*wanted.listen, seen_as=wanted.seen_as)
+            listener = await stack.enter_async_context(opened)
+        while True:
+            code = await _once(common, wanted, runtime, listener)
+            if watch is None:
+                return code
+            await _until_again(common, watch)
+
+
+async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: Listener | None) -> int:
+    accepted = {}
+    if wanted.baseline is not None:
+        text = await runtime.files.read(wanted.baseline, bytes_max=FILE_BYTES_MAX)
+        accepted = dict(accepted_failures.read(text, str(wanted.baseline)))
+    async with Progress(f"meeting {wanted.target.url}", quiet=common.quiet) as progress:
+        report = await run_check(
+            wanted.target,
+            runtime,
+            listener=listener,
+            knobs=wanted.knobs,
+            rows=wanted.rows,
+            progress=lambda done, total, row: progress.say(f"checked {done} of {total}, {row}"),
+        )
+    report = report.with_accepted(accepted)
+    for kind, path in wanted.reports:
+        await runtime.files.write(path, FORMATS[kind](report).encode("utf-8", "replace"), mode=0o644)
+    if wanted.write_baseline is not None:
+        await runtime.files.write(wanted.write_baseline, accepted_failures.write(report).encode(), mode=0o644)
+    for key in accepted_failures.stale(report, accepted):
+        common.note(f"the baseline accepts {key}, which passes now")
+    if common.as_json:
+        emit_json(report.as_json())
+    else:
+        shown = render(report, verbose=wanted.verbose, plain=common.ascii, strict=wanted.strict)
+        click.echo(shown, nl=False)
+    return exit_code(report, strict=wanted.strict)
+
+
+def exit_code(report: Report, *, strict: bool) -> Exit:
+    """What a report says to the shell."""
+    if not report.passed(strict=strict):
+        return Exit.FAILED
+    if report.could_not_tell:
+        return Exit.UNREACHABLE
+    return Exit.OK if report.tested else Exit.NOTHING_RAN
+
+
+async def _until_again(common: Common, seconds: float) -> None:
+    """Wait for Enter, or for so many seconds unless they are 0."""
+    common.note("again on Enter" + (f" or in {seconds:g} s" if seconds else "") + "; Ctrl-C ends")
+    pressed = asyncio.Event()
+    loop, stdin = asyncio.get_running_loop(), sys.stdin
+
+    def read() -> None:
+        if not stdin.readline():
+            loop.remove_reader(stdin)
+            return
+        pressed.set()
+
+    with suppress(OSError, ValueError, NotImplementedError):
+        loop.add_reader(stdin, read)
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds or None):
+                await pressed.wait()
+    finally:
+        with suppress(OSError, ValueError, NotImplementedError):
+            loop.remove_reader(stdin)

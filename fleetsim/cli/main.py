@@ -35,6 +35,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "card": ("fleetsim.cli.card:card", "Read an agent's card and say how it would be called."),
     "events": ("fleetsim.cli.events:events", "Follow what the hub says happens."),
     "agent": ("fleetsim.cli.agent:agent", "Run the reference agent."),
+    "check": ("fleetsim.cli.check:check", "Hold an agent to the checklist."),
+    "explain": ("fleetsim.cli.explain:explain", "Explain a row of the checklist."),
 }
 
 
