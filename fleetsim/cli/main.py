@@ -20,8 +20,9 @@ import click
 
 from fleetsim import __version__
 from fleetsim.cli.exits import Exit, code_for, exit_for
+from fleetsim.cli.logs import LOG_FORMAT
 from fleetsim.model.errors import FleetsimError
-from fleetsim.model.text import neutralise
+from fleetsim.model.text import escape, neutralise
 
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("fleetsim.cli.demo:demo", "Watch a small fleet at work, on this machine, in one command."),
@@ -140,7 +141,10 @@ def cli(
     """
     ctx.obj = Common(output=output, config=config, state=state, quiet=quiet, ascii=plain)
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    LOG_FORMAT.hide_environment(os.environ)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LOG_FORMAT)
+    logging.basicConfig(level=level, handlers=[handler])
     for loud in ("httpx", "httpcore", "asyncio", "aiohttp", "uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(loud).setLevel(logging.WARNING)
 
@@ -168,9 +172,10 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last one who can tell a person
         if "--debug" in (argv if argv is not None else sys.argv):
-            raise
+            click.echo(LOG_FORMAT.trace(error), err=True)
+            return Exit.FAILED
         click.echo(f"error: {type(error).__name__}: {neutralise(str(error), limit=500, lines=False)}", err=True)
         click.echo("  next: this is a fault in fleetsim; run it again with --debug to see where", err=True)
         return Exit.FAILED
@@ -182,7 +187,7 @@ def _tell(error: FleetsimError, argv: list[str]) -> None:
         told = {"code": code_for(error), "message": str(error), "hint": error.hint, "blame": error.blame.value}
         if hasattr(error, "wire_code"):
             told["a2aCode"] = error.wire_code
-        click.echo(json.dumps({"error": told}, ensure_ascii=False), err=True)
+        click.echo(escape(json.dumps({"error": told}, ensure_ascii=False)), err=True)
         return
     click.echo(f"error: {neutralise(str(error))}", err=True)
     if error.hint:

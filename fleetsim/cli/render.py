@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fleetsim.model.text import neutralise, one_line
+from fleetsim.model.text import escape, neutralise, one_line
 
 GLYPHS: Mapping[str, tuple[str, str]] = {
     "up": ("●", "+"),
@@ -45,12 +45,12 @@ def word(state: str, *, plain: bool = False) -> str:
 
 def emit_json(value: Any) -> None:
     """One JSON document on stdout."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    click.echo(escape(json.dumps(value, ensure_ascii=False, indent=2, default=str)))
 
 
 def emit_json_line(value: Any) -> None:
     """One JSON document on one line."""
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+    click.echo(escape(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)))
 
 
 def labels(rows: Iterable[tuple[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleetsim.caller.events import KEEP_MAX
+from fleetsim.cli.logs import LOG_FORMAT
 from fleetsim.hub.hub import Hub
 from fleetsim.model.work import Answer, Decision
 
@@ -73,7 +74,7 @@ def logging_to(path: Path) -> Iterator[None]:
     before = root.handlers[:]
     path.touch(mode=0o600)
     handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler.setFormatter(LOG_FORMAT)
     root.handlers[:] = [handler]
     try:
         yield

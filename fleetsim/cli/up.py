@@ -53,6 +53,7 @@ async def _up(
     from fleetsim.caller.config import load_fleet
     from fleetsim.caller.ledger_sqlite import open_ledger
     from fleetsim.cli import screen
+    from fleetsim.cli.logs import LOG_FORMAT
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.runtime.real import real_runtime
@@ -84,6 +85,7 @@ async def _up(
                 allow_remote=allow_remote,
             )
         )
+        LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:
             await screen.show(hub, title=path.parent.resolve().name, plain=common.ascii, read_only=read_only)
             return
