@@ -63,6 +63,19 @@ def test_both_languages_run_the_same_checks_in_the_same_order() -> None:
     assert len(in_python) == 25
 
 
+def test_every_weather_has_a_name_of_its_own_and_can_be_put_up() -> None:
+    from driver.expected import WEATHER_PEERS
+    from driver.weather import ROWS
+    from weather import storms
+
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    for row in ROWS:
+        assert row.expected.keys() <= WEATHER_PEERS.keys(), row.name
+        assert set(row.repeats) <= row.expected.keys(), row.name
+        if not row.name.startswith("send-refused"):
+            assert storms(row), row.name
+
+
 def test_pinned_files_pin_everything_and_name_no_host() -> None:
     pinned = [*HERE.glob("peers/*/requirements.txt"), *HERE.glob("peers/*/package-lock.json")]
     assert len(pinned) == 9

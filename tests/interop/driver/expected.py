@@ -404,14 +404,27 @@ LANES_B: tuple[Lane, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A script of this folder that must end with 0 in an environment."""
+    """A script of this folder that must end with 0 in an environment. ``needs`` are those of the servers it starts."""
 
     name: str
     script: str
     env: Env
+    words: tuple[str, ...] = ()
+    needs: tuple[Env, ...] = ()
 
 
-PROGRAMS: tuple[Program, ...] = (Program("goldens-in-py10", "check_goldens_10.py", PY10),)
+WEATHER_PEERS: Mapping[str, tuple[Env, str]] = {
+    "py03": (PY03, "a2a-sdk 0.3.26"),
+    "py10": (PY10, "a2a-sdk 1.3.0"),
+    "selectools": (SELECTOOLS, "selectools 1.3.0"),
+    "js03": (JS03, "@a2a-js/sdk 0.3.14"),
+}
+"""Whose servers are put into the weather of ``driver/weather.py``."""
+
+PROGRAMS: tuple[Program, ...] = (
+    Program("goldens-in-py10", "check_goldens_10.py", PY10),
+    *(Program(f"weather-{name}", "weather.py", OURS, (name,), (env,)) for name, (env, _) in WEATHER_PEERS.items()),
+)
 """What runs beside the lanes."""
 
 LANES = (*LANES_A, *LANES_C, *LANES_D, *LANES_B)

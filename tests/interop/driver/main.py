@@ -6,19 +6,19 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from driver.envs import CannotBuild, Env, command, python, ready
 from driver.expected import LANES, OURS, PROGRAMS, Lane, Program
 from driver.places import INTEROP, LOGS, PAGE, SHARED
-from driver.processes import PeerFailed, client, end_all, environment, free_port, server
+from driver.processes import PeerFailed, client, end_all, free_port, run_to_end, server
 from driver.table import page
 
 ALLOW = "INTEROP_ALLOW_NOT_RUN"
@@ -54,22 +54,26 @@ def main(words: Sequence[str]) -> int:
         print(f"wrote {os.path.relpath(PAGE)}")
         return 0
     started = time.monotonic()
-    lanes = [lane for lane in LANES if not asked.lanes or any(part in lane.name for part in asked.lanes)]
-    extra = {} if asked.lanes else {program.env.name: program.env for program in PROGRAMS}
+    lanes = [lane for lane in LANES if _chosen(lane.name, asked)]
+    programs = [program for program in PROGRAMS if _chosen(program.name, asked)]
+    extra = {env.name: env for program in programs for env in (program.env, *program.needs)}
     homes = _build({env.name: env for lane in lanes for env in (lane.server, lane.client)} | extra)
     print(f"interop: environments ready after {time.monotonic() - started:.0f} s", flush=True)
-    tallies = _run_all(lanes, homes, asked)
-    if not asked.lanes:
-        tallies.extend(_show(_program(program, homes), asked.verbose) for program in PROGRAMS)
+    works = [partial(_run, lane, homes) for lane in lanes] + [partial(_program, p, homes) for p in programs]
+    tallies = _run_all(works, asked)
     if not asked.lanes:
         tallies.append(_show(_compare_page(), asked.verbose))
     return _close(tallies, time.monotonic() - started)
 
 
-def _run_all(lanes: list[Lane], homes: dict[str, Path | CannotBuild], asked: argparse.Namespace) -> list[Tally]:
+def _chosen(name: str, asked: argparse.Namespace) -> bool:
+    return not asked.lanes or any(part in name for part in asked.lanes)
+
+
+def _run_all(works: list[Callable[[], Tally]], asked: argparse.Namespace) -> list[Tally]:
     with ThreadPoolExecutor(max_workers=asked.jobs) as pool:
         try:
-            return [_show(tally, asked.verbose) for tally in pool.map(lambda lane: _run(lane, homes), lanes)]
+            return [_show(tally, asked.verbose) for tally in pool.map(lambda work: work(), works)]
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             end_all()
@@ -147,26 +151,22 @@ def _judge(lane: Lane, reports: list[dict[str, Any]], tally: Tally) -> None:
 
 def _program(program: Program, homes: dict[str, Path | CannotBuild]) -> Tally:
     tally = Tally(program.name)
-    home = homes[program.env.name]
-    if isinstance(home, CannotBuild):
-        tally.not_run = str(home)
-        return tally
+    for env in (program.env, *program.needs):
+        home = homes[env.name]
+        if isinstance(home, CannotBuild):
+            tally.not_run = str(home)
+            return tally
     started = time.monotonic()
-    done = subprocess.run(
-        [python(program.env, home), str(INTEROP / program.script)],
-        env=environment({}),
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        timeout=PROGRAM_LIMIT_S,
-    )
-    said = (done.stdout + done.stderr).strip().splitlines() or ["nothing said"]
+    words = [python(program.env, homes[program.env.name]), str(INTEROP / program.script)]
+    try:
+        code, said = run_to_end([*words, *program.words], LOGS / f"{program.name}.log", PROGRAM_LIMIT_S)
+    except PeerFailed as why:
+        tally.fail(str(why))
+        return tally
     tally.lines.extend(f"  {line}" for line in said)
-    if done.returncode == 0:
-        tally.passed += 1
-    else:
-        tally.fail(f"ended with {done.returncode}: {said[-1]}")
+    tally.passed += max(1, sum(line.startswith("ok ") for line in said)) if code == 0 else 0
+    if code != 0:
+        tally.fail(f"ended with {code}: {said[-1]}")
     tally.took_s = time.monotonic() - started
     return tally
 

@@ -72,6 +72,35 @@ def client(words: list[str], extra: dict[str, str], log: Path, limit_s: float) -
     return reports
 
 
+def run_to_end(words: list[str], log: Path, limit_s: float) -> tuple[int, list[str]]:
+    """Run a program of this folder; returns its exit code and the lines it printed.
+
+    Raises:
+        PeerFailed: it did not end in time.
+    """
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment({}),
+            cwd=ROOT,
+            text=True,
+            start_new_session=True,
+        )
+    _running.add(process)
+    try:
+        said, _ = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise PeerFailed(f"did not end in {limit_s:.0f} s; {_tail(log)}") from None
+    finally:
+        _kill(process)
+        process.wait(LEAVE_S)
+        _running.discard(process)
+    return process.returncode, said.strip().splitlines() or [_tail(log)]
+
+
 @contextmanager
 def _process(
     words: list[str], extra: dict[str, str], log: Path

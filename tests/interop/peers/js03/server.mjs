@@ -11,7 +11,7 @@ import {
 } from "@a2a-js/sdk/server";
 import { agentCardHandler, jsonRpcHandler, UserBuilder } from "@a2a-js/sdk/server/express";
 
-const { SCRIPT, serve, skillOf, sleep } = await import(`${process.env.INTEROP_SHARED}/script.mjs`);
+const { SCRIPT, executed, serve, skillOf, sleep } = await import(`${process.env.INTEROP_SHARED}/script.mjs`);
 
 const textPart = (text) => ({ kind: "text", text });
 const costPart = () => ({ kind: "data", data: SCRIPT.cost, metadata: { mimeType: SCRIPT.cost_type } });
@@ -66,6 +66,7 @@ class Skills {
     const { task, userMessage, taskId, contextId } = context;
     const work = new Work(context, bus);
     const text = userMessage.parts.map((part) => part.text ?? "").join("");
+    executed(text);
     this.running.add(taskId);
     try {
       if (!task) {

@@ -26,7 +26,7 @@ from a2a.types import (
     TextPart,
 )
 from a2a.utils import new_task
-from script import SCRIPT, skill_of
+from script import SCRIPT, executed, skill_of
 from serving import serve
 
 NAME = "py" + "".join(version("a2a-sdk").split(".")[:2])
@@ -52,6 +52,7 @@ class Skills(AgentExecutor):
         updater = TaskUpdater(event_queue, task.id, task.context_id)
         await updater.start_work()
         text = context.get_user_input()
+        executed(text)
         if asked:
             await self._answer(updater, SCRIPT["answer_prefix"] + text)
             return

@@ -18,7 +18,7 @@ from a2a.server.tasks import (
     TaskUpdater,
 )
 from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part, TaskState
-from script import SCRIPT, skill_of
+from script import SCRIPT, executed, skill_of
 from serving import serve
 from starlette.applications import Starlette
 
@@ -41,6 +41,7 @@ class Skills(AgentExecutor):
         updater = TaskUpdater(event_queue, task.id, task.context_id)
         await updater.start_work()
         text = context.get_user_input()
+        executed(text)
         if asked:
             await self._answer(updater, SCRIPT["answer_prefix"] + text)
             return

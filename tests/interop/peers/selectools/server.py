@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from script import SCRIPT, skill_of
+from script import SCRIPT, executed, skill_of
 from selectools import Agent, AgentConfig, tool
 from selectools.providers.stubs import LocalProvider
 from selectools.serve import A2AServer
@@ -19,6 +19,7 @@ class Mill(LocalProvider):
     def complete(self, *, model: str, messages: list[Message], **others: Any) -> Any:
         answer, usage = super().complete(model=model, messages=messages, **others)
         text = next((m.content for m in reversed(messages) if m.role == Role.USER), "")
+        executed(text)
         if skill_of(text) == "fail":
             raise RuntimeError(SCRIPT["failure"])
         answer.content = SCRIPT["echo_prefix"] + text

@@ -1,5 +1,5 @@
 // What every peer server does and every peer client expects, read from script.json.
-import { readFileSync } from "node:fs";
+import { appendFileSync, readFileSync } from "node:fs";
 
 export const SCRIPT = JSON.parse(readFileSync(new URL("./script.json", import.meta.url), "utf8"));
 export const FULL_TEXT = SCRIPT.chunks.join("");
@@ -8,6 +8,11 @@ export const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, s
 /** The skill a message asks for: its first word. */
 export function skillOf(text) {
   return text.trim().split(/\s+/)[0].toLowerCase() || "complete";
+}
+
+/** Note one execution in the file that INTEROP_EXECUTIONS names, if it does: whoever asked can count them. */
+export function executed(text) {
+  if (process.env.INTEROP_EXECUTIONS) appendFileSync(process.env.INTEROP_EXECUTIONS, text + "\n");
 }
 
 /** Leave when standard input closes. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,3 +14,10 @@ FULL_TEXT = "".join(SCRIPT["chunks"])
 def skill_of(text: str) -> str:
     """The skill a message asks for: its first word."""
     return text.split(maxsplit=1)[0].lower() if text.strip() else "complete"
+
+
+def executed(text: str) -> None:
+    """Note one execution in the file that INTEROP_EXECUTIONS names, if it does: whoever asked can count them."""
+    if "INTEROP_EXECUTIONS" in os.environ:
+        with Path(os.environ["INTEROP_EXECUTIONS"]).open("a", encoding="utf-8") as book:
+            book.write(text + "\n")
