@@ -64,7 +64,7 @@ async def check_app(
     other_headers: Mapping[str, str] | None = None,
     side_effects: bool = True,
     seed: int = 0,
-    jobs: int = 6,
+    jobs: int = 8,
     path: str = "",
     progress: Progress | None = None,
 ) -> Report:

@@ -61,29 +61,34 @@ class Phase(IntEnum):
     LAST = 2
 
 
+SLOW_S = 4.0
+"""What a row with the slow skill takes unless it says otherwise."""
+
 Probing: TypeAlias = Callable[["Session"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe of one row."""
+    """A probe of one row. ``lasts_s`` says about how many seconds it waits; the longest begin first."""
 
     row_id: str
     run: Probing
     phase: Phase
+    lasts_s: float
 
 
 PROBES: dict[str, Probe] = {}
 """The probe of each row, filled by importing ``fleetsim.check.probes``."""
 
 
-def probe(row_id: str, phase: Phase = Phase.TOGETHER) -> Callable[[Probing], Probing]:
+def probe(row_id: str, phase: Phase = Phase.TOGETHER, *, lasts_s: float = 0.0) -> Callable[[Probing], Probing]:
     """Register a probe. Raises ValueError for an unknown row or a second probe of one."""
 
     def register(run: Probing) -> Probing:
         if row_id not in ROWS or row_id in PROBES:
             raise ValueError(f"{row_id}: no such row, or probed already")
-        PROBES[row_id] = Probe(row_id, run, phase)
+        usual = SLOW_S if "slow" in ROWS[row_id].needs else 0.0
+        PROBES[row_id] = Probe(row_id, run, phase, lasts_s or usual)
         return run
 
     return register

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from fleetsim import __version__
 from fleetsim.check import probes as _probes  # noqa: F401 - importing them registers them
 from fleetsim.check.listener import Listener
-from fleetsim.check.probe import PROBES, Phase, Probe, Stop
+from fleetsim.check.probe import PROBES, Phase, Stop
 from fleetsim.check.report import Finding, Report, in_order
 from fleetsim.check.row import ONCE, Row, Verdict
 from fleetsim.check.rows import ROWS
@@ -115,7 +115,7 @@ class Run:
         if self._subject.knobs.seed:
             batch = list(batch)
             self._subject.runtime.rng.stream("check/order").shuffle(batch)
-        slow_first = sorted(batch, key=lambda job: not job[0].needs & {"listener", "slow"})
+        slow_first = sorted(batch, key=lambda job: -_lasts_s(job[0]))
 
         async def one(row: Row, name: str) -> Finding:
             async with self._gate:
@@ -182,8 +182,13 @@ class Run:
 
 
 def _phase(row: Row) -> Phase:
-    found: Probe | None = PROBES.get(row.id)
+    found = PROBES.get(row.id)
     return found.phase if found else Phase.TOGETHER
+
+
+def _lasts_s(row: Row) -> float:
+    found = PROBES.get(row.id)
+    return found.lasts_s if found else 0.0
 
 
 def _why_not(row: Row, subject: Subject) -> tuple[Verdict, str]:

@@ -46,7 +46,7 @@ class Knobs:
     virtual: bool = False
     log: list[str] | None = None
     seed: int = 0
-    jobs: int = 6
+    jobs: int = 8
     rush_s: float = 1.0
     patience_s: float = 30.0
     probe_s: float = 90.0

@@ -69,7 +69,7 @@ class Wanted:
 @click.option("--write-baseline", type=click.Path(path_type=Path), help="Write today's failures as a baseline.")
 @click.option("--strict", is_flag=True, help="A failed SHOULD fails the check too.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another order of the probes, repeatable.")
-@click.option("--jobs", type=click.IntRange(1, 32), default=6, show_default=True, help="Probes at once.")
+@click.option("--jobs", type=click.IntRange(1, 32), default=8, show_default=True, help="Probes at once.")
 @click.option("--watch", type=float, metavar="SECONDS", help="Run again every so often, or on Enter; 0: on Enter only.")
 @click.option("--verbose", is_flag=True, help="List every row.")
 @click.option("--list", "listing", is_flag=True, help="List the checklist and do nothing.")

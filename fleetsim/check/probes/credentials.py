@@ -31,6 +31,10 @@ async def wrong_credentials(session: Session) -> None:
         wrong = {name: value[:cut] + more for name, value in session.subject.target.headers.items()}
         made = await session.rpc("fleetsim/check", {}, credentials=wrong)
         demand(made.status in {401, 403}, f"a call with wrong credentials gave {made.says()}", made)
+    odd = {name: f"\xe9\xff{value}" for name, value in session.subject.target.headers.items()}
+    made = await session.rpc("fleetsim/check", {}, credentials=odd)
+    if made.status is not None:  # some transports do not send such bytes
+        demand(made.status in {400, 401, 403}, f"credentials with odd bytes gave {made.says()}", made)
 
 
 @probe("A-04")

@@ -175,6 +175,8 @@ async def huge_body(session: Session) -> None:
     """Nine megabytes."""
     params = session.params()
     params["message"]["parts"] = [session.tongue.part("x" * (9 * 1024 * 1024))]
+    if "configuration" in params:
+        params["configuration"]["historyLength"] = 0  # or the answer would be as large
     body = written(session.envelope(session.tongue.method(Operation.SEND), params))
     made = await session.raw(body)
     made.sent = body[:200]

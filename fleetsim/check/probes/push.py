@@ -75,7 +75,7 @@ async def list_shows_it(session: Session) -> None:
     demand(hook.url in urls, "the registered webhook is not in the list", made, read)
 
 
-@probe("P-04")
+@probe("P-04", lasts_s=6)
 async def delete_removes_it(session: Session) -> None:
     """Delete while the task runs."""
     hook = session.hook()

@@ -206,7 +206,7 @@ def _repeated(hook: Hook) -> bool:
     return any(state_of(later) == state_of(first) for later in hook.arrivals[1:])
 
 
-@probe("P-28")
+@probe("P-28", lasts_s=6)
 async def not_tried_again(session: Session) -> None:
     """400."""
     hook = session.hook(otherwise=400)
@@ -221,7 +221,7 @@ async def not_tried_again(session: Session) -> None:
     demand(len(ends) <= 1, f"a delivery answered with 400 was tried {len(ends)} times", made, *ends[:2])
 
 
-@probe("P-29")
+@probe("P-29", lasts_s=2)
 async def no_redirects(session: Session) -> None:
     """307."""
     other, hook = session.hook(), session.hook(otherwise=307)
@@ -246,7 +246,7 @@ async def new_token_counts(session: Session) -> None:
     demand(token in got, "the end came with another token than the last one registered", made, arrival)
 
 
-@probe("P-31")
+@probe("P-31", lasts_s=6)
 async def in_order(session: Session) -> None:
     """The order of a whole task."""
     hook = session.hook()
@@ -286,7 +286,7 @@ async def task_is_untouched(session: Session) -> None:
     need(hook.arrivals, "no webhook came at all", made)
 
 
-@probe("P-34")
+@probe("P-34", lasts_s=RETRIES_S)
 async def backs_off(session: Session) -> None:
     """Count the tries of one delivery."""
     hook = session.hook(otherwise=500)

@@ -59,7 +59,7 @@ async def immediately(session: Session) -> None:
     await _at_once(session, False, "a send with returnImmediately: true")
 
 
-@probe("T-05", Phase.ALONE)
+@probe("T-05")
 async def waits(session: Session) -> None:
     """A send that waits."""
     made = await session.send(session.hint("slow"), wait=None)

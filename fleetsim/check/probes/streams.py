@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange, Frame
-from fleetsim.check.probe import Phase, demand, need, probe
+from fleetsim.check.probe import demand, need, probe
 from fleetsim.check.scenes import STREAM_S, all_streams, best_stream, quick_stream, word_stream
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import (
@@ -249,7 +249,7 @@ async def question_ends_the_stream(session: Session) -> None:
         demand(made.ended, "the stream stays open while the task waits for an answer", made)
 
 
-@probe("S-25", Phase.ALONE)
+@probe("S-25")
 async def events_come_early(session: Session) -> None:
     """The times of the events."""
     async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as stream:
@@ -270,7 +270,7 @@ async def not_cached(session: Session) -> None:
     demand("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", made)
 
 
-@probe("S-28")
+@probe("S-28", lasts_s=2)
 async def slow_reader(session: Session) -> None:
     """Read nothing for a while."""
     hint = session.subject.hints.get("stream", session.quick())
