@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import Ledger, Phase
@@ -31,12 +33,15 @@ from fleetsim.caller.signals import (
     Subscribe,
 )
 from fleetsim.caller.track import Heard, Now, Track
-from fleetsim.model.errors import Blame, FleetsimError, TimedOut
-from fleetsim.model.event import Snapshot
+from fleetsim.model.errors import Blame, FleetsimError, TimedOut, TransportError
+from fleetsim.model.event import Snapshot, TaskEvent
 from fleetsim.model.work import Outcome, OutcomeKind, Via
 from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Runtime
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 Tell: TypeAlias = Callable[[str, Signal], None]
 
 
@@ -97,7 +102,7 @@ class _Carrier:
         try:
             await self._intent_to_sending()
             began = self._clock.monotonic()
-            reply = await self._executor.send(self._record)
+            reply = await _declared(self._executor.send(self._record))
             fault("after_send_before_bind")
         except FleetsimError as error:
             self._tell(SendFailed(error=error))
@@ -108,7 +113,7 @@ class _Carrier:
         heard = 0
         try:
             await self._intent_to_sending()
-            async with self._executor.stream(self._record) as events:
+            async with aclosing(_events(self._executor.stream(self._record))) as events:
                 async for event in events:
                     heard += 1
                     self._tell(Heard(event=event, via=Via.STREAM, began=self._clock.monotonic()))
@@ -119,7 +124,7 @@ class _Carrier:
 
     async def subscribe(self) -> None:
         try:
-            async with self._executor.subscribe(self._record) as events:
+            async with aclosing(_events(self._executor.subscribe(self._record))) as events:
                 async for event in events:
                     self._tell(Heard(event=event, via=Via.STREAM, began=self._clock.monotonic()))
         except FleetsimError as error:
@@ -130,7 +135,7 @@ class _Carrier:
     async def poll(self) -> None:
         began = self._clock.monotonic()
         try:
-            task = await self._executor.poll(self._record)
+            task = await _declared(self._executor.poll(self._record))
         except FleetsimError as error:
             self._tell(PollFailed(error=error))
         else:
@@ -139,14 +144,14 @@ class _Carrier:
 
     async def find(self) -> None:
         try:
-            found = await self._executor.find(self._record)
+            found = await _declared(self._executor.find(self._record))
         except FleetsimError:
             found = None  # the search is a kindness; the reconcile deadline decides
         self._tell(Found(task=found))
 
     async def register_push(self) -> None:
         try:
-            await self._executor.register_push(self._record)
+            await _declared(self._executor.register_push(self._record))
         except FleetsimError as error:
             self._tell(PushRegistered(error=error))
         else:
@@ -155,7 +160,7 @@ class _Carrier:
     async def resume(self, effect: Resume) -> None:
         began = self._clock.monotonic()
         try:
-            reply = await self._executor.resume(self._record, effect.answer)
+            reply = await _declared(self._executor.resume(self._record, effect.answer))
             fault("after_resume_before_bind")
         except FleetsimError as error:
             self._tell(ResumeFailed(error=error))
@@ -165,11 +170,38 @@ class _Carrier:
     async def cancel(self) -> None:
         began = self._clock.monotonic()
         try:
-            task = await self._executor.cancel(self._record)
+            task = await _declared(self._executor.cancel(self._record))
         except FleetsimError as error:
             self._tell(CancelFailed(error=error))
         else:
             self._tell(CancelReplied(task=task, began=began))
+
+
+async def _declared(call: Coroutine[Any, Any, T]) -> T:
+    """The call, with every error it ends in one of ours: a request must never wait for a signal that nobody sends."""
+    try:
+        return await call
+    except FleetsimError:
+        raise
+    except Exception as error:
+        raise _unforeseen(error) from error
+
+
+async def _events(opening: AbstractAsyncContextManager[AsyncIterator[TaskEvent]]) -> AsyncGenerator[TaskEvent, None]:
+    """The events of a stream, with every error one of ours."""
+    try:
+        async with opening as events:
+            async for event in events:
+                yield event
+    except FleetsimError:
+        raise
+    except Exception as error:
+        raise _unforeseen(error) from error
+
+
+def _unforeseen(error: Exception) -> TransportError:
+    log.error("a call to an agent ended in an unforeseen way", exc_info=error)
+    return TransportError(f"an unforeseen {type(error).__name__}; the log has it", sent=True)
 
 
 def _empty_stream() -> FleetsimError:

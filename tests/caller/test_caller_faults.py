@@ -192,6 +192,29 @@ async def test_a_refused_webhook_costs_the_webhook_and_not_the_work() -> None:
         assert [e.payload["refused"] for e in f.topics("agent.push.degraded")] == [True]
 
 
+@pytest.mark.parametrize("method", ["message/send", "message/stream", "tasks/get", "tasks/resubscribe"])
+async def test_an_error_nobody_foresaw_leaves_no_request_waiting_for_ever(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Exception):
+        pass
+
+    def break_down(_: bytes) -> bytes:
+        raise Broken
+
+    rules = Rules(poll_interval_s=5, task_limit_s=600)
+    async with fleet(
+        Counting().agent, dialect="0.3", streaming=method.endswith(("stream", "subscribe")), push=False, rules=rules
+    ) as f:
+        if method == "tasks/resubscribe":
+            f.network.fault(DropAfter(bytes_passed=700), Match(origin=SCOUT, rpc_method="message/stream"))
+        f.network.fault(EditChunk(edit=break_down), Match(origin=SCOUT, rpc_method=method), times=1)
+        kind = await ends(f, "slow")
+        assert kind in {OutcomeKind.COMPLETED, OutcomeKind.UNKNOWN}
+        assert asyncio.get_running_loop().time() < 200
+    assert "unforeseen" in caplog.text or method == "tasks/resubscribe"
+
+
 # ------------------------------------------------------------------ streams
 
 
