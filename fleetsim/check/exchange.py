@@ -47,7 +47,10 @@ class Frame:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and what came of it. ``problem`` says what went wrong below HTTP."""
+    """One request and what came of it. ``problem`` says what went wrong below HTTP.
+
+    ``unreached`` marks a request that nobody took: it says nothing about any promise.
+    """
 
     method: str
     url: str
@@ -63,6 +66,7 @@ class Exchange:
     ended: bool = False
     seconds: float = 0.0
     problem: str = ""
+    unreached: bool = False
 
     @property
     def at(self) -> float:

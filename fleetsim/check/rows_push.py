@@ -311,7 +311,7 @@ push.must(
     "A broken receiver does not touch the task",
     BOTH,
     "Seed: implement-a2a-server, step 5",
-    "Answer every delivery with 500: the task must complete all the same.",
+    "Answer deliveries with 500 until the task has ended: it must complete all the same.",
     "Deliver beside the task, never inside it.",
     needs=OUT,
 )

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from fleetsim import __version__
 from fleetsim.check import probes as _probes  # noqa: F401 - importing them registers them
+from fleetsim.check.exchange import Exchange
 from fleetsim.check.listener import Listener
 from fleetsim.check.probe import PROBES, Phase, Stop
 from fleetsim.check.report import Finding, Report, in_order
@@ -134,6 +135,8 @@ class Run:
         except Stop as stop:
             verdict, reason, lost = stop.verdict, stop.reason, stop.lost
             evidence = tuple(item.shown() for item in stop.evidence)
+            if verdict is Verdict.FAIL and any(isinstance(e, Exchange) and e.unreached for e in stop.evidence):
+                verdict, reason, lost = Verdict.NOT_TESTED, "the agent could not be reached any more", True
         seconds = self._subject.runtime.clock.monotonic() - began
         self._done += 1
         if self._progress is not None:

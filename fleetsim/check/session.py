@@ -18,7 +18,7 @@ from fleetsim.check.row import Verdict
 from fleetsim.check.subject import Hint, Subject
 from fleetsim.check.tongue import TERMINAL, Tongue, mapping
 from fleetsim.model.call import Operation
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import FleetsimError, Unreachable
 from fleetsim.runtime.http_sse import SseEvent, StreamLimits, read_events
 from fleetsim.runtime.ports import Incoming, Limits, Request
 
@@ -224,7 +224,7 @@ class Session:
         except FleetsimError as error:
             if made.status is not None:
                 raise
-            made.problem = str(error)
+            made.problem, made.unreached = str(error), isinstance(error, Unreachable)
             yield Stream(self, made, None, ours=ours)
         finally:
             made.seconds = self.now() - made.began

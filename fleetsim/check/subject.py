@@ -157,7 +157,7 @@ class Subject:
             reply = await self.runtime.transport.exchange(request)
             made.status, made.headers, made.body = reply.status, reply.headers, reply.body
         except FleetsimError as error:
-            made.problem = str(error)
+            made.problem, made.unreached = str(error), isinstance(error, Unreachable)
         made.seconds = self.runtime.clock.monotonic() - made.began
         return made
 

@@ -29,8 +29,14 @@ async def evicted(session: Session) -> None:
 
 @probe("H-02", Phase.LAST)
 async def kept_at_work(session: Session) -> None:
-    """A task that works for hours."""
+    """A task that waits, or works, for hours."""
     hours = 3.0
+    if "ask" in session.subject.hints:
+        waiting, _ = await session.begin(session.hint("ask"))
+        await asyncio.sleep(hours * 3600)
+        made = await session.get(waiting)
+        demand(session.state(made) == "input-required", f"a question of {hours:g} hours ago gives {made.says()}", made)
+        return
     task_id, _ = await session.begin(Hint(session.hint("slow").skill, str(3600 * 24)))
     await asyncio.sleep(hours * 3600)
     made = await session.get(task_id)

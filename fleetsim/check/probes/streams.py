@@ -10,6 +10,7 @@ from fleetsim.check.exchange import Exchange, Frame
 from fleetsim.check.probe import demand, need, probe
 from fleetsim.check.scenes import STREAM_S, all_streams, best_stream, quick_stream, word_stream
 from fleetsim.check.session import Session
+from fleetsim.check.subject import Hint
 from fleetsim.check.tongue import (
     INTERRUPTED,
     KINDS,
@@ -274,6 +275,8 @@ async def not_cached(session: Session) -> None:
 async def slow_reader(session: Session) -> None:
     """Read nothing for a while."""
     hint = session.subject.hints.get("stream", session.quick())
+    if session.knobs.virtual and "stream" in session.subject.hints:
+        hint = Hint(hint.skill, " ".join(["word" * 4_000] * 12))  # more than the buffers in between can hold
     async with session.stream(Operation.STREAM, session.params(hint)) as stream:
         need(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         await asyncio.sleep(2)
