@@ -8,7 +8,6 @@ listed, or if the healthy agent failed one.
 from __future__ import annotations
 
 import argparse
-import logging
 import multiprocessing
 import sys
 import time
@@ -17,10 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetsim.check.broken import MUTANTS, mutant
-from fleetsim.check.broken.bench import examine, outcome
+from fleetsim.check.broken.bench import checked, outcome
 from fleetsim.check.row import Verdict
 from fleetsim.check.runner import select
-from fleetsim.testbed.loop import run
 
 PROCESSES = 2
 
@@ -45,8 +43,7 @@ def matrix_line(job: tuple[str, tuple[str, ...]]) -> Result:
     broken = mutant(mutant_id)
     began = time.monotonic()
     rows = select((*patterns, broken.row)) if patterns else None
-    logging.disable(logging.NOTSET)
-    report = run(lambda: examine(broken, rows), strict=False)
+    report = checked(broken, rows)
     found = outcome(broken, report)
     return Result(
         mutant_id,
@@ -80,7 +77,7 @@ def main(words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     warnings.simplefilter("ignore")
     began = time.monotonic()
-    healthy = run(lambda: examine(None), strict=False)
+    healthy = checked(None)
     fails = [f"{f.key}: {f.reason}" for f in healthy.of(Verdict.FAIL)]
     print(f"healthy: {healthy.verdict_line(strict=True)}")
     print(*(f"  {line}" for line in fails), sep="\n", end="\n" if fails else "")

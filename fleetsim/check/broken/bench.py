@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from fleetsim.agent import Agent, AgentLimits
@@ -18,6 +19,7 @@ from fleetsim.check.report import Report
 from fleetsim.check.row import Row, Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.asgi import App
+from fleetsim.testbed.loop import Deadlock, LeftOver, run
 from fleetsim.testbed.runtime import CountedIds
 
 KEY, OTHER = "bench-key-of-the-first-caller", "bench-key-of-another-caller"
@@ -60,6 +62,18 @@ async def examine(broken: Mutant | None, rows: Iterable[Row] | None = None, *, s
         seed=seed,
         path="/a2a",
     )
+
+
+def checked(broken: Mutant | None, rows: Iterable[Row] | None = None, *, seed: int = 0) -> Report:
+    """``examine`` on a virtual loop of its own. What a broken agent leaves running is its own affair."""
+    reports: list[Report] = []
+
+    async def story() -> None:
+        reports.append(await examine(broken, rows, seed=seed))
+
+    with suppress(*() if broken is None else (LeftOver, Deadlock)):
+        run(story, seed=seed, strict=broken is None)
+    return reports[0]
 
 
 @dataclass(frozen=True, slots=True)

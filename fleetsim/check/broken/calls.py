@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetsim.check.broken.build import Catalogue, with_limits
 from fleetsim.check.broken.editors import (
+    LEGACY,
     SENDS,
     about,
     answer_as,
@@ -151,8 +152,7 @@ def _names_old_version(asked: Asked) -> bool:
 def _missing(*operations: Operation) -> Edit:
     """As if the methods had not been routed, in 0.3 and 1.0."""
     wanted = about(*operations)
-    legacy = {"tasks/send", "tasks/sendSubscribe", "tasks/pushNotification/set", "tasks/pushNotification/get"}
-    return answer_error(lambda asked: wanted(asked) and asked.method not in legacy, METHOD_MISSING, "Method not found")
+    return answer_error(lambda asked: wanted(asked) and asked.method not in LEGACY, METHOD_MISSING, "Method not found")
 
 
 catalogue = Catalogue()

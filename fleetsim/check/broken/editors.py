@@ -25,6 +25,7 @@ _WRAPPERS = {
     "artifactUpdate": "artifact-update",
     "message": "message",
 }
+LEGACY = frozenset({"tasks/send", "tasks/sendSubscribe", "tasks/pushNotification/set", "tasks/pushNotification/get"})
 PUSH = (Operation.PUSH_SET, Operation.PUSH_GET, Operation.PUSH_LIST, Operation.PUSH_DELETE)
 SENDS = (Operation.SEND, Operation.STREAM)
 STREAMS = (Operation.STREAM, Operation.SUBSCRIBE)
@@ -104,15 +105,19 @@ def without(*names: str) -> JsonEdit:
 # -- what is asked ---------------------------------------------------------------------------------
 
 
-def about(*operations: Operation, rpc: bool = True) -> Callable[[Asked], bool]:
+def about(*operations: Operation) -> Callable[[Asked], bool]:
     """Requests for one of these operations, over JSON-RPC."""
     return lambda asked: asked.operation in operations
 
 
 def in_dialect(dialect: str, *operations: Operation) -> Callable[[Asked], bool]:
-    """Such requests in one dialect, told by the method name: 1.0's hold no slash."""
+    """Such requests in 1.0 or 0.3, told by the method name; names that 0.3 shares with 0.1 count as 0.3's."""
     wanted = about(*operations)
-    return lambda asked: wanted(asked) and ("/" not in asked.method) == (dialect == "1.0")
+
+    def fits(asked: Asked) -> bool:
+        return wanted(asked) and ("/" not in asked.method) == (dialect == "1.0") and asked.method not in LEGACY
+
+    return fits
 
 
 def at(*paths: str) -> Callable[[Asked], bool]:
@@ -236,6 +241,11 @@ def edit_headers(on: Callable[[Asked], bool], to: Callable[[Headers], Headers]) 
         answer.headers = to(answer.headers)
 
     return Edit(on=on, answer=change, stream_headers=to)
+
+
+def answer_instead(on: Callable[[Asked], bool], value: Json, *, status: int = 200) -> Edit:
+    """Answer such requests with this JSON, and never let the agent know. Told by verb and path alone."""
+    return Edit(on=on, instead=lambda _asked: Answer(status, {"content-type": "application/json"}, dump(value)))
 
 
 # -- streams ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 from fleetsim.check.broken.build import Catalogue
 from fleetsim.check.broken.editors import (
     answer_as,
+    answer_instead,
     each_object,
     edit_error,
     edit_frame_envelope,
@@ -40,12 +41,6 @@ def _empty(_asked: Asked, answer: Answer) -> None:
 def _found_nothing(_asked: Asked, answer: Answer) -> None:
     if answer.status == 404:
         answer.say(None, status=200)
-
-
-def _still_working(_asked: Asked, answer: Answer) -> None:
-    task = answer.json
-    if answer.status == 200 and isinstance(task, dict) and "status" in task:
-        answer.say({**task, "status": {**task["status"], "state": "working"}})
 
 
 def _registers(_asked: Asked, answer: Answer) -> None:
@@ -114,10 +109,10 @@ add(
     edit_frame_envelope(_enveloped, on=_path(r"/tasks/[^/:]+:subscribe")),
 )
 add(
-    "rest-cancel-working",
+    "rest-cancel-in-words",
     "R-05",
-    "POST :cancel says working",
-    answer_as(_path(r"/tasks/[^/:]+:cancel"), _still_working),
+    "POST :cancel is answered and not done",
+    answer_instead(_path(r"/tasks/[^/:]+:cancel"), {"kind": "task", "status": {"state": "canceled"}}),
 )
 add(
     "rest-push-unguarded",

@@ -95,7 +95,7 @@ class LateBodyNotifier(Notifier):
 class HastyNotifier(Notifier):
     """Each notice has a worker of its own, so one that is held up arrives after the next (U23)."""
 
-    queue_s = 8.0
+    queue_s = 5.0
 
     def _queue(self, record: Record, push: Push, update: StatusUpdate) -> None:
         """Send at once."""
@@ -109,7 +109,20 @@ class HastyNotifier(Notifier):
             config = push.config
             if isinstance(notice.event, StatusUpdate) and notice.event.status.state is TaskState.WORKING:
                 await asyncio.sleep(self.queue_s)
-            await self._sender.deliver(Delivery(url=config.url, body=body, token=config.token))
+            await self._sender.deliver(_delivery(config, body, notice))
+
+
+def _delivery(config: PushConfig, body: bytes, notice: Notice) -> Delivery:
+    state = notice.event.status.state.value if isinstance(notice.event, StatusUpdate) else "artifact"
+    return Delivery(
+        url=config.url,
+        body=body,
+        token=config.token,
+        scheme=config.scheme,
+        credentials=config.credentials,
+        task_id=notice.task.task_id,
+        state=state,
+    )
 
 
 class UndeadNotifier(Notifier):
@@ -140,7 +153,7 @@ class UndeadNotifier(Notifier):
     async def _again(self, notice: Notice, push: Push) -> None:
         body = self._body(notice, push)
         if body is not None:
-            await self._sender.deliver(Delivery(url=push.config.url, body=body, token=push.config.token))
+            await self._sender.deliver(_delivery(push.config, body, notice))
 
 
 class FragileNotifier(Notifier):

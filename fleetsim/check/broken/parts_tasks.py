@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fleetsim.agent.auth import Gate, Headers
@@ -17,7 +18,7 @@ from fleetsim.agent.watch import Seat, Watch
 from fleetsim.model.call import SendMessage
 from fleetsim.model.errors import TaskNotCancelable
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.task import TERMINAL, Message, Task, TaskState, TaskStatus
+from fleetsim.model.task import TERMINAL, Artifact, Message, Task, TaskState, TaskStatus
 
 BURST = 8
 
@@ -86,6 +87,16 @@ class UnguardedStore(Store):
                 raise
             entry.status = TaskStatus(state=state, timestamp=self._clock.now())
             return entry.snapshot()
+
+    def note(self, key: TaskKey, text: str) -> None:
+        """Let the skill go on."""
+        with suppress(TaskEnded):
+            super().note(key, text)
+
+    def put(self, key: TaskKey, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Let the skill go on."""
+        with suppress(TaskEnded):
+            super().put(key, artifact, append=append, last_chunk=last_chunk)
 
 
 class RacyStore(Store):

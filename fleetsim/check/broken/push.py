@@ -217,6 +217,7 @@ add(
     "overtaken",
     "P-31",
     "a late working arrives after the end",
+    also={"P-16": "working comes after the end"},
     notifier=HastyNotifier,
     incident="the original agent (U23)",
 )

@@ -49,7 +49,7 @@ def _null_id(envelope: Json) -> Json:
 
 
 def _two_keys(event: Json) -> Json:
-    return {**event, "final": closes(event)} if kind_of(event) == "status-update" else event
+    return {**event, "artifactUpdate": None} if kind_of(event) == "status-update" else event
 
 
 def _snake_event(event: Json) -> Json:
@@ -220,9 +220,9 @@ add("missing-kind", "S-04", "events have no kind", edit_frame(without("kind"), o
 add(
     "two-wrapping-keys",
     "S-05",
-    "a 1.0 event has two keys",
+    "a 1.0 event has two keys, one of them null",
     edit_frame(_two_keys, on=NEW),
-    incident="fasta2a mixes both",
+    incident="unset fields written out",
 )
 add(
     "snake-events",
@@ -264,11 +264,15 @@ add(
 )
 add(
     "status-before-artifact",
-    "S-10",
+    "S-08",
     "the final status comes before the artifact",
     edit_frames(_status_first, on=OLD),
     incident="the original agent's REST stream",
-    also={"S-08": "the artifact follows the end", "S-07": "the final one is not the last"},
+    also={
+        "S-07": "the final one is not the last",
+        "S-1[05]": "readers stop at the final status",
+        "S-2[28]": "readers stop at the final status",
+    },
 )
 add("nameless-artifact-events", "S-11", "artifacts in events have no artifactId", edit_frame(_nameless))
 add(

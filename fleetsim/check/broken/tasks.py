@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleetsim.check.broken.build import Catalogue, with_limits, with_manners, with_shape
+from fleetsim.check.broken.build import Catalogue, with_limits, with_manners
 from fleetsim.check.broken.editors import (
     SENDS,
     answer_as,
@@ -75,6 +75,11 @@ def _snake_history(task: Json) -> Json:
 def _own_context(params: Json) -> Json:
     message = params.get("message")
     return {**params, "message": without("contextId")(message)} if isinstance(message, dict) else params
+
+
+def _no_task_id(params: Json) -> Json:
+    message = params.get("message")
+    return {**params, "message": without("taskId")(message)} if isinstance(message, dict) else params
 
 
 def _plain_ascii(params: Json) -> Json:
@@ -267,7 +272,7 @@ add(
     "task-id-ignored",
     "T-15",
     "every message is a new task",
-    settings=with_shape(forgets_tasks=True),
+    edit_params(*SENDS, to=_no_task_id),
     incident="the original agent",
     also={
         "T-1[134]": "no message reaches a task",

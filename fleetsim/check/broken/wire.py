@@ -99,7 +99,8 @@ class Edit:
 
     ``request`` changes the JSON body before the agent reads it; ``answer`` changes an answer in place;
     ``frames`` is called once a stream and returns what to do with each of its frames. ``hold_open_s`` keeps a
-    stream open that long after its last frame. ``headers`` changes the request's headers.
+    stream open that long after its last frame. ``headers`` changes the request's headers. ``instead``
+    answers in place of the agent, before the body is read.
     """
 
     on: Callable[[Asked], bool] = lambda _asked: True
@@ -107,6 +108,7 @@ class Edit:
     answer: Callable[[Asked, Answer], None] | None = None
     frames: Callable[[Asked], FrameEdit] | None = None
     hold_open_s: float = 0.0
+    instead: Callable[[Asked], Answer] | None = None
     headers: Callable[[Headers], Headers] | None = None
     stream_headers: Callable[[Headers], Headers] | None = None
 
@@ -129,6 +131,10 @@ class Rewired:
             changed = edit.headers(changed) if edit.headers else changed
         if changed is not headers:
             scope = {**scope, "headers": _raw(changed)}
+        for edit in self._edits:
+            if edit.instead is not None and edit.on(asked):
+                await _send_whole(send, edit.instead(asked))
+                return
         incoming = _Incoming(asked, receive, [edit for edit in self._edits if edit.request])
         outgoing = _Outgoing(asked, send, self._edits)
         await self._app(scope, incoming.receive, outgoing.send)
@@ -203,8 +209,7 @@ class _Outgoing:
                 edit.answer(self._asked, answer)
         if "content-length" in answer.headers and answer.status not in {204, 304} and self._asked.verb != "HEAD":
             answer.headers["content-length"] = str(len(answer.body))
-        await self._send({"type": "http.response.start", "status": answer.status, "headers": _raw(answer.headers)})
-        await self._send({"type": "http.response.body", "body": answer.body, "more_body": False})
+        await _send_whole(self._send, answer)
 
     async def _begin_stream(self, message: Message) -> None:
         mine = [edit for edit in self._edits if edit.on(self._asked)]
@@ -241,6 +246,11 @@ class _Outgoing:
         for change in self._frames or ():
             values = [new for old in values for new in ([old] if isinstance(old, bytes) else change(old))]
         return b"".join(v if isinstance(v, bytes) else frame(dump(v).decode(), event=event) for v in values)
+
+
+async def _send_whole(send: Send, answer: Answer) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": _raw(answer.headers)})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
 
 def _headers(message: Message) -> Headers:

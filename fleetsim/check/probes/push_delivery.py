@@ -280,8 +280,10 @@ async def task_is_untouched(session: Session) -> None:
     """A broken receiver."""
     hook = session.hook(otherwise=500)
     task_id, made = await session.begin(push=session.tongue.hook(hook.url))
-    read = await session.until(task_id)
+    await session.until(task_id)
     await hook.until(lambda _arrival: True, session.knobs.patience_s)
+    await asyncio.sleep(0.5)  # what the refusal does to the task shows after it
+    read = await session.get(task_id)
     hook.otherwise = 200
     state = session.state(read)
     demand(state == "completed", f"with a broken webhook the task is {state or read.says()}", made, read)
