@@ -20,6 +20,7 @@ from fleetsim.cli.main import Common
 @click.option("--ceremonies", type=click.Path(path_type=Path), help="Folder of ceremonies [default: ./ceremonies].")
 @click.option("--read-only", is_flag=True, help="A dashboard that only shows.")
 @click.option("--memory", is_flag=True, help="Keep nothing on disk but the key: for trying things out.")
+@click.option("--salvage", is_flag=True, help="A damaged ledger: copy what can be read, keep the old file, go on.")
 @click.option("--allow-remote", is_flag=True, help="Listen where other machines can reach it (put TLS in front).")
 @click.pass_obj
 def up(
@@ -30,6 +31,7 @@ def up(
     ceremonies: Path | None,
     read_only: bool,
     memory: bool,
+    salvage: bool,
     allow_remote: bool,
 ) -> None:
     """Run the hub for the agents in agents.yaml.
@@ -37,7 +39,26 @@ def up(
     It reads their cards, dispatches and tracks work, receives webhooks, fires the ceremonies, and keeps what
     it accepted in a ledger, so that a restart goes on where it was. Other verbs find it by themselves.
     """
+    if salvage:
+        _salvage(common)
     asyncio.run(_up(common, headless, host, port, ceremonies, read_only, memory, allow_remote))
+
+
+def _salvage(common: Common) -> None:
+    """Make a new ledger of what can be read, and say what that was."""
+    from fleetsim.caller.ledger_salvage import salvage
+    from fleetsim.hub.state import StateDir, state_path
+    from fleetsim.runtime.real import SystemClock
+
+    path = StateDir(state_path(os.environ, common.state)).open().ledger_path
+    report = salvage(path, SystemClock().now())
+    kept = ", ".join(f"{count} {table}" for table, count in report.kept.items() if count)
+    common.note(f"salvaged {path}: {kept or 'nothing'}; the damaged file is {report.old}")
+    lost = {**report.unreadable}
+    if any(lost.values()):
+        common.note("could not be read: " + ", ".join(f"{count} {table}" for table, count in lost.items() if count))
+    if report.careful:
+        common.note(f"{report.careful} requests may have been sent already and will not be sent again")
 
 
 async def _up(

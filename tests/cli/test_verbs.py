@@ -209,3 +209,29 @@ async def test_a_demo_without_a_terminal_ends_by_itself_with_a_table(shell: Shel
     assert done.returncode == 0, done.stderr[-2000:]
     for name in ("quinn", "protopen", "flaky", "herald", "archivist"):
         assert name in done.stdout
+
+
+def test_a_damaged_ledger_is_refused_and_salvaged_when_asked(shell: Shell) -> None:
+    shell.write("agents.yaml", "agents: []\n")
+    with shell.up():
+        pass
+    ledger = shell.home / "state" / "ledger.db"
+    data = bytearray(ledger.read_bytes())
+    for at in range(8_192, min(len(data), 24_576)):
+        data[at] ^= 0x5A
+    ledger.write_bytes(data)
+    refused = shell.run("up", "--headless", "--port", "0")
+    assert refused.returncode == 2
+    assert "damaged" in refused.stderr
+    assert "--salvage" in refused.stderr
+    with shell.up("--salvage"):
+        pass
+    assert list((shell.home / "state").glob("ledger.db.damaged-*"))
+
+
+def test_a_second_hub_on_one_ledger_is_refused_with_the_firsts_pid(shell: Shell) -> None:
+    shell.write("agents.yaml", "agents: []\n")
+    with shell.up() as first:
+        second = shell.run("up", "--headless", "--port", "0")
+        assert second.returncode == 2
+        assert str(first.pid) in second.stderr
