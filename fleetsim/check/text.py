@@ -10,6 +10,7 @@ from fleetsim.check.row import Row, Severity, Verdict
 from fleetsim.model.text import neutralise, one_line
 
 WIDTH = 110
+CHARS_MAX = 4_000_000
 MARKS = {
     Verdict.PASS: ("✓", "ok"),
     Verdict.FAIL: ("✗", "FAIL"),
@@ -20,7 +21,7 @@ MARKS = {
 
 def render(report: Report, *, verbose: bool = False, plain: bool = False, strict: bool = False) -> str:
     """The whole report as text; ``verbose`` lists every row, ``plain`` uses no glyphs."""
-    return "\n".join(_lines(report, verbose, plain, strict)) + "\n"
+    return neutralise("\n".join(_lines(report, verbose, plain, strict)) + "\n", limit=CHARS_MAX)
 
 
 def _lines(report: Report, verbose: bool, plain: bool, strict: bool) -> Iterator[str]:

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from fleetsim.check import baseline
+from fleetsim.check.exchange import Exchange, Frame, masked
+from fleetsim.check.files import as_json, junit, markdown
+from fleetsim.check.html import html
+from fleetsim.check.report import Finding, Report
+from fleetsim.check.row import Row, Verdict
+from fleetsim.check.rows import ROWS
+from fleetsim.check.text import explain, render
+from fleetsim.cli.check import exit_code
+from fleetsim.cli.exits import Exit
+from fleetsim.model.errors import ConfigError
+
+NASTY = "<script>alert(1)</script> `|* \x1b[31m \x00 ]]> & \u202e"
+
+
+def found(row: str, verdict: Verdict, dialect: str = "0.3", **more: object) -> Finding:
+    made: dict[str, object] = {"row": ROWS[row], "dialect": dialect, "verdict": verdict, **more}
+    return Finding(**made)  # type: ignore[arg-type]
+
+
+def report(*findings: Finding) -> Report:
+    return Report(
+        url="http://agent",
+        agent=NASTY,
+        dialects=("0.3",),
+        endpoints={"0.3": "http://agent/a2a"},
+        findings=findings,
+        began="2026-01-01T00:00:00+00:00",
+    )
+
+
+PASS = found("T-01", Verdict.PASS)
+MUST = found("P-17", Verdict.FAIL, reason=NASTY, evidence=(f"POST /x\n{NASTY}",))
+SHOULD = found("C-02", Verdict.FAIL, "any", reason="no old path")
+UNTESTED = found("T-08", Verdict.NOT_TESTED, reason="no skill")
+MOOT = found("S-01", Verdict.NOT_APPLICABLE, reason="no streams")
+LOST = found("T-06", Verdict.NOT_TESTED, reason="the connection did not hold", lost=True)
+
+
+def row(severity: str) -> Row:
+    return next(row for row in ROWS.values() if row.severity == severity)
+
+
+@pytest.mark.parametrize(
+    ("findings", "strict", "code"),
+    [
+        ((PASS,), False, Exit.OK),
+        ((PASS, MOOT, UNTESTED), False, Exit.OK),
+        ((PASS, MUST), False, Exit.FAILED),
+        ((PASS, SHOULD), False, Exit.OK),
+        ((PASS, SHOULD), True, Exit.FAILED),
+        ((PASS, LOST), False, Exit.UNREACHABLE),
+        ((PASS, LOST, MUST), False, Exit.FAILED),
+        ((UNTESTED, MOOT), False, Exit.NOTHING_RAN),
+        ((), False, Exit.NOTHING_RAN),
+    ],
+)
+def test_the_exit_code_says_what_was_found(findings: tuple[Finding, ...], strict: bool, code: Exit) -> None:
+    assert exit_code(report(*findings), strict=strict) is code
+
+
+def test_the_totals_name_all_four_verdicts_and_never_count_one_as_another() -> None:
+    whole = report(PASS, MUST, SHOULD, UNTESTED, MOOT)
+    assert whole.totals() == {"pass": 1, "fail": 2, "not applicable": 1, "not tested": 1}
+    assert whole.verdict_line() == "FAILED: 1 pass, 2 fail, 1 not applicable, 1 not tested"
+    assert report(UNTESTED).verdict_line().startswith("NOTHING TESTED")
+
+
+def test_the_text_tells_failures_first_with_evidence_and_the_fix() -> None:
+    shown = render(report(SHOULD, MUST, PASS, UNTESTED), plain=True)
+    assert shown.index("FAIL P-17 MUST") < shown.index("FAIL C-02 SHOULD") < shown.index("Not tested:")
+    assert "fix:  Notify from the cancel path as well." in shown
+    assert "    | POST /x" in shown
+    assert "no skill: T-08@0.3" in shown
+    assert "\x1b" not in shown
+
+
+def test_an_accepted_failure_no_longer_fails_and_is_still_told_as_a_failure() -> None:
+    accepted = report(PASS, MUST).with_accepted({"P-17@0.3": "the SDK has no such webhook"})
+    assert accepted.passed()
+    assert accepted.totals()["fail"] == 1
+    assert "the SDK has no such webhook" in render(accepted)
+    assert "accepted failure: the SDK" in junit(accepted)
+
+
+def test_acceptance_is_by_row_or_by_row_and_dialect() -> None:
+    assert report(MUST).with_accepted({"P-17": "any dialect"}).passed()
+    assert not report(MUST).with_accepted({"P-17@1.0": "another dialect"}).passed()
+
+
+def test_a_written_baseline_is_read_back_and_accepts_what_failed() -> None:
+    whole = report(PASS, MUST, SHOULD)
+    accepted = baseline.read(baseline.write(whole), "b.yaml")
+    assert set(accepted) == {"P-17@0.3", "C-02"}
+    assert whole.with_accepted(accepted).passed(strict=True)
+    assert baseline.read(baseline.write(report(PASS)), "b.yaml") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "mapping"),
+        ("accepted: {P-99: why}", "no row P-99"),
+        ("accepted: {P-17: ''}", "needs a reason"),
+        ("accepted: {P-17: 3}", "needs a reason"),
+    ],
+)
+def test_a_baseline_that_cannot_be_meant_is_refused_with_its_place(text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        baseline.read(text, "b.yaml")
+    assert "b.yaml:1:" in str(caught.value)
+
+
+def test_a_baseline_entry_that_passes_now_is_stale() -> None:
+    assert baseline.stale(report(PASS, MUST), {"T-01@0.3": "x", "P-17": "y", "T-08": "z"}) == ["T-01@0.3"]
+
+
+def test_junit_is_xml_with_a_case_for_each_finding_and_the_verdict_in_words() -> None:
+    root = ET.fromstring(junit(report(PASS, MUST, SHOULD, UNTESTED, MOOT)))
+    suite = root[0]
+    cases = {case.get("name", "")[:4]: [child.tag for child in case] for case in suite.iter("testcase")}
+    assert cases == {"T-01": [], "P-17": ["failure"], "C-02": ["skipped"], "T-08": ["skipped"], "S-01": ["skipped"]}
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "1", "3")
+    told = [skipped.get("message") for skipped in suite.iter("skipped")]
+    assert told == ["warning, SHOULD failed: no old path", "not tested: no skill", "not applicable: no streams"]
+
+
+def test_html_runs_nothing_fetches_nothing_and_escapes_what_agents_say() -> None:
+    page = html(report(PASS, MUST, UNTESTED))
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "default-src 'none'" in page
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    assert page.index("FAILED: 1 pass, 1 fail") < page.index("Totals") < page.index("P-17@0.3")
+    assert not {'http-equiv="refresh', "<img", "<link", "src=", "javascript:"} & set(page.split())
+
+
+def test_markdown_cannot_be_broken_out_of() -> None:
+    page = markdown(report(PASS, found("P-17", Verdict.FAIL, reason=NASTY, evidence=("a ``` b ```` c",)), UNTESTED))
+    assert "<script>" not in page
+    assert "\n`````\na ``` b ```` c\n`````\n" in page
+
+
+def test_json_holds_everything_and_names_its_schema() -> None:
+    value = json.loads(as_json(report(PASS, MUST)))
+    assert value["schema"] == "fleetsim-check/1"
+    assert value["passed"] is False
+    assert [finding["id"] for finding in value["findings"]] == ["T-01", "P-17"]
+
+
+def test_an_exchange_is_shown_trimmed_and_without_secrets() -> None:
+    made = Exchange(
+        "POST",
+        "http://agent/a2a",
+        {"authorization": "Bearer s3cret-value", "x-a2a-version": "1.0"},
+        b'{"params": {"token": "hook-token", "text": "s3cret-value"}}',
+        0.0,
+        secrets=("s3cret-value",),
+    )
+    made.status, made.body = 200, b"x" * 10_000
+    shown = made.shown()
+    assert "s3cret-value" not in shown
+    assert "hook-token" not in shown
+    assert "(10000 characters)" in shown
+    assert len(shown) < 2_500
+
+
+def test_a_long_stream_is_shown_by_its_ends() -> None:
+    made = Exchange("POST", "http://agent/a2a", {}, b"", 0.0)
+    made.status = 200
+    made.frames = [Frame(float(n), f'{{"n": {n}}}') for n in range(100)]
+    assert "88 more" in made.shown()
+    assert '"n": 99' in made.shown()
+
+
+def test_members_that_usually_hold_a_secret_are_masked_whoever_wrote_them() -> None:
+    assert masked('{"credentials": "abc\\"def", "x": 1}') == '{"credentials": "***", "x": 1}'
+
+
+def test_a_row_is_explained_with_source_probe_fix_and_incident() -> None:
+    told = explain(ROWS["P-17"])
+    for word in ("P-17 MUST", "Source:", "How:", "Fix:", "Quinn PR #19", "Needs:"):
+        assert word in told

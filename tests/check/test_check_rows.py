@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fleetsim.check.checklist import page
+from fleetsim.check.probe import PROBES
+from fleetsim.check.row import ALL, NEEDS, ONCE
+from fleetsim.check.rows import ROWS
+from fleetsim.check.runner import select
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checklist.md"
+
+
+def test_every_row_has_a_probe_and_every_probe_a_row() -> None:
+    assert set(PROBES) == set(ROWS)
+
+
+def test_every_row_says_who_demands_it_how_it_is_probed_and_how_to_fix_it() -> None:
+    thin = [row.id for row in ROWS.values() if min(map(len, (row.title, row.source, row.how, row.remedy))) < 5]
+    assert thin == []
+
+
+def test_rows_have_ids_dialects_and_needs_that_exist() -> None:
+    assert [row_id for row_id in ROWS if not re.fullmatch(r"[A-Z]-\d\d", row_id)] == []
+    assert [row.id for row in ROWS.values() if row.dialects != ONCE and not set(row.dialects) <= set(ALL)] == []
+    assert [row.id for row in ROWS.values() if not row.needs <= NEEDS.keys()] == []
+
+
+def test_the_page_of_the_checklist_is_written_from_the_rows() -> None:
+    assert PAGE.read_text() == page(), "run: python -m fleetsim.check.checklist > docs/reference/checklist.md"
+
+
+def test_rows_are_selected_by_id_section_or_word_whatever_the_case() -> None:
+    assert {row.id for row in select(["p-1*"])} == {f"P-1{n}" for n in range(10)}
+    assert {row.section for row in select(["streams"])} >= {"Streams"}
+    assert "P-17" in {row.id for row in select(["cancel is delivered"])}
+    assert select(["no such thing"]) == ()
+    assert len(select([])) == len(ROWS)
+
+
+def test_the_incidents_of_the_guide_are_told_by_a_row() -> None:
+    told = " ".join(row.incident for row in ROWS.values())
+    pulls = {"#40", "#61", "#6", "#19", "#25"}
+    assert {pull for pull in pulls if not re.search(rf"{pull}\b", told)} == set()
