@@ -141,7 +141,9 @@ class CallbackReceiver:
         record = track.record if track else await self._known(cid)
         if record is None or record.agent != bearer.agent:
             return self._refuse(request, "a token for a request that is not known")
-        bound = record.task.task_id if record.task else None
+        outcome = await self._outcome(cid) if self._outcome and track is None else None
+        # A request may end with its first answer, before the task it was bound to was worth a write of its own.
+        bound = record.task.task_id if record.task else outcome.task_id if outcome else None
         named = {task_id for event in events if (task_id := push_task_id(event))}
         if last not in {cid, bound} or (bound is not None and not named <= {bound}):
             return self._refuse(request, "path, body and token disagree")
@@ -154,8 +156,8 @@ class CallbackReceiver:
             return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
         fault("after_push_before_answer")
         state = next((state for event in events if (state := state_of(event))), None)
-        if track is None and state in _ENDS:
-            await self._compare(cid, bearer.agent, bound, state)
+        if outcome is not None and state in _ENDS:
+            self._compare(outcome, state)
         self._events.publish(
             "agent.push.accepted",
             level=Level.DEBUG,
@@ -168,17 +170,16 @@ class CallbackReceiver:
         )
         return JSONResponse({"success": True}, 202 if early else 200)
 
-    async def _compare(self, cid: str, agent: str, task_id: str | None, state: str) -> None:
+    def _compare(self, outcome: Outcome, state: str) -> None:
         """A webhook after the end changes nothing; one that contradicts it is told (F-17)."""
-        outcome = await self._outcome(cid) if self._outcome else None
-        if outcome is not None and outcome.kind in KIND_OF_STATE.values() and outcome.kind.value != state:
+        if outcome.kind in KIND_OF_STATE.values() and outcome.kind.value != state:
             self._events.publish(
                 "agent.skill.stale",
                 level=Level.WARN,
-                correlation_id=cid,
-                agent=agent,
+                correlation_id=outcome.correlation_id,
+                agent=outcome.agent,
                 skill=outcome.skill,
-                task_id=task_id,
+                task_id=outcome.task_id,
                 state=state,
                 via=Via.PUSH.value,
                 why=f"contradicts the outcome, which is {outcome.kind.value}",

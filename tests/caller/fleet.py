@@ -141,7 +141,9 @@ async def fleet(
             Clients(clients), Gate(runtime, events), tokens=tokens, callback_base=lambda _: HUB if push else None
         )
         tracker = Tracker(runtime, executor, ledger, events, rules or Rules(), settled=[made.append])
-        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, known=ledger.request)
+        receiver = CallbackReceiver(
+            tokens, tracker, events, runtime.clock, known=ledger.request, outcome=ledger.outcome
+        )
         network.mount(HUB, Starlette(routes=receiver.routes()))
         for number, agent in enumerate(agents):
             name = agent.settings.name

@@ -12,6 +12,7 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.caller.track import Rules
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Reply, Request
 from fleetsim.testbed.faults import LoseRequest, Match
@@ -122,6 +123,30 @@ async def test_a_webhook_for_a_request_that_ended_is_taken_and_changes_nothing()
             assert reply.status == 200
             await asyncio.sleep(1)
         assert [o.text for o in f.outcomes] == ["first"]
+
+
+async def test_a_late_webhook_is_taken_though_the_end_was_recorded_before_the_binding() -> None:
+    """Its path names the agent's task; on a slow disk the outcome overtakes the record that says so."""
+    agent = Agent("scout")
+
+    @agent.skill("work")
+    async def work(task: SkillContext) -> str:
+        return "quick"
+
+    async with fleet(agent, streaming=False, push=False, disk_s=4, rules=Rules(poll_interval_s=1)) as f:
+        outcomes = [await f.outcome("scout", "go", skill="work") for _ in range(20)]
+        records = [await f.ledger.request(outcome.correlation_id) for outcome in outcomes]
+        assert any(record is not None and record.task is None for record in records), "the case was met"
+        for outcome in outcomes:
+            assert outcome.task_id is not None
+            bearer = f"Bearer {f.tokens.mint('scout', outcome.correlation_id)}"
+            for state in ("completed", "failed"):
+                body = update(outcome.task_id, state)
+                assert (await post(f, outcome.task_id, body, authorization=bearer)).status == 200
+            assert (await post(f, outcome.correlation_id, update("another"), authorization=bearer)).status == 401
+        stale = f.topics("agent.skill.stale")
+        assert len(stale) == 20
+        assert all("contradicts the outcome" in event.payload["why"] for event in stale)
 
 
 async def test_replaying_every_webhook_a_hundred_times_shuffled_gives_the_same_outcome() -> None:
