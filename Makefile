@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash crash-caller powerloss bench lock clean
+.PHONY: help demo test check format interop storm fuzz crash crash-caller powerloss soak bench lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -44,9 +44,14 @@ powerloss: ## 600 power cuts (IMAGES=n), then every disk call failing in turn (E
 	@$(BIN)/python -m tests.storms.powerloss --images $(or $(IMAGES),600)
 	@$(BIN)/python -m tests.storms.nth --every $(or $(EVERY),1)
 
+soak: ## real traffic on loopback, then silence: memory and counts must come back (MINUTES=n)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.bench.soak --minutes $(or $(MINUTES),30)
+
 bench: ## measured figures beside their targets
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.ledger_bench
+	@$(BIN)/python -m tests.bench.tracks_memory
 
 SEEDS ?= 2000
 storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000

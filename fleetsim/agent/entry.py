@@ -73,9 +73,13 @@ class Entry:
     def knows(self, message: Message) -> bool:
         """Whether the same message, by id and content, is part of the conversation already.
 
-        While a question is open only earlier answers count: some callers give all their messages one id.
+        While a question is open only earlier answers count: some callers give all their messages one id. A
+        message without an id (0.1 has none) is then never known: two questions may have the same answer.
         """
-        before = self.answers if self.status.state in INTERRUPTED else self.history
+        waiting = self.status.state in INTERRUPTED
+        if waiting and not message.message_id:
+            return False
+        before = self.answers if waiting else self.history
         return any(m.message_id == message.message_id and m.parts == message.parts for m in before)
 
     def update(self, status: TaskStatus, artifacts: tuple[Artifact, ...] = ()) -> StatusUpdate:

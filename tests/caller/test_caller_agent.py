@@ -81,6 +81,20 @@ async def test_two_questions_are_answered_on_the_same_task(dialect: str, streami
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
+async def test_two_questions_may_have_the_same_answer(dialect: str) -> None:
+    async with fleet(worker(), dialect=dialect) as f:
+        cid = await f.ask("scout", "go", skill="ask")
+        for _ in range(2):
+            async with asyncio.timeout(200):
+                while not f.tracker.questions():  # noqa: ASYNC110
+                    await asyncio.sleep(0.5)
+            (question,) = f.tracker.questions()
+            await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
+        async with asyncio.timeout(200):
+            assert (await f.tracker.wait(cid)).text == "this, this"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(("streaming", "push"), CHANNELS)
 async def test_a_failure_is_told_by_its_reason(dialect: str, streaming: bool, push: bool) -> None:
     async with fleet(worker(), streaming=streaming, push=push, dialect=dialect) as f:

@@ -305,11 +305,16 @@ async def check(ground: Ground) -> Counter[str]:
 _MINUTE = timedelta(minutes=1)
 
 
+def free_port() -> int:
+    """A loopback port nobody listens on, for hub after hub."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
 def storm(kills: int, seed: int, *, life_s: float = 1.2, keep: bool = False) -> str:
     """That many kills of one hub, each within ``life_s`` of its start. Raises KillError; returns the figures."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    ground = Ground(Path(tempfile.mkdtemp(prefix="kill-")), listener.getsockname()[1], random.Random(seed), life_s)
-    listener.close()
+    ground = Ground(Path(tempfile.mkdtemp(prefix="kill-")), free_port(), random.Random(seed), life_s)
     (ground.folder / "ceremonies").mkdir()
     (ground.folder / "ceremonies" / "tick.yaml").write_text(CEREMONY)
     good = False
