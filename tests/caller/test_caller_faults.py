@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.ledger import Phase
 from fleetsim.caller.track import Rules
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import Blame
@@ -429,3 +430,19 @@ async def test_nothing_is_kept_in_memory_of_requests_that_ended() -> None:
         }
         assert {name: count for name, count in kept.items() if count} == {}
         assert t._scribe._dirty == {}
+
+
+async def test_no_byte_leaves_before_the_ledger_says_that_it_may_have() -> None:
+    async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
+        f.network.fault(SlowStart(seconds=5), SEND)
+        cid = await f.ask("scout", "hi")
+        await asyncio.sleep(1)
+        assert sends(f) == 1
+        record = await f.ledger.request(cid)
+        assert record is not None
+        assert record.phase is Phase.SENDING
+        f.tracker.cancel(cid)
+        await asyncio.sleep(1)
+        record = await f.ledger.request(cid)
+        assert record is not None
+        assert (record.phase, record.cancel_wanted) == (Phase.SENDING, True)
