@@ -342,5 +342,15 @@ push.should(
     "Keep a list of configs.",
     needs=("push", "listener", "slow"),
 )
+push.should(
+    "P-37",
+    "The end is told once",
+    BOTH,
+    f"{SEED}, hardening 3; {PUSH}",
+    "Cancel a task with a webhook and count the terminal deliveries after a while.",
+    "Notify from the one place where the state changes.",
+    incident="@a2a-js/sdk 1.3.0 delivers a cancel twice",
+    needs=("push", "listener", "slow"),
+)
 
 ROWS = tuple(push.rows)

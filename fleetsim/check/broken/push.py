@@ -233,7 +233,7 @@ add(
 add("one-slot", "P-36", "a second webhook replaces the first", service=OneSlotService, incident="the original agent")
 add(
     "cancel-told-twice",
-    "P-17",
+    "P-37",
     "a cancel is delivered twice",
     notifier=TwiceNotifier,
     incident="the original agent (U24)",

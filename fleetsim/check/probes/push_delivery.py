@@ -75,9 +75,6 @@ async def cancel_is_delivered(session: Session) -> None:
     arrival = await hook.until(terminal, 10)
     demand(arrival, "no webhook told of the cancel", made, gone)
     demand(arrival is None or state_of(arrival) == "canceled", "the webhook does not say canceled", *_seen(arrival))
-    await asyncio.sleep(1.5)
-    ends = [arrival for arrival in hook.arrivals if terminal(arrival)]
-    demand(len(ends) == 1, f"the cancel was delivered {len(ends)} times", *ends[:2])
 
 
 @probe("P-18")
@@ -318,3 +315,17 @@ async def every_one_is_called(session: Session) -> None:
     for number, hook in enumerate((first, second), 1):
         arrival = await hook.until(terminal, session.knobs.patience_s)
         demand(arrival, f"webhook {number} of 2 was not told of the end", made)
+
+
+@probe("P-37")
+async def cancel_is_told_once(session: Session) -> None:
+    """Cancel, and count."""
+    task_id, hook, made = await _registered_while_running(session)
+    gone = await session.cancel(task_id)
+    need(gone.error is None, f"the cancel gave {gone.says()}", gone)
+    need(await hook.until(terminal, 10), "no webhook told of the cancel", made, gone)
+    await asyncio.sleep(1.5)
+    ends = [arrival for arrival in hook.arrivals if terminal(arrival)]
+    same = [arrival for arrival in ends if arrival.body == ends[0].body]
+    demand(len(same) == 1, f"the cancel was delivered {len(same)} times", *same[:2])
+    demand(len(ends) == 1 or session.tongue.current, f"the end was told {len(ends)} times", *ends[:2])
