@@ -266,7 +266,13 @@ add(
     "M-02",
     "there is no method to stream",
     _missing(Operation.STREAM),
-    also={"S-*": "no stream can be seen", "C-06": "the card promises streams", "M-03": "the alias is the same method"},
+    also={
+        "P-14": "a stream is what is refused with the webhook, and there are none",
+        "H-05": "there is no stream to open after the aborted ones",
+        "S-*": "no stream can be seen",
+        "C-06": "the card promises streams",
+        "M-03": "the alias is the same method",
+    },
 )
 add(
     "no-send-stream",

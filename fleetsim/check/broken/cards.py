@@ -202,7 +202,13 @@ add(
     edit_card(_flag("streaming", True)),
     settings=_not_streaming,
     incident="false flags break the dispatcher",
-    also={"S-*": NO_STREAMS, "R-*": NO_STREAMS, "L-03": NO_STREAMS},
+    also={
+        "P-14": "a stream is what is refused with the webhook, and there are none",
+        "H-05": "there is no stream to open after the aborted ones",
+        "S-*": NO_STREAMS,
+        "R-*": NO_STREAMS,
+        "L-03": NO_STREAMS,
+    },
 )
 add(
     "push-hidden",

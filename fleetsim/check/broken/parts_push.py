@@ -194,7 +194,9 @@ class InlineDeafService(Service):
     """A webhook that comes with the send is ignored."""
 
     async def _accept(self, call: SendMessage, caller: Caller) -> Record:
-        """Accept without the webhook."""
+        """Accept without the webhook, if it is a safe one."""
+        if call.push is not None:
+            await self._vet(call.push)
         return await super()._accept(replace(call, push=None), caller)
 
 
@@ -212,14 +214,6 @@ class TellTaleService(Service):
     def _whole(self, key: TaskKey, shown: TaskPush) -> TaskPush:
         push = self._store.push(key, shown.config.config_id or "")
         return shown if push is None else replace(shown, config=push.config)
-
-
-class OneSlotService(Service):
-    """A second webhook takes the first one's place."""
-
-    def _registration(self, config: PushConfig, task_id: str, caller: Caller) -> Push:
-        """All under one id."""
-        return replace(super()._registration(config, task_id, caller), config=replace(config, config_id=task_id))
 
 
 class NoDeleteService(Service):

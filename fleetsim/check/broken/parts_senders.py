@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 from fleetsim.model.errors import BlockedAddress, FleetsimError, TransportError
 from fleetsim.runtime.address import WebhookUrl, parse_webhook_url
 from fleetsim.runtime.ports import Request
-from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
+from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender, _verdict
 
 log = logging.getLogger("fleetsim.runtime.webhook")
 
@@ -133,6 +133,8 @@ class LaxFormSender(WebhookSender):
 
     async def vet(self, url: str) -> WebhookUrl:
         """Judge what it can read."""
+        if not url.lower().startswith(("http:", "https:")):
+            return await super().vet(url)
         try:
             parse_webhook_url(url, schemes=self._schemes)
         except BlockedAddress:
@@ -152,17 +154,19 @@ class OneHeaderSender(WebhookSender):
 class FollowingSender(WebhookSender):
     """Goes where a redirect sends it."""
 
-    async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """Follow."""
-        with suppress(FleetsimError):
+    async def _attempt(self, delivery: Delivery, attempt: int) -> tuple[DeliveryResult | None, float]:
+        try:
             reply = await self._transport.exchange(self._request(delivery))
-            if reply.status in {301, 302, 303, 307, 308}:
-                there = urljoin(delivery.url, reply.headers.get("location", ""))
-                return await super().deliver(replace(delivery, url=there))
-            if 200 <= reply.status < 300:
-                self._log(delivery, 1, reply.status, "", 0.0)
-                return DeliveryResult(delivered=True, attempts=1, status=reply.status)
-        return await super().deliver(delivery)
+        except FleetsimError:
+            return await super()._attempt(delivery, attempt)
+        if reply.status in {301, 302, 303, 307, 308}:
+            there = urljoin(delivery.url, reply.headers.get("location", ""))
+            return await super()._attempt(replace(delivery, url=there), attempt)
+        final, reason = _verdict(reply.status, None)
+        self._log(delivery, attempt, reply.status, reason, 0.0)
+        if not final and attempt <= len(self._delays_s):
+            return None, 0.0
+        return DeliveryResult(delivered=not reason, attempts=attempt, status=reply.status, reason=reason), 0.0
 
 
 class SilentSender(WebhookSender):

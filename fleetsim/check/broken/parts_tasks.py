@@ -62,6 +62,15 @@ class StickyStore(Store):
         return self.read(key) if self.push(key, push.config_id) is not None else super().set_push(key, push)
 
 
+class OneSlotStore(Store):
+    """A second webhook takes the first one's place."""
+
+    def set_push(self, key: TaskKey, push: Push) -> Record:
+        """Forget the others."""
+        self.shelf.get(key).pushes = ()
+        return super().set_push(key, push)
+
+
 class ClobberingStore(Store):
     """Cancels what is finished: the check and the write of a cancel are two steps."""
 
@@ -284,16 +293,16 @@ class BlockingService(Service):
 
 
 class SharedService(Service):
-    """What belongs to one task is kept in one variable for all: the eighth send of one moment gets the first's."""
+    """What belongs to one task is kept in one variable: the eighth send that waits to start gets the first's."""
 
     _burst: tuple[Record, ...] = ()
 
     def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
         """Hand out a task that was begun just now."""
-        now = self._store._clock.now()
-        self._burst = tuple(r for r in self._burst if (now - r.created_at).total_seconds() < 0.001)
+        waiting = [r for r in self._burst if self._store.knows(r.key)]
+        self._burst = tuple(r for r in waiting if self._store.state(r.key) is TaskState.SUBMITTED)
         for record in self._burst if len(self._burst) >= BURST - 1 else ():
-            if self._store.knows(record.key) and record.dialect == caller.manners.dialect:
+            if record.dialect == caller.manners.dialect:
                 return self._store.read(record.key)
         made = super()._begin(call, caller, task_id)
         self._burst = (*self._burst, made)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fleetsim.check.broken.build import Catalogue, with_limits
 from fleetsim.check.broken.editors import (
+    LEGACY,
     SENDS,
     JsonEdit,
     about,
@@ -14,7 +15,6 @@ from fleetsim.check.broken.editors import (
     edit_params,
     edit_reply,
     edit_webhook,
-    inside,
     sending,
     without,
 )
@@ -25,7 +25,6 @@ from fleetsim.check.broken.parts_push import (
     HastyNotifier,
     InlineDeafService,
     NoDeleteService,
-    OneSlotService,
     SilentVetService,
     StrictDeleteService,
     TwiceNotifier,
@@ -47,7 +46,7 @@ from fleetsim.check.broken.parts_senders import (
     UnresolvedSender,
     trusting,
 )
-from fleetsim.check.broken.parts_tasks import StickyStore
+from fleetsim.check.broken.parts_tasks import OneSlotStore, StickyStore
 from fleetsim.check.broken.wire import Answer, Asked, Json
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TaskState
@@ -58,11 +57,16 @@ PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc
 
 
 def _wants_task_id(asked: Asked) -> bool:
-    return asked.operation is GET and "taskId" not in asked.params
+    return asked.operation is GET and "taskId" not in asked.params and asked.method not in LEGACY
 
 
 def _no_config_id(asked: Asked) -> bool:
-    return asked.operation is GET and "pushNotificationConfigId" not in asked.params and "/" in asked.method
+    return (
+        asked.operation is GET
+        and "pushNotificationConfigId" not in asked.params
+        and "/" in asked.method
+        and asked.method not in LEGACY
+    )
 
 
 def _registered_anyway(asked: Asked, answer: Answer) -> None:
@@ -88,7 +92,7 @@ def _in_config(*names: str) -> JsonEdit:
 
 
 def _kindless(body: Json) -> Json:
-    return without("kind")(body) if "kind" in body else {"update": inside(body)}
+    return without("kind")(body)
 
 
 def _no_answer(body: Json) -> Json:
@@ -113,6 +117,9 @@ add(
     "reading a webhook wants taskId, which no SDK sends",
     answer_error(_wants_task_id, -32602, "taskId is required"),
     incident="the original agent",
+    also={
+        "P-05": "reading without a config id is reading",
+    },
 )
 add("list-null", "P-03", "listing webhooks returns null", edit_reply(LIST, to=lambda _result: None))
 add("delete-in-words", "P-04", "a deleted webhook is still there", service=NoDeleteService)
@@ -140,12 +147,37 @@ add(
     "link-local webhooks are taken",
     sender=trusting("169.254.0.0/16", "fe80::/10"),
     incident="Quinn #19",
+    also={
+        "L-06": "the same guard, asked in another place",
+        "P-14": "the same guard, asked in another place",
+        "R-06": "the same guard, asked in another place",
+    },
 )
 add("any-scheme-taken", "P-11", "webhooks of any scheme are taken", sender=AnySchemeSender)
 add("unresolved-taken", "P-12", "webhooks whose host does not resolve are taken", sender=UnresolvedSender)
 add("odd-spelling-taken", "P-13", "odd spellings of a private host are taken", sender=LaxFormSender)
-add("no-guard", "P-08", "every address is taken", sender=TrustingSender, incident="Quinn #19")
-add("names-trusted", "P-12", "every name is taken", sender=NameBlindSender)
+add(
+    "no-guard",
+    "P-08",
+    "every address is taken",
+    sender=TrustingSender,
+    incident="Quinn #19",
+    also={
+        "L-06": "the same guard, asked in another place",
+        "P-09": "no address is refused",
+        "P-1[0234]": "no address is refused",
+        "R-06": "the same guard, asked in another place",
+    },
+)
+add(
+    "names-trusted",
+    "P-12",
+    "every name is taken",
+    sender=NameBlindSender,
+    also={
+        "P-08": "localhost is a name",
+    },
+)
 add(
     "dropped-in-silence",
     "P-14",
@@ -153,7 +185,18 @@ add(
     service=SilentVetService,
     incident="the original agent",
 )
-add("end-untold", "P-15", "the end of a task is not delivered", notifier=silent_about(TaskState.COMPLETED))
+add(
+    "end-untold",
+    "P-15",
+    "the end of a task is not delivered",
+    notifier=silent_about(TaskState.COMPLETED),
+    also={
+        "H-08": "it waits for the end of a task to be told",
+        "L-07": "it waits for the end of a task to be told",
+        "P-2[456]": "it waits for the end of a task to be told",
+        "P-3[67]": "it waits for the end of a task to be told",
+    },
+)
 add("working-untold", "P-16", "working is not delivered", notifier=silent_about(TaskState.WORKING))
 add(
     "cancel-without-push",
@@ -163,13 +206,25 @@ add(
     incident="Quinn #19",
 )
 add("failure-untold", "P-18", "a failure is not delivered", notifier=silent_about(TaskState.FAILED))
-add("tokenless", "P-19", "webhooks carry no token", sender=sending(_tokenless))
+add(
+    "tokenless",
+    "P-19",
+    "webhooks carry no token",
+    sender=sending(_tokenless),
+    also={
+        "P-20": "no token is sent at all",
+        "P-30": "no token is sent at all",
+    },
+)
 add(
     "top-level-token-unread",
     "P-19",
     "a top-level token is not read",
     edit_params(SET, *SENDS, to=_in_config("token")),
     incident="Quinn #61",
+    also={
+        "P-30": "the second registration has a top-level token",
+    },
 )
 add(
     "token-shape",
@@ -199,16 +254,45 @@ add(
     "a webhook registered after the send is not used",
     notifier=ClosedOverNotifier,
     incident="the seed's hardening 5",
+    also={
+        "L-07": "it registers its webhook after the send",
+        "P-17": "it registers its webhook after the send",
+        "P-25": "it registers its webhook after the send",
+        "P-36": "it registers its webhook after the send",
+        "P-37": "it registers its webhook after the send",
+    },
 )
 add("late-untold", "P-25", "a webhook registered after the end hears nothing", notifier=EarlyNotifier)
-add("inline-unused", "P-26", "a webhook given with the send is not used", service=InlineDeafService)
-add("never-retried", "P-27", "a refused delivery is not tried again", sender=OneShotSender)
+add(
+    "inline-unused",
+    "P-26",
+    "a webhook given with the send is not used",
+    service=InlineDeafService,
+    also={
+        "P-15": "its webhook comes with the send",
+        "P-18": "its webhook comes with the send",
+    },
+)
+add(
+    "never-retried",
+    "P-27",
+    "a refused delivery is not tried again",
+    sender=OneShotSender,
+    also={
+        "P-34": "there are no retries to look at",
+        "H-08": "there are no retries to look at",
+    },
+)
 add(
     "everything-delivered",
     "P-27",
     "every answer counts as delivered",
     sender=EasySender,
     incident="the original agent (U26)",
+    also={
+        "P-34": "there are no retries to look at",
+        "H-08": "there are no retries to look at",
+    },
 )
 add("4xx-retried", "P-28", "a 4xx is tried again", sender=StubbornSender)
 add("redirect-followed", "P-29", "redirects are followed", sender=FollowingSender)
@@ -222,7 +306,16 @@ add(
     incident="the original agent (U23)",
 )
 add("webhook-as-text", "P-32", "webhooks are sent as text", sender=sending(_as_text))
-add("receiver-breaks-task", "P-33", "a broken receiver fails the task", notifier=FragileNotifier, sender=FragileSender)
+add(
+    "receiver-breaks-task",
+    "P-33",
+    "a broken receiver fails the task",
+    notifier=FragileNotifier,
+    sender=FragileSender,
+    also={
+        "T-07": "a task that was completed is failed",
+    },
+)
 add("rapid-retries", "P-34", "retries come all at once", sender=RapidSender)
 add(
     "webhooks-unbounded",
@@ -230,7 +323,7 @@ add(
     "a task takes any number of webhooks",
     settings=with_limits(pushes_per_task_max=10_000),
 )
-add("one-slot", "P-36", "a second webhook replaces the first", service=OneSlotService, incident="the original agent")
+add("one-slot", "P-36", "a second webhook replaces the first", store=OneSlotStore, incident="the original agent")
 add(
     "cancel-told-twice",
     "P-37",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from fleetsim.check.broken.build import Catalogue, with_limits, with_manners
 from fleetsim.check.broken.editors import (
+    LEGACY,
     STREAMS,
     about,
     answer_error,
@@ -25,7 +26,7 @@ from fleetsim.check.broken.editors import (
     without,
 )
 from fleetsim.check.broken.parts_tasks import ForgetfulStore, HurriedService, TiedService
-from fleetsim.check.broken.wire import Edit, Headers, Json
+from fleetsim.check.broken.wire import Asked, Edit, Headers, Json
 from fleetsim.model.call import Operation
 
 STREAM, SUBSCRIBE = Operation.STREAM, Operation.SUBSCRIBE
@@ -144,6 +145,10 @@ def _snapshot_again() -> Events:
     return change
 
 
+def _streams_alone(asked: Asked) -> bool:
+    return asked.operation is STREAM and asked.method not in LEGACY
+
+
 def _all_at_once() -> Events:
     """Nothing is told before the end."""
     held: list[Json] = []
@@ -215,7 +220,15 @@ add(
     drop_frame(_is_task, on=about(STREAM)),
     also={"S-13": "there is none", "S-04": "there is none"},
 )
-add("events-without-id", "S-03", "events do not carry the request's id", edit_frame_envelope(_null_id))
+add(
+    "events-without-id",
+    "S-03",
+    "events do not carry the request's id",
+    edit_frame_envelope(_null_id),
+    also={
+        "L-03": "legacy events carry the id too",
+    },
+)
 add("missing-kind", "S-04", "events have no kind", edit_frame(without("kind"), on=OLD), incident="Quinn #40")
 add(
     "two-wrapping-keys",
@@ -230,7 +243,7 @@ add(
     "events are in snake case",
     edit_frame(_snake_event),
     incident="Quinn #42",
-    also={"S-10": "there is no lastChunk"},
+    also={"S-09": "lastChunk cannot be read", "S-10": "there is no lastChunk"},
 )
 add(
     "no-final",
@@ -287,6 +300,9 @@ add(
     "a stream has two task events",
     edit_frames(_snapshot_again, on=about(*STREAMS)),
     incident="a2a-sdk 0.3 clients raise",
+    also={
+        "T-07": "the second snapshot is of the past",
+    },
 )
 add(
     "producer-tied",
@@ -364,7 +380,7 @@ add(
     "buffered",
     "S-25",
     "all events come at the end",
-    edit_frames(_all_at_once, on=about(STREAM)),
+    edit_frames(_all_at_once, on=_streams_alone),
     also={"S-1[4567]": "nothing comes while the work goes on", "S-2[236]": "nothing comes while the work goes on"},
 )
 add("cancel-unheard", "S-26", "a cancel does not end open streams", drop_frame(_is_end("canceled")))

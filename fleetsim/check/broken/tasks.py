@@ -362,6 +362,9 @@ add(
     "a task that ended just now is told to be canceled, and is not",
     store=RacyStore,
     incident="Quinn #19",
+    also={
+        "T-07": "the answer said canceled, and the task is completed",
+    },
 )
 add(
     "aborted-readers",
@@ -377,6 +380,15 @@ add(
 )
 add("deliveries-unseen", "H-06", "deliveries are logged at DEBUG", sender=SilentSender, incident="Quinn #61")
 add("tokens-logged", "H-07", "tokens and bodies are logged", sender=ChattySender)
-add("retries-collected", "H-08", "a waiting retry can be collected", sender=WeakSender, incident="Quinn #19")
+add(
+    "retries-collected",
+    "H-08",
+    "a waiting retry can be collected",
+    sender=WeakSender,
+    incident="Quinn #19",
+    also={
+        "P-27": "its retry is collected with the others",
+    },
+)
 
 MUTANTS = tuple(catalogue.mutants)
