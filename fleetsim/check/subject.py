@@ -172,7 +172,8 @@ class Subject:
         """A fresh exchange, on the record. ``credentials`` None means the target's own."""
         content = {"content-type": "application/json"} if body else {}
         own = self.target.headers if credentials is None else credentials
-        sent = {**content, "accept": "application/json", **own, **(headers or {})}
+        # Each call on a connection of its own: one that a crashed answer closed breaks no other row's call.
+        sent = {**content, "accept": "application/json", "connection": "close", **own, **(headers or {})}
         made = Exchange(method, url, sent, body, self.runtime.clock.monotonic(), secrets=self.target.secrets())
         self.exchanges.append(made)
         return made

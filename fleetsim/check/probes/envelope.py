@@ -140,7 +140,8 @@ async def never_create(session: Session) -> None:
 @probe("E-16")
 async def http_200(session: Session) -> None:
     """Status and type of errors."""
-    for made in (await session.get(NOWHERE), await session.rpc("fleetsim/noSuchMethod", {})):
+    unreadable = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
+    for made in (await session.get(NOWHERE), await session.rpc("fleetsim/noSuchMethod", {}), unreadable):
         demand(made.status == 200, f"a JSON-RPC error came with HTTP {made.status}", made)
         demand(made.media_type == "application/json", f"an error came as {made.media_type or 'nothing'}", made)
 
@@ -156,6 +157,10 @@ async def result_or_error(session: Session) -> None:
         code, message = mapping(bad.error).get("code"), mapping(bad.error).get("message")
         whole = isinstance(code, int) and not isinstance(code, bool) and isinstance(message, str)
         demand(whole, "an error without an integer code and a message", bad)
+    if session.subject.push and not session.tongue.legacy:
+        empty = await session.call(Operation.PUSH_DELETE, session.tongue.of_hook(task_id, NOWHERE))
+        both = {"result", "error"} & empty.answer.keys()
+        demand(len(both) == 1, "an answer with nothing to say is not exactly a result or an error", empty)
 
 
 @probe("E-18")

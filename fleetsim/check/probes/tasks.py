@@ -71,6 +71,10 @@ async def canceled(session: Session) -> tuple[str, Exchange]:
 async def running_task_is_cancelled(session: Session) -> None:
     """Cancel while it runs."""
     task_id, made = await session.scene(canceled)
+    if made.code == -32002:
+        found = await session.get(task_id)
+        over = session.state(found) in TERMINAL - {"canceled"}
+        need(not over, "the slow skill was over at once: name a slower one with --skill-slow", made, found)
     demand(made.error is None, f"cancelling a running task gave {made.says()}", made)
     read = await session.until(task_id, seconds=5)
     state = session.state(read)

@@ -1,0 +1,135 @@
+"""What the check must not hold against an agent, and what it overlooked in released ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.inprocess import ALLOW, check_app
+from fleetsim.check.report import Report
+from fleetsim.check.row import Verdict
+from fleetsim.check.runner import select
+from fleetsim.check.subject import Hint
+from fleetsim.runtime.ports import Runtime
+
+Answer = tuple[int, Any]
+Edit = Callable[[Any, Answer], Answer]
+
+
+class Edited:
+    """An agent whose JSON answers are edited on their way; ``asked`` are the requests with their headers."""
+
+    def __init__(self, app: Any, edit: Edit) -> None:
+        self._app = app
+        self._edit = edit
+        self.asked: list[tuple[Any, dict[str, str]]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body, start = b"", {}
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+
+        async def heard() -> Any:
+            nonlocal body
+            message = await receive()
+            body += message.get("body", b"")
+            return message
+
+        async def say(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+                return
+            if dict(start["headers"]).get(b"content-type", b"") != b"application/json" or message.get("more_body"):
+                if "sent" not in start:
+                    await send({k: v for k, v in start.items() if k != "sent"})
+                    start["sent"] = True
+                await send(message)
+                return
+            asked = _read(body)
+            self.asked.append((asked, headers))
+            status, value = self._edit(asked, (start["status"], _read(message["body"])))
+            told = json.dumps(value).encode()
+            kept = [pair for pair in start["headers"] if pair[0] != b"content-length"]
+            await send({"type": "http.response.start", "status": status, "headers": kept})
+            await send({"type": "http.response.body", "body": told})
+
+        await self._app(scope, heard, say)
+
+
+def _read(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+async def checked(edit: Edit, *rows: str, hints: dict[str, Hint] | None = None) -> tuple[Report, Edited]:
+    made: list[Edited] = []
+
+    def make(runtime: Runtime) -> Any:
+        made.append(Edited(reference_agent(runtime=runtime, allow_webhook=(ALLOW,)).app(), edit))
+        return made[0]
+
+    return await check_app(make, rows=select(rows), hints=hints), made[0]
+
+
+def as_it_is(asked: Any, answer: Answer) -> Answer:
+    return answer
+
+
+def method(asked: Any) -> str:
+    return str(asked.get("method", "")) if isinstance(asked, dict) else ""
+
+
+async def test_a_delete_answered_with_neither_result_nor_error_fails_the_row_of_answers() -> None:
+    def silent(asked: Any, answer: Answer) -> Answer:
+        if not method(asked).endswith("pushNotificationConfig/delete"):
+            return answer
+        return answer[0], {"jsonrpc": "2.0", "id": asked["id"]}
+
+    report, _ = await checked(silent, "E-17")
+    assert report.finding("E-17", "0.3").verdict is Verdict.FAIL
+    assert report.finding("E-17", "1.0").verdict is Verdict.PASS
+
+
+async def test_a_parse_error_that_comes_as_http_400_fails_the_row_of_statuses() -> None:
+    def strict(asked: Any, answer: Answer) -> Answer:
+        return (400, answer[1]) if asked is None else answer
+
+    report, _ = await checked(strict, "E-01", "E-16")
+    assert {f.verdict for f in report.findings if f.row.id == "E-01"} == {Verdict.PASS}
+    assert {f.verdict for f in report.findings if f.row.id == "E-16"} == {Verdict.FAIL}
+
+
+async def test_a_slow_skill_that_is_over_before_the_cancel_leaves_cancelling_untested() -> None:
+    report, _ = await checked(as_it_is, "T-08", hints={"slow": Hint("echo", "quick")})
+    assert {f.verdict for f in report.findings} == {Verdict.NOT_TESTED}
+    assert "name a slower one" in report.findings[0].reason
+
+
+async def test_a_refused_cancel_of_a_running_task_still_fails() -> None:
+    def stubborn(asked: Any, answer: Answer) -> Answer:
+        if method(asked) not in {"tasks/cancel", "CancelTask"}:
+            return answer
+        error = {"code": -32002, "message": "no"}
+        return 200, {"jsonrpc": "2.0", "id": asked["id"], "error": error}
+
+    report, _ = await checked(stubborn, "T-08")
+    assert {f.verdict for f in report.findings} == {Verdict.FAIL}
+
+
+async def test_whether_tasks_can_be_listed_is_asked_for_one_task_alone() -> None:
+    report, agent = await checked(as_it_is, "M-11")
+    assert report.finding("M-11").verdict is Verdict.PASS
+    (params,) = [asked["params"] for asked, _ in agent.asked if method(asked) == "ListTasks"]
+    assert params == {"pageSize": 1, "historyLength": 0}
+
+
+async def test_every_call_has_a_connection_of_its_own() -> None:
+    _, agent = await checked(as_it_is, "E-0*")
+    assert agent.asked
+    assert {headers.get("connection") for _, headers in agent.asked} == {"close"}
