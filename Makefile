@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash crash-caller powerloss soak bench lock clean
+.PHONY: help demo test check format interop storm fuzz crash crash-caller powerloss planted soak bench lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -43,6 +43,10 @@ powerloss: ## 600 power cuts (IMAGES=n), then every disk call failing in turn (E
 	@scripts/setup dev
 	@$(BIN)/python -m tests.storms.powerloss --images $(or $(IMAGES),600)
 	@$(BIN)/python -m tests.storms.nth --every $(or $(EVERY),1)
+
+planted: ## the original's defects planted in a copy, one at a time, each caught by its test
+	@scripts/setup dev
+	@$(BIN)/python -m tests.storms.planted
 
 soak: ## real traffic on loopback, then silence: memory and counts must come back (MINUTES=n)
 	@scripts/setup dev

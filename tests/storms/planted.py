@@ -1,0 +1,283 @@
+"""The defects of the original system, planted one at a time in a copy of ours, each to be caught by a named test.
+
+A test that has never been red proves nothing. Every row says what the original did wrong, how to do the same
+wrong here, and which test must then fail. ``python -m tests.storms.planted`` plants them all; ``--only U4``
+one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One defect: in ``file``, ``old`` becomes ``new``; ``test`` (a pytest selection) must then fail."""
+
+    name: str
+    wrong: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+STEP, FAULTS = "tests/caller/test_step.py", "tests/caller/test_caller_faults.py"
+DEFECTS = (
+    Planted(
+        "U1",
+        "news for a task that has ended is applied once more: several answers for one task",
+        "caller/step.py",
+        "    if track.outcome is not None:\n        _late(s, signal)",
+        "    if False:\n        _late(s, signal)",
+        f"{STEP} -k lands_during_a_poll",
+    ),
+    Planted(
+        "U1b",
+        "everybody who closes a request tells of it, whoever decided",
+        "caller/ledger_work.py",
+        "    if closed.rowcount != 1:\n        return False\n    add_outcome",
+        "    if closed.rowcount != 1:\n        return True\n    add_outcome",
+        "tests/caller/test_ledger.py -k first_outcome_stays",
+    ),
+    Planted(
+        "U2",
+        "a poll starts while one is in the air",
+        "caller/step_time.py",
+        "s.track.poll_began is None and s.track.task",
+        "s.track.task",
+        "tests/caller/test_step_storm.py -x",
+    ),
+    Planted(
+        "U3",
+        "calls to different agents wait for each other",
+        "caller/gate.py",
+        "calls_max: int = 64",
+        "calls_max: int = 1",
+        f"{FAULTS} -k hangs_delays_no_other",
+    ),
+    Planted(
+        "U4",
+        "a webhook puts the safety poll off",
+        "caller/step_hear.py",
+        "    if signal.via is Via.POLL or s.track.poll_due is None:\n",
+        "    s.set(poll_due=None)\n    if True:\n",
+        f"{STEP} -k never_postpone",
+    ),
+    Planted(
+        "U5",
+        "a task the agent does not know is polled like any other trouble",
+        "caller/step_hear.py",
+        "isinstance(error, TaskNotFound | AuthRefused) or",
+        "isinstance(error, AuthRefused) or",
+        f"{STEP} -k forgot_is_lost",
+    ),
+    Planted(
+        "U6",
+        "a request is sent before the ledger says that it may have been",
+        "caller/carry.py",
+        "        await self._ledger.update(replace(self._record, phase=Phase.SENDING))\n",
+        "",
+        f"{FAULTS} -k no_byte_leaves",
+    ),
+    Planted(
+        "U6b",
+        "what is saved during the send takes that word back",
+        "caller/step_send.py",
+        "retry_due=None, record=replace(s.track.record, phase=Phase.SENDING))",
+        "retry_due=None)",
+        f"{FAULTS} -k no_byte_leaves",
+    ),
+    Planted(
+        "U7",
+        "an outcome decided before a restart is never told",
+        "hub/hub.py",
+        "        for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):\n",
+        "        for outcome in ():\n",
+        "tests/hub/test_hub.py -k decided_but_not_told",
+    ),
+    Planted(
+        "U8",
+        "an outcome that comes twice counts twice",
+        "caller/health.py",
+        "        if outcome.correlation_id in self._known:\n            return False\n",
+        "",
+        "tests/caller/test_health.py",
+    ),
+    Planted(
+        "U9",
+        "commits are not synced before they are acknowledged",
+        "caller/ledger_file.py",
+        "PRAGMA synchronous = FULL",
+        "PRAGMA synchronous = NORMAL",
+        "tests/caller/test_ledger_file.py -k synced_before",
+    ),
+    Planted(
+        "U9b",
+        "storage that refuses is taken for storage that wrote",
+        "caller/scribe.py",
+        "                if not told:\n",
+        "                return None  # type: ignore[return-value]\n                if not told:\n",
+        "tests/hub/test_hub_faults.py -k 'full_disk or cannot_be_recorded'",
+    ),
+    Planted(
+        "U10",
+        "a token is not held to the agent and task it was made for",
+        "caller/receiver.py",
+        "not named <= {bound}",
+        "False",
+        "tests/caller/test_receiver.py",
+    ),
+    Planted(
+        "U11",
+        "a token proves nothing by itself",
+        "caller/tokens.py",
+        "epoch not in self._keys or not hmac.compare_digest(given, self._mac(epoch, said))",
+        "epoch not in self._keys",
+        "tests/caller/test_receiver.py",
+    ),
+    Planted(
+        "U12",
+        "a reply has no deadline once it began",
+        "runtime/exchange.py",
+        "    return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s\n",
+        "    return None\n",
+        "tests/testbed/test_faults.py -k silence",
+    ),
+    Planted(
+        "U13",
+        "redirects are followed",
+        "runtime/http.py",
+        "follow_redirects=False",
+        "follow_redirects=True",
+        "tests/client/test_client_sockets.py -k redirect",
+    ),
+    Planted(
+        "U14",
+        "a long wait for a slot is cut short and fires",
+        "caller/scheduler.py",
+        "        newest, missed = self._walk(entry, now)\n        try:",
+        "        newest, missed = entry.next_at, []\n        now = max(now, newest)\n        try:",
+        "tests/caller/test_scheduler.py -k 'yearly or catch or missed or ahead'",
+    ),
+    Planted(
+        "U15",
+        "the next slot is looked for from now, not from the one that fired",
+        "caller/scheduler.py",
+        "    entry.cursor, entry.next_at = newest, next_due(entry.ceremony, newest)\n",
+        "    entry.cursor, entry.next_at = now, next_due(entry.ceremony, now - timedelta(seconds=1))\n",
+        "tests/caller/test_scheduler.py -x",
+    ),
+    Planted(
+        "U16",
+        "two hubs may claim one slot",
+        "caller/ledger_work.py",
+        "    if run is not None and not _claim(connection, run):\n        return False\n",
+        "    if run is not None:\n        _claim(connection, run)\n",
+        "tests/caller/test_scheduler.py tests/caller/test_ledger.py -k 'two_hubs or claimed_once'",
+    ),
+    Planted(
+        "U17",
+        "a ceremony's file is read again only if its size changed",
+        "testbed/files.py",
+        "hashlib.sha256(content).hexdigest()",
+        "str(len(content))",
+        "tests/caller/test_scheduler.py -k equal_size",
+    ),
+    Planted(
+        "U20",
+        "whoever has no key is let in",
+        "hub/keys.py",
+        "        if len(given) != 1:\n            return False\n",
+        "        if len(given) != 1:\n            return True\n",
+        "tests/hub/test_hub_api.py -k wants_the_key",
+    ),
+    Planted(
+        "U21",
+        "firing a ceremony has a door of its own",
+        "hub/http.py",
+        "        if path in OPEN_PATHS:\n",
+        '        if path in OPEN_PATHS or path.endswith("/run"):\n',
+        "tests/hub/test_hub_api.py -k wants_the_key",
+    ),
+    Planted(
+        "F-22",
+        "after a restart an answer is sent again without asking",
+        "caller/step_ask.py",
+        "    if key in s.track.answered_keys:\n        s.emit(Resume(answer=answer))",
+        "    if True:\n        s.emit(Resume(answer=answer))",
+        "tests/caller/test_step_faults.py",
+    ),
+    Planted(
+        "F-42",
+        "polls that are due at once go out at once",
+        "caller/pace.py",
+        "POLLS_PER_S = 400",
+        "POLLS_PER_S = 400_000",
+        f"{FAULTS} tests/caller/test_poll_pace.py -k due",
+    ),
+    Planted(
+        "F-43",
+        "what passed while nobody looked ends the request",
+        "caller/step_time.py",
+        "        _excuse(s)\n",
+        "        pass\n",
+        "tests/caller/test_step_faults.py",
+    ),
+)
+"""U18 and U19 were in calls that create and change ceremonies over HTTP: there are none here (files do)."""
+
+
+def plant(defect: Planted, tree: Path) -> str | None:
+    """Plant it, run its test, take it out again; the test's first failure, or None if all stayed green."""
+    path = tree / "fleetsim" / defect.file
+    before = path.read_text(encoding="utf-8")
+    if before.count(defect.old) != 1:
+        raise SystemExit(f"{defect.name}: {defect.file} no longer holds exactly one of what is to be replaced")
+    path.write_text(before.replace(defect.old, defect.new), encoding="utf-8")
+    try:
+        command = f"{sys.executable} -m pytest -q -p no:cacheprovider {defect.test}"
+        done = subprocess.run(command, cwd=tree, shell=True, capture_output=True, text=True, timeout=300, check=False)
+    finally:
+        path.write_text(before, encoding="utf-8")
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))]
+    return failed[0].split(" - ")[0] if done.returncode == 1 and failed else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", help="the names of defects to plant")
+    options = parser.parse_args()
+    missed = []
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        tree = Path(folder)
+        for part in ("fleetsim", "tests"):
+            ignored = shutil.ignore_patterns("__pycache__", "interop")
+            shutil.copytree(TOP / part, tree / part, ignore=ignored)
+        for part in ("pyproject.toml", "agents.example.yaml"):
+            shutil.copy(TOP / part, tree / part)
+        for defect in DEFECTS:
+            if options.only and defect.name not in options.only:
+                continue
+            began = time.perf_counter()
+            caught = plant(defect, tree)
+            print(
+                f"{defect.name:5} {defect.wrong}\n      {caught or 'NOT CAUGHT'} ({time.perf_counter() - began:.0f} s)",
+                flush=True,
+            )
+            missed += [] if caught else [defect.name]
+    if missed:
+        raise SystemExit(f"not caught: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()
