@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -24,6 +25,9 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.workers import Workers
 
 GRACEFUL_S = 5
+LINGER_S = 2.0
+LINGER_BYTES_MAX = 256 * 1024
+"""How long, and how much, of a body nobody wants any more is taken in, so that its sender can read the answer."""
 
 
 class Connections:
@@ -54,6 +58,8 @@ def guarded_protocol(connections: Connections) -> type[H11Protocol]:
     class GuardedProtocol(H11Protocol):
         _peer: str | None = None
         _deadline: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
+        _unread_left = LINGER_BYTES_MAX
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -70,6 +76,7 @@ def guarded_protocol(connections: Connections) -> type[H11Protocol]:
                 connections.leave(self._peer)
                 self._peer = None
             self._head_came()
+            self._rest_came()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -78,6 +85,28 @@ def guarded_protocol(connections: Connections) -> type[H11Protocol]:
             super().data_received(data)
             if not self._idle:
                 self._head_came()
+            if self._unread is not None:
+                self._take_leave(len(data))
+
+        def on_response_complete(self) -> None:
+            self._rest_came()
+            super().on_response_complete()
+            if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
+                # Answered before the body was in: it may never end, and nothing else would notice.
+                self._unread_left = LINGER_BYTES_MAX
+                self._unread = self.loop.call_later(LINGER_S, self._too_slow)
+
+        def _take_leave(self, size: int) -> None:
+            self._unread_left -= size
+            if self._unread_left < 0:
+                self._too_slow()
+            elif self.conn.their_state is not h11.SEND_BODY or not self._idle:
+                self._rest_came()
+
+        def _rest_came(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+                self._unread = None
 
         def handle_events(self) -> None:
             before = self.cycle

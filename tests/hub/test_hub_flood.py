@@ -1,0 +1,186 @@
+"""The webhook door on a real socket while senders stall, dribble and shout (T-16)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.server import running_hub
+from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.ports import Request, Runtime
+from fleetsim.runtime.real import running_runtime
+from tests.hub.town import worker
+
+pytestmark = pytest.mark.sockets
+
+HALF_OPEN = 150
+GOOD = 200
+PER_SECOND = 100.0
+P99_S = 1.0
+"""Far more than it takes on an idle machine (see docs/explanation/security.md), for one that others share."""
+
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def hub_at_work(tmp_path: Path) -> AsyncIterator[tuple[Hub, Runtime]]:
+    """A hub with its ledger on disk, and two agents in the middle of their work."""
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(running_runtime(seed=1))
+        entries = []
+        for name in ("quinn", "ava"):
+            url = await stack.enter_async_context(worker(name).serving())
+            entries.append(AgentEntry(name=name, url=f"{url}/a2a", push="off"))
+        ledger = await stack.enter_async_context(open_ledger(tmp_path / "ledger.db", clock=runtime.clock))
+        hub = await stack.enter_async_context(running_hub(FleetConfig(agents=tuple(entries)), runtime, ledger))
+        async with asyncio.timeout(10):
+            async with hub.events.subscribe(after_seq=0) as heard:
+                async for _ in heard:
+                    if all(view.reachable for view in hub.broker.views()):
+                        break
+        yield hub, runtime
+
+
+async def under_way(hub: Hub, agent: str) -> tuple[str, str]:
+    request = SkillRequest(correlation_id=f"c-{agent}", text="go", skill="ponder", targets=(agent,))
+    (cid,) = await hub.submit(request)
+    async with asyncio.timeout(10), hub.events.subscribe(after_seq=0) as heard:
+        async for _ in heard:
+            track = hub.tracker.track(cid)
+            if track is not None and track.task is not None:
+                return cid, track.task.task_id
+    raise AssertionError("the hub said no more")
+
+
+async def stalled(hub: Hub, peer: str, sent: bytes) -> Pair:
+    """A connection that has said so much and says no more."""
+    address = urlsplit(hub.url or "")
+    reader, writer = await asyncio.open_connection("127.0.0.1", address.port, local_addr=(peer, 0))
+    writer.write(sent)
+    return reader, writer
+
+
+def beginnings(hub: Hub, cid: str) -> list[bytes]:
+    """Nothing, half a head, a head whose body never comes, one whose body stops, and a body without end."""
+    host = urlsplit(hub.url or "").netloc
+    token = hub.keys.tokens().mint("quinn", cid)
+    line = f"POST /api/a2a/callback/{cid} HTTP/1.1\r\nhost: {host}\r\n"
+    head = f"{line}authorization: Bearer {token}\r\ncontent-type: application/json\r\n"
+    return [
+        b"",
+        line.encode(),
+        f"{head}content-length: 900\r\n\r\n".encode(),
+        f'{head}content-length: 900\r\n\r\n{{"kind":'.encode(),
+        f"{head}transfer-encoding: chunked\r\n\r\n4\r\n    \r\n".encode(),
+    ]
+
+
+async def good(hub: Hub, runtime: Runtime, agent: str, cid: str, task_id: str) -> tuple[int, float]:
+    """One genuine webhook: its status and how long it took."""
+    status = {"state": "working", "timestamp": "2026-01-01T00:00:00Z"}
+    body = json.dumps({"kind": "status-update", "taskId": task_id, "contextId": "c", "status": status, "final": False})
+    headers = {"content-type": "application/json", "authorization": f"Bearer {hub.keys.tokens().mint(agent, cid)}"}
+    url = f"{hub.url}/api/a2a/callback/{cid}"
+    began = runtime.clock.monotonic()
+    reply = await runtime.transport.exchange(Request(method="POST", url=url, headers=headers, body=body.encode()))
+    return reply.status, runtime.clock.monotonic() - began
+
+
+async def closed_by_peer(pairs: list[Pair], within_s: float) -> int:
+    """How many were answered or ended by the other side in time."""
+
+    async def ended(reader: asyncio.StreamReader) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await reader.read()
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        return True
+
+    done = await asyncio.gather(*(ended(reader) for reader, _ in pairs))
+    for _, writer in pairs:
+        writer.transport.abort()
+    return sum(done)
+
+
+async def test_good_webhooks_flow_past_a_crowd_of_half_open_connections(tmp_path: Path) -> None:
+    async with hub_at_work(tmp_path) as (hub, runtime):
+        tasks = {agent: await under_way(hub, agent) for agent in ("quinn", "ava")}
+        said = beginnings(hub, tasks["quinn"][0])
+        crowd = [await stalled(hub, f"127.0.0.{2 + n % 3}", said[n % len(said)]) for n in range(HALF_OPEN)]
+
+        async def at_its_time(number: int) -> tuple[int, float]:
+            await asyncio.sleep(number / PER_SECOND)
+            agent = ("quinn", "ava")[number % 2]
+            return await good(hub, runtime, agent, *tasks[agent])
+
+        results = await asyncio.gather(*(at_its_time(number) for number in range(GOOD)))
+        times = sorted(took for _, took in results)
+        p99 = times[int(len(times) * 0.99) - 1]
+        print(f"{GOOD} webhooks past {HALF_OPEN} half-open connections: p50 {times[GOOD // 2]:.3f} s, p99 {p99:.3f} s")
+        assert Counter(status for status, _ in results) == {200: GOOD}
+        assert p99 < P99_S
+        assert await closed_by_peer(crowd, within_s=13) == HALF_OPEN, "5 s for a head, 10 s for a body, then it ends"
+        assert (await good(hub, runtime, "ava", *tasks["ava"]))[0] == 200
+
+
+async def test_one_peer_cannot_take_all_the_connections(tmp_path: Path) -> None:
+    async with hub_at_work(tmp_path) as (hub, runtime):
+        cid, task_id = await under_way(hub, "ava")
+        crowd = [await stalled(hub, "127.0.0.9", b"") for _ in range(450)]
+        assert (await good(hub, runtime, "ava", cid, task_id))[0] == 200
+        gone = sum(reader.at_eof() or reader.exception() is not None for reader, _ in crowd)
+        assert gone >= 50, "beyond 400 of one peer"
+        for _, writer in crowd:
+            writer.transport.abort()
+
+
+async def test_a_sender_that_ends_its_body_after_the_answer_keeps_its_connection(tmp_path: Path) -> None:
+    async with hub_at_work(tmp_path) as (hub, _):
+        host = urlsplit(hub.url or "").netloc.encode()
+        head = b"POST /api/a2a/callback/x HTTP/1.1\r\nhost: " + host + b"\r\ncontent-length: 10\r\n\r\n"
+        reader, writer = await stalled(hub, "127.0.0.2", head + b"12345")
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+                answer = await reader.readuntil(b'"Invalid notification token"}')
+                assert b"connection: close" not in answer.lower()
+                writer.write(b"67890" + head + b"12345")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+            await asyncio.sleep(2.5)
+            await reader.read()
+            assert reader.at_eof(), "and one that does not end it loses it"
+        writer.transport.abort()
+
+
+async def test_a_body_over_the_limit_is_refused_while_it_is_still_coming(tmp_path: Path) -> None:
+    async with hub_at_work(tmp_path) as (hub, runtime):
+        cid, task_id = await under_way(hub, "quinn")
+        head = beginnings(hub, cid)[4].rpartition(b"4\r\n")[0]
+        reader, writer = await stalled(hub, "127.0.0.2", head)
+        sent = 0
+        async with asyncio.timeout(10):
+            while not reader.at_eof() and sent < 64 * 1024 * 1024:
+                chunk = b" " * 65_536
+                writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                sent += len(chunk)
+                try:
+                    await writer.drain()
+                except ConnectionError:
+                    break
+                await asyncio.sleep(0)
+        assert sent < 32 * 1024 * 1024, "the hub did not read on"
+        writer.transport.abort()
+        assert (await good(hub, runtime, "quinn", cid, task_id))[0] == 200
