@@ -11,8 +11,8 @@ from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange
 from fleetsim.check.listener import Listener
 from fleetsim.check.tongue import listed, mapping
 from fleetsim.client.address import AgentUrl
-from fleetsim.model.errors import AuthRefused, FleetsimError, Unreachable
-from fleetsim.runtime.ports import Limits, Request, Runtime
+from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable
+from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 
 CARD_S = 10.0
 QUICK_SKILLS = ("echo", "quick", "ping", "hello")
@@ -154,12 +154,23 @@ class Subject:
         bounds = limits or Limits(first_byte_s=20.0, total_s=30.0, body_bytes_max=BODY_BYTES_MAX)
         request = Request(method=method, url=url, headers=made.sent_headers, body=body, limits=bounds)
         try:
-            reply = await self.runtime.transport.exchange(request)
+            reply = await self._second_try(request)
             made.status, made.headers, made.body = reply.status, reply.headers, reply.body
         except FleetsimError as error:
             made.problem, made.unreached = str(error), isinstance(error, Unreachable)
         made.seconds = self.runtime.clock.monotonic() - made.began
         return made
+
+    async def _second_try(self, request: Request) -> Reply:
+        """Ask again if the connection broke: an earlier answer may have closed the one that was used again.
+
+        An agent that breaks it on its own account breaks it twice. (``Connection: close`` on each call would
+        spare this, but node's servers then answer some calls of the pooled client with a bare 400.)
+        """
+        try:
+            return await self.runtime.transport.exchange(request)
+        except ConnectionLost:
+            return await self.runtime.transport.exchange(request)
 
     def opened(
         self,
@@ -172,8 +183,7 @@ class Subject:
         """A fresh exchange, on the record. ``credentials`` None means the target's own."""
         content = {"content-type": "application/json"} if body else {}
         own = self.target.headers if credentials is None else credentials
-        # Each call on a connection of its own: one that a crashed answer closed breaks no other row's call.
-        sent = {**content, "accept": "application/json", "connection": "close", **own, **(headers or {})}
+        sent = {**content, "accept": "application/json", **own, **(headers or {})}
         made = Exchange(method, url, sent, body, self.runtime.clock.monotonic(), secrets=self.target.secrets())
         self.exchanges.append(made)
         return made

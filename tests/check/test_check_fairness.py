@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.inprocess import ALLOW, check_app
+from fleetsim.check.inprocess import AGENT, ALLOW, check_app
 from fleetsim.check.report import Report
 from fleetsim.check.row import Verdict
 from fleetsim.check.runner import select
-from fleetsim.check.subject import Hint
+from fleetsim.check.subject import Hint, Knobs, Target, meet
 from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.faults import LoseRequest
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
 
 Answer = tuple[int, Any]
 Edit = Callable[[Any, Answer], Answer]
@@ -129,7 +132,19 @@ async def test_whether_tasks_can_be_listed_is_asked_for_one_task_alone() -> None
     assert params == {"pageSize": 1, "historyLength": 0}
 
 
-async def test_every_call_has_a_connection_of_its_own() -> None:
+async def test_a_connection_that_broke_is_tried_again_and_only_once() -> None:
+    for times, lost in ((1, False), (2, True)):
+        network = MemoryNetwork()
+        network.mount(AGENT, reference_agent(runtime=virtual_runtime(0, network, name="agent")).app())
+        async with network:
+            subject = await meet(Target(url=AGENT), virtual_runtime(0, network, name="checker"), Knobs(), None)
+            network.fault(LoseRequest(), times=times)
+            made = await subject.exchange("GET", f"{AGENT}/.well-known/agent-card.json")
+        assert (made.status is None) is lost
+        assert not made.unreached
+
+
+async def test_calls_do_not_ask_to_close_their_connection_which_node_answers_with_400() -> None:
     _, agent = await checked(as_it_is, "E-0*")
     assert agent.asked
-    assert {headers.get("connection") for _, headers in agent.asked} == {"close"}
+    assert {headers.get("connection") for _, headers in agent.asked} == {None}
