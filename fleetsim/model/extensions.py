@@ -181,7 +181,9 @@ def _deltas(data: Mapping[str, Any]) -> Iterator[EffectDelta]:
         if not isinstance(item, Mapping):
             continue
         domain, path, op = item.get("domain"), item.get("path"), item.get("op")
-        if isinstance(domain, str) and isinstance(path, str) and op in {"set", "inc", "push"}:
+        if not all(isinstance(said, str) for said in (domain, path, op)):
+            continue
+        if op in {"set", "inc", "push"}:
             yield EffectDelta(domain=domain[:200], path=path[:200], op=op, value=item.get("value"))
 
 
