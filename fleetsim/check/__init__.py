@@ -4,16 +4,40 @@
 
     report = await run_check("http://127.0.0.1:9000", runtime)
     assert report.passed()
+
+Names are imported when they are first used: pytest loads the plugin in here in every environment that has
+fleetsim, and pays for nothing it does not use.
 """
 
 from __future__ import annotations
 
-from fleetsim.check.listener import Listener, Sink, socket_listener
-from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Row, Severity, Verdict
-from fleetsim.check.rows import ROWS
-from fleetsim.check.runner import run_check, select
-from fleetsim.check.subject import Hint, Knobs, Target
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleetsim.check.listener import Listener, Sink, socket_listener
+    from fleetsim.check.report import Finding, Report
+    from fleetsim.check.row import Row, Severity, Verdict
+    from fleetsim.check.rows import ROWS
+    from fleetsim.check.runner import run_check, select
+    from fleetsim.check.subject import Hint, Knobs, Target
+
+_HOMES = {
+    "ROWS": "rows",
+    "Finding": "report",
+    "Hint": "subject",
+    "Knobs": "subject",
+    "Listener": "listener",
+    "Report": "report",
+    "Row": "row",
+    "Severity": "row",
+    "Sink": "listener",
+    "Target": "subject",
+    "Verdict": "row",
+    "run_check": "runner",
+    "select": "runner",
+    "socket_listener": "listener",
+}
 
 __all__ = [
     "ROWS",
@@ -31,3 +55,17 @@ __all__ = [
     "select",
     "socket_listener",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fleetsim.check' has no attribute {name!r}")
+    value = getattr(import_module(f"fleetsim.check.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

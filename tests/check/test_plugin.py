@@ -1,0 +1,199 @@
+"""The pytest plugin as a user has it: a pytest of its own, and a real agent on a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from fleetsim.agent import Agent, AgentLimits
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.broken import mutant
+from fleetsim.check.rows import ROWS
+
+pytest_plugins = ("pytester",)
+pytestmark = pytest.mark.sockets
+QUIET = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "asyncio_default_fixture_loop_scope=function")
+
+
+@contextmanager
+def served(agent: Agent) -> Iterator[str]:
+    """An agent on a socket, on a loop of its own."""
+    url: list[str] = []
+    up, down = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with agent.serving() as at:
+            url.append(at)
+            up.set()
+            await asyncio.to_thread(down.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert up.wait(20)
+        yield url[0]
+    finally:
+        down.set()
+        thread.join(20)
+
+
+def healthy(**options: object) -> Agent:
+    return reference_agent(limits=AgentLimits(drain_s=0.2, stop_s=0.2), **options)
+
+
+def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(*QUIET, *words, timeout=50)
+
+
+def test_every_row_is_a_test(pytester: pytest.Pytester) -> None:
+    with served(healthy()) as url:
+        told = run(pytester, "--fleetsim-agent", url, "--collect-only")
+    assert [line for line in told.outlines if "::" in line] == [f"fleetsim::{row}" for row in ROWS]
+
+
+def test_a_healthy_agent_passes_and_what_was_not_looked_at_is_skipped_with_its_reason(
+    pytester: pytest.Pytester,
+) -> None:
+    with served(healthy()) as url:
+        told = run(pytester, "--fleetsim-agent", url, "--fleetsim-only", "C-0[1-4]", "--fleetsim-only", "P-15", "-rs")
+    told.assert_outcomes(passed=4, skipped=1)
+    told.stdout.fnmatch_lines(["*not tested: no webhook listener*"])
+    told.stdout.fnmatch_lines(["fleetsim: reference speaks A2A *"])
+
+
+def test_deliveries_are_looked_at_with_a_listener(pytester: pytest.Pytester) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    with served(healthy(allow_webhook=(place,))) as url:
+        words = ("--fleetsim-webhook-listen", place, "--fleetsim-only", "P-26")
+        told = run(pytester, "--fleetsim-agent", url, *words, "-rs")
+    told.assert_outcomes(passed=1)
+
+
+def test_a_broken_promise_fails_with_what_was_seen_and_what_to_do(pytester: pytest.Pytester) -> None:
+    with served(mutant("missing-kind").make(healthy())) as url:
+        told = run(pytester, "--fleetsim-agent", url, "--fleetsim-only", "S-0[34]")
+    told.assert_outcomes(passed=1, failed=1)
+    row = ROWS["S-04"]
+    told.stdout.fnmatch_lines_random(
+        [f"MUST S-04: {row.title}", f"Fix: {row.remedy}", "*in A2A 0.3:*", "*<- HTTP 200*"]
+    )
+    assert "Traceback" not in told.stdout.str()
+
+
+def test_a_should_warns_and_fails_only_when_strict(pytester: pytest.Pytester) -> None:
+    with served(mutant("card-uncached").make(healthy())) as url:
+        words = ("--fleetsim-agent", url, "--fleetsim-only", "C-10")
+        run(pytester, *words).assert_outcomes(xfailed=1)
+        run(pytester, *words, "--fleetsim-strict").assert_outcomes(failed=1)
+
+
+def test_rows_can_be_chosen_by_name_and_mark(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_mine(): pass")
+    with served(healthy()) as url:
+        run(pytester, "--fleetsim-agent", url, "-k", "E-13 or E-14").assert_outcomes(passed=2, deselected=len(ROWS) - 1)
+        run(pytester, "--fleetsim-agent", url, "-m", "not fleetsim").assert_outcomes(passed=1, deselected=len(ROWS))
+
+
+def test_credentials_come_from_the_environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_AGENT_KEY", "very secret key")
+    with served(mutant("card-incomplete").make(healthy(api_key="very secret key"))) as url:
+        words = ("--fleetsim-agent", url, "--fleetsim-only", "E-13", "--fleetsim-only", "C-04")
+        told = run(pytester, *words, "--fleetsim-api-key-env", "MY_AGENT_KEY")
+        refused = run(pytester, *words)
+        unset = run(pytester, *words, "--fleetsim-api-key-env", "NOT_SET")
+    told.assert_outcomes(passed=1, failed=1)
+    assert "very secret key" not in told.stdout.str() + told.stderr.str()
+    assert (refused.ret, unset.ret) == (3, 3)
+    assert "demands credentials" in refused.stdout.str() + refused.stderr.str()
+    assert "NOT_SET is not set" in unset.stdout.str() + unset.stderr.str()
+
+
+def test_an_agent_that_is_not_there_ends_the_run_with_the_reason(pytester: pytest.Pytester) -> None:
+    told = run(pytester, "--fleetsim-agent", "http://127.0.0.1:9")
+    assert told.ret == 3
+    assert "fleetsim cannot check http://127.0.0.1:9" in told.stdout.str() + told.stderr.str()
+
+
+def test_a_pattern_that_fits_nothing_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    told = run(pytester, "--fleetsim-agent", "http://127.0.0.1:9", "--fleetsim-only", "Q-*")
+    assert told.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_fixtures_give_a_fleet_on_virtual_time(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+        from fleetsim.agent import Agent
+
+        def test_an_hour_passes_at_once(fleet, reference_agent, webhook_sink, virtual_clock):
+            async def story():
+                began = fleet.now()
+                async with reference_agent.client() as client:
+                    task = await client.send_task(
+                        "/slow 3600", push=webhook_sink.config(token="t"), timeout_s=7200
+                    )
+                return task, (fleet.now() - began).total_seconds()
+
+            task, seconds = virtual_clock.run(story)
+            assert task.text == "done after 3600 s"
+            assert 3600 <= seconds < 3700
+            assert webhook_sink.states == ["working", "completed"]
+            assert webhook_sink.arrivals[0].headers["authorization"] == "Bearer t"
+
+        def test_a_refused_webhook_is_tried_again(reference_agent, webhook_sink, virtual_clock):
+            webhook_sink.answers(500)
+
+            async def story():
+                async with reference_agent.client() as client:
+                    await client.send_task("hello", push=webhook_sink.config())
+                    await asyncio.sleep(60)
+
+            virtual_clock.run(story)
+            assert webhook_sink.states == ["working", "working", "completed"]
+
+        def test_my_own_agent(fleet, virtual_clock):
+            agent = Agent("greeter")
+
+            @agent.skill("greet")
+            async def greet(task):
+                return f"Hello {task.text}"
+
+            member = fleet.add(agent)
+
+            async def story():
+                async with member.client() as client:
+                    return (await client.send_task("Ada")).text
+
+            assert virtual_clock.run(story) == "Hello Ada"
+        """
+    )
+    run(pytester).assert_outcomes(passed=3)
+
+
+def test_unused_it_changes_nothing_and_imports_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_nothing_is_there():
+            ours = {name for name in sys.modules if name.startswith("fleetsim")}
+            assert ours == {"fleetsim", "fleetsim.check", "fleetsim.check.plugin"}
+            assert not {"httpx", "aiohttp", "starlette", "uvicorn", "textual"} & set(sys.modules)
+        """
+    )
+    run(pytester).assert_outcomes(passed=1)
+
+
+def test_importing_the_plugin_is_quick() -> None:
+    code = "import pytest, time; t = time.perf_counter(); import fleetsim.check.plugin; print(time.perf_counter() - t)"
+    best = min(float(subprocess.check_output([sys.executable, "-c", code], timeout=30)) for _ in range(3))
+    assert best < 0.1
