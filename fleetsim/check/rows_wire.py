@@ -214,7 +214,7 @@ for _id, _names, _dialects, _incident in SIMPLE:
         f"There is a method {_names}",
         _dialects,
         SURFACE,
-        "Call it with empty params (or an unknown task): anything but -32601 is an answer.",
+        "Call it (with a text, or for an unknown task): anything but -32601 is an answer.",
         "Route the method; what is not supported is -32003 or -32004, never -32601.",
         incident=_incident,
     )

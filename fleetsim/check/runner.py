@@ -158,9 +158,12 @@ class Run:
             raise Stop(Verdict.NOT_TESTED, f"the probe was given up after {limit_s:g} s", lost=True) from None
         except FleetsimError as error:
             raise Stop(Verdict.NOT_TESTED, f"the connection did not hold: {one_line(str(error))}", lost=True) from None
+        except ExceptionGroup as group:  # of probes that do several things at once
+            stops = group.subgroup(Stop)
+            raise (_first_leaf(stops) if stops else _broke(group)) from None
         except Exception as error:
             log.exception("the probe of %s broke", row.id)
-            raise Stop(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})", lost=True) from None
+            raise _broke(error) from None
 
     def _finding(
         self,
@@ -182,6 +185,16 @@ class Run:
             seconds=seconds,
             lost=lost,
         )
+
+
+def _first_leaf(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group
+
+
+def _broke(error: Exception) -> Stop:
+    return Stop(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})", lost=True)
 
 
 def _phase(row: Row) -> Phase:

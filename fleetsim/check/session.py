@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, Frame, written
@@ -18,7 +18,7 @@ from fleetsim.check.row import Verdict
 from fleetsim.check.subject import Hint, Subject
 from fleetsim.check.tongue import TERMINAL, Tongue, mapping
 from fleetsim.model.call import Operation
-from fleetsim.model.errors import FleetsimError, Unreachable
+from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.http_sse import SseEvent, StreamLimits, read_events
 from fleetsim.runtime.ports import Incoming, Limits, Request
 
@@ -209,6 +209,14 @@ class Session:
         async with self.reading("POST", self.endpoint, body, ours=True) as stream:
             yield stream
 
+    async def _entered(self, stack: AsyncExitStack, request: Request) -> Incoming:
+        """Open a request, once more if the connection broke: an earlier answer may have closed it."""
+        transport = self.subject.runtime.transport
+        try:
+            return await stack.enter_async_context(transport.open(request))
+        except ConnectionLost:
+            return await stack.enter_async_context(transport.open(request))
+
     @asynccontextmanager
     async def reading(self, method: str, url: str, body: bytes = b"", *, ours: bool = False) -> AsyncIterator[Stream]:
         """Any request whose answer may be a stream; ``ours`` if it comes in this dialect."""
@@ -216,7 +224,8 @@ class Session:
         made = self.subject.opened(method, url, body, heads, None)
         request = Request(method=method, url=url, headers=made.sent_headers, body=body, limits=_LIMITS, streaming=True)
         try:
-            async with self.subject.runtime.transport.open(request) as incoming:
+            async with AsyncExitStack() as stack:
+                incoming = await self._entered(stack, request)
                 made.status, made.headers = incoming.status, incoming.headers
                 stream = Stream(self, made, incoming, ours=ours)
                 async with stream.opened():

@@ -19,8 +19,6 @@ def _exists(made: Exchange, method: str) -> None:
 
 def _empty(tongue: Tongue, operation: Operation) -> dict[str, object]:
     match operation:
-        case Operation.SEND | Operation.STREAM:
-            return {}
         case Operation.LIST:
             return {"pageSize": 1, "historyLength": 0}  # whatever else is in the store, the answer is small
         case Operation.PUSH_SET:
@@ -34,7 +32,8 @@ def _empty(tongue: Tongue, operation: Operation) -> dict[str, object]:
 def _register(row_id: str, operation: Operation) -> None:
     async def exists(session: Session) -> None:
         method = session.tongue.method(operation)
-        params = _empty(session.tongue, operation)
+        whole = operation in {Operation.SEND, Operation.STREAM}
+        params = session.params(session.quick()) if whole else _empty(session.tongue, operation)
         async with session.stream(method, params) as stream:
             await stream.next(10)
         _exists(stream.exchange, method)
