@@ -1,0 +1,84 @@
+"""Who may reach the outside: one factory for connections, and no process started by the product (T-03, T-43, T-44)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import TOP, parsed, shown, sources
+
+DIALLING = {
+    "aiohttp", "httpx", "httpx_aiohttp", "httpx_sse", "httpcore", "requests", "urllib3", "socket", "ssl", "ftplib",
+    "smtplib", "telnetlib", "imaplib", "poplib", "urllib.request", "http.client", "xmlrpc.client", "webbrowser",
+    "multiprocessing.connection", "asyncio.streams",
+}  # fmt: skip
+STARTING = {"subprocess", "multiprocessing", "pty", "concurrent.futures.process", "asyncio.subprocess"}
+CALLS = {
+    "open_connection", "open_unix_connection", "create_connection", "create_datagram_endpoint", "start_server",
+    "create_subprocess_exec", "create_subprocess_shell", "system", "popen", "fork", "posix_spawn", "execv", "execve",
+}  # fmt: skip
+
+ALLOWED: dict[str, str] = {
+    "fleetsim/runtime/http.py": "the one client factory",
+    "fleetsim/runtime/http_dial.py": "where its sockets are made, vetted and checked",
+    "fleetsim/runtime/http_errors.py": "the libraries' errors, to be told as ours",
+    "fleetsim/runtime/http_sse.py": "the decoder of event streams; opens nothing",
+    "fleetsim/runtime/real.py": "name resolution, and the operating system's certificates",
+    "fleetsim/agent/server.py": "the listening socket",
+    "fleetsim/cli/demo.py": "asks for a free port; listens, never dials",
+    "fleetsim/testbed/proxy.py": "the fault proxy forwards to the one target it is given",
+}
+"""Path: why it may touch the network itself."""
+
+
+def _found(path: Path) -> Iterator[str]:
+    for node in ast.walk(parsed(path)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            if any(name == one or name.startswith(f"{one}.") for one in DIALLING | STARTING):
+                yield name
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS:
+            yield f"{ast.unparse(node.func)}()"
+
+
+def test_only_the_one_factory_and_its_neighbours_touch_the_network() -> None:
+    found = {shown(path): sorted(set(_found(path))) for path in sources("fleetsim")}
+    stray = {path: names for path, names in found.items() if names and path not in ALLOWED}
+    assert stray == {}
+    assert [path for path in ALLOWED if not found.get(path)] == [], "an exception nobody needs any more"
+
+
+WAYS_OUT = (
+    "import httpx", "from urllib.request import urlopen", "import http.client as h", "from asyncio import subprocess",
+    "import subprocess", "loop.create_connection(a, b)", "os.system('x')", "await asyncio.open_connection('h', 1)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WAYS_OUT)
+def test_the_rule_sees_each_way_out(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "stray.py"
+    path.write_text(f"async def f(loop, os, asyncio, a, b):\n    {line}\n")
+    assert list(_found(path))
+
+
+def test_the_stream_decoder_is_new_enough_to_keep_json_whole() -> None:
+    """Before 0.4.2 it split data at U+2028."""
+    asked = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["dependencies"]
+    (line,) = [line for line in asked if line.startswith("httpx-sse")]
+    least = re.search(r">=(\d+)\.(\d+)\.(\d+)", line)
+    assert least is not None
+    assert tuple(map(int, least.groups())) >= (0, 4, 2)
+    for lock in ("run", "dev"):
+        (pinned,) = re.findall(
+            r"^httpx-sse==([\d.]+)", (TOP / "requirements" / f"{lock}.txt").read_text(), re.MULTILINE
+        )
+        assert tuple(map(int, pinned.split("."))) >= (0, 4, 2)
