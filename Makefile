@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash crash-caller powerloss planted soak bench lock clean
+.PHONY: help demo test check format interop storm fuzz crash crash-caller powerloss planted soak bench mutants lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -70,6 +70,10 @@ fuzz: ## wrong inputs by the million for every reader and door: make fuzz SECOND
 docs: ## write the generated pages of docs/reference
 	@scripts/setup dev
 	@$(BIN)/python scripts/docs.py
+
+mutants: ## every broken agent against every row of the checklist: which row caught it
+	@scripts/setup dev
+	@$(BIN)/python -m tests.check.mutants $(MUTANTS)
 
 lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock

@@ -1,0 +1,39 @@
+"""The check catches every broken agent by its row, and blames none of the rows that everything leans on.
+
+The whole matrix, every broken agent against every row, is ``make mutants``; here each meets its own row and a
+few of each section, so that this stays quick.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetsim.check.broken import MUTANTS, Mutant
+from fleetsim.check.broken.bench import checked, outcome
+from fleetsim.check.row import Verdict
+from fleetsim.check.rows import ROWS
+from fleetsim.check.runner import select
+
+SMOKE = tuple("S-14 C-01 C-04 A-02 X-01 E-06 E-08 E-10 E-13 V-02 T-01 T-06 T-08 S-02 S-12 P-26 L-01".split())
+
+
+def test_the_healthy_agent_passes_every_row() -> None:
+    report = checked(None)
+    assert {f.key: f"{f.verdict}: {f.reason}" for f in report.findings if f.verdict is not Verdict.PASS} == {}
+    assert {f.row.id for f in report.findings} == set(ROWS)
+
+
+@pytest.mark.parametrize("broken", MUTANTS, ids=lambda found: found.mutant_id)
+def test_a_broken_agent_fails_its_row_and_no_other(broken: Mutant) -> None:
+    report = checked(broken, select((broken.row, *SMOKE)))
+    found = outcome(broken, report)
+    assert found.caught, report.finding(broken.row)
+    assert found.strays == (), found.reasons
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    broken = next(m for m in MUTANTS if m.mutant_id == "cancel-race")
+    first, second = checked(broken, seed=3), checked(broken, seed=3)
+    assert [(f.key, f.verdict, f.seconds) for f in first.findings] == [
+        (f.key, f.verdict, f.seconds) for f in second.findings
+    ]
