@@ -35,12 +35,12 @@ def test_secrets_are_blotted_out_wherever_they_came_from() -> None:
     formatter = SafeFormatter()
     formatter.hide(["the-hubs-own-key"])
     formatter.hide_environment(
-        {"QUINN_API_KEY": " key-of-quinn ", "HOME": "/home/someone", "my_token": "tok", "PASS": "x"}
+        {"QUINN_API_KEY": " key-of-quinn ", "HOME": "/srv/someone", "my_token": "tok", "PASS": "x"}
     )
     token = CallbackTokens({1: b"k" * 32}, current=1).mint("quinn", "c-1")
-    said = f"the-hubs-own-key key-of-quinn {token} {write_secret(bytes(32))} /home/someone tok x"
+    said = f"the-hubs-own-key key-of-quinn {token} {write_secret(bytes(32))} /srv/someone tok x"
     line = logged(formatter, said)
-    assert line.endswith(f": {HIDDEN} {HIDDEN} {HIDDEN} {HIDDEN} /home/someone tok x")
+    assert line.endswith(f": {HIDDEN} {HIDDEN} {HIDDEN} {HIDDEN} /srv/someone tok x")
 
 
 def test_a_trace_is_blotted_out_too() -> None:
