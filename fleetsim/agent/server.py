@@ -52,89 +52,97 @@ class Connections:
             del self.peers[peer]
 
 
-def guarded_protocol(connections: Connections) -> type[H11Protocol]:
+class GuardedProtocol(H11Protocol):
     """uvicorn's protocol with the caps, and a deadline for each request's head."""
 
-    class GuardedProtocol(H11Protocol):
-        _peer: str | None = None
-        _deadline: asyncio.TimerHandle | None = None
-        _unread: asyncio.TimerHandle | None = None
-        _unread_left = LINGER_BYTES_MAX
+    guests: Connections
+    _peer: str | None = None
+    _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    _unread_left = LINGER_BYTES_MAX
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            address = transport.get_extra_info("peername")
-            peer = str(address[0]) if isinstance(address, tuple) and address else "local"
-            if not connections.admit(peer):
-                transport.abort()
-                return
-            self._peer = peer
+    def connection_made(self, transport: Any) -> None:
+        """Let a peer in, or turn it away."""
+        super().connection_made(transport)
+        address = transport.get_extra_info("peername")
+        peer = str(address[0]) if isinstance(address, tuple) and address else "local"
+        if not self.guests.admit(peer):
+            transport.abort()
+            return
+        self._peer = peer
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it out."""
+        if self._peer is not None:
+            self.guests.leave(self._peer)
+            self._peer = None
+        self._head_came()
+        self._rest_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Time the head of a new request."""
+        if self._idle:
             self._await_head()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self._peer is not None:
-                connections.leave(self._peer)
-                self._peer = None
+        super().data_received(data)
+        if not self._idle:
             self._head_came()
+        if self._unread is not None:
+            self._take_leave(len(data))
+
+    def on_response_complete(self) -> None:
+        """Wait only so long for a body nobody reads any more."""
+        self._rest_came()
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
+            # Answered before the body was in: it may never end, and nothing else would notice.
+            self._unread_left = LINGER_BYTES_MAX
+            self._unread = self.loop.call_later(LINGER_S, self._too_slow)
+
+    def _take_leave(self, size: int) -> None:
+        self._unread_left -= size
+        if self._unread_left < 0:
+            self._too_slow()
+        elif self.conn.their_state is not h11.SEND_BODY or not self._idle:
             self._rest_came()
-            super().connection_lost(exc)
 
-        def data_received(self, data: bytes) -> None:
-            if self._idle:
-                self._await_head()
-            super().data_received(data)
-            if not self._idle:
-                self._head_came()
-            if self._unread is not None:
-                self._take_leave(len(data))
+    def _rest_came(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
-        def on_response_complete(self) -> None:
-            self._rest_came()
-            super().on_response_complete()
-            if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
-                # Answered before the body was in: it may never end, and nothing else would notice.
-                self._unread_left = LINGER_BYTES_MAX
-                self._unread = self.loop.call_later(LINGER_S, self._too_slow)
+    def handle_events(self) -> None:
+        """Hand the application a way to drop its client."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            # The application can drop a client that does not read; closing would wait for it.
+            extensions: dict[str, Any] = self.cycle.scope.setdefault("extensions", {})
+            extensions[ABORT] = self.transport.abort
 
-        def _take_leave(self, size: int) -> None:
-            self._unread_left -= size
-            if self._unread_left < 0:
-                self._too_slow()
-            elif self.conn.their_state is not h11.SEND_BODY or not self._idle:
-                self._rest_came()
+    @property
+    def _idle(self) -> bool:
+        return self.cycle is None or bool(self.cycle.response_complete)
 
-        def _rest_came(self) -> None:
-            if self._unread is not None:
-                self._unread.cancel()
-                self._unread = None
+    def _await_head(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.guests.limits.header_deadline_s, self._too_slow)
 
-        def handle_events(self) -> None:
-            before = self.cycle
-            super().handle_events()
-            if self.cycle is not before:
-                # The application can drop a client that does not read; closing would wait for it.
-                extensions: dict[str, Any] = self.cycle.scope.setdefault("extensions", {})
-                extensions[ABORT] = self.transport.abort
-
-        @property
-        def _idle(self) -> bool:
-            return self.cycle is None or bool(self.cycle.response_complete)
-
-        def _await_head(self) -> None:
-            if self._deadline is None:
-                self._deadline = self.loop.call_later(connections.limits.header_deadline_s, self._too_slow)
-
-        def _head_came(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-
-        def _too_slow(self) -> None:
+    def _head_came(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
             self._deadline = None
-            if not self.transport.is_closing():
-                self.transport.abort()
 
-    return GuardedProtocol
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+
+def guarded_protocol(connections: Connections) -> type[GuardedProtocol]:
+    """The protocol of one server, which counts its connections together."""
+    return type("GuardedProtocol", (GuardedProtocol,), {"guests": connections})
 
 
 class Server(uvicorn.Server):
