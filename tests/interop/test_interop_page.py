@@ -76,6 +76,13 @@ def test_every_weather_has_a_name_of_its_own_and_can_be_put_up() -> None:
             assert storms(row), row.name
 
 
+def test_every_server_the_check_is_held_against_is_started_with_its_environment() -> None:
+    from driver.expected import CHECK_PEERS
+    from driver.verdicts import CHECKED
+
+    assert {name: checked.env for name, checked in CHECKED.items()} == dict(CHECK_PEERS)
+
+
 def test_pinned_files_pin_everything_and_name_no_host() -> None:
     pinned = [*HERE.glob("peers/*/requirements.txt"), *HERE.glob("peers/*/package-lock.json")]
     assert len(pinned) == 9

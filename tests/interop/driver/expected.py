@@ -421,9 +421,24 @@ WEATHER_PEERS: Mapping[str, tuple[Env, str]] = {
 }
 """Whose servers are put into the weather of ``driver/weather.py``."""
 
+CHECK_PEERS: Mapping[str, Env] = {
+    "py03": PY03,
+    "py10": PY10,
+    "py10-on-0.3": PY10,
+    "selectools": SELECTOOLS,
+    "js03": JS03,
+    "js10": JS10,
+    "py02": PY02,
+    "fasta2a": FASTA2A,
+    "fasta2a06": FASTA2A06,
+}
+"""Whose servers `fleetsim check` is held against, by the names of ``driver/verdicts.py``."""
+
 PROGRAMS: tuple[Program, ...] = (
     Program("goldens-in-py10", "check_goldens_10.py", PY10),
+    Program("broken-agents", "mutants.py", OURS),
     *(Program(f"weather-{name}", "weather.py", OURS, (name,), (env,)) for name, (env, _) in WEATHER_PEERS.items()),
+    *(Program(f"check-{name}", "check_peers.py", OURS, (name,), (env,)) for name, env in CHECK_PEERS.items()),
 )
 """What runs beside the lanes."""
 

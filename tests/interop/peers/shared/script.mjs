@@ -2,6 +2,7 @@
 import { appendFileSync, readFileSync } from "node:fs";
 
 export const SCRIPT = JSON.parse(readFileSync(new URL("./script.json", import.meta.url), "utf8"));
+SCRIPT.slow_s = Number(process.env.INTEROP_SLOW_S ?? SCRIPT.slow_s);
 export const FULL_TEXT = SCRIPT.chunks.join("");
 export const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 SCRIPT: dict[str, Any] = json.loads(Path(__file__).with_name("script.json").read_text(encoding="utf-8"))
+SCRIPT["slow_s"] = float(os.environ.get("INTEROP_SLOW_S", SCRIPT["slow_s"]))
 FULL_TEXT = "".join(SCRIPT["chunks"])
 
 
