@@ -107,11 +107,6 @@ def with_limits(**limits: Any) -> Callable[[Settings], Settings]:
     return lambda settings: replace(settings, limits=replace(settings.limits, **limits))
 
 
-def with_shape(**fields: Any) -> Callable[[Settings], Settings]:
-    """Settings with another shape."""
-    return lambda settings: replace(settings, shape=replace(settings.shape, **fields))
-
-
 def with_manners(dialect: str, **fields: Any) -> Callable[[Settings], Settings]:
     """Settings in which one dialect behaves otherwise."""
 

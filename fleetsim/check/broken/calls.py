@@ -133,10 +133,6 @@ def _with_jsonrpc(body: Json) -> Json:
     return {**body, "jsonrpc": "2.0"}
 
 
-def _current(asked: Asked) -> bool:
-    return asked.operation is not None and "/" not in asked.method
-
-
 def _assume_version(headers: Headers) -> Headers:
     return headers if headers.get("a2a-version") else {**headers, "a2a-version": "1.0"}
 

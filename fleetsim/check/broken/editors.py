@@ -26,7 +26,6 @@ _WRAPPERS = {
     "message": "message",
 }
 LEGACY = frozenset({"tasks/send", "tasks/sendSubscribe", "tasks/pushNotification/set", "tasks/pushNotification/get"})
-PUSH = (Operation.PUSH_SET, Operation.PUSH_GET, Operation.PUSH_LIST, Operation.PUSH_DELETE)
 SENDS = (Operation.SEND, Operation.STREAM)
 STREAMS = (Operation.STREAM, Operation.SUBSCRIBE)
 
@@ -123,11 +122,6 @@ def in_dialect(dialect: str, *operations: Operation) -> Callable[[Asked], bool]:
 def at(*paths: str) -> Callable[[Asked], bool]:
     """Requests to these paths."""
     return lambda asked: asked.path in paths
-
-
-def at_prefix(*starts: str) -> Callable[[Asked], bool]:
-    """Requests to paths that begin so."""
-    return lambda asked: asked.path.startswith(starts)
 
 
 def edit_params(*operations: Operation, to: JsonEdit) -> Edit:

@@ -21,8 +21,6 @@ from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, 
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import frame
 
-_TASK = re.compile(r"/tasks/[^/:]+")
-
 
 def _path(pattern: str) -> Callable[[Asked], bool]:
     wanted = re.compile(pattern)

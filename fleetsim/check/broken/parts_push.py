@@ -11,7 +11,7 @@ from fleetsim.agent.notify import Notice, Notifier
 from fleetsim.agent.record import Push, Record, TaskKey, Transition
 from fleetsim.agent.service import Caller, Service
 from fleetsim.check.broken.parts_senders import FragileSender
-from fleetsim.model.call import DeletePush, PushConfig, SendMessage, TaskPush
+from fleetsim.model.call import DeletePush, PushConfig, SendMessage
 from fleetsim.model.errors import InvalidParams, TaskNotFound
 from fleetsim.model.event import StatusUpdate
 from fleetsim.model.task import TERMINAL, TaskState
@@ -76,20 +76,6 @@ class TwiceNotifier(Notifier):
         super().heard(transition)
         if transition.update.status.state is TaskState.CANCELED:
             super().heard(transition)
-
-
-class LateBodyNotifier(Notifier):
-    """The body is built when it is delivered, so an early notice tells of a later state (U23)."""
-
-    def _body(self, notice: Notice, push: Push) -> bytes | None:
-        """From the live task."""
-        key = next((line.key for line in self._lines.values() if line.waiting and line.waiting[0] is notice), None)
-        if key is None or not isinstance(notice.event, StatusUpdate):
-            return super()._body(notice, push)
-        task = self._store.read(key).task
-        artifacts = task.artifacts if task.terminal else ()
-        event = replace(notice.event, status=task.status, final=task.terminal, artifacts=artifacts)
-        return super()._body(replace(notice, event=event, task=task), push)
 
 
 class HastyNotifier(Notifier):
@@ -198,22 +184,6 @@ class InlineDeafService(Service):
         if call.push is not None:
             await self._vet(call.push)
         return await super()._accept(replace(call, push=None), caller)
-
-
-class TellTaleService(Service):
-    """A webhook's secret is given back to whoever asks."""
-
-    async def _push(self, call: Any, caller: Caller) -> Any:
-        """Show the whole registration."""
-        shown = await super()._push(call, caller)
-        key = self._key(caller, call.task_id)
-        if isinstance(shown, TaskPush):
-            return self._whole(key, shown)
-        return tuple(self._whole(key, each) for each in shown) if isinstance(shown, tuple) else shown
-
-    def _whole(self, key: TaskKey, shown: TaskPush) -> TaskPush:
-        push = self._store.push(key, shown.config.config_id or "")
-        return shown if push is None else replace(shown, config=push.config)
 
 
 class NoDeleteService(Service):

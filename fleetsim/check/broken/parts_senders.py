@@ -28,14 +28,6 @@ class TrustingSender(WebhookSender):
         return parse_webhook_url(url, schemes=self._schemes)
 
 
-class GullibleSender(WebhookSender):
-    """Takes every URL for a webhook, whatever it is."""
-
-    async def vet(self, url: str) -> WebhookUrl:
-        """Look at nothing."""
-        return _somewhere(url)
-
-
 class NameBlindSender(WebhookSender):
     """Judges addresses that are written out, and trusts every name."""
 

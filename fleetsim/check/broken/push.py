@@ -46,7 +46,7 @@ from fleetsim.check.broken.parts_senders import (
     UnresolvedSender,
     trusting,
 )
-from fleetsim.check.broken.parts_tasks import OneSlotStore, StickyStore
+from fleetsim.check.broken.parts_stores import OneSlotStore, StickyStore
 from fleetsim.check.broken.wire import Answer, Asked, Json
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TaskState

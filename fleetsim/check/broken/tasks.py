@@ -19,24 +19,26 @@ from fleetsim.check.broken.editors import (
     without,
 )
 from fleetsim.check.broken.parts_senders import ChattySender, SilentSender, WeakSender
-from fleetsim.check.broken.parts_tasks import (
+from fleetsim.check.broken.parts_stores import (
     AgeingStore,
+    ClobberingStore,
+    GenerousStore,
+    LeakyStore,
+    RacyStore,
+    StuckStore,
+    UnguardedStore,
+)
+from fleetsim.check.broken.parts_tasks import (
     BlockingService,
     BoastingRunner,
-    ClobberingStore,
     CountingService,
     DeafRunner,
-    GenerousStore,
     LeakyService,
-    LeakyStore,
     LyingCancelService,
     MuteRunner,
     NewTaskService,
     NoCancelService,
-    RacyStore,
     SharedService,
-    StuckStore,
-    UnguardedStore,
 )
 from fleetsim.check.broken.wire import Answer, Asked, Edit, Json
 from fleetsim.model.call import Operation
