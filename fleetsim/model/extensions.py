@@ -181,7 +181,7 @@ def _deltas(data: Mapping[str, Any]) -> Iterator[EffectDelta]:
         if not isinstance(item, Mapping):
             continue
         domain, path, op = item.get("domain"), item.get("path"), item.get("op")
-        if not all(isinstance(said, str) for said in (domain, path, op)):
+        if not (isinstance(domain, str) and isinstance(path, str) and isinstance(op, str)):
             continue
         if op in {"set", "inc", "push"}:
             yield EffectDelta(domain=domain[:200], path=path[:200], op=op, value=item.get("value"))
