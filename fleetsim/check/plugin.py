@@ -26,6 +26,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--fleetsim-api-key-env", metavar="VAR", help="send the key in this variable as X-API-Key")
     group.addoption("--fleetsim-bearer-env", metavar="VAR", help="send the token in this variable as a bearer token")
+    group.addoption("--fleetsim-other-key-env", metavar="VAR", help="a second caller's key or token, of the same kind")
+    group.addoption(
+        "--fleetsim-skill",
+        metavar="KIND=SKILL[=TEXT]",
+        action="append",
+        default=[],
+        help="how to get what the check needs: KIND is quick, slow, ask, fail or stream (repeatable)",
+    )
     group.addoption(
         "--fleetsim-webhook-listen", metavar="HOST:PORT", help="listen here for the agent's webhooks (port 0: any)"
     )

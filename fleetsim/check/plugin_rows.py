@@ -18,13 +18,14 @@ from fleetsim.check.listener import socket_listener
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.row import Row, Severity, Verdict
 from fleetsim.check.runner import run_check, select
-from fleetsim.check.subject import Knobs, Target
+from fleetsim.check.subject import Hint, Knobs, Target
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import neutralise
 from fleetsim.runtime.real import running_runtime
 
 REPORT: pytest.StashKey[Report] = pytest.StashKey()
 JOIN_S = 0.2
+KINDS = ("quick", "slow", "ask", "fail", "stream")
 EVIDENCE_MAX = 2
 
 
@@ -82,8 +83,13 @@ def _on_a_thread(config: pytest.Config, rows: Iterable[Row]) -> Report:
 
 async def _check(config: pytest.Config, rows: Iterable[Row]) -> Report:
     option = config.getoption
-    target = Target(url=_address(option("--fleetsim-agent")), headers=_headers(config))
-    knobs = Knobs(seed=option("--fleetsim-seed"), side_effects=option("--fleetsim-allow-side-effects"))
+    headers, other = _headers(config)
+    target = Target(url=_address(option("--fleetsim-agent")), headers=headers, other_headers=other)
+    knobs = Knobs(
+        seed=option("--fleetsim-seed"),
+        side_effects=option("--fleetsim-allow-side-effects"),
+        hints=_hints(option("--fleetsim-skill")),
+    )
     async with AsyncExitStack() as stack:
         listener = None
         if place := option("--fleetsim-webhook-listen"):
@@ -99,20 +105,37 @@ def _address(url: str) -> str:
     return url if "://" in url else f"http://{url}"
 
 
-def _headers(config: pytest.Config) -> dict[str, str]:
+def _hints(words: Iterable[str]) -> dict[str, Hint]:
+    hints: dict[str, Hint] = {}
+    for word in words:
+        kind, equals, skill = word.partition("=")
+        if kind not in KINDS or not equals:
+            raise ConfigError(f"{word!r} names no skill", hint=f"KIND=SKILL[=TEXT]; KIND is {', '.join(KINDS)}")
+        hints[kind] = Hint.parse(skill, kind)
+    return hints
+
+
+def _headers(config: pytest.Config) -> tuple[dict[str, str], dict[str, str] | None]:
+    """The caller's credentials, and those of another caller of the same kind if there is one."""
     headers: dict[str, str] = {}
+    other: dict[str, str] = {}
+    others = config.getoption("--fleetsim-other-key-env")
     for option, name, prefix in (
         ("--fleetsim-api-key-env", "X-API-Key", ""),
         ("--fleetsim-bearer-env", "Authorization", "Bearer "),
     ):
         variable = config.getoption(option)
-        if variable is None:
-            continue
-        value = os.environ.get(variable, "").strip()
-        if not value:
-            raise ConfigError(f"the environment variable {variable} is not set", hint=f"export {variable}=…")
-        headers[name] = prefix + value
-    return headers
+        if variable is not None:
+            headers[name] = prefix + _secret(variable)
+            other[name] = prefix + _secret(others) if others else ""
+    return headers, other if others and other else None
+
+
+def _secret(variable: str) -> str:
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise ConfigError(f"the environment variable {variable} is not set", hint=f"export {variable}=…")
+    return value
 
 
 class Checklist(pytest.Collector):
@@ -130,7 +153,6 @@ class RowTest(pytest.Item):
         super().__init__(**given)
         self.row = row
         self.add_marker(pytest.mark.fleetsim)
-        self.add_marker(pytest.mark.xdist_group("fleetsim"))
 
     def runtest(self) -> None:
         """Tell what was found."""

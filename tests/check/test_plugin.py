@@ -22,7 +22,16 @@ from fleetsim.check.rows import ROWS
 pytest_plugins = ("pytester",)
 TOP = Path(__file__).parents[2]
 pytestmark = pytest.mark.sockets
-QUIET = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "asyncio_default_fixture_loop_scope=function")
+QUIET = (
+    "-q",
+    "--strict-markers",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:randomly",
+    "-o",
+    "asyncio_default_fixture_loop_scope=function",
+)
 
 
 @contextmanager
@@ -118,6 +127,19 @@ def test_credentials_come_from_the_environment(pytester: pytest.Pytester, monkey
     assert (refused.ret, unset.ret) == (3, 3)
     assert "demands credentials" in refused.stdout.str() + refused.stderr.str()
     assert "NOT_SET is not set" in unset.stdout.str() + unset.stderr.str()
+
+
+def test_skills_and_a_second_caller_can_be_named(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE", "key-of-one")
+    monkeypatch.setenv("TWO", "key-of-two")
+    words = ("--fleetsim-api-key-env", "ONE", "--fleetsim-other-key-env", "TWO", "--fleetsim-only", "A-06")
+    hint = ("--fleetsim-skill", "fail=echo=hello", "--fleetsim-only", "T-21")
+    with served(healthy(api_keys={"one": "key-of-one", "two": "key-of-two"})) as url:
+        told = run(pytester, "--fleetsim-agent", url, *words, *hint)
+        wrong = run(pytester, "--fleetsim-agent", url, *words, "--fleetsim-skill", "slow")
+    told.assert_outcomes(passed=1, failed=1)  # echo does not fail, so the row about failures does
+    assert wrong.ret == 3
+    assert "names no skill" in wrong.stdout.str() + wrong.stderr.str()
 
 
 def test_an_agent_that_is_not_there_ends_the_run_with_the_reason(pytester: pytest.Pytester) -> None:
