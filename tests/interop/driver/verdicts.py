@@ -1,4 +1,4 @@
-"""What ``fleetsim check`` must say of released servers, as data: rows whose answers were looked at by hand.
+"""What ``fleetsim check`` must say of released servers, as data.
 
 ``notes`` are the peers' differences as ``reference/interop.md`` (beside the project) records them in its sections
 5 and 6. ``says`` must stand in a failure's reason: the right verdict for another reason counts as wrong.
