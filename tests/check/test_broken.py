@@ -14,7 +14,27 @@ from fleetsim.check.row import Verdict
 from fleetsim.check.rows import ROWS
 from fleetsim.check.runner import select
 
-SMOKE = tuple("S-14 C-01 C-04 A-02 X-01 E-06 E-08 E-10 E-13 V-02 T-01 T-06 T-08 S-02 S-12 P-26 L-01".split())
+SMOKE = tuple(
+    [
+        "S-14",
+        "C-01",
+        "C-04",
+        "A-02",
+        "X-01",
+        "E-06",
+        "E-08",
+        "E-10",
+        "E-13",
+        "V-02",
+        "T-01",
+        "T-06",
+        "T-08",
+        "S-02",
+        "S-12",
+        "P-26",
+        "L-01",
+    ]
+)
 
 
 def test_the_healthy_agent_passes_every_row() -> None:

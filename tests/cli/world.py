@@ -82,7 +82,7 @@ class Shell:
         finally:
             hub.send_signal(signal.SIGTERM)
             try:
-                hub.wait(timeout=12)
+                hub.wait(timeout=30)
             finally:
                 hub.kill()
                 hub.wait()
