@@ -1,8 +1,8 @@
 """The matrix of broken agents: ``make mutants`` (or ``python -m tests.check.mutants [ID...] [--rows PATTERN]``).
 
 Every broken agent against every row, in process and on virtual time. Prints one line for each: its id, the row
-it breaks, whether that row failed, and what else did. Ends with 1 if one survived, if a row failed that nobody
-listed, or if the healthy agent failed one.
+it breaks, whether that row failed, and what else did. Ends with 1 if one survived, if other rows failed than
+those listed for it, or if the healthy agent failed one.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Result:
     caught: bool
     strays: tuple[str, ...]
     also: tuple[str, ...]
+    spared: tuple[str, ...]
     reasons: dict[str, str]
     untested: dict[str, str]
     seconds: float
@@ -51,6 +52,7 @@ def matrix_line(job: tuple[str, tuple[str, ...]]) -> Result:
         found.caught,
         found.strays,
         tuple(sorted(found.failed - {broken.row} - set(found.strays))),
+        () if patterns else tuple(sorted({row for ids in broken.also for row in ids.split()} - found.failed)),
         found.reasons,
         {f.key: f.reason for f in report.of(Verdict.NOT_TESTED)},
         time.monotonic() - began,
@@ -92,11 +94,11 @@ def main(words: Sequence[str]) -> int:
                 why = [f"{key}: {reason}" for key, reason in found.untested.items() if key.startswith(found.row)]
                 print(*(f"      not tested {line[:150]}" for line in why), sep="\n", end="\n" if why else "")
     caught = sum(found.caught for found in results)
-    strays = [found.mutant_id for found in results if found.strays]
+    strays = [found.mutant_id for found in results if found.strays or found.spared]
     rows = len({found.row for found in results if found.caught})
     print(
         f"{caught} of {len(results)} broken agents caught, over {rows} rows; "
-        f"{len(strays)} failed a row they did not break; {time.monotonic() - began:.0f} s"
+        f"{len(strays)} failed other rows than those listed; {time.monotonic() - began:.0f} s"
     )
     return 0 if caught == len(results) and not strays and not fails else 1
 
@@ -105,7 +107,8 @@ def _line(found: Result) -> str:
     also = f"  also {' '.join(found.also)}" if found.also else ""
     strays = f"  NOT LISTED {' '.join(found.strays)}" if found.strays else ""
     verdict = "caught" if found.caught else "SURVIVED"
-    return f"{found.mutant_id:26} {found.row}  {verdict:8} {found.seconds:5.1f} s{also}{strays}"
+    spared = f"  listed, and passed: {' '.join(found.spared)}" if found.spared else ""
+    return f"{found.mutant_id:26} {found.row}  {verdict:8} {found.seconds:5.1f} s{also}{strays}{spared}"
 
 
 if __name__ == "__main__":

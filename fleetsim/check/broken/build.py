@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from starlette.applications import Starlette
@@ -26,8 +25,8 @@ Make = Callable[[Agent], Agent]
 class Mutant:
     """One broken agent.
 
-    ``make`` breaks a healthy agent. ``row`` is the row of the checklist that fails for it; ``also`` are other
-    rows (or patterns of ids) that may fail for the same fault, each with the reason why. ``incident`` says where
+    ``make`` breaks a healthy agent. ``row`` is the row of the checklist that fails for it; ``also`` are the
+    other rows (ids in one text) that fail for the same fault, with the reason why. ``incident`` says where
     the fault was met, if it was.
     """
 
@@ -42,7 +41,7 @@ class Mutant:
         """Why the row may fail, or None if it may not."""
         if row_id == self.row:
             return self.title
-        return next((why for pattern, why in self.also.items() if fnmatchcase(row_id, pattern)), None)
+        return next((why for rows, why in self.also.items() if row_id in rows.split()), None)
 
 
 class BrokenAgent(Agent):

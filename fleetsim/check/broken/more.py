@@ -124,7 +124,7 @@ add(
     "L-01",
     "tasks/send makes up an id",
     answer_as(_method("tasks/send"), _another_id),
-    also={"L-0[248]": "the task is not found again", "[ETH]-*": "the task is not found again"},
+    also={"L-08 T-06 T-08": "the task is not found again"},
 )
 add("legacy-kinds", "L-02", "legacy parts have a kind", answer_as(_method("tasks/get", "tasks/send"), _modern_parts))
 add("legacy-unnamed", "L-03", "legacy events have no name", Edit(on=_method("tasks/sendSubscribe"), frames=_unnamed))

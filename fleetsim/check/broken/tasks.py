@@ -146,7 +146,10 @@ add(
     "a send waits for the whole work",
     settings=with_manners("0.3", waits=True, waits_always=True),
     incident="Quinn #11",
-    also={"T-03": "a send that asks to block is a send", "*": "what is looked at while a task runs is over by then"},
+    also={
+        "P-04 P-30 R-05": "what is looked at while a task runs is over by then",
+        "T-03": "a send that asks to block is a send",
+    },
 )
 add(
     "blocking-if-asked",
@@ -154,14 +157,13 @@ add(
     "a 0.3 send that asks to block does",
     service=BlockingService,
     incident="the fleet's caller always asks to",
-    also={},
 )
 add(
     "no-return-at-once",
     "T-04",
     "returnImmediately is ignored",
     settings=with_manners("1.0", waits_always=True),
-    also={"*": "what is looked at while a task runs is over by then"},
+    also={"P-04 P-30": "what is looked at while a task runs is over by then"},
 )
 add("never-waits", "T-05", "a 1.0 send never waits", settings=with_manners("1.0", waits=False))
 add(
@@ -169,22 +171,14 @@ add(
     "T-06",
     "a finished task has no artifacts",
     edit_reply(GET, to=without("artifacts")),
-    also={
-        "S-09": "what streamed is not what get returns",
-        "X-0[345]": "the extensions' parts are in the artifacts",
-        "T-27": "the answer is not there",
-    },
+    also={"S-09": "what streamed is not what get returns", "X-03 X-04": "the extensions' parts are in the artifacts"},
 )
 add(
     "queued",
     "T-07",
     "a new task is in the state queued",
     edit_everything(_queued),
-    also={
-        "T-0[124]": "the first state is no state",
-        "S-0[127]": "the first state is no state",
-        "L-0[12]": "the first state is no state",
-    },
+    also={"L-01 T-01": "the first state is no state"},
 )
 add(
     "undead",
@@ -193,35 +187,20 @@ add(
     runner=DeafRunner,
     store=UnguardedStore,
     incident="Quinn #19",
-    also={"T-08": "canceled does not last", "T-10": "canceled does not last", "H-04": "canceled does not last"},
 )
 add(
     "cancel-in-words",
     "T-08",
     "a cancel is answered and not done",
     service=LyingCancelService,
-    also={
-        "T-10": "the second is answered too",
-        "H-04": "who was told canceled finds otherwise",
-        "S-26": "nothing was canceled",
-        "P-17": "nothing was canceled",
-        "T-07": "the state goes on",
-        "R-05": "nothing was canceled",
-    },
+    also={"P-17 R-05 S-26": "nothing was canceled", "T-07": "the state goes on"},
 )
 add(
     "cancel-refused",
     "T-08",
     "a running task cannot be canceled",
     service=NoCancelService,
-    also={
-        "S-26": "nothing was canceled",
-        "P-17": "nothing was canceled",
-        "T-10": "the first is refused already",
-        "R-05": "nothing was canceled",
-        "E-14": "an unknown task cannot be canceled either",
-        "H-04": "nothing was canceled",
-    },
+    also={"R-05": "nothing was canceled"},
 )
 add(
     "cancel-clobbers",
@@ -229,12 +208,7 @@ add(
     "a finished task can be canceled",
     store=ClobberingStore,
     incident="Quinn #19",
-    also={
-        "H-04": "the same race",
-        "T-10": "canceled is finished",
-        "T-07": "a terminal state is left",
-        "R-05": "the same write path",
-    },
+    also={"T-07": "a terminal state is left", "T-10": "canceled is finished"},
 )
 add("second-cancel", "T-10", "a second cancel is accepted", store=GenerousStore, incident="@a2a-js/sdk 1.3.0")
 add(
@@ -250,12 +224,7 @@ add(
     "the message's contextId is ignored",
     edit_params(*SENDS, to=_own_context),
     incident="the original agent",
-    also={
-        "T-13": "the context of an answer is not seen",
-        "T-2[23]": "lists by context are empty",
-        "S-12": "the context is another",
-        "T-06": "the context is another",
-    },
+    also={"T-13": "the context of an answer is not seen", "T-22 T-23": "lists by context are empty"},
 )
 add(
     "any-context",
@@ -276,18 +245,14 @@ add(
     "every message is a new task",
     edit_params(*SENDS, to=_no_task_id),
     incident="the original agent",
-    also={
-        "T-1[134]": "no message reaches a task",
-        "E-15": "no message asks for a task",
-        "L-0[48]": "no message reaches a task",
-    },
+    also={"E-15": "no message asks for a task", "T-11 T-13 T-14": "no message reaches a task"},
 )
 add(
     "answers-unheard",
     "T-15",
     "an answer never reaches the work",
     runner=MuteRunner,
-    also={"T-14": "the answer is not heard", "L-08": "the answer is not heard"},
+    also={"L-08 T-14": "the answer is not heard"},
 )
 add("counted-ids", "T-16", "task ids count up", service=CountingService)
 add("zoneless", "T-17", "timestamps have no zone", edit_everything(_no_zone), incident="fasta2a")
@@ -364,9 +329,7 @@ add(
     "a task that ended just now is told to be canceled, and is not",
     store=RacyStore,
     incident="Quinn #19",
-    also={
-        "T-07": "the answer said canceled, and the task is completed",
-    },
+    also={"T-07": "the answer said canceled, and the task is completed"},
 )
 add(
     "aborted-readers",
@@ -374,11 +337,6 @@ add(
     "readers that left are kept",
     service=LeakyService,
     settings=with_limits(streams_max=10, streams_per_task_max=10),
-    also={
-        "S-*": "there is no room for more readers",
-        "R-0[24]": "there is no room for more readers",
-        "L-03": "there is no room for more readers",
-    },
 )
 add("deliveries-unseen", "H-06", "deliveries are logged at DEBUG", sender=SilentSender, incident="Quinn #61")
 add("tokens-logged", "H-07", "tokens and bodies are logged", sender=ChattySender)
@@ -388,9 +346,7 @@ add(
     "a waiting retry can be collected",
     sender=WeakSender,
     incident="Quinn #19",
-    also={
-        "P-27": "its retry is collected with the others",
-    },
+    also={"P-27": "its retry is collected with the others"},
 )
 
 MUTANTS = tuple(catalogue.mutants)
