@@ -110,17 +110,16 @@ async def _up(
         if drawn:
             await screen.show(hub, title=path.parent.resolve().name, plain=common.ascii, read_only=read_only)
             return
+        stopped = _stopped_by_signal()  # before anybody is told that the hub is there to be stopped
         where = "memory only" if memory else str(state.ledger_path)
         common.note(f"hub at {hub.url}, key in {state.key_path}, ledger in {where}")
         common.note('  next: in another terminal, `fleetsim health` or `fleetsim send AGENT "text"`; Ctrl-C stops it')
-        await _until_stopped()
+        await stopped.wait()
 
 
-async def _until_stopped() -> None:
-    loop = asyncio.get_running_loop()
+def _stopped_by_signal() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.remove_signal_handler(number)
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped

@@ -19,6 +19,7 @@ from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+from fleetsim.agent import AgentLimits
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
 from fleetsim.caller.ledger_sqlite import LedgerLimits, open_ledger
 from fleetsim.hub.hub import Hub
@@ -31,6 +32,9 @@ from tests.storms.caller_fleet import WAYS, truthful
 from tests.storms.caller_kill import free_port
 
 GROWTH_MIB = 64.0
+BRIEF = AgentLimits(terminal_ttl_s=30.0, sweep_interval_s=10.0)
+"""The agents live in this process too: their ended tasks, kept for an hour by default, would hide the hub's memory."""
+
 RATE = 15.0
 """Requests a second."""
 
@@ -103,7 +107,9 @@ async def soak(minutes: float, folder: Path, seed: int) -> list[str]:
         runtime = await stack.enter_async_context(running_runtime())
         entries = []
         for name, way in WAYS.items():
-            url = await stack.enter_async_context(truthful(name, Path(os.devnull), port).serving())
+            url = await stack.enter_async_context(
+                truthful(name, Path(os.devnull), port).replace(limits=BRIEF).serving()
+            )
             entries.append(AgentEntry(name=name, url=f"{url}/a2a", **way))
         limits = LedgerLimits(events_max=20_000, outcomes_min=100, outcomes_max=5_000)
         ledger = await stack.enter_async_context(open_ledger(folder / "ledger.db", clock=runtime.clock, limits=limits))
