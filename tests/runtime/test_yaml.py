@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import tracemalloc
 from typing import Any
@@ -199,8 +200,10 @@ def test_nothing_but_a_config_error_escapes(text: str | bytes) -> None:
 
 
 KEYS = st.text("abc<", min_size=1, max_size=4)
+# PyYAML writes YAML 1.1, where 0E0 is text and needs no quotes; in YAML 1.2, which is read here, it is a number.
+TEXTS = st.text(max_size=8).filter(lambda text: not re.fullmatch(r"[-+]?[0-9._]+[eE][-+]?[0-9]+", text))
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(10**15), 10**15), st.text(max_size=8)),
+    st.one_of(st.none(), st.booleans(), st.integers(-(10**15), 10**15), TEXTS),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
     max_leaves=8,
 )
