@@ -13,7 +13,7 @@ import click
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.fleet import Settings
 from fleetsim.caller.gate import GateLimits
-from fleetsim.caller.ledger_sqlite import LedgerLimits
+from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.track import Rules
 from fleetsim.cli.exits import Exit

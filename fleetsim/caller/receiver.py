@@ -18,7 +18,7 @@ from starlette.routing import Route
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.step_hear import state_of
+from fleetsim.caller.step.hearing import state_of
 from fleetsim.caller.tokens import Bearer, CallbackTokens
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting

@@ -91,7 +91,7 @@ async def _until_seen(common: Common, hub: Hub, home: Path) -> int:
 async def demo_hub(home: Path) -> AsyncIterator[Hub]:
     """The demo's agents and hub, listening on free ports, with everything they keep under ``home``."""
     from fleetsim.caller.config import load_fleet
-    from fleetsim.caller.ledger_sqlite import open_ledger
+    from fleetsim.caller.ledger.sqlite import open_ledger
     from fleetsim.cli.demo_agents import demo_agents
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir

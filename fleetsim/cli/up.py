@@ -46,7 +46,7 @@ def up(
 
 def _salvage(common: Common) -> None:
     """Make a new ledger of what can be read, and say what that was."""
-    from fleetsim.caller.ledger_salvage import salvage
+    from fleetsim.caller.ledger.salvage import salvage
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.runtime.real import SystemClock
 
@@ -72,7 +72,7 @@ async def _up(
     allow_remote: bool,
 ) -> None:
     from fleetsim.caller.config import load_fleet
-    from fleetsim.caller.ledger_sqlite import open_ledger
+    from fleetsim.caller.ledger.sqlite import open_ledger
     from fleetsim.cli import screen
     from fleetsim.cli.logs import LOG_FORMAT
     from fleetsim.hub.server import running_hub

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from functools import lru_cache
 
-from fleetsim.caller.ceremony import zone_of
-from fleetsim.caller.cron import next_slot, parse_cron
+from fleetsim.caller.ceremonies.ceremony import zone_of
+from fleetsim.caller.ceremonies.cron import next_slot, parse_cron
 from fleetsim.dashboard.ink import BLANK, Column, Line, Row, Span, fitted, line, muted, strong, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_ceremonies import CeremonyRow, RunRow

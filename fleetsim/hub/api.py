@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from fleetsim.caller.ceremony_row import ceremony_facts, run_facts
+from fleetsim.caller.ceremonies.row import ceremony_facts, run_facts
 from fleetsim.caller.events import KEEP_MAX
 from fleetsim.caller.figures import WINDOW
 from fleetsim.caller.jsonable import to_json

@@ -16,9 +16,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fleetsim.caller.ceremonies.scheduler import Busy
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.jsonable import to_json
-from fleetsim.caller.scheduler import Busy
 from fleetsim.hub.keys import HubKeys
 from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
 from fleetsim.model.text import one_line

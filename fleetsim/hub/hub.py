@@ -14,20 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetsim.caller.cards import CardBroker
+from fleetsim.caller.ceremonies.folder import CeremonyFolder
+from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.dispatcher import DEFAULT_SKILL, Dispatcher, Way
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.figures import WINDOW
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.folder import CeremonyFolder
 from fleetsim.caller.gate import Gate
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import Declaration, HitlDesk, read_declaration
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Registry
-from fleetsim.caller.scheduler import Scheduler
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.hub.journal import Journal

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings, SkillEntry
-from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.model.work import SkillRequest

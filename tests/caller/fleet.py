@@ -19,7 +19,7 @@ from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.gate import Gate
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules

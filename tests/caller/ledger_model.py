@@ -18,7 +18,7 @@ from fleetsim.caller.ledger import (
     RequestRecord,
     RunRecord,
 )
-from fleetsim.caller.ledger_sqlite import LedgerLimits, SqliteLedger
+from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
 from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 

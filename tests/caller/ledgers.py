@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from fleetsim.caller.ledger import CardSnapshot, RequestRecord, RunRecord, RunStatus, SlotClaim
-from fleetsim.caller.ledger_sqlite import LedgerLimits, SqliteLedger
+from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
 from fleetsim.model.errors import Blame
 from fleetsim.model.journal import Event
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart

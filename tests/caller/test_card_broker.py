@@ -18,7 +18,7 @@ from fleetsim.caller.cards import CardBroker, reconcile
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, Settings, SkillEntry
 from fleetsim.caller.ledger import Ledger
-from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleetsim.caller.ceremony import Ceremony, Overlap, child_request, next_due, parse_ceremony, request_text
+from fleetsim.caller.ceremonies.ceremony import Ceremony, Overlap, child_request, next_due, parse_ceremony, request_text
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
 

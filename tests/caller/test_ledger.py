@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledger_promises import *  # noqa: F403 - each promise is a test here
 from tests.caller.ledgers import SMALL, OpenLedger

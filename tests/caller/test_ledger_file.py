@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger_head import head_path, read_line
-from fleetsim.caller.ledger_schema import APPLICATION_ID, VERSION
-from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.head import head_path, read_line
+from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task
@@ -116,7 +116,7 @@ async def test_a_second_opening_is_refused_with_the_holders_pid(opened: Callable
 
 HOLD = """
 import asyncio, sys
-from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.testbed.runtime import VirtualClock
 
 async def hold():

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, Phase
-from fleetsim.caller.ledger_salvage import SalvageReport, salvage
-from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.salvage import SalvageReport, salvage
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Runtime

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, QuestionState
-from fleetsim.caller.ledger_commit import NoGuard, Opened
-from fleetsim.caller.ledger_sqlite import LedgerLimits, SqliteLedger, open_ledger
-from fleetsim.caller.ledger_storage import ThreadedStorage
+from fleetsim.caller.ledger.commit import NoGuard, Opened
+from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger, open_ledger
+from fleetsim.caller.ledger.storage import ThreadedStorage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.faults import installed
 from fleetsim.runtime.ports import Runtime
@@ -225,12 +225,12 @@ def disk(folder: Path, fail: Callable[[Step], int] | None = None) -> Iterator[Di
 async def test_an_answer_that_was_decided_is_never_refused_for_the_tidying_behind_it(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fleetsim.caller.ledger_sqlite.PRUNE_EVERY", 1)
+    monkeypatch.setattr("fleetsim.caller.ledger.sqlite.PRUNE_EVERY", 1)
 
     def full(_: sqlite3.Connection, **__: object) -> int:
         raise NotAccepting("the disk is full")
 
-    monkeypatch.setattr("fleetsim.caller.ledger_diary.prune", full)
+    monkeypatch.setattr("fleetsim.caller.ledger.diary.prune", full)
     for form in ("inline", "threaded"):
         async with open_ledger(None, clock=runtime.clock, storage=form) as ledger:
             await ledger.accept([record("c-0")])

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.ceremonies.folder import PER_OWNER_MAX, CeremonyFolder
+from fleetsim.caller.ceremonies.scheduler import Busy, Scheduler
 from fleetsim.caller.events import EventLog
-from fleetsim.caller.folder import PER_OWNER_MAX, CeremonyFolder
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord, RunStatus
-from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.registry import resolve
-from fleetsim.caller.scheduler import Busy, Scheduler
 from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime

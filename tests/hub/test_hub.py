@@ -8,7 +8,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import Effect
 from fleetsim.caller.fleet import AgentEntry, Settings
-from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.wiring import callback_base
 from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
 from fleetsim.model.journal import Event

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.runtime.real import running_runtime

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.model.work import SkillRequest

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fleetsim.caller.ceremony import CeremonyFile
+from fleetsim.caller.ceremonies.ceremony import CeremonyFile
 from fleetsim.caller.config import AgentFile, SettingsFile
 from fleetsim.caller.figures import Figures
 from fleetsim.caller.health import FleetHealth, HealthWord

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir

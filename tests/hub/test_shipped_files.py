@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ceremony import parse_ceremony
+from fleetsim.caller.ceremonies.ceremony import parse_ceremony
 from fleetsim.caller.config import parse_fleet
 from fleetsim.runtime.yaml import load
 

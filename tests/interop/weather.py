@@ -29,7 +29,7 @@ from driver.processes import server
 from driver.weather import LATE_OFFSETS, ROWS, Row
 
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
-from fleetsim.caller.ledger_sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient, Credential
 from fleetsim.client.core import ClientLimits
 from fleetsim.hub.hub import Hub

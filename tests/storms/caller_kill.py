@@ -31,7 +31,7 @@ from pathlib import Path
 
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
 from fleetsim.caller.ledger import Phase
-from fleetsim.caller.ledger_sqlite import LedgerLimits, open_ledger
+from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleetsim.caller.ledger_sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.runtime.faults import installed
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ledger_model import Model, read_all

@@ -36,7 +36,7 @@ DEFECTS = (
     Planted(
         "U1",
         "news for a task that has ended is applied once more: several answers for one task",
-        "caller/step.py",
+        "caller/step/decide.py",
         "    if track.outcome is not None:\n        _late(s, signal)",
         "    if False:\n        _late(s, signal)",
         f"{STEP} -k lands_during_a_poll",
@@ -44,7 +44,7 @@ DEFECTS = (
     Planted(
         "U1b",
         "everybody who closes a request tells of it, whoever decided",
-        "caller/ledger_work.py",
+        "caller/ledger/work.py",
         "    if closed.rowcount != 1:\n        return False\n    add_outcome",
         "    if closed.rowcount != 1:\n        return True\n    add_outcome",
         "tests/caller/test_ledger.py -k first_outcome_stays",
@@ -52,7 +52,7 @@ DEFECTS = (
     Planted(
         "U2",
         "a poll starts while one is in the air",
-        "caller/step_time.py",
+        "caller/step/due.py",
         "s.track.poll_began is None and s.track.task",
         "s.track.task",
         "tests/caller/test_step_storm.py -x",
@@ -68,7 +68,7 @@ DEFECTS = (
     Planted(
         "U4",
         "a webhook puts the safety poll off",
-        "caller/step_hear.py",
+        "caller/step/hearing.py",
         "    if signal.via is Via.POLL or s.track.poll_due is None:\n",
         "    s.set(poll_due=None)\n    if True:\n",
         f"{STEP} -k never_postpone",
@@ -76,7 +76,7 @@ DEFECTS = (
     Planted(
         "U5",
         "a task the agent does not know is polled like any other trouble",
-        "caller/step_hear.py",
+        "caller/step/hearing.py",
         "isinstance(error, TaskNotFound | AuthRefused) or",
         "isinstance(error, AuthRefused) or",
         f"{STEP} -k forgot_is_lost",
@@ -92,7 +92,7 @@ DEFECTS = (
     Planted(
         "U6b",
         "what is saved during the send takes that word back",
-        "caller/step_send.py",
+        "caller/step/sending.py",
         "retry_due=None, record=replace(s.track.record, phase=Phase.SENDING))",
         "retry_due=None)",
         f"{FAULTS} -k no_byte_leaves",
@@ -116,7 +116,7 @@ DEFECTS = (
     Planted(
         "U9",
         "commits are not synced before they are acknowledged",
-        "caller/ledger_file.py",
+        "caller/ledger/file.py",
         "PRAGMA synchronous = FULL",
         "PRAGMA synchronous = NORMAL",
         "tests/caller/test_ledger_file.py -k synced_before",
@@ -164,7 +164,7 @@ DEFECTS = (
     Planted(
         "U14",
         "a long wait for a slot is cut short and fires",
-        "caller/scheduler.py",
+        "caller/ceremonies/scheduler.py",
         "        newest, missed = self._walk(entry, now)\n        try:",
         "        newest, missed = entry.next_at, []\n        now = max(now, newest)\n        try:",
         "tests/caller/test_scheduler.py -k 'yearly or catch or missed or ahead'",
@@ -172,7 +172,7 @@ DEFECTS = (
     Planted(
         "U15",
         "the next slot is looked for from now, not from the one that fired",
-        "caller/scheduler.py",
+        "caller/ceremonies/scheduler.py",
         "    entry.cursor, entry.next_at = newest, next_due(entry.ceremony, newest)\n",
         "    entry.cursor, entry.next_at = now, next_due(entry.ceremony, now - timedelta(seconds=1))\n",
         "tests/caller/test_scheduler.py -x",
@@ -180,7 +180,7 @@ DEFECTS = (
     Planted(
         "U16",
         "two hubs may claim one slot",
-        "caller/ledger_work.py",
+        "caller/ledger/work.py",
         "    if run is not None and not _claim(connection, run):\n        return False\n",
         "    if run is not None:\n        _claim(connection, run)\n",
         "tests/caller/test_scheduler.py tests/caller/test_ledger.py -k 'two_hubs or claimed_once'",
@@ -212,7 +212,7 @@ DEFECTS = (
     Planted(
         "F-22",
         "after a restart an answer is sent again without asking",
-        "caller/step_ask.py",
+        "caller/step/questions.py",
         "    if key in s.track.answered_keys:\n        s.emit(Resume(answer=answer))",
         "    if True:\n        s.emit(Resume(answer=answer))",
         "tests/caller/test_step_faults.py",
@@ -228,7 +228,7 @@ DEFECTS = (
     Planted(
         "F-43",
         "what passed while nobody looked ends the request",
-        "caller/step_time.py",
+        "caller/step/due.py",
         "        _excuse(s)\n",
         "        pass\n",
         "tests/caller/test_step_faults.py",

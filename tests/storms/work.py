@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
-from fleetsim.caller.ledger_sqlite import LedgerLimits, SqliteLedger
+from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
 from fleetsim.model.journal import outcome_topic
 from fleetsim.model.work import OutcomeKind
 from tests.caller import ledgers as make

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleetsim.caller.ceremony import Ceremony, parse_ceremony
+from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Files
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from fleetsim.caller.ledger import Phase, QuestionRecord, QuestionState, RequestRecord, RunRecord
-from fleetsim.caller.ledger_rows import (
+from fleetsim.caller.ledger.rows import (
     SUMMED,
     checked,
     decoder,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fleetsim.caller import step_ask, step_hear
 from fleetsim.caller.signals import Cancel, Resume, Settle
-from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.step import hearing, questions
+from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
     Blame,
@@ -27,7 +27,7 @@ def answered(s: Stepping, answer: Answer) -> None:
     if asked is None or asked.question.question_id != answer.question_id:
         return
     s.set(asked=None)
-    step_ask.unpause(s)
+    questions.unpause(s)
     s.say(
         "hitl.response.{correlationId}",
         questionId=answer.question_id,
@@ -58,7 +58,7 @@ def resumed(s: Stepping, reply: Task | Message, began: float) -> None:
     if isinstance(reply, Message):
         s.poll_at(s.now.mono)
     else:
-        step_hear.heard(s, Heard(event=Snapshot(task=reply), via=Via.REPLY, began=began))
+        hearing.heard(s, Heard(event=Snapshot(task=reply), via=Via.REPLY, began=began))
     if s.track.outcome is None and s.track.asked is None:
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
         if s.track.record.streaming and not s.track.stream_open:

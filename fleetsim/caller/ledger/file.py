@@ -14,12 +14,12 @@ from datetime import datetime
 from pathlib import Path
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger_commit import NoGuard, Opened
-from fleetsim.caller.ledger_head import Head, head_path
-from fleetsim.caller.ledger_rows import micros, teach
-from fleetsim.caller.ledger_schema import APPLICATION_ID, VERSION, migrate, version_of
-from fleetsim.caller.ledger_verify import row_damage, structure_damage, version_damage
-from fleetsim.caller.ledger_wal import inspect
+from fleetsim.caller.ledger.commit import NoGuard, Opened
+from fleetsim.caller.ledger.head import Head, head_path
+from fleetsim.caller.ledger.rows import micros, teach
+from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION, migrate, version_of
+from fleetsim.caller.ledger.verify import row_damage, structure_damage, version_damage
+from fleetsim.caller.ledger.wal import inspect
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.faults import fault
 

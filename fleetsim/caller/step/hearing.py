@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetsim.caller import step_ask
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Cancel, Poll, RegisterPush, Subscribe
-from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.step import questions
+from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
     AuthRefused,
@@ -111,7 +111,7 @@ def _after_stale(s: Stepping, signal: Heard) -> None:
 
 def _fold(s: Stepping, signal: Heard) -> None:
     before = s.track.task
-    if step_ask.doubtful(s, signal):
+    if questions.doubtful(s, signal):
         s.poll_at(s.now.mono)
         return
     task = fold(before, _bounded(s, signal.event))
@@ -128,9 +128,9 @@ def _fold(s: Stepping, signal: Heard) -> None:
     if task.terminal:
         _end(s, signal)
     elif task.state in INTERRUPTED:
-        step_ask.wanted(s, signal)
+        questions.wanted(s, signal)
     else:
-        step_ask.moved(s, signal)
+        questions.moved(s, signal)
         _keep_watch(s, signal)
     if first and s.track.outcome is None:
         unpark(s)

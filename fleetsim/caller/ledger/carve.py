@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from fleetsim.caller.ledger_rows import SUMMED, row_sum
+from fleetsim.caller.ledger.rows import SUMMED, row_sum
 
 Row: TypeAlias = dict[str, Any]
 

@@ -17,14 +17,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fleetsim.caller import ledger_work as work
-from fleetsim.caller.ledger import LedgerDamaged, Phase, RequestRecord
-from fleetsim.caller.ledger_carve import Row, carve
-from fleetsim.caller.ledger_file import MAGIC, connect, lock, open_file, open_memory, sync_folder
-from fleetsim.caller.ledger_head import head_path
-from fleetsim.caller.ledger_rows import SUMMED, checked, decoder, encode, micros, moment, row_sum
-from fleetsim.caller.ledger_schema import migrate
-from fleetsim.caller.ledger_wal import replay
+from fleetsim.caller.ledger import LedgerDamaged, Phase, RequestRecord, work
+from fleetsim.caller.ledger.carve import Row, carve
+from fleetsim.caller.ledger.file import MAGIC, connect, lock, open_file, open_memory, sync_folder
+from fleetsim.caller.ledger.head import head_path
+from fleetsim.caller.ledger.rows import SUMMED, checked, decoder, encode, micros, moment, row_sum
+from fleetsim.caller.ledger.schema import migrate
+from fleetsim.caller.ledger.wal import replay
 from fleetsim.model.errors import Blame, ConfigError
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fleetsim.caller.ceremony import Ceremony
+from fleetsim.caller.ceremonies.ceremony import Ceremony
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import RunRecord
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetsim.caller import step_answer, step_ask, step_hear, step_send
 from fleetsim.caller.signals import Cancel, Find
-from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.step import answers, hearing, questions, sending
+from fleetsim.caller.step.common import Stepping
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import OutcomeKind
 
@@ -47,12 +47,12 @@ def _passed(s: Stepping, when: float | None) -> bool:
 
 def _question(s: Stepping) -> None:
     if s.track.asked is not None and _passed(s, s.track.asked.due):
-        step_answer.question_lapsed(s)
+        answers.question_lapsed(s)
 
 
 def _reminder(s: Stepping) -> None:
     if s.track.asked is not None and _passed(s, s.track.asked.remind):
-        step_ask.remind(s)
+        questions.remind(s)
 
 
 def _deadline(s: Stepping) -> None:
@@ -62,7 +62,7 @@ def _deadline(s: Stepping) -> None:
             reason = "the time limit passed before the agent ended the task"
             s.close(OutcomeKind.EXPIRED, reason, Blame.AGENT)
         elif s.track.in_air or s.track.reconcile_due is not None:
-            step_send.give_up_reply(s)
+            sending.give_up_reply(s)
         else:
             reason = "the time limit passed before the agent could be reached"
             s.close(OutcomeKind.UNDELIVERABLE, reason, Blame.NETWORK)
@@ -70,12 +70,12 @@ def _deadline(s: Stepping) -> None:
 
 def _cancel(s: Stepping) -> None:
     if _passed(s, s.track.cancel_due):
-        step_answer.cancel_lapsed(s)
+        answers.cancel_lapsed(s)
 
 
 def _reconcile(s: Stepping) -> None:
     if _passed(s, s.track.reconcile_due):
-        step_send.give_up_reply(s)
+        sending.give_up_reply(s)
 
 
 def _find(s: Stepping) -> None:
@@ -88,16 +88,16 @@ def _retry(s: Stepping) -> None:
     if not _passed(s, s.track.retry_due):
         return
     if s.track.task is None:
-        step_send.resend(s)
+        sending.resend(s)
     else:
-        step_hear.rejoin(s)
+        hearing.rejoin(s)
 
 
 def _resume(s: Stepping) -> None:
     if _passed(s, s.track.resume_due):
-        step_answer.resume_again(s)
+        answers.resume_again(s)
 
 
 def _poll(s: Stepping) -> None:
     if s.track.poll_began is None and s.track.task is not None and _passed(s, s.track.poll_due):
-        step_hear.poll_now(s)
+        hearing.poll_now(s)

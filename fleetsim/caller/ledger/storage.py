@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from fleetsim.caller.ledger_commit import Connection, Opened, Operation, Result, Transactions, explain
+from fleetsim.caller.ledger.commit import Connection, Opened, Operation, Result, Transactions, explain
 from fleetsim.model.errors import NotAccepting
 
 T = TypeVar("T")

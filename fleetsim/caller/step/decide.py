@@ -1,14 +1,13 @@
 """The one decision: ``step(track, signal, now, rules)`` returns the new track and what to do about it.
 
 Pure: no clock, no chance, no waiting. The tracker carries the effects out and comes back with signals.
-The parts are told apart by subject: ``step_send`` (the first send and what if it fails), ``step_hear``
-(what an agent says, from any channel), ``step_ask`` (its questions), ``step_answer`` (answers and
-cancelling), ``step_time`` (what falls due).
+The parts are told apart by subject: ``sending`` (the first send and what if it fails), ``hearing``
+(what an agent says, from any channel), ``questions`` (its questions), ``answers`` (answers and
+cancelling), ``due`` (what falls due).
 """
 
 from __future__ import annotations
 
-from fleetsim.caller import step_answer, step_hear, step_send, step_time
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (
     Answered,
@@ -29,7 +28,8 @@ from fleetsim.caller.signals import (
     Signal,
     StreamEnded,
 )
-from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.step import answers, due, hearing, sending
+from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard, Now, Rules, Track
 from fleetsim.model.event import Snapshot
 from fleetsim.model.journal import Level
@@ -67,41 +67,41 @@ def step(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, t
 def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table, not logic
     match signal:
         case Begin():
-            step_send.begin(s)
+            sending.begin(s)
         case Recovered(question=question, answer=answer):
-            step_send.recover(s, question, answer)
+            sending.recover(s, question, answer)
         case Replied(reply=reply, began=began):
-            step_send.replied(s, reply, began)
+            sending.replied(s, reply, began)
         case SendFailed(error=error):
-            step_send.failed(s, error)
+            sending.failed(s, error)
         case Found(task=task):
-            step_send.found(s, task)
+            sending.found(s, task)
         case Heard():
-            step_hear.heard(s, signal)
+            hearing.heard(s, signal)
         case StreamEnded(error=error):
-            step_send.stream_ended(s, error)
+            sending.stream_ended(s, error)
         case PollFailed(error=error):
-            step_hear.poll_failed(s, error)
+            hearing.poll_failed(s, error)
         case PushRegistered(error=error):
-            step_hear.push_registered(s, error)
+            hearing.push_registered(s, error)
         case Answered(answer=answer):
-            step_answer.answered(s, answer)
+            answers.answered(s, answer)
         case Resumed(reply=reply, began=began):
-            step_answer.resumed(s, reply, began)
+            answers.resumed(s, reply, began)
         case ResumeFailed(error=error):
-            step_answer.resume_failed(s, error)
+            answers.resume_failed(s, error)
         case CancelAsked(by=by):
-            step_answer.cancel_asked(s, by)
+            answers.cancel_asked(s, by)
         case CancelReplied(task=task, began=began):
-            step_hear.heard(s, Heard(event=Snapshot(task=task), via=Via.REPLY, began=began))
-            step_answer.cancel_replied(s)
+            hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.REPLY, began=began))
+            answers.cancel_replied(s)
         case CancelFailed(error=error):
-            step_answer.cancel_failed(s, error)
+            answers.cancel_failed(s, error)
         case Due():
-            step_time.due(s)
+            due.due(s)
 
 
 def _late(s: Stepping, signal: Signal) -> None:
     if isinstance(signal, Heard):
-        state = step_hear.state_of(signal.event)
+        state = hearing.state_of(signal.event)
         s.say("agent.skill.stale", Level.DEBUG, state=state, via=signal.via.value, why="already ended")

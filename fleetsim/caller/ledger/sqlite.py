@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from fleetsim.caller import ledger_diary as diary
-from fleetsim.caller import ledger_work as work
 from fleetsim.caller.ledger import (
     CardSnapshot,
     Ledger,
@@ -22,11 +20,13 @@ from fleetsim.caller.ledger import (
     QuestionState,
     RequestRecord,
     RunRecord,
+    diary,
+    work,
 )
-from fleetsim.caller.ledger_commit import Connection, Opened
-from fleetsim.caller.ledger_file import open_file, open_memory
-from fleetsim.caller.ledger_rows import encode, micros
-from fleetsim.caller.ledger_storage import InlineStorage, Storage, ThreadedStorage
+from fleetsim.caller.ledger.commit import Connection, Opened
+from fleetsim.caller.ledger.file import open_file, open_memory
+from fleetsim.caller.ledger.rows import encode, micros
+from fleetsim.caller.ledger.storage import InlineStorage, Storage, ThreadedStorage
 from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.runtime.ports import Clock

@@ -1,6 +1,6 @@
 """Ceremony runs, cards and the event journal as SQL, and the pruning of all that is old.
 
-Like ``ledger_work``: functions on one connection, in a transaction somebody else commits.
+Like ``work``: functions on one connection, in a transaction somebody else commits.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from fleetsim.caller.ledger import CardSnapshot, RunRecord
-from fleetsim.caller.ledger_rows import SUMMED, checked, micros, read, row_sum
-from fleetsim.caller.ledger_work import RunRow
+from fleetsim.caller.ledger.rows import SUMMED, checked, micros, read, row_sum
+from fleetsim.caller.ledger.work import RunRow
 from fleetsim.model.journal import Event
 
 Connection: TypeAlias = sqlite3.Connection

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from fleetsim.caller.ceremony import Ceremony, next_due
-from fleetsim.caller.ceremony_row import CeremonyRow, ceremony_facts
+from fleetsim.caller.ceremonies.ceremony import Ceremony, next_due
+from fleetsim.caller.ceremonies.folder import CeremonyFolder, Problem
+from fleetsim.caller.ceremonies.row import CeremonyRow, ceremony_facts
+from fleetsim.caller.ceremonies.runs import CAUGHT_UP, Runs
 from fleetsim.caller.events import EventLog
-from fleetsim.caller.folder import CeremonyFolder, Problem
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
-from fleetsim.caller.runs import CAUGHT_UP, Runs
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.journal import Level
 from fleetsim.model.text import one_line

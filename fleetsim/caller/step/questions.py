@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fleetsim.caller.signals import Ask, Resume, Settle
-from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Asked, Heard
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.journal import Level

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetsim.caller import step_ask, step_hear
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Find, Send
-from fleetsim.caller.stepping import Stepping
+from fleetsim.caller.step import hearing, questions
+from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
     AuthRefused,
@@ -65,16 +65,16 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None) -> No
 
 def _reopen(s: Stepping, question: Question, answer: Answer | None) -> None:
     if answer is None:
-        step_ask.reopen(s, question)
+        questions.reopen(s, question)
     else:
-        step_ask.take_up_answer(s, question, answer)
+        questions.take_up_answer(s, question, answer)
 
 
 def replied(s: Stepping, reply: Task | Message, began: float) -> None:
     """The agent took it: bind the task, then treat the answer like any other news of it."""
     s.set(in_air=False)
     event = Snapshot(task=reply) if isinstance(reply, Task) else DirectReply(message=reply)
-    step_hear.heard(s, Heard(event=event, via=Via.REPLY, began=began))
+    hearing.heard(s, Heard(event=event, via=Via.REPLY, began=began))
 
 
 def failed(s: Stepping, error: FleetsimError) -> None:
@@ -165,14 +165,14 @@ def _reply_lost(s: Stepping, why: str) -> None:
         reason=f"reply lost, looking for the task: {why}",
     )
     s.emit(Find())
-    step_hear.unpark(s)
+    hearing.unpark(s)
 
 
 def found(s: Stepping, task: Task | None) -> None:
     """The search for a lost task came back."""
     if task is not None and s.track.task is None:
         s.say("agent.skill.retry", attempt=0, inSeconds=0, reason="found the task whose reply was lost")
-        step_hear.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))
+        hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))
 
 
 def give_up_reply(s: Stepping) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from fleetsim.caller.ceremony import DEFAULT_TIMEOUT_S, Ceremony, Overlap, child_request, next_due
+from fleetsim.caller.ceremonies.ceremony import DEFAULT_TIMEOUT_S, Ceremony, Overlap, child_request, next_due
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus, SlotClaim

@@ -1,0 +1,1 @@
+"""Scheduled skill requests: reading them, knowing when they are due, firing each slot once."""
