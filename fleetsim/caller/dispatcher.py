@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from fleetsim.caller.declared import Declared
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
 from fleetsim.caller.tracker import Tracker
@@ -21,10 +22,13 @@ DEFAULT_SKILL = "chat"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How an agent is to be called, taken from its card and entry at this moment."""
+    """How an agent is to be called for a skill, taken from its card and entry at this moment."""
 
     agent: str
     dialect: str
+    rpc_url: str = ""
+    tenant: str | None = None
+    declared: Declared = field(default_factory=Declared)
     streaming: bool = False
     push: bool = False
     register_push: bool = False
@@ -32,7 +36,8 @@ class Way:
 
 
 class Dispatcher:
-    """Accepts requests. ``resolve`` maps (skill, targets) to agent names, ``way`` an agent to how it is called."""
+    """Accepts requests. ``resolve`` maps (skill, targets) to agent names, ``way`` an agent
+    and a skill to how it is called."""
 
     def __init__(
         self,
@@ -42,7 +47,7 @@ class Dispatcher:
         tracker: Tracker,
         *,
         resolve: Callable[[str | None, tuple[str, ...]], tuple[str, ...]],
-        way: Callable[[str], Way],
+        way: Callable[[str, str], Way],
         cooldowns_s: Mapping[str, float] | None = None,
         token_epoch: Callable[[], int] = lambda: 1,
     ) -> None:
@@ -97,7 +102,7 @@ class Dispatcher:
         skill = request.skill or DEFAULT_SKILL
         self._cool_down(request, agent, skill)
         now = self._runtime.clock.now()
-        way = self._way(agent)
+        way = self._way(agent, skill)
         limit = request.timeout_s or way.timeout_s or self._tracker.rules.task_limit_s
         return RequestRecord(
             request=replace(request, targets=(agent,), skill=skill),
@@ -107,6 +112,9 @@ class Dispatcher:
             deadline_at=now + timedelta(seconds=limit),
             message_id=self._runtime.ids.new(),
             dialect=way.dialect,
+            rpc_url=way.rpc_url,
+            tenant=way.tenant,
+            declared=way.declared,
             streaming=way.streaming,
             push=way.push,
             register_push=way.register_push,

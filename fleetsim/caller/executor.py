@@ -17,6 +17,7 @@ from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.client import AgentClient
 from fleetsim.model.call import (
+    Call,
     CancelTask,
     GetTask,
     ListTasks,
@@ -26,12 +27,13 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
 )
-from fleetsim.model.errors import RpcError, WireError
+from fleetsim.model.errors import MethodNotFound, RpcError, VersionNotSupported, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
 from fleetsim.model.task import Message, Role, Task, TextPart
 from fleetsim.model.work import Answer
 from fleetsim.runtime.signing import SCHEME, write_secret
+from fleetsim.wire.dialect import Choice, Reply
 
 CALLBACK_PATH = "/api/a2a/callback/"
 
@@ -72,7 +74,7 @@ class Executor:
         """Send the request and return the agent's first answer. Raises FleetsimError as the client does."""
         async with self._gate.call(record.agent):
             call = self._message(record, streaming=False)
-            return _task_or_message(await self._client(record).call(call, headers=_trace(record)))
+            return _task_or_message(await self._call(record, call))
 
     @asynccontextmanager
     async def stream(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
@@ -82,7 +84,7 @@ class Executor:
         await slot.__aenter__()
         client = self._client(record)
         allowed = replace(client.limits.stream, first_event_s=FIRST_EVENT_S)
-        opened = client.events(call, headers=_trace(record), limits=allowed)
+        opened = client.events(call, headers=_trace(record), limits=allowed, choice=_as_dispatched(record))
         try:
             events = await opened.__aenter__()
         except BaseException as error:
@@ -98,31 +100,30 @@ class Executor:
     async def subscribe(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
         """Rejoin the stream of a bound task."""
         call = SubscribeToTask(task_id=_bound(record).task_id)
-        async with self._client(record).events(call, headers=_trace(record)) as events:
+        opened = self._client(record).events(call, headers=_trace(record), choice=_as_dispatched(record))
+        async with opened as events:
             yield events
 
     async def poll(self, record: RequestRecord) -> Task:
         """Read a bound task. Always goes out, breaker or not: it is how a recovered agent is noticed."""
         async with self._gate.call(record.agent, breaks=False, first=False):
-            reply = await self._client(record).call(GetTask(task_id=_bound(record).task_id), headers=_trace(record))
-        return _task(reply)
+            return _task(await self._call(record, GetTask(task_id=_bound(record).task_id)))
 
     async def find(self, record: RequestRecord) -> Task | None:
         """Look for a task whose reply was lost: by our own task id in 0.1, by our context in 1.0, else not."""
-        client = self._client(record)
         if record.dialect == "1.0" and record.request.context_id is not None:
             return None  # a shared context may hold other tasks; guessing could bind the wrong one
         context = record.request.correlation_id
         async with self._gate.call(record.agent, breaks=False, first=False):
             if record.dialect == "0.1":
-                return _task(await client.call(GetTask(task_id=record.request.correlation_id), headers=_trace(record)))
+                return _task(await self._call(record, GetTask(task_id=record.request.correlation_id)))
             if record.dialect != "1.0":
                 return None
-            page = await client.call(ListTasks(context_id=context, page_size=2), headers=_trace(record))
+            page = await self._call(record, ListTasks(context_id=context, page_size=2))
             found = page.tasks if isinstance(page, TaskPage) else ()
             if len(found) != 1:
                 return None  # a list shows tasks without what they made: the one it names is read whole
-            return _task(await client.call(GetTask(task_id=found[0].task_id), headers=_trace(record)))
+            return _task(await self._call(record, GetTask(task_id=found[0].task_id)))
 
     async def resume(self, record: RequestRecord, answer: Answer) -> Task | Message:
         """Send an answer on the same task and the agent's own context; one message id per answer."""
@@ -136,13 +137,12 @@ class Executor:
         )
         call = SendMessage(message=message, metadata=self._metadata(record), task_id=task.task_id)
         async with self._gate.call(record.agent, breaks=False):
-            return _task_or_message(await self._client(record).call(call, headers=_trace(record)))
+            return _task_or_message(await self._call(record, call))
 
     async def cancel(self, record: RequestRecord) -> Task:
         """Ask the agent to stop."""
         async with self._gate.call(record.agent, breaks=False):
-            reply = await self._client(record).call(CancelTask(task_id=_bound(record).task_id), headers=_trace(record))
-        return _task(reply)
+            return _task(await self._call(record, CancelTask(task_id=_bound(record).task_id)))
 
     async def register_push(self, record: RequestRecord) -> None:
         """Register our webhook for a bound task; the path then ends in the agent's task id (the seed's form)."""
@@ -151,7 +151,25 @@ class Executor:
         if config is None:
             raise RpcError("no callback address is configured")
         async with self._gate.call(record.agent, breaks=False):
-            await self._client(record).call(SetPush(task_id=task_id, config=config), headers=_trace(record))
+            await self._call(record, SetPush(task_id=task_id, config=config))
+
+    async def _call(self, record: RequestRecord, call: Call) -> Reply:
+        """One call, in the form decided when the work was dispatched (T-09).
+
+        An agent that was replaced by one of another version meanwhile is called as its new card says.
+        """
+        client, headers = self._client(record), _trace(record)
+        then = _as_dispatched(record)
+        try:
+            return await client.call(call, headers=headers, choice=then)
+        except (MethodNotFound, VersionNotSupported):
+            if then is None or isinstance(call, SetPush | ListTasks):
+                raise  # methods that many agents never had
+            await client.discover(refresh=True)
+            now = await client.choice()
+            if (now.dialect_name, now.url, now.tenant) == (then.dialect_name, then.url, then.tenant):
+                raise
+        return await client.call(call, headers=headers)
 
     def _client(self, record: RequestRecord) -> AgentClient:
         return self._clients.client(record.agent)
@@ -197,6 +215,12 @@ class Executor:
             ours["parentId"] = request.parent_id
         ours["a2a.trace"] = {"traceId": request.correlation_id, "skill": record.skill, "extension": TRACE}
         return {**request.metadata, **ours}
+
+
+def _as_dispatched(record: RequestRecord) -> Choice | None:
+    if not record.rpc_url or record.dialect is None:
+        return None
+    return Choice(dialect_name=record.dialect, url=record.rpc_url, tenant=record.tenant)
 
 
 def _trace(record: RequestRecord) -> Mapping[str, str]:

@@ -13,48 +13,23 @@ the while, and whoever answers first wins).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
+from fleetsim.caller.declared import PERSON_ONLY, HitlMode
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.events import EventLog, Subscription
+from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.tracker import Tracker
-from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import FleetsimError
-from fleetsim.model.extensions import HITL_MODE, declared
 from fleetsim.model.journal import Event, Level
 from fleetsim.model.work import Answer, Question, SkillRequest, Source
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
 DISPATCHER_PATIENCE_S = 300.0
-VETO_WINDOW_S = 60.0
-VETO_WINDOW_MAX_S = 24 * 3600.0
-
-
-class HitlMode(StrEnum):
-    """How much a person has to do with a skill (hitl-mode-v1)."""
-
-    AUTONOMOUS = "autonomous"
-    NOTIFICATION = "notification"
-    VETO = "veto"
-    GATED = "gated"
-    COMPOUND = "compound"
-
-
-PERSON_ONLY = frozenset({HitlMode.GATED, HitlMode.COMPOUND})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declaration:
-    """What a card declares for one skill."""
-
-    mode: HitlMode
-    veto_window_s: float = VETO_WINDOW_S
-    operator_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,38 +42,14 @@ class Veto:
     expires_at: datetime
 
 
-def read_declaration(card: AgentCard | None, skill: str) -> Declaration | None:
-    """The declaration for a skill, or None; unknown modes and odd numbers are ignored."""
-    entry = declared(card, HITL_MODE, skill) if card else None
-    mode = entry.get("mode") if entry is not None else None
-    if entry is None or not isinstance(mode, str) or mode not in set(HitlMode):
-        return None
-    window = entry.get("vetoTtlMs")
-    usable = isinstance(window, int | float) and not isinstance(window, bool) and window > 0
-    return Declaration(
-        mode=HitlMode(mode),
-        veto_window_s=min(window / 1000, VETO_WINDOW_MAX_S) if usable and window is not None else VETO_WINDOW_S,
-        operator_only=entry.get("reviewer") == "operator",
-    )
-
-
 class HitlDesk:
     """Watches the events and does what the declarations ask for. Use as ``async with``."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        tracker: Tracker,
-        dispatcher: Dispatcher,
-        events: EventLog,
-        *,
-        declaration: Callable[[str, str], Declaration | None],
-    ) -> None:
+    def __init__(self, runtime: Runtime, tracker: Tracker, dispatcher: Dispatcher, events: EventLog) -> None:
         self._runtime = runtime
         self._tracker = tracker
         self._dispatcher = dispatcher
         self._events = events
-        self._declaration = declaration
         self._workers = Workers("hitl")
         self._vetoes: dict[str, Veto] = {}
         self._gates: dict[str, int] = {}
@@ -114,6 +65,20 @@ class HitlDesk:
         self._tracker.cancel(correlation_id, by=by)
         self._say(f"hitl.veto.{correlation_id}", correlation_id, decision="vetoed", decidedBy=by)
         return True
+
+    def take_up(self, asked_before: Mapping[str, int]) -> None:
+        """After a restart: windows stay open for the time they have left, gates know what was asked.
+
+        ``asked_before`` counts the questions of each request so far.
+        """
+        for track in self._tracker.tracks():
+            rule = track.record.declared.hitl
+            if rule is None or track.record.bound_at is None:
+                continue  # not taken by its agent yet: that will be an event like any other
+            if rule.mode is HitlMode.VETO:
+                self._open_window(track.record, rule.veto_window_s)
+            elif rule.mode in PERSON_ONLY:
+                self._gates.setdefault(track.correlation_id, asked_before.get(track.correlation_id, 0))
 
     async def __aenter__(self) -> HitlDesk:
         self._workers.start(self._watch(self._events.subscribe()), name="watch")
@@ -133,40 +98,56 @@ class HitlDesk:
         if cid is None or event.agent is None or event.skill is None:
             return
         if event.topic == "agent.skill.dispatched":
-            self._started(cid, event.agent, event.skill)
+            self._started(cid)
         elif event.topic.startswith("hitl.request."):
-            self._asked(cid, event.agent, event.skill, event.payload.get("questionId"))
+            self._asked(cid, event.agent, event.payload.get("questionId"))
         elif event.topic.startswith("autonomous.outcome."):
             self._ended(cid, event)
 
-    def _started(self, cid: str, agent: str, skill: str) -> None:
-        found = self._declaration(agent, skill)
-        if found is None or self._tracker.track(cid) is None:
+    def _started(self, cid: str) -> None:
+        track = self._tracker.track(cid)
+        rule = track.record.declared.hitl if track is not None else None
+        if track is None or rule is None:
             return
-        if found.mode is HitlMode.NOTIFICATION:
-            self._say(f"hitl.notification.{cid}", cid, agent=agent, skill=skill)
-        elif found.mode is HitlMode.VETO:
-            expires = self._runtime.clock.now() + timedelta(seconds=found.veto_window_s)
-            self._vetoes[cid] = Veto(correlation_id=cid, agent=agent, skill=skill, expires_at=expires)
-            self._say(f"hitl.veto.{cid}", cid, agent=agent, skill=skill, decision="open", expiresAt=expires.isoformat())
-            self._workers.start(self._approve_later(cid, found.veto_window_s), name=f"veto:{cid}")
-        elif found.mode in PERSON_ONLY:
+        if rule.mode is HitlMode.NOTIFICATION:
+            self._say(f"hitl.notification.{cid}", cid, agent=track.record.agent, skill=track.record.skill)
+        elif rule.mode is HitlMode.VETO:
+            self._open_window(track.record, rule.veto_window_s)
+        elif rule.mode in PERSON_ONLY:
             self._gates[cid] = 0
+
+    def _open_window(self, record: RequestRecord, window_s: float) -> None:
+        """Let it be stopped until ``window_s`` after the agent took it, whatever happened to the hub meanwhile."""
+        now, cid = self._runtime.clock.now(), record.request.correlation_id
+        expires = (record.bound_at or now) + timedelta(seconds=window_s)
+        left_s = min((expires - now).total_seconds(), window_s)
+        if left_s <= 0 or cid in self._vetoes:
+            return
+        self._vetoes[cid] = Veto(correlation_id=cid, agent=record.agent, skill=record.skill, expires_at=expires)
+        self._say(
+            f"hitl.veto.{cid}",
+            cid,
+            agent=record.agent,
+            skill=record.skill,
+            decision="open",
+            expiresAt=expires.isoformat(),
+        )
+        self._workers.start(self._approve_later(cid, left_s), name=f"veto:{cid}")
 
     async def _approve_later(self, cid: str, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if self._vetoes.pop(cid, None) is not None:
             self._say(f"hitl.veto.{cid}", cid, decision="lapsed")
 
-    def _asked(self, cid: str, agent: str, skill: str, question_id: Any) -> None:
+    def _asked(self, cid: str, agent: str, question_id: Any) -> None:
         if cid in self._gates:
             self._gates[cid] += 1
         track = self._tracker.track(cid)
         if track is None or track.asked is None or track.asked.question.question_id != question_id:
             return
         dispatcher = track.record.request.dispatcher_agent
-        found = self._declaration(agent, skill)
-        barred = found is not None and (found.operator_only or found.mode in PERSON_ONLY)
+        rule = track.record.declared.hitl
+        barred = rule is not None and rule.person_only
         if dispatcher and dispatcher != agent and not barred:
             self._workers.start(self._ask_dispatcher(dispatcher, track.asked.question), name=f"ask:{cid}")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from fleetsim.caller import carry
 from fleetsim.caller.closing import publish_outcome
+from fleetsim.caller.declared import drift
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import Ledger, QuestionState, RequestRecord
@@ -67,7 +68,6 @@ class Tracker:
         rules: Rules,
         *,
         settled: Iterable[Callable[[Outcome], None]] = (),
-        drift: Callable[[Outcome], list[str]] | None = None,
     ) -> None:
         self._runtime = runtime
         self._executor = executor
@@ -75,7 +75,6 @@ class Tracker:
         self._events = events
         self.rules = rules
         self._settled = list(settled)
-        self._drift = drift
         self._rng = runtime.rng.stream("tracker")
         self._workers = Workers("tracker")
         self._tracks: dict[str, Track] = {}
@@ -316,7 +315,7 @@ class Tracker:
             self._resolve(cid, kept or outcome)
             return
         self._push_watch.ended(track, outcome)
-        publish_outcome(self._events, outcome, drift=self._drift(outcome) if self._drift else [])
+        publish_outcome(self._events, outcome, drift=drift(track.record.declared, outcome))
         for listener in self._settled:
             listener(outcome)
         self._resolve(cid, outcome)

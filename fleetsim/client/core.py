@@ -158,12 +158,18 @@ class AgentCaller:
         return self._choice or self.adopt(card)
 
     async def call(
-        self, call: Call, *, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
+        self,
+        call: Call,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        choice: wire.Choice | None = None,
     ) -> wire.Reply:
         """Carry out one call that is answered at once.
 
         ``headers`` are added to this request (trace headers); ``timeout_s`` replaces the deadline for the
-        answer, for agents that answer when the work is done.
+        answer, for agents that answer when the work is done; ``choice`` calls the agent as it was chosen
+        earlier, whatever its card says by now, as long as the configuration still allows that.
 
         Raises:
             RpcError: the agent's refusal, as the class of its code.
@@ -172,14 +178,19 @@ class AgentCaller:
             TransportError: no answer; ``sent`` says whether the agent may have acted.
             ConfigError: the credential is not there.
         """
-        reply, _ = await self.call_raw(call, headers=headers, timeout_s=timeout_s)
+        reply, _ = await self.call_raw(call, headers=headers, timeout_s=timeout_s, choice=choice)
         return reply
 
     async def call_raw(
-        self, call: Call, *, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
+        self,
+        call: Call,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        choice: wire.Choice | None = None,
     ) -> tuple[wire.Reply, Any]:
         """As ``call``, with the undecoded ``result`` beside the reply."""
-        made = await self._prepare(call, headers, self.limits.for_call(timeout_s))
+        made = await self._prepare(call, headers, self.limits.for_call(timeout_s), choice)
         answer = await self.runtime.transport.exchange(made.request)
         now = self.runtime.clock.now()
         result = read_result(made.asked, answer.status, answer.headers, answer.body, now)
@@ -190,7 +201,12 @@ class AgentCaller:
 
     @asynccontextmanager
     async def events(
-        self, call: Call, *, headers: Mapping[str, str] | None = None, limits: StreamLimits | None = None
+        self,
+        call: Call,
+        *,
+        headers: Mapping[str, str] | None = None,
+        limits: StreamLimits | None = None,
+        choice: wire.Choice | None = None,
     ) -> AsyncIterator[EventStream]:
         """Open the stream of a send or subscription; leaving the context drops the connection.
 
@@ -204,6 +220,7 @@ class AgentCaller:
             call,
             headers,
             replace(self.limits.for_call(None), total_s=None, body_bytes_max=allowed.stream_bytes_max),
+            choice,
             streaming=True,
         )
         async with self.runtime.transport.open(made.request) as incoming:
@@ -231,9 +248,15 @@ class AgentCaller:
         return b"".join([chunk async for chunk in chunks])
 
     async def _prepare(
-        self, call: Call, headers: Mapping[str, str] | None, limits: Limits, *, streaming: bool = False
+        self,
+        call: Call,
+        headers: Mapping[str, str] | None,
+        limits: Limits,
+        chosen: wire.Choice | None,
+        *,
+        streaming: bool = False,
     ) -> _Prepared:
-        choice = await self.choice()
+        choice = chosen if chosen is not None and self._allows(chosen) else await self.choice()
         dialect = wire.dialect(choice.dialect_name)
         call = self._fitted(call, choice.dialect_name)
         method, params = dialect.encode_call(call)
@@ -252,6 +275,11 @@ class AgentCaller:
         source = self._credential.source if self._credential else None
         asked = Asked(request_id=request_id, dialect_name=dialect.name, where=self.where, credential=source)
         return _Prepared(request, asked, dialect)
+
+    def _allows(self, choice: wire.Choice) -> bool:
+        """Whether the configured address and dialect still allow a choice made earlier."""
+        pinned = self._pinned is None or self._pinned == choice.dialect_name
+        return pinned and wire.still_allowed(choice, self._address.text)
 
     def _fitted(self, call: Call, dialect_name: str) -> Call:
         """In 0.1 the client names the task."""

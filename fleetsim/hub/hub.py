@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -17,6 +18,7 @@ from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.closing import publish_outcome
+from fleetsim.caller.declared import drift
 from fleetsim.caller.dispatcher import DEFAULT_SKILL, Dispatcher, Way
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
@@ -24,7 +26,7 @@ from fleetsim.caller.figures import WINDOW
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.gate import Gate
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
-from fleetsim.caller.hitl import Declaration, HitlDesk, read_declaration
+from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Registry
@@ -33,8 +35,7 @@ from fleetsim.client import AgentClient
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.notes import AgentNotes
-from fleetsim.hub.wiring import callback_base, drift_of, gate_limits_of, rules_of, way_of
-from fleetsim.model.card import AgentCard
+from fleetsim.hub.wiring import callback_base, gate_limits_of, rules_of, way_of
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.journal import Event
 from fleetsim.model.work import Outcome, SkillRequest
@@ -89,7 +90,6 @@ class Hub:
             self.events,
             rules_of(settings),
             settled=[self._settled, *settled],
-            drift=lambda outcome: drift_of(self._known_card(outcome.agent), outcome),
         )
         self.dispatcher = Dispatcher(
             runtime,
@@ -101,7 +101,7 @@ class Hub:
             cooldowns_s=settings.cooldowns_s,
             token_epoch=lambda: tokens.current,
         )
-        self.desk = HitlDesk(runtime, self.tracker, self.dispatcher, self.events, declaration=self._declaration)
+        self.desk = HitlDesk(runtime, self.tracker, self.dispatcher, self.events)
         self.receiver = CallbackReceiver(
             tokens, self.tracker, self.events, runtime.clock, known=ledger.request, outcome=ledger.outcome
         )
@@ -190,11 +190,15 @@ class Hub:
     async def _recover(self) -> None:
         """Go on with what an earlier run left open, and tell of outcomes it could not tell of any more."""
         questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
+        every = await self.ledger.questions(open_only=False)
+        asked_before = Counter(record.question.correlation_id for record in every)
         for record in await self.ledger.open_requests():
             asked = questions.get(record.request.correlation_id)
             self.tracker.recover(record, asked.question if asked else None, asked.answer if asked else None)
+        self.desk.take_up(asked_before)
         for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
-            publish_outcome(self.events, outcome, drift=[])
+            told = await self.ledger.request(outcome.correlation_id)
+            publish_outcome(self.events, outcome, drift=drift(told.declared, outcome) if told else [])
 
     async def _heed(self) -> None:
         """What one room's event means for another: a breaker is news for the broker, a webhook for health."""
@@ -233,16 +237,9 @@ class Hub:
     def _callback_base(self, agent: str) -> str | None:
         return callback_base(self._entry(agent), self.config.settings, self.url)
 
-    def _way(self, agent: str) -> Way:
+    def _way(self, agent: str, skill: str) -> Way:
         reachable = self._callback_base(agent) is not None and agent not in self._notes.push_refused
-        return way_of(self.broker.view(agent), reachable_by_webhook=reachable)
-
-    def _known_card(self, agent: str) -> AgentCard | None:
-        """The agent's card; None also for an agent that left the configuration while its work went on."""
-        return next((view.card for view in self.broker.views() if view.entry.name == agent), None)
-
-    def _declaration(self, agent: str, skill: str) -> Declaration | None:
-        return read_declaration(self._known_card(agent), skill)
+        return way_of(self.broker.view(agent), skill, reachable_by_webhook=reachable)
 
     def _limited(self, request: SkillRequest) -> SkillRequest:
         """The request under its skill's own limit, if it names none itself."""

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 from fleetsim.caller.cards import AgentView
+from fleetsim.caller.declared import read_declared
 from fleetsim.caller.dispatcher import Way
 from fleetsim.caller.fleet import AgentEntry, Settings
 from fleetsim.caller.gate import GateLimits
 from fleetsim.caller.track import Rules
-from fleetsim.model.card import AgentCard
-from fleetsim.model.extensions import EFFECT_DOMAIN, declared
-from fleetsim.model.text import one_line
-from fleetsim.model.work import Outcome
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-DRIFT_MAX = 20
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -57,34 +51,17 @@ def callback_base(entry: AgentEntry, settings: Settings, own_url: str | None) ->
     return settings.base_url
 
 
-def way_of(view: AgentView, *, reachable_by_webhook: bool) -> Way:
-    """How the agent is called now. An explicit ``push`` in agents.yaml overrules the card's silence."""
+def way_of(view: AgentView, skill: str, *, reachable_by_webhook: bool) -> Way:
+    """How the agent is called for the skill now. An explicit ``push`` in agents.yaml overrules the card's silence."""
     entry, capabilities = view.entry, view.capabilities
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
     return Way(
         agent=entry.name,
         dialect=view.choice.dialect_name if view.choice else entry.wire or "0.3",
+        rpc_url=view.choice.url if view.choice else "",
+        tenant=view.choice.tenant if view.choice else None,
+        declared=read_declared(view.card, skill),
         streaming=capabilities.streaming,
         push=wanted and reachable_by_webhook,
         register_push=wanted and reachable_by_webhook and entry.push == "set",
     )
-
-
-def drift_of(card: AgentCard | None, outcome: Outcome) -> list[str]:
-    """Where declared effects (effect-domain-v1) and observed ones differ, for skills that declare any."""
-    entry = declared(card, EFFECT_DOMAIN, outcome.skill) if card else None
-    said = entry.get("effects") if entry else None
-    if not isinstance(said, list) or not outcome.success:
-        return []
-    promised = {pair for item in said if (pair := _pair(item)) is not None}
-    seen = {(delta.domain, delta.path) for delta in outcome.effects}
-    missing = [f"declared but not seen: {one_line('/'.join(pair), 100)}" for pair in sorted(promised - seen)]
-    extra = [f"seen but not declared: {one_line('/'.join(pair), 100)}" for pair in sorted(seen - promised)]
-    return (missing + extra)[:DRIFT_MAX]
-
-
-def _pair(item: Any) -> tuple[str, str] | None:
-    if not isinstance(item, Mapping):
-        return None
-    domain, path = item.get("domain"), item.get("path")
-    return (domain, path) if isinstance(domain, str) and isinstance(path, str) else None

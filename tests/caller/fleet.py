@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from fleetsim.agent import Agent
 from fleetsim.agent.app import build_app
 from fleetsim.agent.engine import Engine
+from fleetsim.caller.declared import Declared
 from fleetsim.caller.dispatcher import Dispatcher, Way
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
@@ -125,6 +126,7 @@ async def fleet(
     dialect: str | None = None,
     before: Callable[[MemoryNetwork], None] | None = None,
     disk_s: float = 0.0,
+    declared: Mapping[str, Declared] | None = None,
 ) -> AsyncIterator[Fleet]:
     """Agents at http://NAME.example:8000, a hub that webhooks reach, and a caller that dispatches to them."""
     network = network or MemoryNetwork(seed=seed)
@@ -158,12 +160,14 @@ async def fleet(
         for client in clients.values():
             await client.discover()
 
-        def way(agent: str) -> Way:
+        def way(agent: str, _: str) -> Way:
             client = clients[agent]
             caps = client.card.capabilities if client.card else None
             choice = client._choice
             return Way(
                 agent=agent,
+                rpc_url=choice.url if choice else "",
+                declared=(declared or {}).get(agent, Declared()),
                 dialect=choice.dialect_name if choice else "0.3",
                 streaming=streaming and bool(caps and caps.streaming),
                 push=push and bool(caps and caps.push_notifications),

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.hitl import (
-    DISPATCHER_PATIENCE_S,
+from fleetsim.caller.declared import (
     VETO_WINDOW_MAX_S,
     VETO_WINDOW_S,
-    Declaration,
-    HitlDesk,
+    Declared,
     HitlMode,
-    read_declaration,
+    HitlRule,
+    read_hitl,
 )
+from fleetsim.caller.hitl import DISPATCHER_PATIENCE_S, HitlDesk
 from fleetsim.caller.track import Rules
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import UnknownTarget
@@ -92,16 +92,11 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    *agents: Agent, rules: Rules = QUICK, declared: Declaration | None = None, streaming: bool = True
+    *agents: Agent, rules: Rules = QUICK, declared: HitlRule | None = None, streaming: bool = True
 ) -> AsyncIterator[Scene]:
-    async with fleet(*agents, rules=rules, streaming=streaming) as f:
-        desk = HitlDesk(
-            f.runtime,
-            f.tracker,
-            f.dispatcher,
-            f.events,
-            declaration=lambda agent, _: declared if agent == "scout" else None,
-        )
+    said = {"scout": Declared(hitl=declared)}
+    async with fleet(*agents, rules=rules, streaming=streaming, declared=said) as f:
+        desk = HitlDesk(f.runtime, f.tracker, f.dispatcher, f.events)
         async with desk:
             yield Scene(f, desk)
 
@@ -127,30 +122,30 @@ def card(**entry: Any) -> AgentCard:
     ],
 )
 def test_the_window_is_a_bounded_number_of_seconds(entry: dict[str, Any], window_s: float) -> None:
-    found = read_declaration(card(mode="veto", **entry), "deploy")
-    assert found == Declaration(mode=HitlMode.VETO, veto_window_s=window_s)
+    found = read_hitl(card(mode="veto", **entry), "deploy")
+    assert found == HitlRule(mode=HitlMode.VETO, veto_window_s=window_s)
 
 
 @pytest.mark.parametrize("mode", [None, "AUTONOMOUS", "always", 7, ["gated"], {"gated": 1}])
 def test_a_mode_nobody_knows_declares_nothing(mode: Any) -> None:
-    assert read_declaration(card(mode=mode), "deploy") is None
-    assert read_declaration(card(mode="gated"), "other") is None
-    assert read_declaration(None, "deploy") is None
+    assert read_hitl(card(mode=mode), "deploy") is None
+    assert read_hitl(card(mode="gated"), "other") is None
+    assert read_hitl(None, "deploy") is None
 
 
 def test_only_the_word_operator_bars_the_dispatching_agent() -> None:
     assert [
         found.operator_only
         for reviewer in ("operator", "Operator", True, None)
-        if (found := read_declaration(card(mode="autonomous", reviewer=reviewer), "deploy"))
+        if (found := read_hitl(card(mode="autonomous", reviewer=reviewer), "deploy"))
     ] == [True, False, False, False]
 
 
 # -- the modes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("declared", [None, Declaration(mode=HitlMode.AUTONOMOUS)])
-async def test_autonomous_work_is_told_to_nobody(declared: Declaration | None) -> None:
+@pytest.mark.parametrize("declared", [None, HitlRule(mode=HitlMode.AUTONOMOUS)])
+async def test_autonomous_work_is_told_to_nobody(declared: HitlRule | None) -> None:
     async with scene(worker(), declared=declared) as s:
         await s.start("short", wait_s=60)
         assert s.f.topics("hitl.") == []
@@ -158,14 +153,14 @@ async def test_autonomous_work_is_told_to_nobody(declared: Declaration | None) -
 
 
 async def test_notification_is_one_note_and_holds_nothing_up() -> None:
-    async with scene(worker(), declared=Declaration(mode=HitlMode.NOTIFICATION)) as s:
+    async with scene(worker(), declared=HitlRule(mode=HitlMode.NOTIFICATION)) as s:
         await s.start("short", wait_s=60)
         assert [event.topic.split(".")[1] for event in s.f.topics("hitl.")] == ["notification"]
         assert [outcome.success for outcome in s.f.outcomes] == [True]
 
 
 async def test_work_under_veto_starts_at_once_and_a_veto_within_the_window_cancels_it() -> None:
-    async with scene(worker(), declared=Declaration(mode=HitlMode.VETO, veto_window_s=30)) as s:
+    async with scene(worker(), declared=HitlRule(mode=HitlMode.VETO, veto_window_s=30)) as s:
         cid = await s.start("long")
         track = s.f.tracker.track(cid)
         assert track is not None
@@ -182,7 +177,7 @@ async def test_work_under_veto_starts_at_once_and_a_veto_within_the_window_cance
 
 
 async def test_after_the_window_a_veto_is_refused_and_the_work_goes_on() -> None:
-    async with scene(worker(), declared=Declaration(mode=HitlMode.VETO, veto_window_s=30)) as s:
+    async with scene(worker(), declared=HitlRule(mode=HitlMode.VETO, veto_window_s=30)) as s:
         cid = await s.start("long", wait_s=29)
         assert len(s.desk.vetoes()) == 1
         await asyncio.sleep(2)
@@ -193,7 +188,7 @@ async def test_after_the_window_a_veto_is_refused_and_the_work_goes_on() -> None
 
 
 async def test_work_that_ends_within_its_window_closes_it() -> None:
-    async with scene(worker(), declared=Declaration(mode=HitlMode.VETO)) as s:
+    async with scene(worker(), declared=HitlRule(mode=HitlMode.VETO)) as s:
         cid = await s.start("short", wait_s=40)
         assert s.desk.vetoes() == ()
         assert s.desk.veto(cid) is False
@@ -202,7 +197,7 @@ async def test_work_that_ends_within_its_window_closes_it() -> None:
 
 @pytest.mark.parametrize("mode", [HitlMode.GATED, HitlMode.COMPOUND])
 async def test_a_gated_agent_that_asks_nobody_is_called_out(mode: HitlMode) -> None:
-    async with scene(worker(), declared=Declaration(mode=mode)) as s:
+    async with scene(worker(), declared=HitlRule(mode=mode)) as s:
         await s.start("short", wait_s=60)
         assert len(s.said("skipped")) == 1
         cid = await s.start("deploy")
@@ -213,7 +208,7 @@ async def test_a_gated_agent_that_asks_nobody_is_called_out(mode: HitlMode) -> N
 
 
 async def test_each_checkpoint_of_compound_work_is_a_question_of_its_own() -> None:
-    async with scene(worker(), boss(), declared=Declaration(mode=HitlMode.COMPOUND)) as s:
+    async with scene(worker(), boss(), declared=HitlRule(mode=HitlMode.COMPOUND)) as s:
         cid = await s.start("stages", dispatcher="boss")
         first = s.question
         await s.f.tracker.answer(Answer(question_id=first.question_id, text="one"))
@@ -245,15 +240,15 @@ async def test_the_agent_that_dispatched_the_work_is_asked_first_and_its_answer_
 @pytest.mark.parametrize(
     ("declared", "dispatcher"),
     [
-        (Declaration(mode=HitlMode.GATED), "boss"),
-        (Declaration(mode=HitlMode.COMPOUND), "boss"),
-        (Declaration(mode=HitlMode.AUTONOMOUS, operator_only=True), "boss"),
+        (HitlRule(mode=HitlMode.GATED), "boss"),
+        (HitlRule(mode=HitlMode.COMPOUND), "boss"),
+        (HitlRule(mode=HitlMode.AUTONOMOUS, operator_only=True), "boss"),
         (None, None),
         (None, "scout"),
     ],
 )
 async def test_the_person_alone_is_asked_where_the_card_says_so_or_nobody_dispatched(
-    declared: Declaration | None, dispatcher: str | None
+    declared: HitlRule | None, dispatcher: str | None
 ) -> None:
     async with scene(worker(), boss(), declared=declared) as s:
         await s.start(dispatcher=dispatcher, wait_s=60)

@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from fleetsim.caller.declared import Declared
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.journal import Event
 from fleetsim.model.task import JsonObject, Task
@@ -49,9 +50,10 @@ class Phase(StrEnum):
 class RequestRecord:
     """One accepted request and what is known of its task; all a restart needs to go on.
 
-    ``request`` has exactly one target, ``agent``. Dialect, streaming and push are the routing decision
-    taken from the card at dispatch, which later card changes leave alone; ``register_push`` asks for a
-    separate registration after the reply instead of one inside the send. ``answers`` counts the answers
+    ``request`` has exactly one target, ``agent``. Dialect, ``rpc_url`` and ``tenant``, streaming, push and what
+    the card ``declared`` of the skill are taken from it at dispatch, and later cards leave them alone (T-09);
+    ``register_push`` asks for a separate registration after the reply instead of one inside the send.
+    ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
     the agent took; ``message_id`` stays the same over every retry of the first send.
     """
 
@@ -63,11 +65,15 @@ class RequestRecord:
     message_id: str
     phase: Phase = Phase.INTENT
     dialect: str | None = None
+    rpc_url: str = ""
+    tenant: str | None = None
+    declared: Declared = field(default_factory=Declared)
     streaming: bool = False
     push: bool = False
     register_push: bool = False
     token_epoch: int = 1
     task: Task | None = None
+    bound_at: datetime | None = None
     answers: int = 0
     cancel_wanted: bool = False
 

@@ -174,7 +174,7 @@ def _note_parts(s: Stepping, signal: Heard) -> None:
 def _bind(s: Stepping, signal: Heard) -> None:
     """The first news fixes which task this is (T-07), and how it will be watched."""
     s.set(reconcile_due=None, find_due=None, retry_due=None)
-    s.record(phase=Phase.ACCEPTED)
+    s.record(phase=Phase.ACCEPTED, bound_at=s.now.wall)
     task = s.track.task
     assert task is not None
     s.say(

@@ -91,7 +91,7 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
         await stack.enter_async_context(broker)
         view = await broker.refresh(AGENT)
 
-        def way(agent: str) -> Way:
+        def way(agent: str, _: str) -> Way:
             choice = broker.choice(agent)
             return Way(
                 agent=agent,

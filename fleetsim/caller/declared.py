@@ -1,0 +1,109 @@
+"""What a card declares of one skill, read once when work is dispatched; later cards change new work only. Pure.
+
+hitl-mode-v1 says how much a person has to do with the skill, effect-domain-v1 which effects it promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fleetsim.model.card import AgentCard
+from fleetsim.model.extensions import EFFECT_DOMAIN, HITL_MODE, declared
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Outcome
+
+VETO_WINDOW_S = 60.0
+VETO_WINDOW_MAX_S = 24 * 3600.0
+DRIFT_MAX = 20
+PROMISED_MAX = 100
+PROMISED_CHARS_MAX = 200
+
+
+class HitlMode(StrEnum):
+    """How much a person has to do with a skill (hitl-mode-v1)."""
+
+    AUTONOMOUS = "autonomous"
+    NOTIFICATION = "notification"
+    VETO = "veto"
+    GATED = "gated"
+    COMPOUND = "compound"
+
+
+PERSON_ONLY = frozenset({HitlMode.GATED, HitlMode.COMPOUND})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitlRule:
+    """What a card declares of people for one skill; ``veto_window_s`` in seconds."""
+
+    mode: HitlMode
+    veto_window_s: float = VETO_WINDOW_S
+    operator_only: bool = False
+
+    @property
+    def person_only(self) -> bool:
+        """Whether only a person may answer its questions."""
+        return self.operator_only or self.mode in PERSON_ONLY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """One skill as its agent's card described it when the work was dispatched.
+
+    ``effects`` are (domain, path) pairs; None if the card declares none.
+    """
+
+    hitl: HitlRule | None = None
+    effects: tuple[tuple[str, str], ...] | None = None
+
+
+def read_declared(card: AgentCard | None, skill: str) -> Declared:
+    """What the card says of the skill, bounded; what makes no sense counts as not said."""
+    return Declared(hitl=read_hitl(card, skill), effects=_effects(card, skill))
+
+
+def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:
+    """The hitl-mode-v1 rule for a skill, or None; unknown modes and odd numbers are ignored."""
+    entry = declared(card, HITL_MODE, skill) if card else None
+    mode = entry.get("mode") if entry is not None else None
+    if entry is None or not isinstance(mode, str) or mode not in set(HitlMode):
+        return None
+    window = entry.get("vetoTtlMs")
+    usable = isinstance(window, int | float) and not isinstance(window, bool) and window > 0
+    return HitlRule(
+        mode=HitlMode(mode),
+        veto_window_s=min(window / 1000, VETO_WINDOW_MAX_S) if usable and window is not None else VETO_WINDOW_S,
+        operator_only=entry.get("reviewer") == "operator",
+    )
+
+
+def _effects(card: AgentCard | None, skill: str) -> tuple[tuple[str, str], ...] | None:
+    entry = declared(card, EFFECT_DOMAIN, skill) if card else None
+    said = entry.get("effects") if entry else None
+    if not isinstance(said, list):
+        return None
+    pairs = (_pair(item) for item in said[:PROMISED_MAX])
+    return tuple(sorted({pair for pair in pairs if pair is not None}))
+
+
+def _pair(item: Any) -> tuple[str, str] | None:
+    if not isinstance(item, Mapping):
+        return None
+    domain, path = item.get("domain"), item.get("path")
+    if not isinstance(domain, str) or not isinstance(path, str):
+        return None
+    return domain[:PROMISED_CHARS_MAX], path[:PROMISED_CHARS_MAX]
+
+
+def drift(promised: Declared, outcome: Outcome) -> list[str]:
+    """Where declared and observed effects of successful work differ, in words; empty if none were declared."""
+    if promised.effects is None or not outcome.success:
+        return []
+    expected = set(promised.effects)
+    seen = {(delta.domain, delta.path) for delta in outcome.effects}
+    missing = [f"declared but not seen: {one_line('/'.join(pair), 100)}" for pair in sorted(expected - seen)]
+    extra = [f"seen but not declared: {one_line('/'.join(pair), 100)}" for pair in sorted(seen - expected)]
+    return (missing + extra)[:DRIFT_MAX]

@@ -1,0 +1,184 @@
+"""The card changes while work is under way: that work goes on as it was agreed, new work follows the card (T-09)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.model.work import OutcomeKind, SkillRequest
+from fleetsim.testbed.faults import EditChunk, Match, Status
+from tests.hub.town import Town, town, worker
+
+QUINN = "http://quinn.example:8000"
+CARD = Match(origin=QUINN, path="/.well-known/*")
+POLLED = {"push": "off", "streaming": False}
+
+
+async def change_card(t: Town, edit: Callable[[dict[str, Any]], None]) -> None:
+    """From now on the agent's card is another one, and the hub has seen it."""
+
+    def edited(chunk: bytes) -> bytes:
+        card = json.loads(chunk)
+        edit(card)
+        return json.dumps(card).encode()
+
+    t.network.fault(EditChunk(edit=edited), CARD)
+    await t.hub.broker.refresh("quinn")
+
+
+def older(card: dict[str, Any]) -> None:
+    """As an agent writes it that speaks 0.3 alone, at another path."""
+    card.pop("supportedInterfaces", None)
+    card.update(protocolVersion="0.3.0", url=f"{QUINN}/elsewhere", preferredTransport="JSONRPC")
+
+
+def calls(t: Town, since: int = 0) -> list[tuple[str, str]]:
+    """(path, method) of what the hub asked the agent, but for cards."""
+    seen = [request for request in list(t.network.seen)[since:] if request.url.startswith(QUINN)]
+    posted = [request for request in seen if request.method == "POST"]
+    return [(request.url.removeprefix(QUINN), request.rpc_method) for request in posted]
+
+
+async def start(t: Town, skill: str = "ponder", cid: str = "c-1", **more: Any) -> None:
+    await asyncio.sleep(1)
+    await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill=skill, targets=("quinn",), **more))
+    await asyncio.sleep(5)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_polls_go_where_and_how_the_work_was_sent_whatever_the_card_says_by_then(restarts: bool) -> None:
+    async with town(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
+        await start(t)
+        await change_card(t, older)
+        if restarts:
+            await t.restart()
+        before = len(t.network.seen)
+        assert (await t.hub.tracker.wait("c-1")).text == "at last"
+        assert set(calls(t, before)) == {("/a2a", "GetTask")}
+        before = len(t.network.seen)
+        await start(t, "echo", "c-2")
+        assert calls(t, before)[0] == ("/elsewhere", "message/stream")
+
+
+async def test_an_answer_goes_out_as_the_work_did() -> None:
+    async with town(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
+        await start(t, "ask")
+        await asyncio.sleep(40)
+        await change_card(t, older)
+        (question,) = t.hub.tracker.questions()
+        before = len(t.network.seen)
+        await t.remote.answer(question.question_id, text="main")
+        assert (await t.hub.tracker.wait("c-1")).text == "going with main"
+        assert {path for path, _ in calls(t, before)} == {"/a2a"}
+
+
+async def test_an_address_the_operator_changed_since_is_the_one_that_is_called() -> None:
+    async with town(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
+        await start(t)
+        (record,) = [track.record for track in t.hub.tracker.tracks()]
+        assert record.rpc_url == f"{QUINN}/a2a"
+        client = t.hub.broker.client("quinn")
+        moved = type(client)(f"{QUINN}/other", runtime=t.runtime)
+        assert not moved._allows(_choice(record))
+        assert client._allows(_choice(record))
+        pinned = type(client)(QUINN, runtime=t.runtime, dialect="0.3")
+        assert not pinned._allows(_choice(record)), "agents.yaml says 0.3 by now"
+        elsewhere = type(client)("http://quinn.example:8001", runtime=t.runtime)
+        assert not elsewhere._allows(_choice(record)), "the key would go to another origin"
+
+
+def _choice(record: Any) -> Any:
+    from fleetsim.caller.executor import _as_dispatched
+
+    return _as_dispatched(record)
+
+
+async def test_an_agent_replaced_by_one_of_another_version_is_called_as_its_new_card_says() -> None:
+    async with town(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
+        await start(t)
+        gone = {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "no such method"}}
+        await _card_seen_only_by_who_asks_again(t)
+        t.network.fault(Status(status=200, body=json.dumps(gone).encode()), Match(origin=QUINN, rpc_method="GetTask"))
+        outcome = await t.hub.tracker.wait("c-1")
+        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "at last")
+        assert ("/a2a", "tasks/get") in calls(t)
+
+
+async def _card_seen_only_by_who_asks_again(t: Town) -> None:
+    def edited(chunk: bytes) -> bytes:
+        card = json.loads(chunk)
+        older(card)
+        card["url"] = f"{QUINN}/a2a"
+        return json.dumps(card).encode()
+
+    t.network.fault(EditChunk(edit=edited), CARD)
+
+
+def careful(mode: str) -> Agent:
+    """An agent whose card declares how much a person has to do with its one skill."""
+    agent = Agent("quinn")
+
+    @agent.skill("deploy", hitl=mode)
+    async def deploy(task: SkillContext) -> str:
+        await asyncio.sleep(30)
+        if mode == "gated":
+            return await task.ask("now?")
+        await asyncio.sleep(600)
+        return "done"
+
+    return agent
+
+
+def without_extensions(card: dict[str, Any]) -> None:
+    card["capabilities"].pop("extensions", None)
+
+
+async def test_a_gate_declared_when_the_work_began_stays_though_the_card_drops_it() -> None:
+    async with town(careful("gated"), worker("ava"), entries={"quinn": POLLED}) as t:
+        await start(t, "deploy", dispatcher_agent="ava")
+        await change_card(t, without_extensions)
+        await asyncio.sleep(120)
+        (question,) = t.hub.tracker.questions()
+        assert [agent for agent in (e.agent for e in t.events("agent.skill.request")) if agent == "ava"] == []
+        await t.remote.answer(question.question_id, text="yes")
+        assert (await t.hub.tracker.wait("c-1")).success
+
+
+async def test_a_gate_still_counts_after_a_restart_what_was_asked_before_it() -> None:
+    async with town(careful("gated"), entries={"quinn": POLLED}) as t:
+        await start(t, "deploy")
+        await asyncio.sleep(60)
+        (question,) = t.hub.tracker.questions()
+        await t.remote.answer(question.question_id, text="yes")
+        await t.restart()
+        assert (await t.hub.tracker.wait("c-1")).success
+        assert t.events("hitl.skipped.") == []
+
+
+async def test_a_veto_window_outlives_the_hub_for_the_time_it_has_left() -> None:
+    async with town(careful("veto"), entries={"quinn": POLLED}) as t:
+        await start(t, "deploy")
+        (window,) = t.hub.desk.vetoes()
+        await asyncio.sleep(20)
+        await t.restart()
+        assert t.hub.desk.vetoes() == (window,)
+        await asyncio.sleep(30)
+        assert t.hub.desk.vetoes() == (window,)
+        await asyncio.sleep(15)
+        assert t.hub.desk.vetoes() == ()
+        await t.restart()
+        assert t.hub.desk.vetoes() == (), "it is over, whoever was there to see it"
+        assert not t.hub.desk.veto("c-1")
+
+
+async def test_work_may_still_be_vetoed_after_a_restart() -> None:
+    async with town(careful("veto"), entries={"quinn": POLLED}) as t:
+        await start(t, "deploy")
+        await t.restart()
+        assert t.hub.desk.veto("c-1", by="ada")
+        assert (await t.hub.tracker.wait("c-1")).kind is OutcomeKind.CANCELED
