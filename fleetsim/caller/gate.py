@@ -1,18 +1,18 @@
 """How much of an agent may be used at once, and when it is left alone.
 
-A hung agent fills its own slots and delays nobody else (reliability I-10, F-47); one that cannot be reached
-is not called again until a pause is over (F-01).
+An agent has so many slots of its own, and the first call under way to it needs none of those that agents
+share: however many agents hang, one that does not is called at once (reliability F-47). One that cannot be
+reached is not called again until a pause is over (F-01).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from fleetsim.caller.events import EventLog
+from fleetsim.caller.slots import Bulkhead, Slots
 from fleetsim.model.errors import FleetsimError, HttpRefused, TransportError, Unreachable
 from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime
@@ -20,53 +20,12 @@ from fleetsim.runtime.ports import Runtime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLimits:
-    """Concurrent calls overall and per agent; consecutive failures that open a breaker and its pause in seconds."""
+    """Calls at once: shared by all beyond one per agent, and per agent. Failures that open a breaker, its pause (s)."""
 
     calls_max: int = 64
     calls_per_agent_max: int = 8
     failures_max: int = 5
     pause_s: float = 30.0
-
-
-class Slots:
-    """Room for ``count`` at once. Who waits is let in in order, those who come with ``first`` before the others."""
-
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._first: deque[asyncio.Future[None]] = deque()
-        self._rest: deque[asyncio.Future[None]] = deque()
-
-    @asynccontextmanager
-    async def hold(self, *, first: bool) -> AsyncIterator[None]:
-        """One slot while the context lasts."""
-        await self._take(self._first if first else self._rest)
-        try:
-            yield
-        finally:
-            self._give()
-
-    async def _take(self, queue: deque[asyncio.Future[None]]) -> None:
-        if self._free:
-            self._free -= 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._give()  # the slot came in the same moment
-            raise
-
-    def _give(self) -> None:
-        """Hand the slot to whoever waits: it is never free while somebody does."""
-        for queue in (self._first, self._rest):
-            while queue:
-                turn = queue.popleft()
-                if not turn.done():
-                    turn.set_result(None)
-                    return
-        self._free += 1
 
 
 @dataclass(slots=True)
@@ -78,13 +37,13 @@ class _Lane:
 
 
 class Gate:
-    """One lane per agent, and room for all of them together."""
+    """One lane per agent, and room that they share."""
 
     def __init__(self, runtime: Runtime, events: EventLog, limits: GateLimits | None = None) -> None:
         self._runtime = runtime
         self._events = events
         self._limits = limits or GateLimits()
-        self._all = Slots(self._limits.calls_max)
+        self._shared = Bulkhead(self._limits.calls_max)
         self._lanes: dict[str, _Lane] = {}
         self._rng = runtime.rng.stream("gate")
 
@@ -103,7 +62,7 @@ class Gate:
         lane = self._lanes.setdefault(agent, _Lane(slots=Slots(self._limits.calls_per_agent_max)))
         probe = self._admit(agent, lane) if breaks else False
         try:
-            async with lane.slots.hold(first=first), self._all.hold(first=first):
+            async with lane.slots.hold(first=first), self._shared.hold(agent, first=first):
                 yield
         except FleetsimError as error:
             self._count(agent, lane, error)

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from fleetsim.caller.config import AGENTS_MAX
 from fleetsim.caller.events import EventLog
-from fleetsim.caller.gate import Gate, GateLimits, Slots
+from fleetsim.caller.gate import Gate, GateLimits
+from fleetsim.caller.slots import Bulkhead, Slots
+from fleetsim.cli import up
 from fleetsim.model.errors import FleetsimError, HttpRefused, InvalidParams, TimedOut, Unreachable
 from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.loop import VirtualLoop
+
+Move = tuple[str, int]
 
 
 def gate(runtime: Runtime, **limits: int) -> tuple[Gate, EventLog]:
@@ -104,9 +113,127 @@ async def test_no_more_than_the_limits_are_inside_at_once(runtime: Runtime) -> N
                 inside[name] -= 1
 
     await asyncio.gather(*(call(agent) for agent in "abcd" for _ in range(20)))
-    assert {most[agent] for agent in "abcd"} <= {1, 2, 3, 4}
-    assert most["all"] == 10
+    assert {most[agent] for agent in "abcd"} == {4}
+    assert most["all"] == 10 + 4, "ten that the four share, and one each"
     assert set(inside.values()) == {0}
+
+
+async def test_eight_agents_that_hang_with_eight_calls_each_do_not_delay_a_ninth(runtime: Runtime) -> None:
+    g, _ = gate(runtime)
+    inside: list[str] = []
+
+    async def hang(agent: str) -> None:
+        async with g.call(agent):
+            inside.append(agent)
+            await asyncio.sleep(3_600)
+
+    async with asyncio.TaskGroup() as group:
+        hung = [group.create_task(hang(f"hung-{n}")) for n in range(8) for _ in range(9)]
+        await asyncio.sleep(1)
+        assert len(inside) == 64
+        began = asyncio.get_running_loop().time()
+        for agent in ("ninth", "tenth", "ninth"):
+            async with g.call(agent, first=False, breaks=False):
+                assert asyncio.get_running_loop().time() == began
+        for task in hung:
+            task.cancel()
+
+
+def test_the_connections_of_the_hub_do_not_bound_what_its_gate_lets_through() -> None:
+    assert GateLimits().calls_max + AGENTS_MAX <= up.EXCHANGES_MAX
+
+
+async def test_an_agents_next_call_takes_its_own_place_while_others_hold_what_is_shared() -> None:
+    room, let_in = Bulkhead(1), list[str]()
+
+    async def hold(owner: str, name: str, seconds: float, first: bool = True) -> None:
+        async with room.hold(owner, first=first):
+            let_in.append(name)
+            await asyncio.sleep(seconds)
+
+    async with asyncio.TaskGroup() as group:
+        for call in (
+            ("hog", "hog 1", 100),
+            ("hog", "hog 2", 100),
+            ("hog", "hog 3", 1),
+            ("b", "b 1", 1),
+            ("b", "b poll", 1, False),
+            ("b", "b 2", 1),
+        ):
+            group.create_task(hold(*call))
+            await asyncio.sleep(0)
+        await asyncio.sleep(50)
+        assert let_in == ["hog 1", "hog 2", "b 1", "b 2", "b poll"]
+    assert let_in[-1] == "hog 3"
+    assert (room._free, dict(room._inside)) == (1, {})
+
+
+class _Caller:
+    """Comes, waits for its turn, stays until told to leave."""
+
+    def __init__(self, room: Bulkhead, owner: str, first: bool) -> None:
+        self.owner, self.inside = owner, False
+        self.leave = asyncio.Event()
+        self.task = asyncio.get_running_loop().create_task(self._call(room, first))
+
+    async def _call(self, room: Bulkhead, first: bool) -> None:
+        async with room.hold(self.owner, first=first):
+            self.inside = True
+            try:
+                await self.leave.wait()
+            finally:
+                self.inside = False
+
+
+@given(
+    st.integers(0, 2),
+    st.lists(st.tuples(st.sampled_from(["come", "poll", "leave", "cancel", "swap"]), st.integers(0, 8)), max_size=40),
+)
+@example(0, [("come", 0), ("come", 0), ("swap", 1), ("come", 0)])
+@example(1, [("come", 0), ("come", 1), ("come", 0), ("poll", 1), ("swap", 1)])
+def test_no_slot_is_lost_or_made_whoever_comes_leaves_or_gives_up_waiting(count: int, moves: list[Move]) -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(_crowd(count, moves))
+
+
+async def _crowd(count: int, moves: list[Move]) -> None:
+    """Play the moves, and look after each: who is inside fits, and nobody waits who need not."""
+    room, everybody = Bulkhead(count), list[_Caller]()
+    for what, which in moves:
+        if what in {"come", "poll"}:
+            everybody.append(_Caller(room, "abc"[which % 3], what == "come"))
+        else:
+            await _move([c for c in everybody if not c.task.done()], what, which)
+        await _settle()
+        alive = [c for c in everybody if not c.task.done()]
+        inside = Counter(c.owner for c in alive if c.inside)
+        assert sum(n - 1 for n in inside.values()) + room._free == count
+        assert set(inside) == {c.owner for c in alive}, "an owner waits who has nobody inside"
+        assert not room._free or all(c.inside for c in alive), "somebody waits while a slot is free"
+    for caller in everybody:
+        caller.leave.set()
+    ends = await asyncio.gather(*(c.task for c in everybody), return_exceptions=True)
+    assert {type(end) for end in ends} <= {type(None), asyncio.CancelledError}
+    assert (room._free, dict(room._inside), len(room._first), len(room._rest)) == (count, {}, 0, 0)
+
+
+async def _move(alive: list[_Caller], what: str, which: int) -> None:
+    """Let one leave, cancel one, or both so close together that the turn meets somebody who has left."""
+    inside, waiting = [c for c in alive if c.inside], [c for c in alive if not c.inside]
+    if what in {"leave", "swap"} and inside:
+        inside[which % len(inside)].leave.set()
+        if what == "swap":
+            for _ in range(which % 3):
+                await asyncio.sleep(0)
+    if what in {"cancel", "swap"} and waiting:
+        waiting[which // 3 % len(waiting)].task.cancel()
+    elif what == "cancel" and inside:
+        inside[which % len(inside)].task.cancel()
+
+
+async def _settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def test_work_goes_before_polls_and_each_in_its_order() -> None:

@@ -60,10 +60,10 @@ DEFECTS = (
     Planted(
         "U3",
         "calls to different agents wait for each other",
-        "caller/gate.py",
-        "calls_max: int = 64",
-        "calls_max: int = 1",
-        f"{FAULTS} -k hangs_delays_no_other",
+        "caller/slots.py",
+        "        if not self._inside[owner]:\n            self._inside[owner] = 1\n            return\n",
+        "",
+        "tests/caller/test_gate.py -k hang_with_eight_calls",
     ),
     Planted(
         "U4",
