@@ -23,7 +23,9 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.watchdog import Watchdog
 from fleetsim.runtime.workers import Workers
 
 DEFAULT_PORT = 3000
@@ -65,7 +67,8 @@ async def running_hub(
         hub = Hub(config, runtime, ledger, keys=keys, url=url, ceremonies=ceremonies, client_factory=client_factory)
         app = build_app(hub, allow_hosts=allow_hosts)
         server = Server(configure(app, _BOUNDS), on_stop=hub.stop_streams, signals=False)
-        async with hub, Workers("hub-server") as workers:
+        watchdog = Watchdog(lambda ms: hub.events.publish("hub.stalled", level=Level.WARN, stalledMs=ms))
+        async with hub, watchdog, Workers("hub-server") as workers:
             worker = workers.start(server.serve(sockets=[listener]), name=url)
             await _until_serving(server, worker)
             if state:

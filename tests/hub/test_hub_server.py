@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -47,6 +48,18 @@ async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client
             topics = [event["topic"] async for event in events]
         assert topics[-1] == "hub.stopping"
         assert state.find() is None
+
+
+async def test_a_hub_whose_loop_stood_still_says_for_how_long() -> None:
+    async with running_runtime(seed=1) as runtime, open_ledger(None, clock=runtime.clock) as ledger:
+        async with running_hub(FleetConfig(agents=()), runtime, ledger) as hub, hub.events.subscribe() as heard:
+            threading.Event().wait(0.7)
+            async with asyncio.timeout(5):
+                while (event := (await heard.next_batch(1))[0]).topic != "hub.stalled":
+                    pass
+        assert event.level == "warn"
+        assert 590 <= event.payload["stalledMs"] < 5_000
+        assert "fleetsim-watchdog" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_a_hub_that_others_could_reach_needs_the_word(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""Watches the event loop: one that does not come round is told on, with the place where it is held up.
+
+A timer beats on the loop; a thread beside it looks whether the beat is late (reliability F-43). For real
+time only: a room that a simulation runs starts no threads. Knows nothing of what the loop works on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import PurePath
+from types import FrameType
+
+BEAT_S = 0.1
+STALL_S = 0.5
+"""So late must a beat be to count as a stall."""
+
+FRAMES_MAX = 20
+
+log = logging.getLogger(__name__)
+
+
+class Watchdog:
+    """Logs one warning per stall, while it lasts, with the loop thread's stack. Use as ``async with``.
+
+    ``stalled`` is called on the loop once it comes round again, with how long the beat was late, in
+    milliseconds. Leaving stops the thread and waits for it.
+    """
+
+    def __init__(self, stalled: Callable[[int], object], *, stall_s: float = STALL_S) -> None:
+        self._stalled = stalled
+        self._stall_s = stall_s
+        self._due = 0.0
+        self._told = -1.0  # the beat whose lateness was logged
+        self._telling = threading.Lock()
+        self._stop = threading.Event()
+        self._beat: asyncio.TimerHandle | None = None
+        self._thread: threading.Thread | None = None
+
+    async def __aenter__(self) -> Watchdog:
+        loop = asyncio.get_running_loop()
+        self._arm(loop)
+        self._thread = threading.Thread(
+            target=self._watch, args=(loop, threading.get_ident()), name="fleetsim-watchdog", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()  # it looks at a few frames at most: no wait to speak of
+
+    # ------------------------------------------------------------------ on the loop
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = loop.time() + BEAT_S
+        self._beat = loop.call_at(self._due, self._come_round, loop)
+
+    def _come_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        due, late_s = self._due, loop.time() - self._due
+        self._arm(loop)
+        if late_s < self._stall_s:
+            return
+        if self._first_to_tell(due):
+            log.warning("the event loop stood still for %d ms, and with it the whole process", late_s * 1000)
+        self._stalled(round(late_s * 1000))
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
+        """Sleep until the next beat would be a stall, look, and so on: about twice a second."""
+        wait_s = BEAT_S + self._stall_s
+        while not self._stop.wait(wait_s):
+            due = self._due
+            late_s = loop.time() - due
+            if late_s >= self._stall_s:
+                self._look(due, late_s, ident)
+                wait_s = BEAT_S
+            else:
+                wait_s = self._stall_s - late_s
+
+    def _look(self, due: float, late_s: float, ident: int) -> None:
+        """Log where the loop is held up.
+
+        A process that was stopped and goes on (SIGSTOP, a debugger, a frozen container) looks like a stall from
+        here: the beat is seconds late, the loop sits in its selector and is about to return from it. That stack
+        would blame nobody, so it is left to the loop to say, once, that the process stood still. Stopped in the
+        middle of work, the place where it was is named, once: no difference can be seen. (A machine that sleeps
+        takes its monotonic clock along on Linux; nothing is late then.)
+        """
+        frame = sys._current_frames().get(ident)
+        if frame is None or _waits_for_events(frame) or not self._first_to_tell(due):
+            return
+        log.warning("the event loop has not come round for %d ms; it is in\n%s", late_s * 1000, _stack(frame))
+
+    def _first_to_tell(self, due: float) -> bool:
+        with self._telling:
+            if due == self._told:
+                return False
+            self._told = due
+            return True
+
+
+def _waits_for_events(frame: FrameType) -> bool:
+    """Whether the loop itself waits, or just did; a selector that a coroutine blocks in has another caller."""
+    if frame.f_code.co_name == "select" and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name == "_run_once"
+
+
+def _stack(innermost: FrameType) -> str:
+    """The innermost frames, the last call last: places and names, no values, for a value may be a secret."""
+    lines: list[str] = []
+    frame: FrameType | None = innermost
+    while frame is not None and len(lines) < FRAMES_MAX:
+        lines.append(f"  {_place(frame)}:{frame.f_lineno} {frame.f_code.co_qualname}")
+        frame = frame.f_back
+    return "\n".join(reversed(lines))
+
+
+def _place(frame: FrameType) -> str:
+    """The file from its package down: where a package is installed is nobody's business."""
+    parts = PurePath(frame.f_code.co_filename).parts
+    name = str(frame.f_globals.get("__name__", ""))
+    depth = name.count(".") + 1 + (parts[-1:] == ("__init__.py",))
+    return "/".join(parts[-depth:])
