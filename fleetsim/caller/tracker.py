@@ -17,7 +17,7 @@ from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.declared import drift
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.ledger import Ledger, QuestionState, RequestRecord
+from fleetsim.caller.ledger import Ledger, LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.pace import Pace
 from fleetsim.caller.push_watch import PushWatch
 from fleetsim.caller.scribe import Scribe
@@ -38,7 +38,7 @@ from fleetsim.caller.signals import (
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Heard, Now, Rules, Track
-from fleetsim.model.errors import NotAccepting, UnknownTarget
+from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
 from fleetsim.model.work import Answer, Outcome, Question, Via
@@ -81,6 +81,7 @@ class Tracker:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
+        self._broken: LedgerBroken | None = None
         self._scribe = Scribe(ledger, events, self._workers, self._record_now)
         self._pace = Pace(self._workers)
         self._push_watch = PushWatch(events)
@@ -122,8 +123,11 @@ class Tracker:
 
         Raises:
             UnknownTarget: no request has that id.
+            NotAccepting: the outcome could not be recorded.
         """
         if correlation_id in self._tracks:
+            if self._broken is not None:
+                raise self._broken
             waiter = self._waiters.setdefault(correlation_id, asyncio.get_running_loop().create_future())
             return await asyncio.shield(waiter)
         outcome = await self._ledger.outcome(correlation_id)
@@ -153,6 +157,12 @@ class Tracker:
             raise UnknownTarget(f"no request {correlation_id!r} is in flight")
         self.signal(correlation_id, CancelAsked(by=by))
 
+    def fail(self, error: LedgerBroken) -> None:
+        """Nothing can be recorded any more: whoever waits for an outcome gets the error."""
+        self._broken = error
+        for correlation_id in list(self._waiters):
+            self._resolve(correlation_id, error)
+
     def find(self, agent: str, task_id: str) -> str | None:
         """The open request bound to an agent's task."""
         return self._by_task.get((agent, task_id))
@@ -173,6 +183,8 @@ class Tracker:
             done, _ = await asyncio.wait([closing], timeout=RECORD_PATIENCE_S)
             if not done:
                 raise NotAccepting("the outcome could not be recorded yet")
+            if closing.cancelled() or closing.exception() is not None:
+                raise NotAccepting("the outcome could not be recorded")
         elif (record := self._record_now(correlation_id)) is not None:
             await self._ledger.update(record)
 
@@ -211,9 +223,9 @@ class Tracker:
             case Save():
                 self._scribe.save(cid)
             case Ask(question=question):
-                self._scribe.aside(lambda: self._ask(question))
+                self._scribe.aside(cid, lambda: self._ask(question))
             case Settle(question_id=question_id, state=state):
-                self._scribe.aside(lambda: self._settle(track, question_id, QuestionState(state)))
+                self._scribe.aside(cid, lambda: self._settle(track, question_id, QuestionState(state)))
             case Close(outcome=outcome):
                 self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
             case Poll():
@@ -307,7 +319,11 @@ class Tracker:
         """Decide, durably, then tell. Only the call that decided tells anybody (I-01, I-04)."""
         cid = track.correlation_id
         fault("before_close")
-        decided = await self._scribe.until_recorded(lambda: self._ledger.close(outcome))
+        try:
+            decided = await self._scribe.until_recorded(lambda: self._ledger.close(outcome))
+        except Exception as error:
+            self._unrecorded(track, error)
+            raise
         fault("after_close_before_tell")
         self._forget(track)
         if not decided:
@@ -320,6 +336,14 @@ class Tracker:
             listener(outcome)
         self._resolve(cid, outcome)
 
+    def _unrecorded(self, track: Track, error: Exception) -> None:
+        """The outcome cannot be recorded. The ledger has the request open: the next start takes it up again."""
+        if not isinstance(error, LedgerBroken):
+            self._scribe.lost(track.correlation_id, "the outcome", error)
+        self._forget(track)
+        told = error if isinstance(error, FleetsimError) else NotAccepting("the outcome could not be recorded")
+        self._resolve(track.correlation_id, told)
+
     def _forget(self, track: Track) -> None:
         cid = track.correlation_id
         self._tracks.pop(cid, None)
@@ -330,10 +354,15 @@ class Tracker:
         if track.task is not None and self._by_task.get((track.record.agent, track.task.task_id)) == cid:
             del self._by_task[track.record.agent, track.task.task_id]
 
-    def _resolve(self, correlation_id: str, outcome: Outcome) -> None:
+    def _resolve(self, correlation_id: str, outcome: Outcome | FleetsimError) -> None:
         waiter = self._waiters.pop(correlation_id, None)
-        if waiter is not None and not waiter.done():
+        if waiter is None or waiter.done():
+            return
+        if isinstance(outcome, Outcome):
             waiter.set_result(outcome)
+        else:
+            waiter.set_exception(outcome)
+            waiter.exception()  # whoever waited may have gone: it is no lost error then
 
     # ------------------------------------------------------------------ life
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleetsim.cli.main import Common
+from fleetsim.runtime.workers import Workers
+
+if TYPE_CHECKING:
+    from fleetsim.hub.hub import Hub
 
 EXCHANGES_MAX = 2_000
 """A last bound only. The hub's gate decides: what agents share, and one call for each of up to 1,000 of them."""
@@ -111,13 +117,25 @@ async def _up(
         )
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:
-            await screen.show(hub, title=path.parent.resolve().name, plain=common.ascii, read_only=read_only)
+            title = path.parent.resolve().name
+            await _until_failed(hub, screen.show(hub, title=title, plain=common.ascii, read_only=read_only))
             return
         stopped = _stopped_by_signal()  # before anybody is told that the hub is there to be stopped
         where = "memory only" if memory else str(state.ledger_path)
         common.note(f"hub at {hub.url}, key in {state.key_path}, ledger in {where}")
         common.note('  next: in another terminal, `fleetsim health` or `fleetsim send AGENT "text"`; Ctrl-C stops it')
-        await stopped.wait()
+        await _until_failed(hub, stopped.wait())
+
+
+async def _until_failed(hub: Hub, work: Coroutine[Any, Any, object]) -> None:
+    """Run ``work`` to its end. Raises LedgerBroken as soon as the ledger failed for good: a person must decide."""
+    async with Workers("up") as workers:
+        running = workers.start(work, name="run")
+        failed = workers.start(hub.failed.wait(), name="failed")
+        await asyncio.wait({running, failed}, return_when=asyncio.FIRST_COMPLETED)
+        if hub.failure is not None:
+            raise hub.failure
+        await running
 
 
 def _stopped_by_signal() -> asyncio.Event:

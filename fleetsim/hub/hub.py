@@ -7,6 +7,7 @@ and questions going, and offers its operations to the HTTP API, the command line
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,7 +28,8 @@ from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.gate import Gate
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
-from fleetsim.caller.ledger import Ledger
+from fleetsim.caller.ledger import Ledger, LedgerBroken
+from fleetsim.caller.ledger.heed import heeded
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Registry
 from fleetsim.caller.tracker import Tracker
@@ -37,10 +39,12 @@ from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.notes import AgentNotes
 from fleetsim.hub.wiring import callback_base, gate_limits_of, rules_of, way_of
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.model.journal import Event
+from fleetsim.model.journal import Event, Level
 from fleetsim.model.work import Outcome, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
+
+log = logging.getLogger(__name__)
 
 UNANNOUNCED_BATCH = 1_000
 
@@ -49,8 +53,11 @@ class Hub:
     """A running caller. ``url`` is where its own HTTP face can be reached, None without one (polling only).
 
     The rooms are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` (None
-    without a ceremonies folder), ``desk``, ``receiver``, ``gate``, ``registry``.
+    without a ceremonies folder), ``desk``, ``receiver``, ``gate``, ``registry``. ``failed`` is set, and
+    ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it then.
     """
+
+    failure: LedgerBroken | None = None
 
     def __init__(
         self,
@@ -66,7 +73,7 @@ class Hub:
     ) -> None:
         self.config = config
         self.runtime = runtime
-        self.ledger = ledger
+        self.ledger = ledger = heeded(ledger, self._ledger_failed)
         self.keys = keys
         self.url = url
         settings = config.settings
@@ -108,6 +115,7 @@ class Hub:
         self.scheduler = self._scheduler(ceremonies) if ceremonies is not None else None
         self.running = False
         self.closing = asyncio.Event()
+        self.failed = asyncio.Event()
         self._notes = AgentNotes()
         self._workers = Workers("hub")
         self._stack = AsyncExitStack()
@@ -227,6 +235,14 @@ class Hub:
             wait=self.tracker.wait,
             resolve=self.registry.resolve,
         )
+
+    def _ledger_failed(self, error: LedgerBroken) -> None:
+        """Damage, or an error nobody foresaw: no new work, no outcome, and whoever runs the hub is to end it."""
+        log.critical("%s; nothing is recorded any more, and the hub ends. %s", error, error.hint)
+        self.failure = error
+        self.events.publish("hub.storage", level=Level.ERROR, reason=str(error))
+        self.tracker.fail(error)
+        self.failed.set()
 
     def _settled(self, outcome: Outcome) -> None:
         self.health.fold(outcome)

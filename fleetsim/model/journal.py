@@ -150,7 +150,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("config.loaded", "agents.yaml was read", ("agents", "path")),
     Topic("config.rejected", "a file is broken; the last good version stays", ("path", "error")),
     Topic("agent.auth.refused", "an agent refuses our credential", ("why",)),
-    Topic("hub.storage", "the ledger cannot write for now", ("reason",)),
+    Topic("hub.storage", "the ledger cannot write, for now or, as `reason` says, for good", ("reason",)),
     Topic("hub.stalled", "the event loop did not come round for half a second or more, and does again", ("stalledMs",)),
     Topic("hub.started", "the hub listens", ("url", "pid")),
     Topic("hub.stopping", "the hub is closing", ()),

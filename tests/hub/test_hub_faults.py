@@ -7,14 +7,18 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import sys
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from fleetsim.caller.ledger import LedgerBroken, LedgerDamaged
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.work import OutcomeKind, SkillRequest
+from fleetsim.model.journal import Level
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.faults import EditChunk, EditRequest, LoseRequest, Match, Status
 from tests.hub.town import HUB, Town, town, worker
@@ -82,6 +86,68 @@ async def test_a_webhook_that_cannot_be_recorded_is_sent_back_for_later(monkeypa
         monkeypatch.setattr(t.ledger, "close", close)
         async with asyncio.timeout(20):
             assert (await t.hub.tracker.wait(cid)).text == "at last"
+
+
+@pytest.mark.parametrize("method", ["update", "close", "ask", "settle", "append"])
+async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_ever(
+    method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with town(worker(), entries={"quinn": {"push": "off"}}, poll_interval_s=5.0) as t:
+        await asyncio.sleep(1)
+        waiting = []
+        for cid, skill in (("c-1", "ponder"), ("c-2", "ask"), ("c-3", "echo")):
+            await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill=skill, targets=("quinn",)))
+            waiting.append(asyncio.get_running_loop().create_task(t.hub.tracker.wait(cid)))
+
+        async def damaged(*_: object) -> None:
+            raise LedgerDamaged("the ledger is damaged (database disk image is malformed)")
+
+        monkeypatch.setattr(t.ledger, method, damaged)
+        await asyncio.sleep(10)
+        for question in t.hub.tracker.questions():
+            with suppress(NotAccepting):
+                await t.hub.tracker.answer(Answer(question_id=question.question_id, text="main"))
+        async with asyncio.timeout(30):
+            ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert any(isinstance(end, LedgerBroken) for end in ends)
+        assert isinstance(ends[0], LedgerBroken), "it was open"
+        assert t.hub.failed.is_set()
+        (told,) = t.events("hub.storage")
+        assert (told.level, "image is malformed" in told.payload["reason"]) == (Level.ERROR, True)
+        assert [r.levelname for r in caplog.records if "nothing is recorded any more" in r.message] == ["CRITICAL"]
+        reply = await t.http("POST", "/api/requests", json.dumps({"text": "x", "skill": "echo"}).encode())
+        assert (reply.status, b"image is malformed" in reply.body) == (503, True)
+        with pytest.raises(LedgerBroken):
+            await t.hub.tracker.wait("c-1")
+
+
+async def test_an_outcome_that_cannot_be_recorded_costs_nobody_else_and_is_left_to_the_next_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with town(worker(), entries={"quinn": {"push": "off"}}) as t:
+        await asyncio.sleep(1)
+        close = t.ledger.close
+
+        async def picky(outcome: Outcome) -> bool:
+            if outcome.correlation_id == "c-1":
+                raise ValueError("an Outcome cannot be recorded")
+            return await close(outcome)
+
+        monkeypatch.setattr(t.ledger, "close", picky)
+        for cid in ("c-1", "c-2"):
+            await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill="echo", targets=("quinn",)))
+        async with asyncio.timeout(60):
+            with pytest.raises(NotAccepting, match="could not be recorded"):
+                await t.hub.tracker.wait("c-1")
+            assert (await t.hub.tracker.wait("c-2")).success
+        assert not t.hub.failed.is_set()
+        assert [e.correlation_id for e in t.events("hub.storage")] == ["c-1"]
+        assert "CRITICAL" in [r.levelname for r in caplog.records]
+        assert t.hub.tracker.tracks() == ()
+        monkeypatch.undo()
+        await t.restart()
+        async with asyncio.timeout(60):
+            assert (await t.hub.tracker.wait("c-1")).text == "you said x"
 
 
 async def test_a_webhook_refused_with_the_send_is_left_out_until_the_next_card() -> None:
@@ -228,3 +294,36 @@ async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones
         first.terminate()
         async with asyncio.timeout(15):
             await first.communicate()
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_a_ledger_damaged_under_a_running_hub_ends_it_with_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    from fleetsim.hub.remote import HubRemote
+    from fleetsim.hub.state import StateDir
+
+    async with running_runtime(seed=1) as runtime, worker().serving() as url:
+        process = await hub_process(tmp_path, url)
+        await until_announced(process)
+        address = StateDir(tmp_path / "state").find()
+        assert address is not None
+        remote = HubRemote(address, runtime)
+        async with asyncio.timeout(20):
+            while not (await remote.get("/agents"))[0]["reachable"]:  # noqa: ASYNC110 - in another process
+                await asyncio.sleep(0.1)
+        (cid,) = await remote.submit({"text": "do it", "skill": "echo"})
+        async with asyncio.timeout(20):
+            while (await remote.task(cid))["open"]:  # noqa: ASYNC110 - in another process
+                await asyncio.sleep(0.1)
+        with closing(sqlite3.connect(tmp_path / "state" / "ledger.db", isolation_level=None)) as other:
+            other.execute("UPDATE outcomes SET body = replace(body, 'do it', 'do IT')")
+        with pytest.raises(NotAccepting, match=r"the ledger failed: .*sum is wrong"):
+            await remote.task(cid)
+        async with asyncio.timeout(20):
+            _, said = await process.communicate()
+        assert process.returncode == 1
+        lines = said.decode().splitlines()
+        assert [line for line in lines if line.startswith("error: ")] == [lines[-2]]
+        assert "the ledger failed: a row of the ledger is not what was written" in lines[-2]
+        assert "--salvage" in lines[-1]
+        assert "Traceback" not in said.decode()

@@ -3,6 +3,7 @@
 from fleetsim.caller.ledger.interface import (
     CardSnapshot,
     Ledger,
+    LedgerBroken,
     LedgerDamaged,
     LedgerLocked,
     Phase,
@@ -17,6 +18,7 @@ from fleetsim.caller.ledger.interface import (
 __all__ = [
     "CardSnapshot",
     "Ledger",
+    "LedgerBroken",
     "LedgerDamaged",
     "LedgerLocked",
     "Phase",

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from fleetsim.caller.declared import Declared
-from fleetsim.model.errors import ConfigError
+from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.journal import Event
 from fleetsim.model.task import JsonObject, Task
 from fleetsim.model.work import Answer, Outcome, Question, SkillRequest
@@ -31,6 +31,12 @@ class LedgerLocked(ConfigError):
     def __init__(self, message: str, *, pid: int | None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.pid = pid
+
+
+class LedgerBroken(NotAccepting):
+    """The ledger failed in a way that does not pass by itself: the hub takes no work and ends."""
+
+    retryable = False
 
 
 class Phase(StrEnum):
