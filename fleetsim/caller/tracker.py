@@ -101,7 +101,7 @@ class Tracker:
         self._tracks[cid] = new_track(record, self._now())
         if record.task is not None:
             self._by_task[record.agent, record.task.task_id] = cid
-        if question is not None:
+        if question is not None and answer is None:
             self._on_record.add(question.question_id)
         self.signal(cid, Recovered(question=question, answer=answer))
 
@@ -147,6 +147,7 @@ class Tracker:
             raise UnknownTarget(
                 f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
             )
+        self._on_record.discard(question.question_id)  # the request may end before the answer's fate is known
         fault("after_answer_before_resume")
         self.signal(question.correlation_id, Answered(answer=answer))
         return question

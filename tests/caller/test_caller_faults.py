@@ -19,7 +19,7 @@ from fleetsim.caller.ledger import Phase
 from fleetsim.caller.track import Rules
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import Blame
-from fleetsim.model.work import OutcomeKind
+from fleetsim.model.work import Answer, OutcomeKind, Via
 from fleetsim.runtime.ports import Request as Sent
 from fleetsim.testbed.faults import (
     CutAfter,
@@ -430,6 +430,25 @@ async def test_nothing_is_kept_in_memory_of_requests_that_ended() -> None:
         }
         assert {name: count for name, count in kept.items() if count} == {}
         assert t._scribe._dirty == {}
+
+
+async def test_nothing_is_kept_of_a_question_whose_request_ended_before_the_answer_was_replied_to() -> None:
+    a = Counting()
+
+    @a.agent.skill("ask")
+    async def ask(task: SkillContext) -> str:
+        return await task.ask("which?")
+
+    async with fleet(a.agent, dialect="0.3", streaming=False) as f:
+        cid = await f.ask("scout", "go", skill="ask")
+        await asyncio.sleep(5)
+        (question,) = f.tracker.questions()
+        f.network.fault(SlowStart(seconds=5), SEND)
+        await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
+        outcome = await f.tracker.wait(cid)
+        assert (outcome.kind, outcome.via) == (OutcomeKind.COMPLETED, Via.PUSH)
+        await asyncio.sleep(10)
+        assert f.tracker._on_record == set()
 
 
 async def test_no_byte_leaves_before_the_ledger_says_that_it_may_have() -> None:
