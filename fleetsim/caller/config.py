@@ -103,6 +103,7 @@ class AgentFile(_Camel):
     auth: AuthFile | None = None
     headers: Annotated[dict[str, str], Field(max_length=32)] = {}
     streaming: bool | None = None
+    rejoin: bool | None = None
     push: PushMode = "auto"
     signed: bool = False
     external: bool = False
@@ -320,6 +321,7 @@ def _entry(agent: AgentFile) -> AgentEntry:
         auth=auth,
         headers=agent.headers,
         streaming=agent.streaming,
+        rejoin=agent.rejoin,
         push=agent.push,
         signed=agent.signed,
         external=agent.external,

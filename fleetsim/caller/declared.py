@@ -49,15 +49,23 @@ class HitlRule:
         return self.operator_only or self.mode in PERSON_ONLY
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PromisedEffect:
+    """Where a skill says it will change the world."""
+
+    domain: str
+    path: str
+
+    def __str__(self) -> str:
+        return one_line(f"{self.domain}/{self.path}", 100)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """One skill as its agent's card described it when the work was dispatched.
-
-    ``effects`` are (domain, path) pairs; None if the card declares none.
-    """
+    """One skill as its agent's card described it when the work was dispatched; ``effects`` None: nothing declared."""
 
     hitl: HitlRule | None = None
-    effects: tuple[tuple[str, str], ...] | None = None
+    effects: tuple[PromisedEffect, ...] | None = None
 
 
 def read_declared(card: AgentCard | None, skill: str) -> Declared:
@@ -80,22 +88,22 @@ def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:
     )
 
 
-def _effects(card: AgentCard | None, skill: str) -> tuple[tuple[str, str], ...] | None:
+def _effects(card: AgentCard | None, skill: str) -> tuple[PromisedEffect, ...] | None:
     entry = declared(card, EFFECT_DOMAIN, skill) if card else None
     said = entry.get("effects") if entry else None
     if not isinstance(said, list):
         return None
-    pairs = (_pair(item) for item in said[:PROMISED_MAX])
-    return tuple(sorted({pair for pair in pairs if pair is not None}))
+    promised = (_effect(item) for item in said[:PROMISED_MAX])
+    return tuple(sorted({effect for effect in promised if effect is not None}))
 
 
-def _pair(item: Any) -> tuple[str, str] | None:
+def _effect(item: Any) -> PromisedEffect | None:
     if not isinstance(item, Mapping):
         return None
     domain, path = item.get("domain"), item.get("path")
     if not isinstance(domain, str) or not isinstance(path, str):
         return None
-    return domain[:PROMISED_CHARS_MAX], path[:PROMISED_CHARS_MAX]
+    return PromisedEffect(domain[:PROMISED_CHARS_MAX], path[:PROMISED_CHARS_MAX])
 
 
 def drift(promised: Declared, outcome: Outcome) -> list[str]:
@@ -103,7 +111,7 @@ def drift(promised: Declared, outcome: Outcome) -> list[str]:
     if promised.effects is None or not outcome.success:
         return []
     expected = set(promised.effects)
-    seen = {(delta.domain, delta.path) for delta in outcome.effects}
-    missing = [f"declared but not seen: {one_line('/'.join(pair), 100)}" for pair in sorted(expected - seen)]
-    extra = [f"seen but not declared: {one_line('/'.join(pair), 100)}" for pair in sorted(seen - expected)]
+    seen = {PromisedEffect(delta.domain, delta.path) for delta in outcome.effects}
+    missing = [f"declared but not seen: {effect}" for effect in sorted(expected - seen)]
+    extra = [f"seen but not declared: {effect}" for effect in sorted(seen - expected)]
     return (missing + extra)[:DRIFT_MAX]

@@ -30,6 +30,7 @@ class Way:
     tenant: str | None = None
     declared: Declared = field(default_factory=Declared)
     streaming: bool = False
+    rejoin: bool = True
     push: bool = False
     register_push: bool = False
     timeout_s: float | None = None
@@ -116,6 +117,7 @@ class Dispatcher:
             tenant=way.tenant,
             declared=way.declared,
             streaming=way.streaming,
+            rejoin=way.rejoin,
             push=way.push,
             register_push=way.register_push,
             token_epoch=self._token_epoch(),

@@ -54,6 +54,7 @@ class AgentEntry:
     auth: AuthEntry | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     streaming: bool | None = None
+    rejoin: bool | None = None
     push: PushMode = "auto"
     signed: bool = False
     external: bool = False

@@ -90,14 +90,8 @@ class Hub:
             callback_base=self._callback_base,
             signed=lambda agent: self._entry(agent).signed,
         )
-        self.tracker = Tracker(
-            runtime,
-            executor,
-            ledger,
-            self.events,
-            rules_of(settings),
-            settled=[self._settled, *settled],
-        )
+        told = [self._settled, *settled]
+        self.tracker = Tracker(runtime, executor, ledger, self.events, rules_of(settings), settled=told)
         self.dispatcher = Dispatcher(
             runtime,
             ledger,

@@ -10,6 +10,7 @@ from fleetsim.caller.dispatcher import Way
 from fleetsim.caller.fleet import AgentEntry, Settings
 from fleetsim.caller.gate import GateLimits
 from fleetsim.caller.track import Rules
+from fleetsim.wire.dialect import dialect
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -55,13 +56,15 @@ def way_of(view: AgentView, skill: str, *, reachable_by_webhook: bool) -> Way:
     """How the agent is called for the skill now. An explicit ``push`` in agents.yaml overrules the card's silence."""
     entry, capabilities = view.entry, view.capabilities
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
+    dialect_name = view.choice.dialect_name if view.choice else entry.wire or "0.3"
     return Way(
         agent=entry.name,
-        dialect=view.choice.dialect_name if view.choice else entry.wire or "0.3",
+        dialect=dialect_name,
         rpc_url=view.choice.url if view.choice else "",
         tenant=view.choice.tenant if view.choice else None,
         declared=read_declared(view.card, skill),
         streaming=capabilities.streaming,
+        rejoin=dialect(dialect_name).rejoins if entry.rejoin is None else entry.rejoin,
         push=wanted and reachable_by_webhook,
         register_push=wanted and reachable_by_webhook and entry.push == "set",
     )

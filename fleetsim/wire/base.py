@@ -48,6 +48,7 @@ class DialectBase:
     extensions_header: str
     methods: Mapping[Operation, tuple[str, ...]]
     loses: tuple[str, ...]
+    rejoins: bool = True
     decoders: Mapping[Operation, Decoder]
 
     def headers(self, operation: Operation) -> Mapping[str, str]:

@@ -42,13 +42,15 @@ class Dialect(Protocol):
     Encoding fails only for an operation the dialect lacks. Decoding what an agent sent raises WireError,
     decoding what a caller sent raises MethodNotFound or InvalidParams, whatever the bytes were.
     ``methods`` names the method to write first and those also read after it; ``loses`` says what a value may
-    have that this dialect cannot carry.
+    have that this dialect cannot carry; ``rejoins`` whether a broken stream is joined again by a caller that can also
+    poll (docs/decisions/0008).
     """
 
     name: str
     extensions_header: str
     methods: Mapping[Operation, tuple[str, ...]]
     loses: tuple[str, ...]
+    rejoins: bool
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """The HTTP headers of a call, beside its content type and credentials."""

@@ -209,6 +209,7 @@ class V03(base.DialectBase):
     extensions_header = "X-A2A-Extensions"
     methods = METHODS
     loses = LOSES
+    rejoins = False
     decoders = DECODERS
 
     def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ from fleetsim.model.work import Outcome, SkillRequest, Via
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def record(*, streaming: bool = False, push: bool = False, limit_s: float = 3600) -> RequestRecord:
+def record(*, streaming: bool = False, push: bool = False, rejoin: bool = True, limit_s: float = 3600) -> RequestRecord:
     return RequestRecord(
         request=SkillRequest(correlation_id="c-1", text="do it", skill="echo", targets=("a",)),
         agent="a",
@@ -27,6 +27,7 @@ def record(*, streaming: bool = False, push: bool = False, limit_s: float = 3600
         message_id="m-1",
         dialect="0.3",
         streaming=streaming,
+        rejoin=rejoin,
         push=push,
     )
 

@@ -175,6 +175,13 @@ def test_a_stream_that_breaks_is_rejoined_and_polled_and_is_no_outcome() -> None
     assert len(hand.asked_for(Poll)) == 1
 
 
+def test_a_stream_that_breaks_is_only_polled_where_joining_it_again_could_double_its_text() -> None:
+    hand = Hand.begun(streaming=True, rejoin=False).hear(task(W), Via.STREAM)
+    hand.tell(StreamEnded(error=ConnectionLost("cut"))).wait(2)
+    assert hand.asked_for(Subscribe) == []
+    assert len(hand.asked_for(Poll)) == 1
+
+
 def test_after_a_gap_chunks_wait_for_a_snapshot_so_no_text_is_doubled() -> None:
     hand = Hand.begun(streaming=True).hear(task(W), Via.STREAM).hear(chunk("ab"), Via.STREAM)
     hand.tell(StreamEnded()).hear(chunk("zz"), Via.STREAM)

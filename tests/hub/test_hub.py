@@ -7,9 +7,10 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import Effect
+from fleetsim.caller.cards import AgentView
 from fleetsim.caller.fleet import AgentEntry, Settings
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.hub.wiring import callback_base
+from fleetsim.hub.wiring import callback_base, way_of
 from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
 from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
@@ -280,3 +281,14 @@ def test_without_a_base_url_only_agents_on_this_machine_get_webhooks() -> None:
     assert callback_base(AgentEntry(name="a", url="http://localhost:1"), Settings(), own) == own
     assert callback_base(AgentEntry(name="a", url="http://quinn:1"), Settings(), own) is None
     assert callback_base(AgentEntry(name="a", url="http://quinn.example:1"), Settings(), own) is None
+
+
+@pytest.mark.parametrize(
+    ("dialect", "said", "joined"),
+    [("1.0", None, True), ("0.3", None, False), ("0.1", None, True), ("0.3", True, True), ("1.0", False, False)],
+)
+def test_a_broken_stream_is_joined_again_where_that_is_safe_or_asked_for(
+    dialect: str, said: bool | None, joined: bool
+) -> None:
+    entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, rejoin=said)
+    assert way_of(AgentView(entry=entry), "echo", reachable_by_webhook=True).rejoin is joined

@@ -12,7 +12,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import sys
 import tempfile
 import time
@@ -343,7 +342,7 @@ def tell(peer: str, trial: Trial, ran: Counter[str]) -> bool:
     if not all(met(weather) for weather in trial.weather):
         wrong.append("the weather was not met")
     if outcome and outcome.kind.value == "completed":
-        wrong += misread(peer, trial, outcome, ran)
+        wrong += misread(trial, outcome, ran)
     reason = f" ({outcome.reason})" if outcome and outcome.reason else ""
     via = f" via {outcome.via.value}" if outcome else ""
     said = f"{trial.row.name}: {got}{via}, {trial.took_s:.1f} s{reason}"
@@ -356,12 +355,11 @@ def met(weather: Weather) -> bool:
     return bool(weather.fault.acted) if isinstance(weather.fault, Watched) else weather.hits > 0
 
 
-def misread(peer: str, trial: Trial, outcome: Outcome, ran: Counter[str]) -> list[str]:
+def misread(trial: Trial, outcome: Outcome, ran: Counter[str]) -> list[str]:
     """What is wrong with a completed outcome's text, and with how often the answer was used."""
     wrong = []
     wanted = {"stream": FULL_TEXT, "ask": SCRIPT["answer_prefix"] + trial.answer}.get(trial.row.skill)
-    text = unrepeated(outcome.text) if peer in trial.row.repeats else outcome.text
-    if text != (wanted or SCRIPT["echo_prefix"] + trial.text):
+    if outcome.text != (wanted or SCRIPT["echo_prefix"] + trial.text):
         wrong.append(f"text {outcome.text!r}")
     if trial.row.skill == "ask" and ran[trial.answer] != 1:
         wrong.append(f"the answer was used {ran[trial.answer]} times")
@@ -369,13 +367,6 @@ def misread(peer: str, trial: Trial, outcome: Outcome, ran: Counter[str]) -> lis
     if trial.questions != questions:
         wrong.append(f"{trial.questions} questions")
     return wrong
-
-
-def unrepeated(text: str) -> str:
-    """The text with every piece of the script once, however often in a row it stands there."""
-    for piece in SCRIPT["chunks"]:
-        text = re.sub(f"(?:{re.escape(piece)})+", piece, text)
-    return text
 
 
 if __name__ == "__main__":

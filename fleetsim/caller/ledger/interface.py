@@ -56,9 +56,10 @@ class Phase(StrEnum):
 class RequestRecord:
     """One accepted request and what is known of its task; all a restart needs to go on.
 
-    ``request`` has exactly one target, ``agent``. Dialect, ``rpc_url`` and ``tenant``, streaming, push and what
-    the card ``declared`` of the skill are taken from it at dispatch, and later cards leave them alone (T-09);
-    ``register_push`` asks for a separate registration after the reply instead of one inside the send.
+    ``request`` has exactly one target, ``agent``. Dialect, ``rpc_url``, ``tenant``, streaming, ``rejoin`` (of a
+    broken stream), push and what the card ``declared`` of the skill are taken from it at dispatch, and later cards
+    leave them alone (T-09); ``register_push`` asks for a separate registration after the reply instead of one
+    inside the send.
     ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
     the agent took; ``message_id`` stays the same over every retry of the first send.
     """
@@ -75,6 +76,7 @@ class RequestRecord:
     tenant: str | None = None
     declared: Declared = field(default_factory=Declared)
     streaming: bool = False
+    rejoin: bool = True
     push: bool = False
     register_push: bool = False
     token_epoch: int = 1

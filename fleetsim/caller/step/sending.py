@@ -183,7 +183,7 @@ def give_up_reply(s: Stepping) -> None:
 
 
 def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
-    """A stream is never an outcome: rejoin it a few times, and poll (F-10)."""
+    """A stream is never an outcome: rejoin it a few times where that is safe, and poll (F-10, decision 0008)."""
     s.set(stream_open=False)
     if s.track.task is None:
         failed(s, error or _empty_stream())
@@ -191,7 +191,7 @@ def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
     if s.track.task.terminal or s.track.asked is not None:
         return
     refused = isinstance(error, MethodNotFound | UnsupportedOperation | TaskNotFound)
-    if not refused and s.track.resubscribes < s.rules.resubscribes_max:
+    if s.track.record.rejoin and not refused and s.track.resubscribes < s.rules.resubscribes_max:
         wait = s.rules.retry_waits_s[min(s.track.resubscribes, len(s.rules.retry_waits_s) - 1)] * s.now.luck
         s.set(retry_due=s.now.mono + wait, resubscribes=s.track.resubscribes + 1, gap=True)
     s.set(gap=True)

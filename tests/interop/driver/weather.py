@@ -22,8 +22,7 @@ class Row:
     """One weather. ``what`` tells it to a reader; ``fault`` is its number in docs/reference/faults.md.
 
     ``skill`` is the first word of the message, ``stream`` whether the caller streams, ``push`` whether it
-    offers its webhook. ``expected`` has an entry for each peer that can be put into this weather; ``repeats``
-    names peers whose own record of the answer then holds pieces more than once (``REPEATS``).
+    offers its webhook. ``expected`` has an entry for each peer that can be put into this weather.
     """
 
     name: str
@@ -33,15 +32,7 @@ class Row:
     stream: bool = False
     push: bool = False
     expected: Mapping[str, str] = field(default_factory=dict)
-    repeats: tuple[str, ...] = ()
 
-
-REPEATS = (
-    "a2a-sdk 0.3.26 writes every piece into its record of the task once for each stream that listens, so that "
-    "`tasks/get` tells pieces twice when a stream was rejoined: with its five pieces and one listener more, "
-    "“one two two three three four four fivefive”. The caller shows what the server's record says."
-)
-"""Seen with the SDK's own answers alone, without a hub or a proxy: a send, a join, a read."""
 
 ALL = ("py03", "py10", "selectools", "js03")
 RICH = ("py03", "py10", "js03")
@@ -53,6 +44,9 @@ FOUND = {**dict.fromkeys(ALL, UNKNOWN), "py10": COMPLETED}
 
 STREAM_FOUND = dict.fromkeys(RICH, UNKNOWN) | {"py10": COMPLETED}
 ALL_COMPLETE = dict.fromkeys(RICH, COMPLETED)
+
+JOINED = {"py10": COMPLETED}
+"""Whose broken streams are joined again (docs/decisions/0008); the others are polled."""
 
 REPLY_OFFSETS = (0, 1, 40, 150)
 """Bytes of the reply's body that pass; the shortest reply is longer."""
@@ -143,9 +137,7 @@ def _pushed() -> tuple[Row, ...]:
 
 
 def _stream() -> tuple[Row, ...]:
-    def row(
-        name: str, what: str, fault: str, expected: Mapping[str, str] = ALL_COMPLETE, *, rejoined: bool = False
-    ) -> Row:
+    def row(name: str, what: str, fault: str, expected: Mapping[str, str] = ALL_COMPLETE) -> Row:
         return Row(
             name=f"stream-{name}",
             what=what,
@@ -153,7 +145,6 @@ def _stream() -> tuple[Row, ...]:
             skill="stream",
             stream=True,
             expected=expected,
-            repeats=("py03",) if rejoined else (),
         )
 
     rows = [
@@ -166,8 +157,8 @@ def _stream() -> tuple[Row, ...]:
         row("silence-head", "silence instead of the stream", "F-02", STREAM_FOUND),
         row("silence-first", "silence before the first event", "F-02", STREAM_FOUND),
         row("silence-inside", f"silence after {LATE_OFFSETS[0]} bytes", "F-10"),
-        row("rejoin-reset", f"reset at byte {LATE_OFFSETS[0]}, and every rejoined stream too", "F-10", rejoined=True),
-        row("rejoin-refused", f"reset at byte {LATE_OFFSETS[0]}, and rejoining is answered 500", "F-10"),
+        row("rejoin-reset", f"reset at byte {LATE_OFFSETS[0]}, and every rejoined stream too", "F-10", JOINED),
+        row("rejoin-refused", f"reset at byte {LATE_OFFSETS[0]}, and rejoining is answered 500", "F-10", JOINED),
     ]
     for at in EARLY_OFFSETS:
         rows += [
@@ -176,8 +167,8 @@ def _stream() -> tuple[Row, ...]:
         ]
     for at in LATE_OFFSETS:
         rows += [
-            row(f"reset-{at}", f"reset at byte {at}, after the first event", "F-10", rejoined=True),
-            row(f"half-close-{at}", f"half-close at byte {at}, after the first event", "F-10", rejoined=True),
+            row(f"reset-{at}", f"reset at byte {at}, after the first event", "F-10"),
+            row(f"half-close-{at}", f"half-close at byte {at}, after the first event", "F-10"),
         ]
     return tuple(rows)
 
