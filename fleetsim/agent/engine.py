@@ -14,6 +14,7 @@ from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.cards import build
 from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.notify import Notifier
+from fleetsim.agent.rate import Rate
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Offer, Service
 from fleetsim.agent.settings import Settings
@@ -112,6 +113,7 @@ class Engine:
             workers=deliveries,
             limits=limits,
             breaker=Breaker(runtime.clock, runtime.rng.stream("webhook/breaker")),
+            rate=Rate(runtime.clock, per_s=limits.notices_per_s_max, burst=limits.notices_burst_max),
             shape=shape,
             settled=settled,
         )

@@ -59,6 +59,8 @@ class AgentLimits:
     pushes_per_task_max: int = 5
     notices_queued_max: int = 256
     notices_in_flight_max: int = 32
+    notices_per_s_max: float = 100.0
+    notices_burst_max: int = 100
     notice_bytes_max: int = 256 * KIB
     drain_s: float = 5.0
     stop_s: float = 5.0

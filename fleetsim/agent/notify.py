@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.rate import Rate
 from fleetsim.agent.record import Push, Record, TaskKey, Transition
 from fleetsim.agent.shape import Shape
 from fleetsim.agent.store import Store
@@ -49,7 +50,8 @@ class _Line:
 class Notifier:
     """Tells webhooks of a store's moves. ``workers`` owns the deliveries, so none can be collected away.
 
-    ``settled`` is awaited before a notice leaves, so that nothing is told that could be forgotten.
+    ``settled`` is awaited before a notice leaves, so that nothing is told that could be forgotten, and ``rate``
+    before that: many tasks must not make one agent a flood (T-23).
     ``shape`` may have a config removed whose receiver did not take a notice in all its tries.
     """
 
@@ -61,11 +63,12 @@ class Notifier:
         workers: Workers,
         limits: AgentLimits,
         breaker: Breaker,
+        rate: Rate,
         shape: Shape,
         settled: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store, self._sender, self._workers, self._limits = store, sender, workers, limits
-        self._breaker, self._settled, self._shape = breaker, settled, shape
+        self._breaker, self._rate, self._settled, self._shape = breaker, rate, settled, shape
         self._lines: dict[tuple[TaskKey, str], _Line] = {}
         self._busy: dict[TaskKey, int] = {}
         self.given_up = 0
@@ -164,6 +167,7 @@ class Notifier:
                 "webhook of task %s given up: its receiver has not answered for a while", one_line(line.key[1], 128)
             )
             return
+        await self._rate.turn()
         if self._settled is not None:
             await self._settled()
         result = await self._sender.deliver(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from fleetsim.agent import SkillContext, skill
+from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.manners import MANNERS
 from fleetsim.agent.record import ANYONE
 from fleetsim.agent.service import Caller
 from fleetsim.model.call import CancelTask, PushConfig, SendMessage
 from fleetsim.model.task import Message, Role, Task, TextPart
-from tests.agent.rigs import HOOK, Hook, Rig, Rigging, sent, sent_v1
+from tests.agent.rigs import HOOK, Hook, Rig, Rigging, sent, sent_v1, state_of
 
 PUSH = {"url": f"{HOOK}/api/a2a/callback/1", "token": "t-1"}
 
@@ -282,3 +284,33 @@ async def test_what_waits_for_a_deleted_webhook_is_not_sent(rig: Rig) -> None:
     await rig.call("tasks/pushNotificationConfig/delete", {"id": task["id"]})
     await asyncio.sleep(60)
     assert rig.hook.states == ["working", "working"]
+
+
+async def test_an_agent_sends_no_more_than_a_hundred_webhooks_a_second_and_drops_none(rig: Rig) -> None:
+    tasks = [(await rig.call("message/send", with_push(sent(f"{n}", skill="echo"))))["id"] for n in range(400)]
+    arrived = [len(rig.hook.bodies)]
+    assert arrived[0] <= 100, "the sends took no time, and a hundred may leave at once"
+    while arrived[-1] < 800:
+        await asyncio.sleep(0.1)
+        arrived.append(len(rig.hook.bodies))
+        assert len(arrived) < 100, "they come to a standstill"
+    assert all(after - before <= 11 for before, after in pairwise(arrived[1:]))
+    assert 6.5 <= (len(arrived) - 1) / 10 <= 7.5, "a hundred at once, then seven seconds for the other seven hundred"
+    assert rig.engine._notifier.given_up == 0
+    for state in ("working", "completed"):
+        told = [body["taskId"] for body in rig.hook.bodies if state_of(body) == state]
+        assert told == tasks
+
+
+async def test_after_a_quiet_time_as_many_as_the_burst_leave_at_once_and_no_more(rigged: Rigging) -> None:
+    rig = await rigged(limits=AgentLimits(notices_per_s_max=2, notices_burst_max=3))
+    for _ in range(2):
+        for _ in range(4):
+            await rig.call("message/send", with_push(sent("500", skill="slow")))
+        counts = []
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            counts.append(rig.hook.states.count("working"))
+            rig.hook.bodies.clear()
+        assert counts == [3, 1, 0]
+        await asyncio.sleep(60)
