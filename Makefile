@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash crash-caller powerloss planted soak bench mutants lock clean
+.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak bench mutants lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -31,13 +31,13 @@ interop: ## released A2A peers against ours, in environments of their own
 	@scripts/setup dev
 	@if [ -x tests/interop/run ]; then tests/interop/run; else echo "interop: not run: tests/interop/run is missing"; exit 1; fi
 
-crash: ## 1,000 kill -9 of a ledger at work (KILLS=n)
-	@scripts/setup dev
-	@$(BIN)/python -m tests.storms.crash --kills $(or $(KILLS),1000)
-
-crash-caller: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
+crash: ## 1,000 kill -9 of a whole hub at work with real agents (KILLS=n)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.storms.caller_kill --kills $(or $(KILLS),1000)
+
+crash-ledger: ## 1,000 kill -9 of a ledger alone at work (KILLS=n)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.storms.crash --kills $(or $(KILLS),1000)
 
 powerloss: ## 600 power cuts (IMAGES=n), then every disk call failing in turn (EVERY=n: one in n)
 	@scripts/setup dev

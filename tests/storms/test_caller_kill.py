@@ -1,4 +1,4 @@
-"""A smaller ``make crash-caller``, in a process of its own, since it forks."""
+"""A smaller ``make crash``, in a process of its own, since it forks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(180)
-def test_a_hub_killed_again_and_again_loses_nothing_and_repeats_nothing() -> None:
+@pytest.mark.timeout(300)
+def test_a_hub_killed_fifty_times_loses_nothing_and_repeats_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.storms.caller_kill", "--kills", "25", "--seed", "7", "--life", "0.5"],
+        [sys.executable, "-m", "tests.storms.caller_kill", "--kills", "50", "--seed", "7", "--life", "0.5"],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=290,
         check=False,
     )
     assert done.returncode == 0, done.stderr

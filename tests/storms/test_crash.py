@@ -1,4 +1,4 @@
-"""A smaller ``make crash``, in a process of its own, since it forks."""
+"""A smaller ``make crash-ledger``, in a process of its own, since it forks."""
 
 from __future__ import annotations
 
