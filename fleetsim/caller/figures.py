@@ -8,11 +8,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
+from fleetsim.model.extensions import Usage
 from fleetsim.model.text import one_line
-from fleetsim.model.work import BESIDE_RATE, Outcome, OutcomeKind
+from fleetsim.model.work import BESIDE_RATE, Outcome, OutcomeKind, Via
 
 WINDOW = timedelta(hours=24)
 RECENT = timedelta(hours=1)
@@ -72,38 +73,50 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One outcome as it is counted; ``answered`` says whether the agent answers for it."""
+    """What counts of one outcome, and no more: a day may bring 200,000. ``answered``: the agent answers for it."""
 
     at: float
-    outcome: Outcome
+    correlation_id: str
+    kind: OutcomeKind
+    via: Via
+    success: bool
     answered: bool
+    duration_ms: int
     cost_nano_usd: int
+    confidence: float | None
+    usage: Usage | None
+    failure: RecentFailure | None
 
 
 def row_of(outcome: Outcome, cost_usd: float) -> Row:
-    """What counts of an outcome: its text is let go, its reason becomes one harmless line."""
-    reason = "" if outcome.success else one_line(outcome.reason or outcome.kind.value)
+    """What counts of an outcome: its text is let go, the reason of a failure becomes one harmless line."""
     return Row(
         outcome.ended_at.timestamp(),
-        replace(outcome, text="", effects=(), confidence_explanation=None, reason=reason),
+        outcome.correlation_id,
+        outcome.kind,
+        outcome.via,
+        outcome.success,
         outcome.kind not in BESIDE_RATE,
+        outcome.duration_ms,
         round(cost_usd * _NANO),
+        outcome.confidence,
+        outcome.usage,
+        None if outcome.success else _failure(outcome),
     )
 
 
-def _at(row: Row) -> float:
-    return row.at
-
-
-def _failure(row: Row) -> RecentFailure:
-    outcome = row.outcome
+def _failure(outcome: Outcome) -> RecentFailure:
     return RecentFailure(
         timestamp=outcome.ended_at,
         skill=outcome.skill,
         correlation_id=outcome.correlation_id,
         kind=outcome.kind,
-        failure_reason=outcome.reason,
+        failure_reason=one_line(outcome.reason or outcome.kind.value),
     )
+
+
+def _at(row: Row) -> float:
+    return row.at
 
 
 class Bucket:
@@ -120,11 +133,10 @@ class Bucket:
     def add(self, row: Row) -> None:
         """Count a row, in whatever order rows arrive."""
         insort(self.rows, row, key=_at)
-        outcome = row.outcome
         if row.answered:
             insort(self.answered_at, row.at)
-            insort(self.durations, outcome.duration_ms)
-        if outcome.success:
+            insort(self.durations, row.duration_ms)
+        if row.success:
             insort(self.success_at, row.at)
         else:
             insort(self.failures, row, key=_at)
@@ -140,27 +152,27 @@ class Bucket:
             del times[: bisect_left(times, cutoff)]
         del self.failures[: bisect_left(self.failures, cutoff, key=_at)]
         if len(gone) > len(self.rows) // 8:
-            self.durations = sorted(r.outcome.duration_ms for r in self.rows if r.answered)
+            self.durations = sorted(r.duration_ms for r in self.rows if r.answered)
         else:
             for row in gone:
                 if row.answered:
-                    self.durations.pop(bisect_left(self.durations, row.outcome.duration_ms))
+                    self.durations.pop(bisect_left(self.durations, row.duration_ms))
         for row in gone:
             self._count(row, -1)
         return gone
 
     def _count(self, row: Row, by: int) -> None:
-        outcome, sums = row.outcome, self.sums
-        sums["kind:" + outcome.kind] += by
-        sums["via:" + outcome.via] += by
+        sums = self.sums
+        sums["kind:" + row.kind] += by
+        sums["via:" + row.via] += by
         sums["cost"] += by * row.cost_nano_usd
-        if outcome.usage is not None:
-            sums["input"] += by * outcome.usage.input_tokens
-            sums["output"] += by * outcome.usage.output_tokens
-        if outcome.confidence is not None:
-            sums["confidence"] += by * round(outcome.confidence * _NANO)
+        if row.usage is not None:
+            sums["input"] += by * row.usage.input_tokens
+            sums["output"] += by * row.usage.output_tokens
+        if row.confidence is not None:
+            sums["confidence"] += by * round(row.confidence * _NANO)
             sums["confident"] += by
-            sums["confident failure"] += by * (outcome.confidence >= CONFIDENT_AT and not outcome.success)
+            sums["confident failure"] += by * (row.confidence >= CONFIDENT_AT and not row.success)
 
     def _group(self, prefix: str) -> dict[str, int]:
         return {k[len(prefix) :]: n for k, n in sorted(self.sums.items()) if k.startswith(prefix) and n}
@@ -224,8 +236,8 @@ class Bucket:
             confident_failures=self.sums["confident failure"],
             kinds=self._group("kind:"),
             channels=self._group("via:"),
-            recent_failures=tuple(_failure(row) for row in reversed(self.failures[-FAILURES_SHOWN:])),
+            recent_failures=tuple(row.failure for row in reversed(self.failures[-FAILURES_SHOWN:]) if row.failure),
             trend=self._trend(now),
-            last_outcome_at=last.outcome.ended_at if last else None,
-            last_outcome_kind=last.outcome.kind if last else None,
+            last_outcome_at=datetime.fromtimestamp(last.at, UTC) if last else None,
+            last_outcome_kind=last.kind if last else None,
         )

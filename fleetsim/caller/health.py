@@ -198,7 +198,7 @@ class FleetHealth:
 
     def _drop_before(self, cutoff: float) -> None:
         for bucket in self._agents.values():
-            self._known.difference_update(row.outcome.correlation_id for row in bucket.drop_before(cutoff))
+            self._known.difference_update(row.correlation_id for row in bucket.drop_before(cutoff))
         for others in (self._skills, self._actors):
             for bucket in others.values():
                 bucket.drop_before(cutoff)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -313,3 +314,21 @@ def test_the_rolling_figures_equal_a_recount_at_every_moment(outcomes: list[Outc
             assert sum(figures.kinds.values()) == len(mine)
             hour = [o for o in answered if o.ended_at >= now - timedelta(hours=1)]
             assert figures.failure_rate_1h == (sum(not o.success for o in hour) / len(hour) if hour else 0.0)
+
+
+def test_an_outcome_is_kept_in_half_a_kilobyte_whatever_it_said() -> None:
+    def fresh(n: int) -> Outcome:
+        ended = NOW - timedelta(seconds=n / 10)
+        ids = {key: f"{key}-{n:030d}" for key in ("correlation_id", "task_id", "context_id")}
+        return outcome(n, started_at=ended - timedelta(seconds=1), ended_at=ended, text=f"{n:01000d}", **ids)
+
+    health = folded(*(fresh(n) for n in range(100)))
+    tracemalloc.start()
+    try:
+        for n in range(100, 5_100):
+            health.fold(fresh(n))
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(health) == 5_100
+    assert kept_bytes / 5_000 < 550
