@@ -100,7 +100,9 @@ TOPICS: tuple[Topic, ...] = (
     ),
     Topic("hitl.expired.{correlationId}", "nobody answered in time", ("questionId",)),
     Topic("hitl.withdrawn.{correlationId}", "the agent went on without an answer", ("questionId",)),
-    Topic("hitl.reminder.{correlationId}", "a question has waited half its time", ("questionId", "expiresAt")),
+    Topic(
+        "hitl.reminder.{correlationId}", "a question has waited half its time", ("questionId", "question", "expiresAt")
+    ),
     Topic("hitl.notification.{correlationId}", "work declared worth a note has started", ()),
     Topic(
         "hitl.veto.{correlationId}",
@@ -146,8 +148,8 @@ TOPICS: tuple[Topic, ...] = (
     Topic("agent.push.accepted", "a webhook was verified", ("state", "duplicate", "parked")),
     Topic("agent.push.rejected", "a webhook was refused with 401", ("why", "peer")),
     Topic("agent.push.registered", "the agent took our webhook", ()),
-    Topic("agent.push.degraded", "webhooks do not arrive; polling instead", ("why",)),
-    Topic("config.loaded", "agents.yaml was read", ("agents", "path")),
+    Topic("agent.push.degraded", "webhooks do not arrive, or are `refused`; polling instead", ("why", "refused")),
+    Topic("config.loaded", "agents.yaml was read", ("path", "agents", "warnings")),
     Topic("config.rejected", "a file is broken; the last good version stays", ("path", "error")),
     Topic("agent.auth.refused", "an agent refuses our credential", ("why",)),
     Topic("hub.storage", "the ledger cannot write, for now or, as `reason` says, for good", ("reason",)),
