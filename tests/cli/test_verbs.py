@@ -93,6 +93,14 @@ async def test_an_agent_is_asked_directly_by_its_address(shell: Shell, agent: st
     assert "dialect: 1.0" in card.stdout
     talk = await shell.arun("chat", agent, "--skill", "ask", stdin="hi\nAda\n")
     assert talk.stdout == "Who shall I greet?\nHello Ada\n"
+    unnamed = await shell.arun("chat", agent, stdin="hi\n/ask\nAda\n")
+    assert unnamed.stdout == "hi\nWho shall I greet?\nHello Ada\n", "no skill chat there: the agent chooses"
+
+
+async def test_the_help_names_the_skills_the_agent_has(shell: Shell, agent: str) -> None:
+    card = json.loads((await shell.arun("-o", "json", "card", agent)).stdout)
+    told = (await shell.arun("agent", "--help")).stdout
+    assert [skill["id"] for skill in card["skills"] if skill["id"] not in told] == []
 
 
 @pytest.mark.parametrize(
