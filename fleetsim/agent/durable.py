@@ -122,7 +122,9 @@ class TaskFile:
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         """Do ``work`` on the one thread. A cancel waits for nothing, yet leaves the order of writes as it was."""
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
+        doing = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        doing.add_done_callback(_hear)
+        return await asyncio.shield(doing)
 
     # -- on the thread -----------------------------------------------------------------------------
 
@@ -171,6 +173,12 @@ class TaskFile:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _hear(doing: asyncio.Future[Any]) -> None:
+    """Take the error of work whose caller left meanwhile: what it wrote is still noted, and tried again."""
+    if not doing.cancelled():
+        doing.exception()
 
 
 def _written(record: Record) -> bytes:

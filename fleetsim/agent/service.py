@@ -198,9 +198,9 @@ class Service:
                 return self._go_on(key, call, caller)
             if named is None:
                 raise TaskNotFound
-        return self._begin(call, caller, named)
+        return await self._begin(call, caller, named)
 
-    def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
+    async def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
         message = call.message
         metadata = {**message.metadata, **call.metadata}
         skill = choose(self._offer.skills, self._offer.default_skill, metadata, message.text)
@@ -215,6 +215,10 @@ class Service:
             task_id=task_id,
             pushes=[] if call.push is None else [self._registration(call.push, task_id, caller)],
         )
+        if self._settled is not None:
+            record = await self._kept(record.key, self._settled)
+            if record.task.terminal:
+                return record  # cancelled, or the agent was stopped, while the disk was at it
         if skill is None:
             offered = ", ".join(self._offer.skills)
             asked = one_line(str(metadata.get("skillHint", metadata.get("skillId"))), 100)
@@ -222,6 +226,15 @@ class Service:
             return self._store.finish(record.key, TaskState.REJECTED, reason=reason)
         self._runner.start(record, skill, self._placed(message, record), metadata)
         return record
+
+    async def _kept(self, key: TaskKey, settled: Callable[[], Awaitable[None]]) -> Record:
+        """The new task once it is on disk. If it does not get there it is gone, and no skill has begun."""
+        try:
+            await settled()
+        except BaseException:
+            self._store.drop(key)
+            raise
+        return self._store.read(key)
 
     def _go_on(self, key: TaskKey, call: SendMessage, caller: Caller) -> Record:
         """A message for a task that is there: an answer, or one more thing to know."""

@@ -73,7 +73,7 @@ class Shelf:
         """Forget what finished longer ago than its time to live."""
         for key, entry in list(self._finished.items()):
             if now_s - entry.touched_s >= self._limits.terminal_ttl_s and not self.busy(key):
-                self._forget(key)
+                self.drop(key)
 
     def overdue(self, now_s: float) -> tuple[TaskKey, ...]:
         """The tasks that have been open longer than a task may."""
@@ -83,11 +83,12 @@ class Shelf:
     def _forget_oldest(self, owner: str | None, otherwise: str) -> None:
         for key in self._finished:
             if owner in {None, key[0]} and not self.busy(key):
-                self._forget(key)
+                self.drop(key)
                 return
         raise AtCapacity(otherwise)
 
-    def _forget(self, key: TaskKey) -> None:
+    def drop(self, key: TaskKey) -> None:
+        """Forget an entry, and tell of it. Raises KeyError."""
         entry = self._entries.pop(key)
         self._finished.pop(key, None)
         self.chars -= entry.draft.chars + entry.history_chars

@@ -255,6 +255,11 @@ class Store:
         entry.pushes = tuple(p for p in entry.pushes if p.config_id != config_id)
         self._keep(entry)
 
+    def drop(self, key: TaskKey) -> None:
+        """Forget a task nobody was told of, as if it had never been; nothing if it is gone already."""
+        if key in self.shelf:
+            self.shelf.drop(key)
+
     def restore(self, record: Record) -> None:
         """Put back a task from an earlier run, as old as it is by now. Tells nobody."""
         task = record.task

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import stat
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent import Agent, AgentLimits
+from fleetsim.agent import Agent, AgentLimits, SkillContext, skill
 from fleetsim.agent.app import build_app
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.durable import TaskFile
@@ -104,6 +105,52 @@ async def test_a_file_that_cannot_be_written_stops_new_work_until_it_can(tmp_pat
         assert len(rig.engine.store) == count
         file._write = write
         await rig.call("message/send", sent("x", skill="echo", messageId="4"))
+
+
+@pytest.mark.parametrize("how", ["message/send", "message/stream", "blocking", "hung up"])
+async def test_a_task_whose_first_write_fails_is_gone_and_its_skill_never_ran(tmp_path: Path, how: str) -> None:
+    ran = []
+
+    @skill
+    async def work(task: SkillContext) -> str:
+        ran.append(task.text)
+        return "done"
+
+    async with running(tmp_path / "s.db", skills=[work]) as rig:
+        await rig.call("message/send", {**sent("first"), "configuration": {"blocking": True}})
+        await asyncio.sleep(0.1)
+        file = next(keep for keep in rig.engine.store.keepers).__self__  # type: ignore[attr-defined]
+        full, hung, write = sqlite3.OperationalError("database or disk is full"), threading.Event(), file._write
+
+        def refuse(batch: Any) -> None:
+            if how == "hung up":
+                hung.wait(10)
+            raise full
+
+        file._write = refuse
+        push = {"pushNotificationConfig": {"url": f"{HOOK}/x"}, "blocking": how == "blocking"}
+        params = {**sent("second"), "configuration": push}
+        if how == "hung up":
+            asking = asyncio.get_running_loop().create_task(rig.call("message/send", params))
+            await asyncio.sleep(0.1)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            hung.set()
+        else:
+            method = how if "/" in how else "message/send"
+            answer = await rig.raw("POST", "/a2a", rig.envelope(method, params))
+            assert answer.status == (200 if how == "message/stream" else 429), "a stream says it in its one event"
+            assert b"cannot keep its state" in answer.body
+        await asyncio.sleep(0.2)
+        assert ran == ["first"]
+        assert rig.hook.bodies == []
+        assert len(rig.engine.store) == 1
+        file._write = write
+        await asyncio.sleep(1.2)  # what waits is written when it is tried again
+        await rig.call("message/send", {**sent("third"), "configuration": {"blocking": True}})
+        assert ran == ["first", "third"]
+    async with running(tmp_path / "s.db", run=2) as rig:
+        assert len(rig.engine.store) == 2
 
 
 async def test_evicted_tasks_leave_the_file(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class AgeingStore(Store):
         now_s = self._clock.monotonic()
         for entry in list(self.shelf):
             if now_s - entry.opened_s >= self._limits.terminal_ttl_s:
-                self.shelf._forget(entry.key)
+                self.shelf.drop(entry.key)
         return ()
 
 

@@ -145,14 +145,14 @@ class SharedService(Service):
 
     _burst: tuple[Record, ...] = ()
 
-    def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
+    async def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
         """Hand out a task that was begun just now."""
         waiting = [r for r in self._burst if self._store.knows(r.key)]
         self._burst = tuple(r for r in waiting if self._store.state(r.key) is TaskState.SUBMITTED)
         for record in self._burst if len(self._burst) >= BURST - 1 else ():
             if record.dialect == caller.manners.dialect:
                 return self._store.read(record.key)
-        made = super()._begin(call, caller, task_id)
+        made = await super()._begin(call, caller, task_id)
         self._burst = (*self._burst, made)
         return made
 
@@ -170,10 +170,10 @@ class LegacyDeafService(Service):
 class CountingService(Service):
     """Task ids count up."""
 
-    def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
+    async def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
         """Take the next number."""
         self._made = getattr(self, "_made", 0) + 1
-        return super()._begin(call, caller, task_id or f"task-{self._made}")
+        return await super()._begin(call, caller, task_id or f"task-{self._made}")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
