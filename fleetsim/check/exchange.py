@@ -104,8 +104,9 @@ class Exchange:
 
     @property
     def code(self) -> Any:
-        """The code of the error, or None."""
-        return None if self.error is None else self.error.get("code")
+        """The code of the error; None if there is none, or something that can be no code."""
+        found = None if self.error is None else self.error.get("code")
+        return found if isinstance(found, int | float | str) else None
 
     @property
     def media_type(self) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange
 from fleetsim.check.listener import Listener
-from fleetsim.check.tongue import listed, mapping
+from fleetsim.check.tongue import listed, mapping, url_path
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
@@ -123,8 +123,7 @@ class Subject:
             return self.target.url
         found = next((url for url, version in self.interfaces() if dialect_of(version) == dialect and url), "")
         found = found or next((url for url, _ in self.interfaces() if url), "")
-        path = urlsplit(found).path if found else "/a2a"
-        return f"{self.origin}{path or '/'}"
+        return f"{self.origin}{url_path(found) if found else '/a2a'}"
 
     @property
     def origin(self) -> str:

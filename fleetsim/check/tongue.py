@@ -6,8 +6,9 @@ see it. Method names alone come from the dialect's table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from fleetsim.model.call import Operation
 from fleetsim.wire.dialect import DIALECTS
@@ -32,6 +33,25 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def listed(value: Any) -> list[Any]:
     """``value`` if it is an array, else an empty one."""
     return value if isinstance(value, list) else []
+
+
+def among(value: Any, words: Collection[str]) -> bool:
+    """Whether ``value`` is one of ``words``; what an agent puts there may not even be comparable to them."""
+    return isinstance(value, str) and value in words
+
+
+def url_parts(value: Any) -> SplitResult:
+    """The parts of an address an agent names; all empty if it is none."""
+    try:
+        return urlsplit(str(value or ""))
+    except ValueError:
+        return urlsplit("")
+
+
+def url_path(value: Any) -> str:
+    """The path of an address an agent names, with its slash in front."""
+    path = url_parts(value).path
+    return path if path.startswith("/") else f"/{path}"
 
 
 class Tongue:
@@ -134,7 +154,7 @@ class Tongue:
         for key, kind in _WRAPPERS.items():
             if isinstance(found.get(key), dict) and len(found) <= 2 and "status" not in found:
                 return kind, found[key]
-        if found.get("kind") in KINDS:
+        if among(found.get("kind"), KINDS):
             return str(found["kind"]), found
         return _by_shape(found), found
 

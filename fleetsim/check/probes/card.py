@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.probe import applies, demand, need, probe
 from fleetsim.check.session import Session
 from fleetsim.check.subject import Hint, dialect_of
-from fleetsim.check.tongue import listed, mapping, snake_keys
+from fleetsim.check.tongue import listed, mapping, snake_keys, url_parts, url_path
 from fleetsim.model.call import Operation
 from fleetsim.model.extensions import CONFIDENCE, COST, EFFECT_DOMAIN
 
@@ -20,7 +19,7 @@ FREE_FORM = ("params", "metadata")
 
 def _read(session: Session, path: str) -> Exchange:
     """The better of the readings of a path: beside the endpoint, or at the root."""
-    reads = [made for url, made in session.subject.card_reads.items() if urlsplit(url).path.endswith(path)]
+    reads = [made for url, made in session.subject.card_reads.items() if url_parts(url).path.endswith(path)]
     return next((made for made in reads if made.status == 200), reads[0])
 
 
@@ -59,10 +58,10 @@ async def url_is_the_endpoint(session: Session) -> None:
     demand(urls, "the card names no address for JSON-RPC", made)
     for url, _version in dict.fromkeys(urls):
         demand(url, "the card's url is empty", made)
-        place = f"{session.subject.origin}{urlsplit(url).path or '/'}"
+        place = f"{session.subject.origin}{url_path(url)}"
         asked = await _knock(session, place)
         speaks = asked.answer.get("jsonrpc") == "2.0" and asked.status not in {404, 405}
-        demand(speaks, f"POST to the card's url {urlsplit(url).path or '/'} gave {asked.says()}", asked)
+        demand(speaks, f"POST to the card's url {url_path(url)} gave {asked.says()}", asked)
 
 
 async def _knock(session: Session, url: str) -> Exchange:
@@ -185,7 +184,7 @@ async def names_1_0(session: Session) -> None:
         if entry.get("protocolBinding") == "JSONRPC" and dialect_of(str(entry.get("protocolVersion", ""))) == "1.0"
     ]
     demand(fit, "no supportedInterfaces entry with protocolBinding JSONRPC and protocolVersion 1.x", made)
-    demand(urlsplit(str(fit[0].get("url", ""))).netloc, "the entry's url is not absolute", made)
+    demand(url_parts(fit[0].get("url")).netloc, "the entry's url is not absolute", made)
 
 
 @probe("C-13")
@@ -214,9 +213,9 @@ async def is_json(session: Session) -> None:
 async def extra_slash(session: Session) -> None:
     """POST with the slash turned round."""
     url = session.endpoint
-    other = url.rstrip("/") if urlsplit(url).path.rstrip("/") and url.endswith("/") else f"{url.rstrip('/')}/"
+    other = url.rstrip("/") if url_parts(url).path.rstrip("/") and url.endswith("/") else f"{url.rstrip('/')}/"
     made = await _knock(session, other)
-    demand(made.answer.get("jsonrpc") == "2.0", f"POST {urlsplit(other).path} gave {made.says()}", made)
+    demand(made.answer.get("jsonrpc") == "2.0", f"POST {url_parts(other).path} gave {made.says()}", made)
 
 
 @probe("C-16")
@@ -226,7 +225,7 @@ async def url_is_absolute(session: Session) -> None:
     urls = [str(url) for url, _ in session.subject.interfaces()]
     demand(urls, "the card has no url", made)
     for url in urls:
-        parts = urlsplit(url)
+        parts = url_parts(url)
         demand(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", made)
 
 
@@ -269,7 +268,7 @@ async def effects_are_of_skills(session: Session) -> None:
     _, made = _card(session)
     skills = _effects(session)
     demand(skills, "effect-domain-v1 is declared without params.skills", made)
-    ids = {skill.get("id") for skill in session.subject.skills()}
+    ids = {str(skill.get("id")) for skill in session.subject.skills()}
     strange = set(skills) - ids
     demand(not strange, f"effects of skills that do not exist: {', '.join(sorted(map(str, strange)))}", made)
     for name, entry in skills.items():
@@ -288,9 +287,13 @@ async def deltas_agree(session: Session) -> None:
     need(session.state(made) == "completed", f"{skill} ended {session.state(made)}", made)
     deltas = [mapping(d) for part in _data(session, made, "deltas") for d in listed(part.get("deltas"))]
     demand(deltas, f"{skill} declares effects, but its task carries no worldstate delta", made)
-    declared = {(mapping(e).get("domain"), mapping(e).get("path")) for e in listed(mapping(entry).get("effects"))}
-    odd = [d for d in deltas if (d.get("domain"), d.get("path")) not in declared]
+    declared = [_place(mapping(effect)) for effect in listed(mapping(entry).get("effects"))]
+    odd = [delta for delta in deltas if _place(delta) not in declared]
     demand(not odd, "a delta that the card does not declare", made)
+
+
+def _place(effect: Mapping[str, Any]) -> tuple[Any, Any]:
+    return effect.get("domain"), effect.get("path")
 
 
 @probe("X-04")

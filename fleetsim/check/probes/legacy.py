@@ -7,7 +7,7 @@ from fleetsim.check.listener import state_of
 from fleetsim.check.probe import demand, need, probe
 from fleetsim.check.probes.envelope import refused
 from fleetsim.check.session import Session
-from fleetsim.check.tongue import TERMINAL, listed, mapping, message_text
+from fleetsim.check.tongue import TERMINAL, among, listed, mapping, message_text
 from fleetsim.model.call import Operation
 
 STATES = frozenset({"submitted", "working", "input-required", "completed", "failed", "canceled"})
@@ -107,7 +107,7 @@ async def legacy_webhook(session: Session) -> None:
         missing = {"taskId", "eventType", "status", "timestamp"} - body.keys()
         demand(not missing, f"a webhook lacks {', '.join(sorted(missing))}", found)
         demand(body["taskId"] == task_id, f"a webhook names the task {body['taskId']!r}", found)
-        demand(body["eventType"] in {"status", "artifact"}, f"its eventType is {body['eventType']!r}", found)
+        demand(among(body["eventType"], ("status", "artifact")), f"its eventType is {body['eventType']!r}", found)
 
 
 @probe("L-08")

@@ -16,7 +16,7 @@ from fleetsim.check.probe import demand, need, probe
 from fleetsim.check.scenes import delivered, register
 from fleetsim.check.session import Session
 from fleetsim.check.subject import Hint
-from fleetsim.check.tongue import KINDS, TERMINAL, answer_text, listed, mapping, texts
+from fleetsim.check.tongue import KINDS, TERMINAL, among, answer_text, listed, mapping, texts
 
 RETRIES_S = 20.0
 
@@ -147,7 +147,7 @@ async def body_has_its_shape(session: Session) -> None:
             keys = set(body) & wrappers
             demand(len(keys) == 1, f"the body has the keys {', '.join(sorted(body))}", arrival)
         else:
-            demand(body.get("kind") in KINDS, f"the body's kind is {body.get('kind')!r}", arrival)
+            demand(among(body.get("kind"), KINDS), f"the body's kind is {body.get('kind')!r}", arrival)
         kind, content = session.tongue.event(body)
         named = session.tongue.task_id(kind, content)
         demand(named == task_id, f"the body names the task {named!r}", arrival)

@@ -6,7 +6,7 @@ from fleetsim.check.exchange import Exchange
 from fleetsim.check.probe import Phase, demand, need, probe
 from fleetsim.check.scenes import done
 from fleetsim.check.session import Session
-from fleetsim.check.tongue import INTERRUPTED, TERMINAL, listed, mapping, texts
+from fleetsim.check.tongue import INTERRUPTED, TERMINAL, among, listed, mapping, texts
 from fleetsim.model.call import Operation
 
 
@@ -21,7 +21,7 @@ async def answered_by_a_task(session: Session) -> None:
         if "message" in result:
             return
     elif not tongue.legacy:
-        demand(result.get("kind") in {"task", "message"}, f"kind is {result.get('kind')!r}", made)
+        demand(among(result.get("kind"), ("task", "message")), f"kind is {result.get('kind')!r}", made)
         if result.get("kind") == "message":
             return
     task = tongue.task(result)

@@ -15,6 +15,7 @@ from fleetsim.check.tongue import (
     INTERRUPTED,
     KINDS,
     TERMINAL,
+    among,
     answer_text,
     listed,
     mapping,
@@ -73,7 +74,7 @@ async def kinds(session: Session) -> None:
     for made in await all_streams(session):
         for frame in made.frames:
             kind = frame.result.get("kind")
-            demand(kind in KINDS, f"an event's kind is {kind!r}", made)
+            demand(among(kind, KINDS), f"an event's kind is {kind!r}", made)
 
 
 @probe("S-05")
@@ -123,19 +124,19 @@ async def closes(session: Session) -> None:
         demand(made.ended, "the stream was still open 2 s after the terminal event", made)
 
 
-def fold(session: Session, made: Exchange) -> tuple[dict[Any, str], str]:
+def fold(session: Session, made: Exchange) -> tuple[dict[str, str], str]:
     """The text of each artifact after all updates, and what was wrong on the way (empty if nothing)."""
-    held: dict[Any, str] = {}
-    closed: set[Any] = set()
+    held: dict[str, str] = {}
+    closed: set[str] = set()
     for kind, content, _ in events(session, made):
         if kind == "task":
             for artifact in map(mapping, listed(content.get("artifacts"))):
-                held[artifact.get("artifactId")] = texts(artifact.get("parts"))
+                held[str(artifact.get("artifactId"))] = texts(artifact.get("parts"))
             continue
         if kind != "artifact-update":
             continue
         artifact = mapping(content.get("artifact"))
-        name, piece = artifact.get("artifactId"), texts(artifact.get("parts"))
+        name, piece = str(artifact.get("artifactId")), texts(artifact.get("parts"))
         before = held.get(name, "")
         if content.get("append") is True:
             if len(before) > 2 and piece.startswith(before):
@@ -179,7 +180,7 @@ async def closing_pair(session: Session) -> None:
         (kind, artifact, _), (last, status, _) = found[-2:]
         demand(kind == "artifact-update", f"the last event but one is a {kind}, no artifact-update", made)
         demand(last == "status-update" and status.get("final") is True, "the last event is no final status", made)
-        demand(artifact.get("append") in {False, None}, "the closing artifact is appended, not whole", made)
+        demand(artifact.get("append") in (False, None), "the closing artifact is appended, not whole", made)
         demand(artifact.get("lastChunk") is True, "the closing artifact does not say lastChunk: true", made)
         text = texts(mapping(artifact.get("artifact")).get("parts"))
         read = await session.get(session.tongue.task_id("status-update", status))
@@ -196,7 +197,7 @@ async def artifact_ids(session: Session) -> None:
                 name = mapping(content.get("artifact")).get("artifactId")
                 demand(isinstance(name, str) and name, "an artifact update without an artifactId", made)
         text = [c for k, c, _ in events(session, made) if k == "artifact-update" and c.get("append") is True]
-        names = {mapping(c.get("artifact")).get("artifactId") for c in text}
+        names = {str(mapping(c.get("artifact")).get("artifactId")) for c in text}
         demand(len(names) <= 1 or len(names) < len(text), "every piece has an artifactId of its own", made)
 
 

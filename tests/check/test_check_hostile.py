@@ -1,0 +1,92 @@
+"""An agent that answers with anything at all gets verdicts: no probe breaks on it, and no run ends for it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.inprocess import ALLOW, CHECKER, check_app
+from fleetsim.check.report import Report
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.faults import EditRequest, Match
+from fleetsim.testbed.network import Link
+
+ODD: tuple[Any, ...] = ([["x"]], {"a": [1]}, 4711, -1.5, None, True, "", "http://[x", "\x00", [], {})
+
+Spoil = Callable[[str, Any], Any]
+
+
+def spoiled(value: Any, spoil: Spoil) -> Any:
+    """``value`` with what ``spoil`` makes of each member, the outermost first."""
+    if isinstance(value, list):
+        return [spoiled(inner, spoil) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    made = {name: (inner, spoil(name, inner)) for name, inner in value.items()}
+    return {name: spoiled(old, spoil) if new is old else new for name, (old, new) in made.items()}
+
+
+class Hostile:
+    """The reference agent, with every body it sends spoiled: answers, cards, stream events and webhooks."""
+
+    def __init__(self, runtime: Runtime, spoil: Spoil) -> None:
+        self._app = reference_agent(runtime=runtime, allow_webhook=(ALLOW,)).app()
+        self._spoil = spoil
+        assert isinstance(runtime.transport, Link)
+        runtime.transport._network.fault(EditRequest(edit=self.edit), Match(origin=CHECKER))
+
+    def edit(self, body: bytes) -> bytes:
+        """JSON, or the lines of a stream."""
+        try:
+            return json.dumps(spoiled(json.loads(body), self._spoil)).encode()
+        except ValueError:
+            return b"\n".join(self._line(line) for line in body.split(b"\n"))
+
+    def _line(self, line: bytes) -> bytes:
+        return b"data: " + self.edit(line[5:]) if line.startswith(b"data: {") else line
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def say(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                kept = [pair for pair in message["headers"] if pair[0].lower() != b"content-length"]
+                message = {**message, "headers": kept}
+            elif message.get("body"):
+                message = {**message, "body": self.edit(message["body"])}
+            await send(message)
+
+        await self._app(scope, receive, say)
+
+
+async def checked(spoil: Spoil) -> Report:
+    return await check_app(lambda runtime: Hostile(runtime, spoil))
+
+
+def broken_probes(report: Report) -> dict[str, str]:
+    return {found.key: found.reason for found in report.findings if "the probe broke" in found.reason}
+
+
+@pytest.mark.parametrize("odd", [[["x"]], {"a": [1]}, "http://[x"], ids=["list", "object", "text"])
+@pytest.mark.parametrize("member", ["code", "url", "id", "kind", "artifactId", "append", "path", "eventType"])
+async def test_a_member_of_any_type_gets_a_verdict(member: str, odd: Any) -> None:
+    report = await checked(lambda name, value: odd if name == member else value)
+    assert len(report.findings) > 100
+    assert broken_probes(report) == {}
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_an_agent_that_puts_anything_anywhere_gets_verdicts(seed: int) -> None:
+    rng = random.Random(seed)
+
+    def sometimes(name: str, value: Any) -> Any:
+        if name in {"jsonrpc", "result"} or rng.random() > 0.02 * (seed + 1):
+            return value
+        return rng.choice(ODD)
+
+    report = await checked(sometimes)
+    assert len(report.findings) > 100
+    assert broken_probes(report) == {}
