@@ -26,6 +26,7 @@ async def echo(task: SkillContext) -> str:
     description="Works for the seconds named in the text (5 without), telling how far it is",
     tags=("demo", "slow"),
     examples=("/slow 20",),
+    hitl="veto",
 )
 async def slow(task: SkillContext) -> str:
     """Progress that late readers see too."""

@@ -35,7 +35,8 @@ def list_questions(common: Common) -> None:
     )
     for veto in found["vetoes"]:
         common.note(
-            f"may be stopped until {veto['expiresAt']}: {veto['agent']} {veto['skill']} {veto['correlationId']}"
+            f"may be stopped until {veto['expiresAt']}: {veto['agent']} {veto['skill']}\n"
+            f"  next: fleetsim inbox veto {veto['correlationId']}"
         )
     if found["questions"]:
         common.note('  next: fleetsim inbox reply QUESTION "your answer"')
@@ -68,6 +69,14 @@ def reject(common: Common, question: str, by: str) -> None:
     _told(common, done, "rejected")
 
 
+@inbox.command("veto")
+@click.argument("correlation_id", metavar="ID")
+@click.pass_obj
+def veto(common: Common, correlation_id: str) -> None:
+    """Stop the work ID while its window for a veto is open: its task is cancelled."""
+    _told(common, asyncio.run(_veto(common, correlation_id)), "vetoed")
+
+
 def _told(common: Common, done: Any, what: str) -> None:
     if common.as_json:
         render.emit_json(done)
@@ -77,6 +86,11 @@ def _told(common: Common, done: Any, what: str) -> None:
 async def _get(common: Common, path: str) -> Any:
     async with hub(common) as found:
         return await found.get(path)
+
+
+async def _veto(common: Common, correlation_id: str) -> Any:
+    async with hub(common) as found:
+        return await found.veto(correlation_id)
 
 
 async def _answer(common: Common, question: str, text: str, decision: str, by: str) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 from fleetsim.caller.events import KEEP_MAX
 from fleetsim.cli.logs import LOG_FORMAT
 from fleetsim.hub.hub import Hub
+from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import Answer, Decision
 
 
@@ -29,6 +30,11 @@ class HubControls:
     async def reject(self, question_id: str) -> None:
         """Refuse to answer: the task is cancelled."""
         await self._hub.tracker.answer(Answer(question_id=question_id, text="", decision=Decision.REJECT))
+
+    async def veto(self, correlation_id: str) -> None:
+        """Stop work whose window for a veto is open."""
+        if not self._hub.desk.veto(correlation_id):
+            raise UnknownTarget("its window is closed by now", hint="x cancels a task at any time")
 
     async def cancel(self, correlation_id: str) -> None:
         """Ask for a request to be stopped."""

@@ -16,6 +16,10 @@ class Controls(Protocol):
         """Refuse to answer: the task is cancelled."""
         ...
 
+    async def veto(self, correlation_id: str) -> None:
+        """Stop work whose window for a veto is open."""
+        ...
+
     async def cancel(self, correlation_id: str) -> None:
         """Ask the agent to stop a task."""
         ...

@@ -10,7 +10,7 @@ from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
 from fleetsim.dashboard.view_tasks import TaskDetail
-from fleetsim.dashboard.words import DECISION, STATE, Role, mark_of, near, since, span
+from fleetsim.dashboard.words import DECISION, WANTS, Role, mark_of, near, since, span
 
 SOON_S = 600
 """A question that expires this soon is marked."""
@@ -37,7 +37,7 @@ def open_row(question: QuestionRow, now: datetime) -> Row:
         line(since(question.asked_at, now)),
         line(strong(question.agent or "-")),
         line(question.skill or "-"),
-        line(mark_of(STATE, question.kind)),
+        line(mark_of(WANTS, question.kind)),
         _expiry(question, now),
     )
     return Row(key=question.question_id, cells=cells)
@@ -93,12 +93,32 @@ def _facts(question: QuestionRow, now: datetime, width: int) -> list[Line]:
         lines.append(line(mark_of(DECISION, question.decision), muted(f" {since(question.settled_at, now)} ago")))
     elif question.expires_at is not None:
         left = span((question.expires_at - now).total_seconds())
-        lines.append(
-            fitted(
-                [line(muted(f"expires {near(question.expires_at, now)}, in {left}; the task is then cancelled"))], width
-            )
-        )
+        when = f"{_ends(question)} {near(question.expires_at, now)}, in {left}; {_then(question)}"
+        lines.append(fitted([line(muted(when))], width))
     return lines
+
+
+def _ends(question: QuestionRow) -> str:
+    return "may be stopped until" if question.veto else "expires"
+
+
+def _then(question: QuestionRow) -> str:
+    return "after that it goes on by itself" if question.veto else "the task is then cancelled"
+
+
+def stopping(width: int) -> list[Line]:
+    """What the keys do about work that may be stopped."""
+    keys = [
+        line(("ctrl+r", Role.PRIMARY), muted(" veto, cancels the task")),
+        line(("esc", Role.PRIMARY), muted(" back")),
+    ]
+    return [fitted(keys, width)]
+
+
+def heading(view: View) -> Line:
+    """How many wait, and how many may be stopped."""
+    more = f", {len(view.vetoes)} may be stopped" if view.vetoes else ""
+    return line(f"Waiting for you ({len(view.questions)}){more}")
 
 
 def sending(question: QuestionRow, draft: str, width: int) -> list[Line]:

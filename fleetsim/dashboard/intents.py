@@ -14,6 +14,7 @@ from fleetsim.dashboard.panes.ceremonies import CeremoniesPane
 from fleetsim.dashboard.panes.fleet import AgentPane, FleetPane
 from fleetsim.dashboard.panes.inbox import InboxPane
 from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_inbox import QuestionRow
 from fleetsim.dashboard.words import Role
 from fleetsim.model.errors import FleetsimError
 
@@ -68,7 +69,7 @@ class Intents(InkedApp):
     def action_send_answer(self) -> None:
         """Send what was typed, once."""
         inbox = self.pane
-        if not isinstance(inbox, InboxPane) or inbox.current is None or inbox.current.decision:
+        if not isinstance(inbox, InboxPane) or inbox.current is None or not inbox.answerable:
             return
         row, text = inbox.current, inbox.box.text
         if not text.strip():
@@ -83,11 +84,14 @@ class Intents(InkedApp):
         self._do("answer:" + row.question_id, "the answer was not sent", send)
 
     def action_reject(self) -> None:
-        """Refuse to answer, after asking."""
+        """Refuse to answer, or stop work within its window, after asking."""
         inbox = self.pane
         if not isinstance(inbox, InboxPane) or inbox.current is None or inbox.current.decision:
             return
         row = inbox.current
+        if row.veto:
+            self._veto(row)
+            return
 
         async def reject() -> str:
             await self._controls.reject(row.question_id)
@@ -99,6 +103,14 @@ class Intents(InkedApp):
             line(muted("Its task is cancelled.")),
         ]
         self._ask("Reject", what, lambda: self._do("answer:" + row.question_id, "not rejected", reject))
+
+    def _veto(self, row: QuestionRow) -> None:
+        async def veto() -> str:
+            await self._controls.veto(row.correlation_id)
+            return f"vetoed; {row.agent} is asked to stop"
+
+        what = [line("Stop ", strong(row.agent), f" at work on {row.skill}?"), line(muted("Its task is cancelled."))]
+        self._ask("Veto", what, lambda: self._do("veto:" + row.correlation_id, "not vetoed", veto))
 
     def action_cancel(self) -> None:
         """Cancel the task under the cursor, after asking."""

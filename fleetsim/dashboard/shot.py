@@ -52,6 +52,9 @@ class _NoControls:
     async def reject(self, question_id: str) -> None:
         raise FleetsimError("this is a picture")
 
+    async def veto(self, correlation_id: str) -> None:
+        raise FleetsimError("this is a picture")
+
     async def cancel(self, correlation_id: str) -> None:
         raise FleetsimError("this is a picture")
 

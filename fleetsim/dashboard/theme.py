@@ -119,6 +119,7 @@ TasksPane.-opened #task { height: 1fr; }
 #sending { height: 2; padding: 0 2; }
 #answer, #sending { display: none; }
 InboxPane.-question #answer, InboxPane.-question #sending { display: block; }
+InboxPane.-veto #answer { display: none; }
 
 #ceremony-list { height: auto; max-height: 50%; min-height: 3; }
 #ceremony { height: 1fr; margin-top: 1; }

@@ -82,6 +82,7 @@ class View:
     tasks: tuple[TaskRow, ...] = ()
     recent: tuple[TaskRow, ...] = ()
     questions: tuple[QuestionRow, ...] = ()
+    vetoes: tuple[QuestionRow, ...] = ()
     settled: tuple[QuestionRow, ...] = ()
     ceremonies: tuple[CeremonyRow, ...] = ()
     notices: tuple[Notice, ...] = ()
@@ -93,8 +94,8 @@ class View:
         return next((row for row in self.agents if row.name == name), None)
 
     def question(self, question_id: str) -> QuestionRow | None:
-        """One open question."""
-        return next((row for row in self.questions if row.question_id == question_id), None)
+        """One open question, or window for a veto."""
+        return next((row for row in (*self.questions, *self.vetoes) if row.question_id == question_id), None)
 
     def ceremony(self, ceremony_id: str) -> CeremonyRow | None:
         """One ceremony."""
@@ -214,6 +215,8 @@ class ViewBuilder:
             by = read.text(event.payload, "decidedBy", 60)
             self._inbox.settle(event, decision, by)
             self._tasks.settled(event, f"{'rejected' if decision == 'reject' else 'answered'} by {by or 'somebody'}")
+        elif what == "veto":
+            self._inbox.veto(event)
         elif what in {"expired", "withdrawn"}:
             self._inbox.settle(event, what)
             self._tasks.settled(event, "nobody answered in time" if what == "expired" else "the question was withdrawn")
@@ -281,6 +284,7 @@ class ViewBuilder:
             tasks=tasks,
             recent=tuple(self._recent),
             questions=self._inbox.open(),
+            vetoes=self._inbox.vetoes(now),
             settled=self._inbox.settled(),
             ceremonies=self._ceremonies.rows(),
             notices=tuple(self._notices),

@@ -12,11 +12,15 @@ from fleetsim.model.text import one_line
 
 SETTLED_MAX = 100
 OPEN_MAX = 1_000
+VETO = "veto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionRow:
-    """A question. ``decision`` is empty while it is open, else answer, reject, expired or withdrawn."""
+    """A question, or work that may still be stopped (kind ``veto``).
+
+    ``decision`` is empty while it is open, else answer, reject, expired, withdrawn, vetoed or lapsed.
+    """
 
     question_id: str
     correlation_id: str
@@ -34,11 +38,17 @@ class QuestionRow:
     by: str = ""
     settled_at: datetime | None = None
 
+    @property
+    def veto(self) -> bool:
+        """Whether nobody waits for an answer here: it is work that a person may stop."""
+        return self.kind == VETO
+
 
 class InboxFold:
-    """Open questions by id, and the newest settled ones."""
+    """Open questions by id, open veto windows by correlation id, and the newest settled of both."""
 
     def __init__(self) -> None:
+        self._vetoes: dict[str, QuestionRow] = {}
         self._open: dict[str, QuestionRow] = {}
         self._settled: deque[QuestionRow] = deque(maxlen=SETTLED_MAX)
 
@@ -71,6 +81,21 @@ class InboxFold:
         row = self._open.pop(key, None) if isinstance(key, str) else None
         return self._close(row, event.at, decision, by) if row else None
 
+    def veto(self, event: Event) -> None:
+        """``hitl.veto.*``: a window opens, is used, or closes by itself."""
+        cid, decision = event.correlation_id or "", event.payload.get("decision")
+        if decision == "open":
+            if len(self._vetoes) < OPEN_MAX:
+                self._vetoes[cid] = _window(event, cid)
+            return
+        row = self._vetoes.pop(cid, None)
+        if row is not None and decision in {"vetoed", "lapsed"}:
+            self._close(row, event.at, str(decision), read.text(event.payload, "decidedBy", 60))
+
+    def vetoes(self, now: datetime) -> tuple[QuestionRow, ...]:
+        """Work that may still be stopped, the oldest first. A window that nobody was there to close is closed."""
+        return tuple(row for row in self._vetoes.values() if row.expires_at is None or row.expires_at > now)
+
     def withdraw(self, correlation_id: str | None, at: datetime) -> None:
         """The task ended: nobody waits for its questions any more."""
         for row in [row for row in self._open.values() if row.correlation_id == correlation_id]:
@@ -89,3 +114,21 @@ class InboxFold:
     def settled(self) -> tuple[QuestionRow, ...]:
         """Settled questions, newest first."""
         return tuple(self._settled)
+
+
+def _window(event: Event, cid: str) -> QuestionRow:
+    skill = one_line(event.skill or "", 100)
+    return QuestionRow(
+        question_id=f"{VETO}:{cid}",
+        correlation_id=cid,
+        agent=one_line(event.agent or "", 100),
+        skill=skill,
+        task_id=one_line(event.task_id or "", 200),
+        context_id="",
+        kind=VETO,
+        text=f"{skill or 'The work'} has begun. Until the window closes you may stop it; then it goes on by itself.",
+        origin="",
+        asked_at=event.at,
+        expires_at=read.moment(event.payload, "expiresAt"),
+        checkpoint=1,
+    )

@@ -80,13 +80,22 @@ RUN: Mapping[str, Mark] = {
 }
 """How a ceremony's run stands."""
 
+WANTS: Mapping[str, Mark] = {
+    "input-required": STATE["input-required"],
+    "auth-required": STATE["auth-required"],
+    "veto": Mark("!", "veto?", Role.WARN),
+}
+"""What is wanted of a person."""
+
 DECISION: Mapping[str, Mark] = {
     "answer": Mark("✓", "answered", Role.GOOD),
     "reject": Mark("✗", "rejected", Role.BAD),
     "expired": Mark("◷", "expired", Role.WARN),
     "withdrawn": Mark("–", "withdrawn", Role.MUTED),
+    "vetoed": Mark("✗", "vetoed", Role.BAD),
+    "lapsed": Mark("–", "let go on", Role.MUTED),
 }
-"""What became of a question."""
+"""What became of a question, or of a window for a veto."""
 
 LEVEL: Mapping[str, Mark] = {
     "debug": Mark("", "debug", Role.MUTED),

@@ -65,6 +65,16 @@ async def test_the_verbs_work_from_a_second_process(shell: Shell, agent: str) ->
         assert ended.returncode == 1
         assert "canceled" in ended.stdout
 
+        slow = await shell.arun("send", "scout", "60", "--skill", "slow", "--async", "-o", "json")
+        cid = json.loads(slow.stdout)["correlationId"]
+        listed = await shell.arun("inbox", "list")
+        assert f"fleetsim inbox veto {cid}" in listed.stderr
+        assert (await shell.arun("inbox", "veto", cid)).returncode == 0
+        assert "canceled" in (await shell.arun("task", "get", cid, "--wait")).stdout
+        too_late = await shell.arun("inbox", "veto", cid)
+        assert too_late.returncode != 0
+        assert "no open veto window" in too_late.stderr
+
         fired = await shell.arun("ceremony", "run", "scout.hello", "--wait")
         assert fired.returncode == 0, fired.stderr
         assert "success" in fired.stdout
@@ -73,7 +83,7 @@ async def test_the_verbs_work_from_a_second_process(shell: Shell, agent: str) ->
         health = await asyncio.to_thread(shell.json, "health")
         (row,) = health["agents"]
         assert row["agentName"] == "scout"
-        assert row["totalOutcomes"] == 4
+        assert row["totalOutcomes"] == 5
         assert (await shell.arun("send", "scout", "no", "--skill", "fail", "--exit-status")).returncode == 1
         hub.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(hub.wait, 12) == 0

@@ -87,6 +87,9 @@ class Desk:
     async def reject(self, question_id: str) -> None:
         await self._do("reject", question_id)
 
+    async def veto(self, correlation_id: str) -> None:
+        await self._do("veto", correlation_id)
+
     async def cancel(self, correlation_id: str) -> None:
         await self._do("cancel", correlation_id)
 

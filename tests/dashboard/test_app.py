@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 
 import pytest
 from textual.widgets import Input, TextArea
@@ -258,6 +259,43 @@ async def test_reject_asks_first() -> None:
         assert stage.desk.asked == []
         await stage.press("ctrl+r", "y")
         assert stage.desk.asked == [("reject", first)]
+
+
+def vetoing(left_s: float = 120) -> tuple[Journal, str]:
+    """Work under way at an agent, with so many seconds left in which it may be stopped."""
+    j = Journal(start=NOW - timedelta(minutes=1))
+    work = j.request("quinn", "deploy")
+    j.bind(work)
+    cid: str = work["correlation_id"]
+    until = NOW + timedelta(seconds=left_s)
+    about = {"correlation_id": cid, "agent": "quinn", "skill": "deploy"}
+    j.say(f"hitl.veto.{cid}", decision="open", expiresAt=until.isoformat(), **about)
+    return j, cid
+
+
+async def test_work_that_may_be_stopped_is_vetoed_from_the_inbox_after_asking() -> None:
+    j, cid = vetoing()
+    async with showing(j.events, "3") as stage:
+        assert "Waiting for you (0), 1 may be stopped" in stage.text
+        await stage.press("enter", "r", "ctrl+s")
+        assert stage.desk.asked == [], "there is nothing to answer"
+        await stage.press("ctrl+r")
+        assert "Stop quinn at work on deploy?" in stage.text
+        await stage.press("n")
+        assert stage.desk.asked == []
+        await stage.press("ctrl+r", "y")
+        assert stage.desk.asked == [("veto", cid)]
+        count = len(j.events)
+        j.say(f"hitl.veto.{cid}", decision="vetoed", decidedBy="ada", correlation_id=cid)
+        await stage.say(*j.events[count:])
+        assert "Waiting for you (0)" in stage.text
+        assert "vetoed" in stage.text
+
+
+async def test_a_window_that_nobody_was_there_to_close_is_no_longer_shown() -> None:
+    j, _ = vetoing(left_s=-1)
+    async with showing(j.events, "3") as stage:
+        assert "may be stopped" not in stage.text
 
 
 async def test_cancel_asks_first_and_names_the_task() -> None:

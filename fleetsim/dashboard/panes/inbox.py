@@ -29,7 +29,7 @@ class InboxPane(PaneBase):
     KEYS: ClassVar[Keys] = (
         ("↵ r", "reply"),
         ("ctrl+s", "send"),
-        ("ctrl+r", "reject"),
+        ("ctrl+r", "reject, veto"),
         ("x", "cancel task"),
         ("y", "copy"),
         ("esc", "back"),
@@ -66,16 +66,16 @@ class InboxPane(PaneBase):
 
     def draw(self, view: View) -> None:
         """Show the view."""
-        self._open.entitle(line(f"Waiting for you ({len(view.questions)})"))
-        self._open.show(
-            RowList([draw_inbox.open_row(row, view.now) for row in view.questions]), empty=draw_inbox.empty(view)
-        )
+        self._open.entitle(draw_inbox.heading(view))
+        rows = [draw_inbox.open_row(row, view.now) for row in (*view.questions, *view.vetoes)]
+        self._open.show(RowList(rows), empty=draw_inbox.empty(view))
         self._settled.entitle(line(f"Settled ({len(view.settled)})"))
         settled = RowList([draw_inbox.settled_row(row, view.now) for row in view.settled])
         self._settled.show(settled, empty=[line(muted("Nothing answered yet."))])
         self._choose(view)
         row = self.current
         self.set_class(row is not None and not row.decision, "-question")
+        self.set_class(row is not None and row.veto, "-veto")
         if row is None:
             self._reading.entitle(line("Question"))
             self._reading.show([])
@@ -85,7 +85,8 @@ class InboxPane(PaneBase):
         self._reading.show(
             draw_inbox.reading(row, detail, view.now, max(20, self._reading.inner_width), self.room is Size.FULL)
         )
-        self._sending.show(draw_inbox.sending(row, self.box.text, max(20, self._sending.inner_width)))
+        wide = max(20, self._sending.inner_width)
+        self._sending.show(draw_inbox.stopping(wide) if row.veto else draw_inbox.sending(row, self.box.text, wide))
 
     def _choose(self, view: View) -> None:
         """The question under the cursor, unless an answer is being typed: then that one, to its end."""
@@ -101,7 +102,12 @@ class InboxPane(PaneBase):
             self.current = next((row for row in view.settled if row.question_id == self._settled.key), None)
         else:
             self.current = view.question(self._open.key or "")
-        self._bind(self.current.question_id if self.current and not self.current.decision else None)
+        self._bind(self.current.question_id if self.current is not None and self.answerable else None)
+
+    @property
+    def answerable(self) -> bool:
+        """Whether the question being read takes an answer."""
+        return self.current is not None and not self.current.decision and not self.current.veto
 
     def _keep(self) -> None:
         if self._bound is None:
@@ -145,7 +151,7 @@ class InboxPane(PaneBase):
 
     def reply(self) -> None:
         """Begin to type."""
-        if self.current is not None and not self.current.decision:
+        if self.answerable:
             self.add_class("-opened")
             self.call_after_refresh(self.box.focus)
 
