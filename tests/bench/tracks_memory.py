@@ -30,9 +30,9 @@ BUDGET_MIB = 64.0
 AGENTS = 50
 
 
-def resident_mib() -> float:
-    """This process's resident memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_mib(pid: int | str = "self") -> float:
+    """A process's resident memory."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096 / 2**20
 
 

@@ -6,16 +6,19 @@ One line per thing done, appended in one system call, keyed by the correlation i
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import random
+import threading
 from collections import Counter, defaultdict
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent import Agent, AgentLimits, SkillContext
+from fleetsim.agent.store import Store
 from fleetsim.caller.fleet import AgentEntry
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -84,13 +87,35 @@ def truthful(name: str, path: Path, hub_port: int) -> Agent:
     return agent
 
 
-async def _serve(path: Path, hub_port: int, report: int, stop: int) -> None:
+def own_threads() -> int:
+    """Threads of this process, but for those of pools: these start when first needed, up to the pool's size."""
+    pools = ("fleetsim-resolver", "asyncio_", "ThreadPoolExecutor")
+    return sum(not thread.name.startswith(pools) for thread in threading.enumerate())
+
+
+def _held() -> dict[str, int]:
+    """What this process keeps: tasks of the agents, coroutines and threads."""
+    gc.collect()
+    return {
+        "tasks": sum(len(thing) for thing in gc.get_objects() if type(thing) is Store),
+        "coroutines": len(asyncio.all_tasks()),
+        "threads": own_threads(),
+    }
+
+
+async def _serve(path: Path, hub_port: int, limits: AgentLimits | None, report: int, ask: int) -> None:
+    def say(what: dict[str, Any]) -> None:
+        os.write(report, (json.dumps(what) + "\n").encode())
+
     async with AsyncExitStack() as stack:
         urls = {}
         for name in WAYS:
-            urls[name] = await stack.enter_async_context(truthful(name, path, hub_port).serving())
-        os.write(report, (json.dumps(urls) + "\n").encode())
-        await asyncio.get_running_loop().run_in_executor(None, os.read, stop, 1)
+            agent = truthful(name, path, hub_port)
+            agent = agent if limits is None else agent.replace(limits=limits)
+            urls[name] = await stack.enter_async_context(agent.serving())
+        say(urls)
+        while await asyncio.get_running_loop().run_in_executor(None, os.read, ask, 1):
+            say(_held())
 
 
 @dataclass
@@ -99,27 +124,39 @@ class Agents:
 
     path: Path
     hub_port: int
+    limits: AgentLimits | None = None
     entries: tuple[AgentEntry, ...] = ()
     pid: int = 0
     hold: int = -1
+    said: IO[str] | None = None
 
     def __enter__(self) -> Agents:
         reading, writing = os.pipe()
-        stop, self.hold = os.pipe()
+        ask, self.hold = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self.hold)
+            os.close(reading)
             try:
-                asyncio.run(_serve(self.path, self.hub_port, writing, stop))
+                asyncio.run(_serve(self.path, self.hub_port, self.limits, writing, ask))
             finally:
                 os._exit(0)
         os.close(writing)
-        os.close(stop)
-        with os.fdopen(reading) as said:
-            urls = json.loads(said.readline())
+        os.close(ask)
+        self.said = os.fdopen(reading)
+        urls = json.loads(self.said.readline())
         self.entries = tuple(AgentEntry(name=n, url=f"{urls[n]}/a2a", **way) for n, way in WAYS.items())
         return self
 
+    def held(self) -> dict[str, int]:
+        """What the agents' process keeps, by its own word. Blocks until it answers."""
+        assert self.said is not None
+        os.write(self.hold, b"?")
+        found: dict[str, int] = json.loads(self.said.readline())
+        return found
+
     def __exit__(self, *_: object) -> None:
         os.close(self.hold)
+        if self.said is not None:
+            self.said.close()
         os.waitpid(self.pid, 0)
