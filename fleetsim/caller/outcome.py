@@ -41,7 +41,9 @@ def outcome_of(
     if found is OutcomeKind.COMPLETED and not success:
         reason = reason or "the agent said completed, and its own payload says success: false"
     elif not success and not reason:
-        reason = one_line(text, REASON_MAX) or f"the agent said {found.value} without a reason"
+        asked = found is OutcomeKind.CANCELED and record.cancel_wanted
+        unsaid = "canceled as asked" if asked else f"the agent said {found.value} without a reason"
+        reason = one_line(text, REASON_MAX) or unsaid
     agents_fault = found is OutcomeKind.COMPLETED and not success
     cost, confidence = extras.cost, extras.confidence
     return Outcome(

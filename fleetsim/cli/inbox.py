@@ -71,10 +71,11 @@ def reject(common: Common, question: str, by: str) -> None:
 
 @inbox.command("veto")
 @click.argument("correlation_id", metavar="ID")
+@click.option("--by", default="operator", show_default=True, help="Who vetoes.")
 @click.pass_obj
-def veto(common: Common, correlation_id: str) -> None:
+def veto(common: Common, correlation_id: str, by: str) -> None:
     """Stop the work ID while its window for a veto is open: its task is cancelled."""
-    _told(common, asyncio.run(_veto(common, correlation_id)), "vetoed")
+    _told(common, asyncio.run(_veto(common, correlation_id, by)), "vetoed")
 
 
 def _told(common: Common, done: Any, what: str) -> None:
@@ -88,9 +89,9 @@ async def _get(common: Common, path: str) -> Any:
         return await found.get(path)
 
 
-async def _veto(common: Common, correlation_id: str) -> Any:
+async def _veto(common: Common, correlation_id: str, by: str) -> Any:
     async with hub(common) as found:
-        return await found.veto(correlation_id)
+        return await found.veto(correlation_id, by=by)
 
 
 async def _answer(common: Common, question: str, text: str, decision: str, by: str) -> Any:

@@ -83,8 +83,12 @@ def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, wid
 
 def _facts(question: QuestionRow, now: datetime, width: int) -> list[Line]:
     pieces = [
-        line(muted("asked "), f"{question.asked_at:%H:%M:%S}Z", muted(f", {since(question.asked_at, now)} ago")),
-        line(muted("from "), origin(question.origin)),
+        line(
+            muted("began " if question.veto else "asked "),
+            f"{question.asked_at:%H:%M:%S}Z",
+            muted(f", {since(question.asked_at, now)} ago"),
+        ),
+        line(muted("from "), origin(question.origin)) if question.origin else (),
     ]
     if question.checkpoint > 1:
         pieces.insert(1, line(muted("question "), str(question.checkpoint)))

@@ -21,7 +21,7 @@ from fleetsim.caller.ceremonies.row import ceremony_facts, run_facts
 from fleetsim.caller.events import KEEP_MAX
 from fleetsim.caller.figures import WINDOW
 from fleetsim.caller.jsonable import to_json
-from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody
+from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody, VetoBody
 from fleetsim.hub.http import Door, Refusal, answer, endpoint, hosts_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.rows import agent_row, event_row, outcome_row, question_row, record_row, track_row
@@ -224,8 +224,8 @@ class Api:
 
     async def veto(self, request: Request) -> Response:
         """Stop work whose veto window is open."""
-        await read_body(request, Empty)
-        if not self._hub.desk.veto(request.path_params["id"], by="api"):
+        body = await read_body(request, VetoBody)
+        if not self._hub.desk.veto(request.path_params["id"], by=body.by):
             raise Refusal(409, "NO_VETO", "there is no open veto window for this request")
         return answer({"correlationId": request.path_params["id"]}, 202)
 

@@ -14,10 +14,17 @@ WEEK_MS = 7 * 86_400_000
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
 _Id: TypeAlias = Annotated[str, Field(pattern=ID_PATTERN)]
+_Person: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}\Z")]
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, regex_engine="python-re")
+
+
+class VetoBody(_Body):
+    """Stop work within its window."""
+
+    by: _Person = "operator"
 
 
 class Empty(_Body):
@@ -66,7 +73,7 @@ class AnswerBody(_Body):
 
     text: Annotated[str, Field(max_length=32_768)] = ""
     decision: Literal["answer", "reject"] = "answer"
-    by: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}\Z")] = "operator"
+    by: _Person = "operator"
 
     def answer(self, question_id: str) -> Answer:
         """The answer to that question."""

@@ -58,9 +58,9 @@ class HubRemote:
         body = {"text": text, "decision": decision, "by": by}
         return await self.post(f"/inbox/{_part(question_id)}/answer", body)
 
-    async def veto(self, correlation_id: str) -> Any:
+    async def veto(self, correlation_id: str, *, by: str = "operator") -> Any:
         """Stop work whose window for a veto is open."""
-        return await self.post(f"/tasks/{_part(correlation_id)}/veto", {})
+        return await self.post(f"/tasks/{_part(correlation_id)}/veto", {"by": by})
 
     async def run_ceremony(self, ceremony_id: str) -> str:
         """Fire a ceremony; the run's id."""
