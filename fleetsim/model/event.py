@@ -126,9 +126,13 @@ def _grow(task: Task, more: Artifact) -> Task:
         parts = old.parts
         for part in more.parts:
             last = parts[-1] if parts else None
-            if isinstance(part, TextPart) and isinstance(last, TextPart) and last.metadata == part.metadata:
+            if isinstance(part, TextPart) and isinstance(last, TextPart) and _alike(last, part):
                 parts = (*parts[:-1], replace(last, text=last.text + part.text))
             else:
                 parts = (*parts, part)
         return _put(task, replace(old, parts=parts, metadata={**old.metadata, **more.metadata}))
     return _put(task, more)
+
+
+def _alike(last: TextPart, part: TextPart) -> bool:
+    return last.metadata == part.metadata and last.media_type == part.media_type

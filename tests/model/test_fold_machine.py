@@ -1,0 +1,279 @@
+"""Any sequence of events, folded, is what plain dictionaries say it must be.
+
+The model is written from A2A 1.0 section 4.2 and the promises of ``model.event``: it holds a list of names and a
+dictionary of parts, shares no code with the fold, and is compared with the whole task after every event.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
+from fleetsim.model.task import (
+    Artifact,
+    DataPart,
+    FilePart,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskState,
+    TaskStatus,
+    TextPart,
+)
+
+EXAMPLES = int(os.environ.get("FLEETSIM_FOLD_EXAMPLES", "150"))
+ENDS = {"completed", "failed", "canceled", "rejected"}
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+Flat = tuple[str, Any, str | None, dict[str, Any]]
+"""A part without its class: kind, content, media type, metadata."""
+
+metadata = st.sampled_from([{}, {}, {"a": 1}, {"a": 2, "b": 3}])
+texts = st.sampled_from(["", "one ", "two ", "drei \U0001f600"])
+parts: st.SearchStrategy[Part] = st.one_of(
+    st.builds(TextPart, text=texts, metadata=metadata),
+    st.builds(TextPart, text=texts, media_type=st.sampled_from([None, "text/markdown"]), metadata=metadata),
+    st.builds(DataPart, data=st.sampled_from([1, {"k": []}]), media_type=st.sampled_from([None, "x/y"])),
+    st.builds(FilePart, uri=st.sampled_from(["https://a/1", "https://a/2"])),
+)
+names = st.sampled_from(["r-1", "r-2", "r-3"])
+artifacts = st.builds(
+    Artifact,
+    artifact_id=names,
+    parts=st.lists(parts, max_size=3).map(tuple),
+    name=st.sampled_from([None, "report"]),
+    metadata=metadata,
+)
+messages = st.builds(
+    Message,
+    message_id=st.sampled_from(["m-1", "m-2"]),
+    role=st.just(Role.AGENT),
+    parts=st.lists(st.builds(TextPart, text=texts), max_size=2).map(tuple),
+    context_id=st.just("c-1"),
+    task_id=st.just("t-1"),
+)
+states = st.sampled_from([*TaskState, TaskState.WORKING, TaskState.WORKING, TaskState.WORKING, TaskState.WORKING])
+statuses = st.builds(
+    TaskStatus,
+    state=states,
+    message=st.none() | messages,
+    timestamp=st.none() | st.integers(0, 3).map(lambda n: START + timedelta(seconds=n)),
+)
+distinct = st.lists(artifacts, max_size=3, unique_by=lambda a: a.artifact_id).map(tuple)
+snapshots = st.builds(
+    Task,
+    task_id=st.just("t-1"),
+    context_id=st.sampled_from(["c-1", "c-2", ""]),
+    status=statuses,
+    artifacts=distinct,
+    history=st.lists(messages, max_size=3).map(tuple),
+    metadata=metadata,
+)
+
+
+def flat(part: Part) -> Flat:
+    kind = type(part).__name__
+    content = {"TextPart": "text", "DataPart": "data", "FilePart": "uri"}[kind]
+    return kind, getattr(part, content), part.media_type, dict(part.metadata)
+
+
+@dataclass
+class Made:
+    """An artifact as the model keeps it."""
+
+    parts: list[Flat]
+    name: str | None
+    metadata: dict[str, Any]
+
+
+@dataclass
+class Model:
+    """A task as dictionaries."""
+
+    context: str = ""
+    state: str = "submitted"
+    said: Message | None = None
+    at: datetime | None = None
+    made: dict[str, Made] = field(default_factory=dict)
+    history: list[Message] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDS
+
+    def status(self, new: TaskStatus) -> None:
+        """An end is final; it can only be told again, with a message it lacked."""
+        if self.ended and (new.state.value != self.state or new.message is None):
+            return
+        self.state, self.said, self.at = new.state.value, new.message, new.timestamp
+
+    def put(self, artifact: Artifact) -> None:
+        """The same id keeps its place, a new one comes last."""
+        self.made[artifact.artifact_id] = Made(
+            [flat(part) for part in artifact.parts], artifact.name, dict(artifact.metadata)
+        )
+
+    def append(self, artifact: Artifact) -> None:
+        """More of one: every part after the ones there, text joined to text that is described alike."""
+        held = self.made.get(artifact.artifact_id)
+        if held is None:
+            self.put(artifact)
+            return
+        held.metadata = held.metadata | dict(artifact.metadata)
+        for part in artifact.parts:
+            self._join(held.parts, flat(part))
+
+    @staticmethod
+    def _join(held: list[Flat], new: Flat) -> None:
+        if held and held[-1][0] == new[0] == "TextPart" and held[-1][2:] == new[2:]:
+            held[-1] = (new[0], held[-1][1] + new[1], *new[2:])
+        else:
+            held.append(new)
+
+    def snapshot(self, seen: Task) -> None:
+        """What it shows replaces; what it leaves out stays."""
+        if seen.artifacts:
+            self.made = {}
+            for artifact in seen.artifacts:
+                self.put(artifact)
+        self.history = list(seen.history) or self.history
+        self.metadata = dict(seen.metadata) or self.metadata
+        self.context = seen.context_id or self.context
+        self.status(seen.status)
+
+
+def plain(task: Task) -> Model:
+    """A task in the model's terms, read field by field."""
+    made = {a.artifact_id: Made([flat(p) for p in a.parts], a.name, dict(a.metadata)) for a in task.artifacts}
+    assert len(made) == len(task.artifacts), "two artifacts of one id"
+    return Model(
+        task.context_id,
+        task.status.state.value,
+        task.status.message,
+        task.status.timestamp,
+        made,
+        list(task.history),
+        dict(task.metadata),
+    )
+
+
+def folded(events: Sequence[TaskEvent], task: Task | None = None) -> Task | None:
+    for event in events:
+        task = fold(task, event)
+    return task
+
+
+class FoldMachine(RuleBasedStateMachine):
+    """Feeds the fold and the model the same events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.task: Task | None = None
+        self.model = Model()
+        self.events: list[TaskEvent] = []
+        self.appended = 0
+
+    def hear(self, event: TaskEvent) -> None:
+        before = self.task
+        kept = repr(before)
+        self.model.context = self.model.context if before is not None else "c-1"
+        self.events.append(event)
+        self.task = fold(before, event)
+        assert repr(before) == kept, "what was there before was changed in place"
+        if before is not None and plain(before).ended:
+            assert self.task.status.state is before.status.state, "an end was undone"
+
+    @rule(seen=snapshots)
+    def snapshot(self, seen: Task) -> None:
+        fresh = self.task is None
+        self.hear(Snapshot(task=seen))
+        if fresh:
+            self.model = Model(context=seen.context_id)
+        self.model.snapshot(seen)
+
+    @rule(status=statuses, beside=distinct, final=st.booleans())
+    def status(self, status: TaskStatus, beside: tuple[Artifact, ...], final: bool) -> None:
+        self.hear(StatusUpdate(task_id="t-1", context_id="c-1", status=status, final=final, artifacts=beside))
+        for artifact in beside:
+            self.model.put(artifact)
+        self.model.status(status)
+
+    @rule(artifact=artifacts, append=st.sampled_from([True, True, False]), last=st.booleans())
+    def artifact(self, artifact: Artifact, append: bool, last: bool) -> None:
+        event = ArtifactUpdate(
+            task_id="t-1", context_id="c-1", artifact=artifact, append=append, last_chunk=last, metadata={"x": 1}
+        )
+        self.hear(event)
+        (self.model.append if append else self.model.put)(artifact)
+
+    @rule(message=messages)
+    def direct_reply(self, message: Message) -> None:
+        self.hear(DirectReply(message=message))
+        self.model.status(TaskStatus(state=TaskState.COMPLETED, message=message))
+
+    @precondition(lambda self: self.events)
+    @rule(number=st.integers(0, 15))
+    def an_event_that_replaces_is_told_twice(self, number: int) -> None:
+        """The newest again: a snapshot, a status and a whole artifact change nothing the second time."""
+        newest = self.events[-1]
+        if not (isinstance(newest, ArtifactUpdate) and newest.append):
+            before = self.task
+            self.task = fold(self.task, newest)
+            assert self.task == before, "told twice, applied twice"
+
+    @rule(seen=snapshots, cut=st.integers(0, 40))
+    def whatever_was_missed_a_snapshot_makes_up_for(self, seen: Task, cut: int) -> None:
+        """Any prefix of what was told, then a full snapshot: exactly that snapshot (unless the prefix had ended)."""
+        prefix = folded(self.events[:cut])
+        whole = bool(seen.artifacts and seen.history and seen.metadata and seen.context_id)
+        if whole and not (prefix is not None and plain(prefix).ended):
+            assert fold(prefix, Snapshot(task=seen)) == seen
+
+    @invariant()
+    def agree(self) -> None:
+        if self.task is None:
+            return
+        assert plain(self.task) == self.model
+        assert list(plain(self.task).made) == list(self.model.made), "artifacts changed places"
+        assert self.task.task_id == "t-1"
+        self.bounded()
+
+    def bounded(self) -> None:
+        """Nothing piles up but what was told: a history is as long as the longest one shown."""
+        shown = [len(e.task.history) for e in self.events if isinstance(e, Snapshot)]
+        assert self.task is not None
+        assert len(self.task.history) <= max(shown, default=0)
+        assert len(self.task.artifacts) <= 3
+        for artifact in self.task.artifacts:
+            pairs = zip(artifact.parts, artifact.parts[1:], strict=False)
+            alike = [1 for a, b in pairs if isinstance(a, TextPart) and a == b and not a.text]
+            assert len(alike) <= 3, "empty chunks pile up"
+
+
+def test_whatever_an_agent_tells_the_fold_is_what_the_dictionaries_say() -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        FoldMachine,
+        settings=settings(
+            max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+def test_chunks_of_different_media_types_stay_different_parts() -> None:
+    plain_text, marked = TextPart(text="a"), TextPart(text="# b", media_type="text/markdown")
+    whole: Task | None = None
+    for part in (plain_text, marked):
+        artifact = Artifact(artifact_id="r-1", parts=(part,))
+        whole = fold(whole, ArtifactUpdate(task_id="t-1", context_id="c-1", artifact=artifact, append=True))
+    assert whole is not None
+    assert whole.artifacts[0].parts == (plain_text, marked)
