@@ -89,8 +89,10 @@ class Track:
     poll_due: float | None = None
     poll_began: float | None = None
     polls: int = 0
+    failed_polls: int = 0
     bad_polls: int = 0
     misses: int = 0
+    missed_at: float = float("-inf")
     applied_at: float = float("-inf")
     whole: frozenset[str] = frozenset()
     gap: bool = False

@@ -92,8 +92,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
         s.poll_at(s.now.mono)
         return
     code = f" ({error.wire_code})" if isinstance(error, RpcError) else ""
-    s.emit(Cancel())
-    s.close(OutcomeKind.FAILED, f"the agent refused the answer{code}: {error}", Blame.AGENT)
+    s.give_up(OutcomeKind.FAILED, f"the agent refused the answer{code}: {error}", Blame.AGENT)
 
 
 def resume_again(s: Stepping) -> None:
@@ -108,9 +107,8 @@ def cancel_asked(s: Stepping, by: str) -> None:
     """Cancel what is bound, remember it for what is not, and end at once what was never sent (F-25)."""
     s.record(cancel_wanted=True)
     if s.track.task is not None:
-        if not s.track.cancel_sent:
-            s.set(cancel_sent=True, cancel_due=s.now.mono + s.rules.cancel_patience_s)
-            s.emit(Cancel())
+        if not s.ended:
+            hearing.cancel_once(s)
     elif s.track.retry_due is not None:
         s.set(retry_due=None)
         s.close(OutcomeKind.UNDELIVERABLE, f"cancelled by {by} before it was sent", Blame.HUMAN)

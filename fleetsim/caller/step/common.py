@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fleetsim.caller.outcome import outcome_of
-from fleetsim.caller.signals import Close, Effect, Save, Say, Settle
+from fleetsim.caller.signals import Cancel, Close, Effect, Save, Say, Settle
 from fleetsim.caller.track import Now, Rules, Track
 from fleetsim.model.errors import Blame
 from fleetsim.model.journal import Level
@@ -51,11 +51,25 @@ class Stepping:
         due = self.track.poll_due
         self.set(poll_due=when if due is None else min(due, when))
 
+    @property
+    def ended(self) -> bool:
+        """Whether the agent is known to have ended the task, be all of it known or not."""
+        return self.track.task is not None and self.track.task.terminal
+
+    def give_up(self, kind: OutcomeKind, reason: str, blame: Blame) -> None:
+        """End the track from our side, and have the agent stop unless it has."""
+        if not self.ended:
+            self.emit(Cancel())
+        self.close(kind, reason, blame)
+
     def close(self, kind: OutcomeKind | None = None, reason: str = "", blame: Blame | None = None) -> None:
         """End the track: fix its outcome, and settle a question nobody needs any more.
 
-        ``kind`` None means the agent's own terminal state.
+        ``kind`` None means the agent's own terminal state. Once that is known, nothing we find instead of it
+        is the outcome: terminal states do not change (decision 7).
         """
+        if self.ended:
+            kind, reason, blame = None, "", None
         asked = self.track.asked
         if asked is not None:
             state = "expired" if kind is OutcomeKind.EXPIRED else "withdrawn"

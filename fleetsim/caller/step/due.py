@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetsim.caller.signals import Cancel, Find
+from fleetsim.caller.signals import Find
 from fleetsim.caller.step import answers, hearing, questions, sending
 from fleetsim.caller.step.common import Stepping
 from fleetsim.model.errors import Blame
@@ -58,9 +58,8 @@ def _reminder(s: Stepping) -> None:
 def _deadline(s: Stepping) -> None:
     if s.track.asked is None and _passed(s, s.track.deadline):
         if s.track.task is not None:
-            s.emit(Cancel())
             reason = "the time limit passed before the agent ended the task"
-            s.close(OutcomeKind.EXPIRED, reason, Blame.AGENT)
+            s.give_up(OutcomeKind.EXPIRED, reason, Blame.AGENT)
         elif s.track.in_air or s.track.reconcile_due is not None:
             sending.give_up_reply(s)
         else:

@@ -43,7 +43,7 @@ def state_of(event: TaskEvent) -> str | None:
 def heard(s: Stepping, signal: Heard) -> None:
     """Take one piece of news, or record why not."""
     if signal.via is Via.POLL:
-        s.set(poll_began=None, polls=s.track.polls + 1, bad_polls=0, misses=0)
+        s.set(poll_began=None, polls=s.track.polls + 1, failed_polls=0, bad_polls=0, misses=0)
     if signal.via is Via.STREAM:
         s.set(in_air=False, stream_open=True)
     if signal.via is Via.PUSH:
@@ -191,7 +191,13 @@ def _bind(s: Stepping, signal: Heard) -> None:
         s.emit(RegisterPush())
     first_offset = s.now.luck * s.rules.poll_interval_s
     s.poll_at(s.now.mono + max(first_offset, min(0.5, s.rules.poll_interval_s)))
-    if s.track.record.cancel_wanted and not s.track.cancel_sent:
+    if s.track.record.cancel_wanted:
+        cancel_once(s)
+
+
+def cancel_once(s: Stepping) -> None:
+    """Ask the agent to stop what is bound; it has a while to confirm."""
+    if not s.track.cancel_sent:
         s.set(cancel_sent=True, cancel_due=s.now.mono + s.rules.cancel_patience_s)
         s.emit(Cancel())
 
@@ -236,7 +242,8 @@ def _end(s: Stepping, signal: Heard) -> None:
         s.close()
         return
     if s.track.owed == 0:
-        s.set(owed=s.rules.owed_polls_max)
+        questions.withdraw(s)
+        s.set(owed=s.rules.owed_polls_max, cancel_due=None, resume_due=None)
         s.poll_at(s.now.mono)
 
 
@@ -311,17 +318,21 @@ def poll_failed(s: Stepping, error: FleetsimError) -> None:
     elif isinstance(error, WireError):
         _bad_poll(s, error)
     else:
-        waits = s.rules.poll_interval_s * min(2**s.track.bad_polls, 4)
+        waits = s.rules.poll_interval_s * min(2**s.track.failed_polls, 4)
         if isinstance(error, HttpRefused) and error.retry_after_s is not None:
             waits = max(waits, min(error.retry_after_s, s.rules.retry_after_max_s))
-        s.set(bad_polls=s.track.bad_polls + 1)
+        s.set(failed_polls=s.track.failed_polls + 1)
         s.poll_at(s.now.mono + s.jitter(min(waits, 2 * s.rules.poll_interval_s)))
 
 
 def _gone(s: Stepping, error: FleetsimError) -> None:
     """An answer that will not change: confirmed once, three times while the task is young (F-12)."""
+    confirmable = s.track.missed_at + s.rules.lost_confirm_s
+    if s.now.mono < confirmable:  # other news had it asked again sooner: that confirms nothing
+        s.poll_at(confirmable)
+        return
     misses = s.track.misses + 1
-    s.set(misses=misses)
+    s.set(misses=misses, missed_at=s.now.mono)
     young = isinstance(error, TaskNotFound) and s.now.mono - s.track.began < s.rules.young_s
     if misses <= (3 if young else 1):
         s.poll_at(s.now.mono + s.rules.lost_confirm_s)
@@ -335,6 +346,7 @@ def _gone(s: Stepping, error: FleetsimError) -> None:
 
 
 def _bad_poll(s: Stepping, error: FleetsimError) -> None:
+    """An answer that cannot be read; a connection that failed before it is no such answer."""
     bad = s.track.bad_polls + 1
     s.set(bad_polls=bad)
     if bad >= s.rules.bad_polls_max and not s.track.stream_open:

@@ -67,7 +67,8 @@ def wanted(s: Stepping, signal: Heard) -> None:
     key = key_of(task)
     asked = s.track.asked
     if asked is not None and asked.key == key:
-        _watch_slowly(s)
+        if signal.via is Via.POLL or s.track.poll_due is None:  # other news of it never postpones the next look
+            _watch_slowly(s)
         return
     if s.track.resume_doubt:
         _resolve_doubt(s, signal, key)
@@ -189,9 +190,14 @@ def moved(s: Stepping, signal: Heard) -> None:
     assert task is not None
     if task.state is not TaskState.WORKING:
         return
-    asked = s.track.asked
     if s.track.resume_doubt:
         _arrived(s)
+    withdraw(s)
+
+
+def withdraw(s: Stepping) -> None:
+    """The agent went on, or ended, without our answer: nobody needs to think about its question any more."""
+    asked = s.track.asked
     if asked is not None:
         s.emit(Settle(question_id=asked.question.question_id, state="withdrawn"))
         unpause(s)

@@ -61,6 +61,8 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None) -> No
     s.poll_at(s.now.mono + min(s.now.luck * s.rules.poll_interval_s, 4.0))
     if question is not None:
         _reopen(s, question, answer)
+    if record.cancel_wanted and not s.ended:
+        hearing.cancel_once(s)  # whether it was said before the restart is not known
 
 
 def _reopen(s: Stepping, question: Question, answer: Answer | None) -> None:
@@ -80,7 +82,7 @@ def replied(s: Stepping, reply: Task | Message, began: float) -> None:
 def failed(s: Stepping, error: FleetsimError) -> None:
     """The first send failed. Only what cannot have been accepted is tried again."""
     s.set(in_air=False)
-    if s.track.record.cancel_wanted and not _maybe_accepted(error):
+    if s.track.record.cancel_wanted and _certainly_refused(error):
         s.close(OutcomeKind.UNDELIVERABLE, "cancelled before it was sent", Blame.HUMAN)
         return
     if s.track.try_stream and isinstance(error, MethodNotFound | UnsupportedOperation):
@@ -123,6 +125,11 @@ def _maybe_accepted(error: FleetsimError) -> bool:
     if isinstance(error, TransportError | HttpRefused):
         return error.sent
     return False
+
+
+def _certainly_refused(error: FleetsimError) -> bool:
+    """An answer that cannot be read, or that speaks of trouble inside, may come from an agent at work."""
+    return not _maybe_accepted(error) and not isinstance(error, WireError | LimitReached | InternalError)
 
 
 def _why(error: FleetsimError) -> str:
