@@ -106,7 +106,12 @@ class Engine:
         self._skills = Workers(f"{settings.name}/skills")
         settled = file.settled if file else None
         shape = settings.shape
-        sender = self.sender_type(runtime, self._policy, schemes=shape.webhook_schemes)
+        sender = self.sender_type(
+            runtime,
+            self._policy,
+            deliveries_max=settings.limits.notices_in_flight_max,
+            schemes=shape.webhook_schemes,
+        )
         notifier = self.notifier_type(
             store=store,
             sender=sender,
