@@ -1,56 +1,14 @@
-"""How a probe is registered and how it says what it found.
-
-A probe is an async function of a ``Session`` that returns when the promise is kept and raises a ``Stop``
-otherwise. ``demand`` fails the promise; ``need`` only says that the probe could not get to it, so that one
-broken promise is told once and not by every probe that leans on it.
-"""
+"""How a probe is registered: an async function of a ``Session``, for one row. How it speaks: ``found``."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TypeAlias
 
-from fleetsim.check.row import Verdict
 from fleetsim.check.rows import ROWS
-
-if TYPE_CHECKING:
-    from fleetsim.check.session import Session
-
-
-class Evidence(Protocol):
-    """Something a person can be shown."""
-
-    def shown(self) -> str:
-        """As text, trimmed and without secrets."""
-        ...
-
-
-class Stop(Exception):
-    """A probe's verdict other than pass; ``lost`` if a connection or the probe itself broke."""
-
-    def __init__(self, verdict: Verdict, reason: str, evidence: Sequence[Evidence] = (), *, lost: bool = False) -> None:
-        super().__init__(reason)
-        self.verdict, self.reason, self.evidence, self.lost = verdict, reason, tuple(evidence), lost
-
-
-def demand(kept: object, reason: str, *evidence: Evidence) -> None:
-    """Fail the promise unless it is kept."""
-    if not kept:
-        raise Stop(Verdict.FAIL, reason, evidence)
-
-
-def need(there: object, reason: str, *evidence: Evidence) -> None:
-    """Say that the promise could not be tested unless what the probe leans on is there."""
-    if not there:
-        raise Stop(Verdict.NOT_TESTED, reason, evidence)
-
-
-def applies(there: object, reason: str) -> None:
-    """Say that the promise does not apply unless it does."""
-    if not there:
-        raise Stop(Verdict.NOT_APPLICABLE, reason)
+from fleetsim.check.session import Session
 
 
 class Phase(IntEnum):
@@ -64,7 +22,7 @@ class Phase(IntEnum):
 SLOW_S = 4.0
 """What a row with the slow skill takes unless it says otherwise."""
 
-Probing: TypeAlias = Callable[["Session"], Awaitable[None]]
+Probing: TypeAlias = Callable[[Session], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

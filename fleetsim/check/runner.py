@@ -14,8 +14,9 @@ from typing import TypeAlias
 from fleetsim import __version__
 from fleetsim.check import probes as _probes  # noqa: F401 - importing them registers them
 from fleetsim.check.exchange import Exchange
+from fleetsim.check.found import Stop
 from fleetsim.check.listener import Listener
-from fleetsim.check.probe import PROBES, Phase, Stop
+from fleetsim.check.probe import PROBES, Phase
 from fleetsim.check.report import Finding, Report, in_order
 from fleetsim.check.row import ONCE, Row, Verdict
 from fleetsim.check.rows import ROWS

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange
+from fleetsim.check.found import need
 from fleetsim.check.listener import Hook, state_of
-from fleetsim.check.probe import need
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import TERMINAL, mapping
 from fleetsim.model.call import Operation

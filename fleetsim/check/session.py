@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, Frame, written
+from fleetsim.check.found import Stop, need
 from fleetsim.check.listener import Hook, Listener
-from fleetsim.check.probe import Stop, need
 from fleetsim.check.row import Verdict
 from fleetsim.check.subject import Hint, Subject
 from fleetsim.check.tongue import TERMINAL, Tongue, mapping

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.probe import applies, demand, need, probe
+from fleetsim.check.found import applies, demand, need
+from fleetsim.check.probe import probe
 from fleetsim.check.session import Session
 from fleetsim.check.subject import Hint, dialect_of
 from fleetsim.check.tongue import listed, mapping, snake_keys, url_parts, url_path

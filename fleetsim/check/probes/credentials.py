@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fleetsim.check.exchange import written
-from fleetsim.check.probe import demand, need, probe
+from fleetsim.check.found import demand, need
+from fleetsim.check.probe import probe
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import mapping
 from fleetsim.model.call import Operation

@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from fleetsim.check.exchange import Exchange, written
-from fleetsim.check.probe import Phase, demand, need, probe
+from fleetsim.check.found import demand, need
+from fleetsim.check.probe import Phase, probe
 from fleetsim.check.scenes import done
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import listed, mapping

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
+from fleetsim.check.found import demand, need
 from fleetsim.check.listener import state_of
-from fleetsim.check.probe import demand, need, probe
+from fleetsim.check.probe import probe
 from fleetsim.check.probes.envelope import refused
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import TERMINAL, among, listed, mapping, message_text

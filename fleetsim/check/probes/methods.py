@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.probe import applies, demand, probe
+from fleetsim.check.found import applies, demand
+from fleetsim.check.probe import probe
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import Tongue
 from fleetsim.model.call import Operation

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fleetsim.check.exchange import Exchange
+from fleetsim.check.found import demand, need
 from fleetsim.check.listener import Hook, state_of
-from fleetsim.check.probe import demand, need, probe
+from fleetsim.check.probe import probe
 from fleetsim.check.probes.envelope import refused
 from fleetsim.check.scenes import done, register
 from fleetsim.check.session import Session

@@ -11,8 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 from fleetsim.check.exchange import Exchange
+from fleetsim.check.found import demand, need
 from fleetsim.check.listener import Arrival, Hook, state_of
-from fleetsim.check.probe import demand, need, probe
+from fleetsim.check.probe import probe
 from fleetsim.check.scenes import delivered, register
 from fleetsim.check.session import Session
 from fleetsim.check.subject import Hint

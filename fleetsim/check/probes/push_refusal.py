@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.probe import demand, probe
+from fleetsim.check.found import demand
+from fleetsim.check.probe import probe
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import Tongue, listed, mapping
 from fleetsim.model.call import Operation

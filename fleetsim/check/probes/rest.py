@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange, written
-from fleetsim.check.probe import applies, demand, need, probe
+from fleetsim.check.found import applies, demand, need
+from fleetsim.check.probe import probe
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import INTERRUPTED, TERMINAL, Tongue, mapping
 from fleetsim.model.call import Operation

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.probe import Phase, demand, need, probe
+from fleetsim.check.found import demand, need
+from fleetsim.check.probe import Phase, probe
 from fleetsim.check.scenes import done
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import INTERRUPTED, TERMINAL, among, listed, mapping, texts

@@ -6,7 +6,8 @@ import asyncio
 import gc
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.probe import Phase, demand, need, probe
+from fleetsim.check.found import demand, need
+from fleetsim.check.probe import Phase, probe
 from fleetsim.check.scenes import delivered
 from fleetsim.check.session import Session
 from fleetsim.check.subject import Hint

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange, Frame
-from fleetsim.check.probe import demand, need, probe
+from fleetsim.check.found import demand, need
+from fleetsim.check.probe import probe
 from fleetsim.check.scenes import STREAM_S, all_streams, best_stream, quick_stream, word_stream
 from fleetsim.check.session import Session
 from fleetsim.check.subject import Hint

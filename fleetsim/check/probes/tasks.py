@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.probe import Phase, demand, need, probe
+from fleetsim.check.found import demand, need
+from fleetsim.check.probe import Phase, probe
 from fleetsim.check.probes.envelope import refused
 from fleetsim.check.scenes import done
 from fleetsim.check.session import Session
