@@ -9,6 +9,7 @@ import pytest
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import (
     Answered,
+    Ask,
     Cancel,
     CancelAsked,
     CancelFailed,
@@ -17,6 +18,7 @@ from fleetsim.caller.signals import (
     Recovered,
     Replied,
     Resume,
+    Resumed,
     ResumeFailed,
     SendFailed,
     Settle,
@@ -33,7 +35,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, OutcomeKind, Via
+from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
 from tests.caller.steps import START, Hand, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -75,13 +77,16 @@ def test_a_question_is_withdrawn_as_soon_as_its_task_is_known_to_have_ended() ->
     assert hand.track.asked is None
 
 
-def test_an_answer_refused_because_the_task_ended_meanwhile_does_not_make_it_a_failure() -> None:
+@pytest.mark.parametrize("error", [InvalidParams("it is over"), Unreachable("down")])
+def test_an_answer_that_fails_because_the_task_ended_meanwhile_leaves_its_end_as_it_is(error: FleetsimError) -> None:
     hand = asking()
     assert hand.track.asked is not None
     hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
     assert hand.asked_for(Resume)
-    hand.hear(status(C, final=True), Via.PUSH).tell(ResumeFailed(error=InvalidParams("it is over")))
-    assert [o.kind for o in hand.outcomes] == [OutcomeKind.COMPLETED]
+    hand.hear(status(C, final=True), Via.PUSH).tell(ResumeFailed(error=error))
+    assert not hand.wait(10).asked_for(Resume)
+    hand.hear(task(C, "all of it"), Via.POLL)
+    assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "all of it")]
     assert not hand.asked_for(Cancel)
 
 
@@ -129,3 +134,71 @@ def test_webhooks_that_repeat_an_open_question_never_postpone_the_next_look() ->
         hand.hear(status(I, "which?", said_id="q1"), Via.PUSH)
         polls += len(hand.wait(10).asked_for(Poll))
     assert polls
+
+
+def test_a_late_webhook_does_not_reopen_a_question_that_the_agent_went_on_from() -> None:
+    hand = asking().wait(0).hear(task(W), Via.POLL)
+    hand.hear(status(I, "which?", said_id="q1"), Via.PUSH)
+    assert not hand.asked_for(Ask)
+    hand.mono += 1.0
+    hand.hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    assert len(hand.asked_for(Ask)) == 1
+
+
+def test_a_late_webhook_does_not_reopen_a_question_that_another_one_replaced() -> None:
+    hand = asking().hear(task(I, said="sure?", said_id="q2"), Via.POLL)
+    assert hand.track.asked is not None
+    answer = Answer(question_id=hand.track.asked.question.question_id, text="yes")
+    hand.tell(Answered(answer=answer)).tell(Resumed(reply=task(W), began=hand.mono))
+    hand.hear(status(I, "which?", said_id="q1"), Via.PUSH)
+    assert not hand.asked_for(Ask)
+
+
+def test_what_a_webhook_shows_of_a_running_task_is_not_taken_for_the_whole() -> None:
+    beside = replace(status(W), artifacts=task(W, "half").artifacts)
+    hand = bound().hear(beside, Via.PUSH).hear(status(C, final=True), Via.PUSH)
+    assert not hand.outcomes
+    hand.wait(0).hear(task(C, "half and half"), Via.POLL)
+    assert [o.text for o in hand.outcomes] == ["half and half"]
+
+
+def test_an_end_known_before_a_restart_is_owed_its_polls_after_it() -> None:
+    kept = replace(record(), phase=Phase.ACCEPTED, task=task(C))
+    hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered()).wait(5)
+    hand.tell(PollFailed(error=Unreachable("down")))
+    assert not hand.outcomes
+    hand.wait(5).hear(task(C, "all of it"), Via.POLL)
+    assert [o.text for o in hand.outcomes] == ["all of it"]
+
+
+def test_after_a_restart_a_late_webhook_does_not_reopen_the_question_the_record_ends_with() -> None:
+    kept = replace(record(push=True), phase=Phase.ACCEPTED, task=task(I, said="which?", said_id="q1"), answers=1)
+    hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered())
+    hand.mono = 1.0
+    hand.hear(status(I, "which?", said_id="q1"), Via.PUSH)
+    assert not hand.asked_for(Ask)
+    hand.wait(1).hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    assert len(hand.asked_for(Ask)) == 1
+
+
+def test_a_rejected_question_is_not_asked_again_while_its_task_is_being_cancelled() -> None:
+    hand = asking()
+    assert hand.track.asked is not None
+    no = Answer(question_id=hand.track.asked.question.question_id, text="", decision=Decision.REJECT)
+    hand.tell(Answered(answer=no)).hear(status(I, "which?", said_id="q1"), Via.PUSH)
+    assert not hand.asked_for(Ask)
+    hand.mono += 1.0
+    hand.hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    assert not hand.asked_for(Ask)
+
+
+def test_a_rejection_under_way_at_the_crash_cancels_and_is_never_sent_as_an_answer() -> None:
+    before = asking()
+    assert before.track.asked is not None
+    question = before.track.asked.question
+    hand = Hand(track=new_track(before.track.record, Now(0.0, START)))
+    no = Answer(question_id=question.question_id, text="", decision=Decision.REJECT)
+    hand.tell(Recovered(question=question, answer=no))
+    assert len(hand.asked_for(Cancel)) == 1
+    hand.wait(5).hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    assert not hand.asked_for(Resume)

@@ -34,18 +34,18 @@ def answered(s: Stepping, answer: Answer) -> None:
         decision=answer.decision.value,
         decidedBy=answer.by,
     )
+    questions.over(s, asked.key)
     if answer.decision is Decision.REJECT:
-        s.emit(Settle(question_id=answer.question_id, state="delivered"))
-        cancel_asked(s, answer.by)
+        rejected(s, answer)
         return
-    s.set(
-        resume=answer,
-        resume_attempt=0,
-        answered_keys=(*s.track.answered_keys, asked.key)[-32:],
-        answered_at=s.now.mono,
-        poll_due=None,
-    )
+    s.set(resume=answer, resume_attempt=0, poll_due=None)
     s.emit(Resume(answer=answer))
+
+
+def rejected(s: Stepping, answer: Answer) -> None:
+    """Somebody will not answer: nothing is said to the agent but that it should stop."""
+    s.emit(Settle(question_id=answer.question_id, state="delivered"))
+    cancel_asked(s, answer.by)
 
 
 def resumed(s: Stepping, reply: Task | Message, began: float) -> None:
@@ -71,7 +71,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
     if answer is None:
         return
     lost = isinstance(error, TransportError | HttpRefused) and error.sent
-    if not lost and error.retryable:
+    if not lost and error.retryable and not s.ended:
         waits = (*s.rules.retry_waits_s, s.rules.poll_interval_s)
         wait = waits[min(s.track.resume_attempt, len(waits) - 1)] * max(s.now.luck, 0.05)
         s.set(resume_attempt=s.track.resume_attempt + 1, resume_due=s.now.mono + wait)
@@ -81,7 +81,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
     s.set(resume=None, resume_due=None, answered_at=s.now.mono)
     s.record(answers=s.track.record.answers + 1)
     s.emit(Settle(question_id=answer.question_id, state="delivered"))
-    if lost or isinstance(error, UnsupportedOperation | TaskNotCancelable):
+    if lost or s.ended or isinstance(error, UnsupportedOperation | TaskNotCancelable):
         s.say(
             "agent.skill.retry",
             Level.WARN,

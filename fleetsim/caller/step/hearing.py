@@ -164,8 +164,9 @@ def _note_parts(s: Stepping, signal: Heard) -> None:
         case ArtifactUpdate(artifact=artifact, append=append, last_chunk=last):
             closed = last and not append
             whole = whole | {artifact.artifact_id} if closed else whole - {artifact.artifact_id}
-        case StatusUpdate(artifacts=artifacts):
-            whole = whole | {a.artifact_id for a in artifacts}
+        case StatusUpdate(status=status, artifacts=artifacts):
+            beside = {a.artifact_id for a in artifacts}  # of a running task: what there was of them so far
+            whole = whole | beside if status.state in TERMINAL else whole - beside
         case DirectReply():
             pass
     s.set(whole=whole)

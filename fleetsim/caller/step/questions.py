@@ -67,16 +67,14 @@ def wanted(s: Stepping, signal: Heard) -> None:
     key = key_of(task)
     asked = s.track.asked
     if asked is not None and asked.key == key:
-        if signal.via is Via.POLL or s.track.poll_due is None:  # other news of it never postpones the next look
-            _watch_slowly(s)
+        _watch_slowly(s)
         return
     if s.track.resume_doubt:
         _resolve_doubt(s, signal, key)
     if s.track.resume is not None or (key in s.track.answered_keys and not _asked_again(s, signal)):
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
         return
-    if asked is not None:
-        s.emit(Settle(question_id=asked.question.question_id, state="withdrawn"))
+    withdraw(s)
     _open(s, task, key)
 
 
@@ -116,8 +114,11 @@ def _arrived(s: Stepping) -> None:
 
 
 def _asked_again(s: Stepping, signal: Heard) -> bool:
-    """After our answer the same question is new only if a poll asked for afterwards reports it."""
-    return signal.via is Via.POLL and signal.began > s.track.answered_at
+    """After our answer the same question is new only if a poll asked for afterwards reports it.
+
+    While the task is being cancelled it is not: somebody has had enough of it.
+    """
+    return signal.via is Via.POLL and signal.began > s.track.answered_at and not s.track.cancel_sent
 
 
 def _id(agent: str, task: Task, asked_at: datetime) -> str:
@@ -180,8 +181,11 @@ def remind(s: Stepping) -> None:
 
 
 def _watch_slowly(s: Stepping) -> None:
-    """While a person thinks, look now and then: the agent may give up or go on by itself."""
-    s.set(poll_due=s.now.mono + s.jitter(2 * s.rules.poll_interval_s))
+    """While a person thinks, look now and then: the agent may give up or go on by itself.
+
+    A look that is due sooner stays: news of a question, however often it comes, never postpones it.
+    """
+    s.poll_at(s.now.mono + s.jitter(2 * s.rules.poll_interval_s))
 
 
 def moved(s: Stepping, signal: Heard) -> None:
@@ -196,12 +200,18 @@ def moved(s: Stepping, signal: Heard) -> None:
 
 
 def withdraw(s: Stepping) -> None:
-    """The agent went on, or ended, without our answer: nobody needs to think about its question any more."""
+    """The agent went on, or ended, without our answer: its question is over like one that was answered."""
     asked = s.track.asked
     if asked is not None:
         s.emit(Settle(question_id=asked.question.question_id, state="withdrawn"))
         unpause(s)
         s.set(asked=None)
+        over(s, asked.key)
+
+
+def over(s: Stepping, key: str) -> None:
+    """From now on only a later poll is believed about this question (decision 5)."""
+    s.set(answered_keys=(*s.track.answered_keys, key)[-32:], answered_at=s.now.mono)
 
 
 def unpause(s: Stepping) -> None:

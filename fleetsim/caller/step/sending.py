@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Find, Send
-from fleetsim.caller.step import hearing, questions
+from fleetsim.caller.step import answers, hearing, questions
 from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
@@ -28,8 +28,8 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import DirectReply, Snapshot
 from fleetsim.model.journal import Level
-from fleetsim.model.task import Message, Task
-from fleetsim.model.work import Answer, OutcomeKind, Question, Via
+from fleetsim.model.task import INTERRUPTED, Message, Task
+from fleetsim.model.work import Answer, Decision, OutcomeKind, Question, Via
 
 
 def begin(s: Stepping) -> None:
@@ -59,15 +59,21 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None) -> No
         _reply_lost(s, "the hub restarted before the reply arrived")
         return
     s.poll_at(s.now.mono + min(s.now.luck * s.rules.poll_interval_s, 4.0))
+    if s.ended:
+        s.set(owed=s.rules.owed_polls_max)
+    elif record.cancel_wanted:
+        hearing.cancel_once(s)  # whether it was said before the restart is not known
     if question is not None:
         _reopen(s, question, answer)
-    if record.cancel_wanted and not s.ended:
-        hearing.cancel_once(s)  # whether it was said before the restart is not known
+    if s.track.asked is None and s.track.resume is None and record.task and record.task.state in INTERRUPTED:
+        questions.over(s, questions.key_of(record.task))  # answered, or never put on record: a poll tells which
 
 
 def _reopen(s: Stepping, question: Question, answer: Answer | None) -> None:
     if answer is None:
         questions.reopen(s, question)
+    elif answer.decision is Decision.REJECT:
+        answers.rejected(s, answer)
     else:
         questions.take_up_answer(s, question, answer)
 
