@@ -1,0 +1,272 @@
+"""The hub around one decision, as plain as can be: calls under way, a ledger, a clock that is pushed.
+
+Every signal and every effect passes by the checker. Here too: what can go wrong with a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from fleetsim.caller.ledger import Phase, RequestRecord
+from fleetsim.caller.signals import (
+    Ask,
+    Begin,
+    Cancel,
+    Close,
+    Due,
+    Effect,
+    Find,
+    Poll,
+    RegisterPush,
+    Resume,
+    Save,
+    Send,
+    Settle,
+    Signal,
+    StreamEnded,
+    Subscribe,
+)
+from fleetsim.caller.step import new_track, step
+from fleetsim.caller.track import Now, Rules
+from fleetsim.model.errors import (
+    AuthRefused,
+    ConnectionLost,
+    HttpRefused,
+    InternalError,
+    InvalidParams,
+    MethodNotFound,
+    NotAccepting,
+    PushNotSupported,
+    TaskNotCancelable,
+    TaskNotFound,
+    TimedOut,
+    Unreachable,
+    UnsupportedOperation,
+    WireError,
+)
+from fleetsim.model.task import Task
+from fleetsim.model.work import Answer, Outcome, Question
+from tests.caller.step_agent import Agent
+from tests.caller.step_checker import Checker
+from tests.caller.steps import START
+
+LIMIT_S = 3700.0
+SOON_S = 300.0
+"""How long a request may take to end once the agent has ended and every call is answered."""
+
+BUSY = HttpRefused("busy", status=503, retry_after_s=40.0)
+NOT_STARTED = (
+    Unreachable("refused"),
+    Unreachable("refused"),
+    TimedOut("no slot", sent=False),
+    BUSY,
+    MethodNotFound(),
+    InvalidParams("bad webhook"),
+    PushNotSupported(),
+    AuthRefused("no", status=401),
+    NotAccepting("the disk is full"),
+)
+MAY_HAVE_STARTED = (TimedOut("silent"), ConnectionLost("reset"), HttpRefused("proxy", status=502))
+GARBLED = (WireError("HTML"), InternalError("boom"))
+NO_TASK = (
+    TaskNotFound(),
+    TaskNotFound(),
+    AuthRefused("no", status=401),
+    HttpRefused("gone", status=404),
+    HttpRefused("proxy", status=502),
+    BUSY,
+    Unreachable("down"),
+    TimedOut("silent"),
+    MethodNotFound(),
+    WireError("HTML"),
+)
+UNTAKEN = (Unreachable("refused"), BUSY, UnsupportedOperation(), TaskNotCancelable(), InvalidParams("no"))
+UNCANCELLED = (TaskNotCancelable(), Unreachable("down"), TimedOut("silent"), MethodNotFound())
+
+
+@dataclass
+class Call:
+    """Something the hub asked the agent and has no answer to yet."""
+
+    effect: Effect
+    began: float
+    reached: bool = False
+    seen: Task | None = None
+    asked: str | None = None
+    heard: int = 0
+    at: int = 0
+
+
+class Ledger:
+    """What survives the hub: the newest record, the questions, the outcome. A slow disk holds writes back."""
+
+    def __init__(self, accepted: RequestRecord) -> None:
+        self.record = accepted
+        self.questions: dict[str, tuple[Question, str, Answer | None]] = {}
+        self.outcomes: list[Outcome] = []
+        self.slow = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def write(self, what: Callable[[], None]) -> None:
+        if self.slow:
+            self._waiting.append(what)
+        else:
+            what()
+
+    def catch_up(self) -> None:
+        self.slow, waiting, self._waiting = False, self._waiting, []
+        for what in waiting:
+            what()
+
+    def die(self) -> None:
+        self.slow, self._waiting = False, []
+
+    def keep(self, newest: RequestRecord) -> None:
+        self.record = newest
+
+    def ask(self, question: Question) -> None:
+        self.questions.setdefault(question.question_id, (question, "open", None))
+
+    def settle(self, question_id: str, state: str) -> None:
+        question, was, answer = self.questions[question_id]
+        if was in {"open", "answered"}:
+            self.questions[question_id] = (question, state, answer)
+
+    def claim(self, answer: Answer) -> bool:
+        question, was, _ = self.questions.get(answer.question_id, (None, "", None))
+        if question is None or was != "open":
+            return False
+        self.questions[answer.question_id] = (question, "answered", answer)
+        return True
+
+    def unfinished(self) -> tuple[Question | None, Answer | None]:
+        waiting = [(q, a) for q, was, a in self.questions.values() if was in {"open", "answered"}]
+        return waiting[-1] if waiting else (None, None)
+
+
+class Hub:
+    """Feeds ``step``, carries its effects out as far as a list of calls, and never decides anything."""
+
+    def start(self, accepted: RequestRecord) -> None:
+        self.rules = Rules()
+        self.now, self.luck, self.broken = 0.0, 0.5, False
+        self.calls: list[Call] = []
+        self.ledger = Ledger(accepted)
+        self.agent = Agent()
+        self.checker = Checker(self.agent)
+        self.track = new_track(accepted, self.moment())
+        self.tell(Begin())
+
+    def moment(self) -> Now:
+        return Now(self.now, START + timedelta(seconds=self.now), self.luck)
+
+    def tell(self, signal: Signal) -> None:
+        was_bound, self.broken = self.checker.life.bound, True
+        self.checker.hear(signal, self.now)
+        self.track, effects = step(self.track, signal, self.moment(), self.rules)
+        self.checker.see(effects, signal, was_bound)
+        for effect in effects:
+            self.carry(effect)
+        for _ in range(6):
+            if self.track.wake is None or self.track.wake > self.now:
+                break
+            self.due()
+        assert self.track.wake is None or self.track.wake > self.now, "time stands still"
+        self.checker.rest(self.track.wake)
+        self.broken = False
+
+    def due(self) -> None:
+        self.checker.hear(Due(), self.now)
+        self.track, effects = step(self.track, Due(), self.moment(), self.rules)
+        self.checker.see(effects, Due(), self.checker.life.bound)
+        for effect in effects:
+            self.carry(effect)
+
+    def carry(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                sending = replace(self.track.record, phase=Phase.SENDING)
+                self.ledger.write(lambda: self.ledger.keep(sending))
+                self.calls.append(Call(effect, self.now))
+            case Subscribe() | Poll() | Find() | RegisterPush() | Resume() | Cancel():
+                self.calls.append(Call(effect, self.now))
+            case Save():
+                self.ledger.write(lambda: self.ledger.keep(self.track.record))
+            case Ask(question=question):
+                self.ledger.write(lambda: self.ledger.ask(question))
+            case Settle(question_id=question_id, state=state):
+                self.ledger.write(lambda: self.ledger.settle(question_id, state))
+            case Close(outcome=outcome):
+                self.ledger.write(lambda: self.ledger.outcomes.append(outcome))
+            case _:
+                pass
+
+    def in_air(self, *kinds: type) -> list[Call]:
+        return [call for call in self.calls if isinstance(call.effect, kinds)] if hasattr(self, "calls") else []
+
+    def land(self, call: Call, signal: Signal) -> None:
+        self.calls.remove(call)
+        self.tell(signal)
+
+    @property
+    def truth(self) -> Task | None:
+        return self.agent.task if hasattr(self, "agent") else None
+
+    @property
+    def on_the_wire(self) -> bool:
+        """Whether a send has left: nothing does before it is on record."""
+        return bool(self.in_air(Send)) and not self.ledger.slow and self.ledger.record.phase is not Phase.INTENT
+
+
+class Peace:
+    """From here on everything is answered at once and nothing goes wrong."""
+
+    def __init__(self, machine: Any) -> None:
+        self.m = machine
+
+    def finish(self) -> None:
+        began = self.m.now
+        for _ in range(200):
+            if self.m.track.outcome is not None:
+                return
+            if self.m.calls:
+                self.answer(self.m.calls[0])
+            elif self.m.open_questions():
+                self.m.person_answers(reject=False, killed=False, how="")
+            else:
+                self.let_time_pass()
+            soon = SOON_S if not self.m.checker.life.unpollable else LIMIT_S  # it can only be told, or age out
+            assert self.m.now - began <= soon, "it does not end"
+        raise AssertionError("it goes on and on")
+
+    def let_time_pass(self) -> None:
+        """The agent ends what it is not asking about; what it asks must come before somebody."""
+        agent = self.m.agent
+        if agent.task is not None and not agent.ended and agent.asking is None:
+            agent.move("complete")
+        self.m.wake()
+
+    def answer(self, call: Call) -> None:
+        m = self.m
+        match call.effect:
+            case Send() if call.heard:
+                m.land(call, StreamEnded())
+            case Send():
+                m.send_is_answered(early=False, luck=0.5)
+            case Subscribe():
+                m.land(call, StreamEnded(error=UnsupportedOperation()))
+            case Poll():
+                m.poll_is_answered(luck=0.5)
+            case Find():
+                m.search_comes_back(found=True)
+            case RegisterPush():
+                m.webhook_is_registered(error=None)
+            case Resume() if not call.reached:
+                m.answer_arrives()
+            case Resume():
+                m.answer_is_answered("as it is")
+            case Cancel():
+                m.cancel_is_answered(obeys=True)
