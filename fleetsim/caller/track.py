@@ -100,7 +100,6 @@ class Track:
     via: Via = Via.LOCAL
     asked: Asked | None = None
     paused_left: float | None = None
-    answered_keys: tuple[str, ...] = ()
     answered_at: float = float("-inf")
     resume: Answer | None = None
     resume_attempt: int = 0

@@ -209,6 +209,7 @@ class Checker:
         life = self.life
         life.polls -= 1
         life.last_look = self.now
+        life.gap_until = max(life.gap_until, self.now + INTERVAL + 5.0)  # a look owed after a stream: owed from now
         life.paid += 1 if life.ended_as else 0
         if isinstance(error, TaskNotFound | AuthRefused) or (isinstance(error, HttpRefused) and error.status == 404):
             confirms = not life.gone or self.now - life.gone[-1][0] >= CONFIRM - 0.001
@@ -297,8 +298,7 @@ class Checker:
         loose = isinstance(signal, Heard) and signal.via in {Via.PUSH, Via.STREAM}
         if words in life.shown_before:
             assert not loose, "a webhook or stream reopened a question"
-        if words in life.shown_before or not loose:  # which questions were answered is forgotten over a restart
-            assert self.taken.get(words, 0) < self.agent.times_asked[words], "asked again what was answered"
+        assert self.taken.get(words, 0) < self.agent.times_asked[words], "asked again what was answered"
         life.shown_before.add(words)
         self.words[question.question_id] = words
         life.open = question.question_id
@@ -372,9 +372,9 @@ class Checker:
 
     def _may_be_lost(self) -> bool:
         """Confirmed at least 5 s later; a young task that is not found has three confirmations (F-12)."""
-        at, not_found = self.life.gone[-1]
+        at, not_found = self.life.gone[-1] if self.life.gone else (0.0, False)
         young = not_found and at < YOUNG - CONFIRM
-        return len(self.life.gone) >= (4 if young else 2)
+        return self.life.unpollable or len(self.life.gone) >= (4 if young else 2)
 
     def _may_be_unknown(self) -> bool:
         life = self.life

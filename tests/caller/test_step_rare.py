@@ -29,6 +29,7 @@ from fleetsim.model.errors import (
     FleetsimError,
     InternalError,
     InvalidParams,
+    MethodNotFound,
     TaskNotCancelable,
     TaskNotFound,
     Unreachable,
@@ -202,3 +203,11 @@ def test_a_rejection_under_way_at_the_crash_cancels_and_is_never_sent_as_an_answ
     assert len(hand.asked_for(Cancel)) == 1
     hand.wait(5).hear(task(I, said="which?", said_id="q1"), Via.POLL)
     assert not hand.asked_for(Resume)
+
+
+@pytest.mark.parametrize(("push", "ends"), [(False, [OutcomeKind.LOST]), (True, [])])
+def test_a_task_that_can_neither_be_read_nor_tell_of_itself_ends_at_once(push: bool, ends: list[OutcomeKind]) -> None:
+    hand = Hand.begun(push=push).tell(Replied(reply=task(W), began=0.0)).wait(40)
+    hand.tell(PollFailed(error=MethodNotFound()))
+    assert [o.kind for o in hand.outcomes] == ends
+    assert all("no way to follow" in o.reason for o in hand.outcomes)

@@ -59,9 +59,9 @@ class RequestRecord:
     ``request`` has exactly one target, ``agent``. Dialect, ``rpc_url``, ``tenant``, streaming, ``rejoin`` (of a
     broken stream), push and what the card ``declared`` of the skill are taken from it at dispatch, and later cards
     leave them alone (T-09); ``register_push`` asks for a separate registration after the reply instead of one
-    inside the send.
-    ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
-    the agent took; ``message_id`` stays the same over every retry of the first send.
+    inside the send. ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
+    the agent took, ``over`` names the questions that are over, the last one last; ``message_id`` stays the same
+    over every retry of the first send.
     """
 
     request: SkillRequest
@@ -83,6 +83,7 @@ class RequestRecord:
     task: Task | None = None
     bound_at: datetime | None = None
     answers: int = 0
+    over: tuple[str, ...] = ()
     cancel_wanted: bool = False
 
 

@@ -315,7 +315,7 @@ def poll_failed(s: Stepping, error: FleetsimError) -> None:
     ):
         _gone(s, error)
     elif isinstance(error, MethodNotFound | UnsupportedOperation):
-        s.set(poll_due=None)
+        _cannot_look(s, error)
     elif isinstance(error, WireError):
         _bad_poll(s, error)
     else:
@@ -324,6 +324,15 @@ def poll_failed(s: Stepping, error: FleetsimError) -> None:
             waits = max(waits, min(error.retry_after_s, s.rules.retry_after_max_s))
         s.set(failed_polls=s.track.failed_polls + 1)
         s.poll_at(s.now.mono + s.jitter(min(waits, 2 * s.rules.poll_interval_s)))
+
+
+def _cannot_look(s: Stepping, error: FleetsimError) -> None:
+    """The agent lets nobody read a task. If it cannot tell us either, waiting for it would be waiting in silence."""
+    t = s.track
+    s.set(poll_due=None)
+    told = t.stream_open or t.record.push or t.retry_due is not None
+    if not (told or t.asked is not None or t.resume is not None or t.cancel_sent):
+        s.close(OutcomeKind.LOST, f"the agent offers no way to follow a task: {error}", Blame.AGENT)
 
 
 def _gone(s: Stepping, error: FleetsimError) -> None:

@@ -15,6 +15,10 @@ from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
 from fleetsim.model.work import Answer, Question, QuestionKind, Via
 
 QUESTION_MAX = 8_000
+KEY_CHARS = 24
+OVER_MAX = 32
+"""Of how many questions of one task it is remembered that they are over."""
+
 _SILENT = "The agent asks for input and says no more."
 
 
@@ -26,10 +30,12 @@ def key_of(task: Task) -> str:
 def _key(status: TaskStatus) -> str:
     message = status.message
     if message is not None and message.message_id:
-        return f"id:{message.message_id}"
-    if status.timestamp is not None:
-        return f"at:{status.timestamp.isoformat()}"
-    return f"text:{message.text if message else ''}"
+        named = f"id:{message.message_id}"
+    elif status.timestamp is not None:
+        named = f"at:{status.timestamp.isoformat()}"
+    else:
+        named = f"text:{message.text if message else ''}"
+    return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
 
 
 def _status(event: TaskEvent) -> TaskStatus | None:
@@ -56,7 +62,7 @@ def doubtful(s: Stepping, signal: Heard) -> bool:
         key = _key(status)
         if s.track.asked is not None:
             return key != s.track.asked.key
-        return key in s.track.answered_keys or s.track.resume is not None
+        return key in s.track.record.over or s.track.resume is not None
     return status.state is TaskState.WORKING and (s.track.asked is not None or s.track.resume_doubt)
 
 
@@ -71,7 +77,7 @@ def wanted(s: Stepping, signal: Heard) -> None:
         return
     if s.track.resume_doubt:
         _resolve_doubt(s, signal, key)
-    if s.track.resume is not None or (key in s.track.answered_keys and not _asked_again(s, signal)):
+    if s.track.resume is not None or (key in s.track.record.over and not _asked_again(s, signal)):
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
         return
     withdraw(s)
@@ -88,7 +94,8 @@ def take_up_answer(s: Stepping, question: Question, answer: Answer) -> None:
     ):
         s.emit(Settle(question_id=question.question_id, state="delivered"))
         return
-    s.set(resume=answer, resume_doubt=True, answered_keys=(key_of(task),), answered_at=s.now.mono)
+    s.set(resume=answer, resume_doubt=True)
+    over(s, key_of(task))
     s.poll_at(s.now.mono)
 
 
@@ -98,7 +105,7 @@ def _resolve_doubt(s: Stepping, signal: Heard, key: str) -> None:
     if answer is None or signal.via is not Via.POLL:
         return
     s.set(resume_doubt=False)
-    if key in s.track.answered_keys:
+    if key == s.track.record.over[-1]:
         s.emit(Resume(answer=answer))
     else:
         _arrived(s)
@@ -211,7 +218,9 @@ def withdraw(s: Stepping) -> None:
 
 def over(s: Stepping, key: str) -> None:
     """From now on only a later poll is believed about this question (decision 5)."""
-    s.set(answered_keys=(*s.track.answered_keys, key)[-32:], answered_at=s.now.mono)
+    s.set(answered_at=s.now.mono)
+    if key not in s.track.record.over[-1:]:
+        s.record(over=(*s.track.record.over, key)[-OVER_MAX:])
 
 
 def unpause(s: Stepping) -> None:
