@@ -76,21 +76,28 @@ async def test_what_waits_for_a_commit_shares_the_next_one(ledger: SqliteLedger)
     assert await names(ledger) == [f"c-{n}" for n in range(101)]
 
 
-async def test_an_operation_that_fails_undoes_only_itself(ledger: SqliteLedger) -> None:
+@pytest.mark.parametrize("swapped", [False, True])
+async def test_an_operation_that_fails_undoes_only_itself_and_costs_no_commit(
+    ledger: SqliteLedger, swapped: bool
+) -> None:
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
         await gate.reached()
         good = asyncio.ensure_future(ledger.accept([record("c-1")]))
-        bad = asyncio.ensure_future(ledger.accept([record("c-2"), record("c-0")]))
-        odd = asyncio.ensure_future(ledger._storage.write(lambda c: c.execute("SELECT 1 / nothing")))
+        fail = [
+            lambda: ledger.accept([record("c-2"), record("c-0")]),
+            lambda: ledger._storage.write(lambda c: c.execute("SELECT 1 / nothing")),
+        ]
+        order = (1, 0) if swapped else (0, 1)
+        failing = {n: asyncio.ensure_future(fail[n]()) for n in order}
         last = asyncio.ensure_future(ledger.accept([record("c-3")]))
         await asyncio.sleep(0)
         gate.open.set()
         assert await asyncio.gather(first, good, last) == [True] * 3
         with pytest.raises(ValueError, match="in use"):
-            await bad
+            await failing[0]
         with pytest.raises(sqlite3.OperationalError, match="nothing"):
-            await odd
+            await failing[1]
         assert gate.commits == 2
     assert await names(ledger) == ["c-0", "c-1", "c-3"]
 

@@ -86,11 +86,13 @@ class Transactions:
         self._guard = guard
         self._in_doubt = False
 
-    def run(self, operations: Sequence[Operation[Any]]) -> list[Result]:
+    def run(self, operations: Sequence[Operation[Any]], *, apart: bool = False) -> list[Result]:
         """Run and commit. When this returns, every result without an error is durable.
 
-        If the group as a whole fails, nothing of it was recorded, and each operation is tried by itself:
-        so a row too large for the disk does not take its neighbours with it.
+        If an operation raises, the group is run again with each of them ``apart``, in a savepoint of
+        its own: nearly never, and savepoints around all would cost half of what the operations do. If the group
+        as a whole fails, nothing of it was recorded, and each operation is tried by itself: so a row too large
+        for the disk does not take its neighbours with it.
         """
         if self._in_doubt:
             self._overwrite()
@@ -100,20 +102,25 @@ class Transactions:
         except (sqlite3.Error, FleetsimError) as error:
             return [(None, explain(error)) for _ in operations]
         try:
-            return self._group(operations)
+            return self._group(operations, self._one if apart else _plainly)
         except sqlite3.Error as error:
             self._rollback()
             if len(operations) == 1:
                 self._in_doubt = True
                 self._overwrite()
                 return [(None, explain(error))]
+        except _Raised:
+            self._rollback()
+            return self.run(operations, apart=True)
         except BaseException:
             self._rollback()
             raise
         return [result for operation in operations for result in self.run([operation])]
 
-    def _group(self, operations: Sequence[Operation[Any]]) -> list[Result]:
-        results = [self._one(operation) for operation in operations]
+    def _group(
+        self, operations: Sequence[Operation[Any]], one: Callable[[Connection, Operation[Any]], Result]
+    ) -> list[Result]:
+        results = [one(self._connection, operation) for operation in operations]
         self._guard.before_commit(self._connection)
         fault("ledger.before_commit")
         self._connection.execute("COMMIT")
@@ -121,17 +128,18 @@ class Transactions:
         fault("ledger.after_commit")
         return results
 
-    def _one(self, operation: Operation[Any]) -> Result:
-        self._connection.execute("SAVEPOINT one")
+    @staticmethod
+    def _one(connection: Connection, operation: Operation[Any]) -> Result:
+        connection.execute("SAVEPOINT one")
         try:
-            value = operation(self._connection)
+            value = operation(connection)
         except Exception as error:
-            if not self._connection.in_transaction:
+            if not connection.in_transaction:
                 raise  # SQLite gave up the whole transaction
-            self._connection.execute("ROLLBACK TO one")
-            self._connection.execute("RELEASE one")
+            connection.execute("ROLLBACK TO one")
+            connection.execute("RELEASE one")
             return None, explain(error)
-        self._connection.execute("RELEASE one")
+        connection.execute("RELEASE one")
         return value, None
 
     def _overwrite(self) -> None:
@@ -152,6 +160,17 @@ class Transactions:
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+
+
+class _Raised(Exception):
+    """An operation raised, before anything was committed."""
+
+
+def _plainly(connection: Connection, operation: Operation[Any]) -> Result:
+    try:
+        return operation(connection), None
+    except Exception as error:
+        raise _Raised from error
 
 
 @dataclass(frozen=True, slots=True)

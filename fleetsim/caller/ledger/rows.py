@@ -107,7 +107,8 @@ def link(before: bytes, *columns: object) -> bytes:
 
 
 def _bytes(columns: tuple[object, ...]) -> bytes:
-    return "\x1f".join(["\x00" if column is None else str(column) for column in columns]).encode("utf-8", "replace")
+    texts = [c if c.__class__ is str else "\x00" if c is None else str(c) for c in columns]
+    return "\x1f".join(texts).encode("utf-8", "replace")
 
 
 def teach(connection: sqlite3.Connection) -> None:

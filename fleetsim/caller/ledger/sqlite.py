@@ -31,7 +31,7 @@ from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.runtime.ports import Clock
 
-PRUNE_EVERY = 64
+PRUNE_EVERY = 128
 """Outcomes between two prunings: each then has a few times as many rows to drop as were added."""
 
 

@@ -101,7 +101,7 @@ class InlineStorage:
             opened.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Job:
     operation: Operation[Any]
     done: asyncio.Future[Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fleetsim.caller.ledger import Phase, QuestionRecord, QuestionState, RequestRecord, RunRecord
 from fleetsim.caller.ledger.rows import (
@@ -29,8 +29,7 @@ from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 Connection: TypeAlias = sqlite3.Connection
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRow:
+class RequestRow(NamedTuple):
     """A RequestRecord, encoded before it is handed over: what is written is what it was at the call."""
 
     correlation_id: str
@@ -84,10 +83,11 @@ def accept(connection: Connection, rows: Sequence[RequestRow], run: RunRow | Non
     run_id = run.run_id if run else None
     values = [(row.correlation_id, row.agent, row.phase, row.accepted_at, run_id, row.body) for row in rows]
     try:
-        connection.executemany(
-            f"INSERT INTO requests ({SUMMED['requests']}, sum) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(*columns, row_sum("requests", *columns)) for columns in values],
-        )
+        for columns in values:
+            connection.execute(
+                f"INSERT INTO requests ({SUMMED['requests']}, sum) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*columns, row_sum("requests", *columns)),
+            )
     except sqlite3.IntegrityError as error:
         raise ValueError(f"a correlation id is already in use ({error})") from None
     return True
