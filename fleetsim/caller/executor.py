@@ -48,6 +48,10 @@ class Clients(Protocol):
         """The one client of that agent."""
         ...
 
+    async def refresh(self, agent: str) -> object:
+        """Fetch the agent's card again, for whoever uses it; a failure leaves the last one."""
+        ...
+
 
 class Executor:
     """Calls agents. ``callback_base`` gives the address webhooks should come to, or None for polling only.
@@ -165,7 +169,7 @@ class Executor:
         except (MethodNotFound, VersionNotSupported):
             if then is None or isinstance(call, SetPush | ListTasks):
                 raise  # methods that many agents never had
-            await client.discover(refresh=True)
+            await self._clients.refresh(record.agent)
             now = await client.choice()
             if (now.dialect_name, now.url, now.tenant) == (then.dialect_name, then.url, then.tenant):
                 raise

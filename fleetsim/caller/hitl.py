@@ -13,7 +13,6 @@ the while, and whoever answers first wins).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,6 +21,7 @@ from fleetsim.caller.declared import PERSON_ONLY, HitlMode
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.events import EventLog, Subscription
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.journal import Event, Level
@@ -66,19 +66,11 @@ class HitlDesk:
         self._say(f"hitl.veto.{correlation_id}", correlation_id, decision="vetoed", decidedBy=by)
         return True
 
-    def take_up(self, asked_before: Mapping[str, int]) -> None:
-        """After a restart: windows stay open for the time they have left, gates know what was asked.
-
-        ``asked_before`` counts the questions of each request so far.
-        """
+    def take_up(self) -> None:
+        """After a restart: windows stay open for the time they have left, gates know what was asked."""
         for track in self._tracker.tracks():
-            rule = track.record.declared.hitl
-            if rule is None or track.record.bound_at is None:
-                continue  # not taken by its agent yet: that will be an event like any other
-            if rule.mode is HitlMode.VETO:
-                self._open_window(track.record, rule.veto_window_s)
-            elif rule.mode in PERSON_ONLY:
-                self._gates.setdefault(track.correlation_id, asked_before.get(track.correlation_id, 0))
+            if track.record.bound_at is not None:  # what its agent has not taken yet will be an event like any other
+                self._follow(track)
 
     async def __aenter__(self) -> HitlDesk:
         self._workers.start(self._watch(self._events.subscribe()), name="watch")
@@ -106,15 +98,21 @@ class HitlDesk:
 
     def _started(self, cid: str) -> None:
         track = self._tracker.track(cid)
-        rule = track.record.declared.hitl if track is not None else None
-        if track is None or rule is None:
+        if track is None:
             return
-        if rule.mode is HitlMode.NOTIFICATION:
+        self._follow(track)
+        rule = track.record.declared.hitl
+        if rule is not None and rule.mode is HitlMode.NOTIFICATION:
             self._say(f"hitl.notification.{cid}", cid, agent=track.record.agent, skill=track.record.skill)
-        elif rule.mode is HitlMode.VETO:
+
+    def _follow(self, track: Track) -> None:
+        """Watch work its agent has taken, as far as its rule asks for it."""
+        rule = track.record.declared.hitl
+        if rule is not None and rule.mode is HitlMode.VETO:
             self._open_window(track.record, rule.veto_window_s)
-        elif rule.mode in PERSON_ONLY:
-            self._gates[cid] = 0
+        elif rule is not None and rule.mode in PERSON_ONLY:
+            asked_so_far = len(track.record.over) + (track.asked is not None)
+            self._gates.setdefault(track.correlation_id, asked_so_far)
 
     def _open_window(self, record: RequestRecord, window_s: float) -> None:
         """Let it be stopped until ``window_s`` after the agent took it, whatever happened to the hub meanwhile."""

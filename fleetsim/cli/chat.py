@@ -10,6 +10,7 @@ import click
 
 from fleetsim.cli import render
 from fleetsim.cli.main import Common
+from fleetsim.model.errors import HttpRefused, WireError
 
 if TYPE_CHECKING:
     from fleetsim.client import AgentClient
@@ -83,7 +84,10 @@ async def _talk(
 
 async def _usual_skill(client: AgentClient) -> str:
     """``chat``, Workstacean's word for talking, unless the card shows that there is no such skill."""
-    card = await client.discover()
+    try:
+        card = await client.discover()
+    except (HttpRefused, WireError):
+        return DEFAULT_SKILL  # an agent without a card may still be called, in the dialect agents.yaml names
     return DEFAULT_SKILL if any(skill.skill_id == DEFAULT_SKILL for skill in card.skills) else ""
 
 

@@ -18,9 +18,6 @@ from fleetsim.runtime.workers import Workers
 if TYPE_CHECKING:
     from fleetsim.hub.hub import Hub
 
-EXCHANGES_MAX = 2_000
-"""A last bound only. The hub's gate decides: what agents share, and one call for each of up to 1,000 of them."""
-
 
 @click.command()
 @click.option("--headless", is_flag=True, help="No dashboard; run until Ctrl-C or SIGTERM.")
@@ -88,7 +85,7 @@ async def _up(
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.runtime.real import real_runtime
 
-    runtime = real_runtime(exchanges_max=EXCHANGES_MAX)
+    runtime = real_runtime()
     path = common.config or Path("agents.yaml")
     drawn = not headless and screen.has_terminal()
     async with AsyncExitStack() as stack:

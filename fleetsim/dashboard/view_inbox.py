@@ -97,7 +97,8 @@ class InboxFold:
         return tuple(row for row in self._vetoes.values() if row.expires_at is None or row.expires_at > now)
 
     def withdraw(self, correlation_id: str | None, at: datetime) -> None:
-        """The task ended: nobody waits for its questions any more."""
+        """The task ended: nobody waits for its questions any more, and there is nothing to stop."""
+        self._vetoes.pop(correlation_id or "", None)
         for row in [row for row in self._open.values() if row.correlation_id == correlation_id]:
             del self._open[row.question_id]
             self._close(row, at, "withdrawn", "")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -192,12 +191,10 @@ class Hub:
     async def _recover(self) -> None:
         """Go on with what an earlier run left open, and tell of outcomes it could not tell of any more."""
         questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
-        every = await self.ledger.questions(open_only=False)
-        asked_before = Counter(record.question.correlation_id for record in every)
         for record in await self.ledger.open_requests():
             asked = questions.get(record.request.correlation_id)
             self.tracker.recover(record, asked.question if asked else None, asked.answer if asked else None)
-        self.desk.take_up(asked_before)
+        self.desk.take_up()
         for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
             told = await self.ledger.request(outcome.correlation_id)
             publish_outcome(self.events, outcome, drift=drift(told.declared, outcome) if told else [])

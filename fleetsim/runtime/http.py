@@ -29,7 +29,9 @@ from fleetsim.runtime.http_dial import Progress, new_session, progress_of
 from fleetsim.runtime.http_errors import FOREIGN, translate
 from fleetsim.runtime.ports import Incoming, Limits, Reply, Request, Resolver
 
-EXCHANGES_MAX = 64
+EXCHANGES_MAX = 2_000
+"""A last bound only. Who calls agents decides how many at once: a hub's gate lets one call to each of 1,000 through."""
+
 STREAMS_MAX = 1_000
 PIECE_BYTES = 256 * 1024
 

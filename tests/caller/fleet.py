@@ -45,6 +45,9 @@ class Clients:
     def client(self, agent: str) -> AgentClient:
         return self._clients[agent]
 
+    async def refresh(self, agent: str) -> None:
+        await self._clients[agent].discover(refresh=True)
+
 
 class WatchedExecutor(Executor):
     """Polls one request at a time, or says so."""

@@ -11,8 +11,8 @@ from fleetsim.caller.config import AGENTS_MAX
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.gate import Gate, GateLimits
 from fleetsim.caller.slots import Bulkhead, Slots
-from fleetsim.cli import up
 from fleetsim.model.errors import FleetsimError, HttpRefused, InvalidParams, TimedOut, Unreachable
+from fleetsim.runtime.http import EXCHANGES_MAX
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop
 
@@ -140,7 +140,7 @@ async def test_eight_agents_that_hang_with_eight_calls_each_do_not_delay_a_ninth
 
 
 def test_the_connections_of_the_hub_do_not_bound_what_its_gate_lets_through() -> None:
-    assert GateLimits().calls_max + AGENTS_MAX <= up.EXCHANGES_MAX
+    assert GateLimits().calls_max + AGENTS_MAX <= EXCHANGES_MAX
 
 
 async def test_an_agents_next_call_takes_its_own_place_while_others_hold_what_is_shared() -> None:

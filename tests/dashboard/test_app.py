@@ -292,6 +292,13 @@ async def test_work_that_may_be_stopped_is_vetoed_from_the_inbox_after_asking() 
         assert "vetoed" in stage.text
 
 
+async def test_work_that_has_ended_can_no_longer_be_stopped() -> None:
+    j, cid = vetoing()
+    j.end({"correlation_id": cid, "agent": "quinn", "skill": "deploy"})
+    async with showing(j.events, "3") as stage:
+        assert "may be stopped" not in stage.text
+
+
 async def test_a_window_that_nobody_was_there_to_close_is_no_longer_shown() -> None:
     j, _ = vetoing(left_s=-1)
     async with showing(j.events, "3") as stage:

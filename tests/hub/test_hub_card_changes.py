@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,25 +78,26 @@ async def test_an_answer_goes_out_as_the_work_did() -> None:
         assert {path for path, _ in calls(t, before)} == {"/a2a"}
 
 
-async def test_an_address_the_operator_changed_since_is_the_one_that_is_called() -> None:
+@pytest.mark.parametrize(
+    ("changed", "path", "method"),
+    [
+        ({"url": f"{QUINN}/a2a/"}, "/a2a/", "GetTask"),
+        ({"url": QUINN, "wire": "0.3"}, "/a2a", "tasks/get"),
+        ({"url": "http://moved.example:8000"}, None, None),
+    ],
+)
+async def test_what_the_operator_changed_since_counts_more_than_what_was_agreed(
+    changed: dict[str, Any], path: str | None, method: str | None
+) -> None:
     async with town(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
         await start(t)
-        (record,) = [track.record for track in t.hub.tracker.tracks()]
-        assert record.rpc_url == f"{QUINN}/a2a"
-        client = t.hub.broker.client("quinn")
-        moved = type(client)(f"{QUINN}/other", runtime=t.runtime)
-        assert not moved._allows(_choice(record))
-        assert client._allows(_choice(record))
-        pinned = type(client)(QUINN, runtime=t.runtime, dialect="0.3")
-        assert not pinned._allows(_choice(record)), "agents.yaml says 0.3 by now"
-        elsewhere = type(client)("http://quinn.example:8001", runtime=t.runtime)
-        assert not elsewhere._allows(_choice(record)), "the key would go to another origin"
-
-
-def _choice(record: Any) -> Any:
-    from fleetsim.caller.executor import _as_dispatched
-
-    return _as_dispatched(record)
+        (entry,) = t.hub.config.agents
+        t.hub.config = replace(t.hub.config, agents=(replace(entry, **changed),))
+        await t.restart()
+        before = len(t.network.seen)
+        await asyncio.sleep(60)
+        polled = set(calls(t, before))
+        assert polled == ({(path, method)} if path else set()), "the key goes to the configured origin alone"
 
 
 async def test_an_agent_replaced_by_one_of_another_version_is_called_as_its_new_card_says() -> None:
@@ -107,6 +109,9 @@ async def test_an_agent_replaced_by_one_of_another_version_is_called_as_its_new_
         outcome = await t.hub.tracker.wait("c-1")
         assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "at last")
         assert ("/a2a", "tasks/get") in calls(t)
+        before = len(t.network.seen)
+        await start(t, "echo", "c-2")
+        assert calls(t, before)[0] == ("/a2a", "message/stream"), "new work is sent in the new form at once"
 
 
 async def _card_seen_only_by_who_asks_again(t: Town) -> None:

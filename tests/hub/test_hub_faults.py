@@ -16,9 +16,12 @@ import pytest
 
 from fleetsim.caller.ledger import LedgerBroken, LedgerDamaged
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.hub.remote import HubRemote
+from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.journal import Level
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
+from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.faults import EditChunk, EditRequest, LoseRequest, Match, Status
 from tests.hub.town import HUB, Town, town, worker
@@ -250,21 +253,24 @@ async def until_announced(process: asyncio.subprocess.Process) -> None:
             assert line, "it ended before it was up"
 
 
+async def remote_of(process: asyncio.subprocess.Process, folder: Path, runtime: Runtime) -> HubRemote:
+    """The hub's API, once it is up and has seen its agent."""
+    await until_announced(process)
+    address = StateDir(folder / "state").find()
+    assert address is not None
+    remote = HubRemote(address, runtime)
+    async with asyncio.timeout(20):
+        while not (await remote.get("/agents"))[0]["reachable"]:  # noqa: ASYNC110 - in another process
+            await asyncio.sleep(0.1)
+    return remote
+
+
 @pytest.mark.sockets
 @pytest.mark.timeout(120)
 async def test_sigterm_ends_a_busy_hub_within_ten_seconds_and_marks_nothing_failed(tmp_path: Path) -> None:
-    from fleetsim.hub.remote import HubRemote
-    from fleetsim.hub.state import StateDir
-
     async with running_runtime(seed=1) as runtime, worker().serving() as url:
         process = await hub_process(tmp_path, url)
-        await until_announced(process)
-        address = StateDir(tmp_path / "state").find()
-        assert address is not None
-        remote = HubRemote(address, runtime)
-        async with asyncio.timeout(20):
-            while not (await remote.get("/agents"))[0]["reachable"]:  # noqa: ASYNC110 - in another process
-                await asyncio.sleep(0.1)
+        remote = await remote_of(process, tmp_path, runtime)
         cids = [(await remote.submit({"text": "x", "skill": "ponder"}))[0] for _ in range(5)]
         began = asyncio.get_running_loop().time()
         os.kill(process.pid, signal.SIGTERM)
@@ -299,18 +305,9 @@ async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones
 @pytest.mark.sockets
 @pytest.mark.timeout(120)
 async def test_a_ledger_damaged_under_a_running_hub_ends_it_with_one_line_that_says_what_to_do(tmp_path: Path) -> None:
-    from fleetsim.hub.remote import HubRemote
-    from fleetsim.hub.state import StateDir
-
     async with running_runtime(seed=1) as runtime, worker().serving() as url:
         process = await hub_process(tmp_path, url)
-        await until_announced(process)
-        address = StateDir(tmp_path / "state").find()
-        assert address is not None
-        remote = HubRemote(address, runtime)
-        async with asyncio.timeout(20):
-            while not (await remote.get("/agents"))[0]["reachable"]:  # noqa: ASYNC110 - in another process
-                await asyncio.sleep(0.1)
+        remote = await remote_of(process, tmp_path, runtime)
         (cid,) = await remote.submit({"text": "do it", "skill": "echo"})
         async with asyncio.timeout(20):
             while (await remote.task(cid))["open"]:  # noqa: ASYNC110 - in another process
