@@ -200,6 +200,24 @@ async def test_a_troubled_agent_gets_one_clear_line_and_the_right_exit_code(
     assert "Traceback" not in done.stderr
 
 
+async def test_an_agent_without_a_card_is_talked_with_in_the_dialect_agents_yaml_names(shell: Shell) -> None:
+    asked: list[dict[str, object]] = []
+
+    def handle(method: str, path: str, body: bytes) -> tuple[int, str, bytes]:
+        if method == "GET":
+            return 404, "text/plain", b"no card here"
+        asked.append(json.loads(body))
+        said = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "hello"}]}
+        return 200, "application/json", json.dumps({"jsonrpc": "2.0", "id": asked[-1]["id"], "result": said}).encode()
+
+    async with answering(handle) as url:
+        shell.write("agents.yaml", f'agents:\n  - name: bare\n    url: {url}/a2a\n    wire: "0.3"\n')
+        talk = await shell.arun("chat", "bare", stdin="hi\n")
+    assert (talk.returncode, talk.stdout) == (0, "hello\n"), talk.stderr
+    assert [call["method"] for call in asked] == ["message/send"]
+    assert '"skillHint": "chat"' in json.dumps(asked)
+
+
 def test_a_dead_agent_is_unreachable(shell: Shell) -> None:
     done = shell.run("send", "http://127.0.0.1:9", "hi")
     assert done.returncode == 3
