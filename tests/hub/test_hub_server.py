@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 from contextlib import AsyncExitStack
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetsim.agent.server import GuardedProtocol
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.remote import HubRemote
@@ -60,6 +62,30 @@ async def test_a_hub_whose_loop_stood_still_says_for_how_long() -> None:
         assert event.level == "warn"
         assert 590 <= event.payload["stalledMs"] < 5_000
         assert "fleetsim-watchdog" not in {thread.name for thread in threading.enumerate()}
+
+
+def accepted(port: int) -> list[socket.socket]:
+    """The connections this process accepted at ``port``, as the event loop has them."""
+    open_now = (thing.transport for thing in gc.get_objects() if isinstance(thing, GuardedProtocol))
+    sockets = (transport.get_extra_info("socket") for transport in open_now if not transport.is_closing())
+    return [found for found in sockets if found.getsockname()[1] == port]
+
+
+async def test_no_answer_of_the_agent_or_the_hub_waits_for_an_acknowledgement() -> None:
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(running_runtime(seed=1))
+        ledger = await stack.enter_async_context(open_ledger(None, clock=runtime.clock))
+        hub = await stack.enter_async_context(running_hub(FleetConfig(agents=()), runtime, ledger))
+        for url in (hub.url, await stack.enter_async_context(worker().serving())):
+            assert url is not None
+            port = int(url.rsplit(":", 1)[1])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            await reader.readline()
+            (connection,) = accepted(port)
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+            writer.close()
+            await writer.wait_closed()
 
 
 async def test_a_hub_that_others_could_reach_needs_the_word(tmp_path: Path) -> None:
