@@ -32,7 +32,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import combine, explain
 from fleetsim.runtime.interpolate import Missing, interpolate
 from fleetsim.runtime.ports import Files
-from fleetsim.runtime.yaml import AGENTS_BYTES_MAX, Document, Path, load, strings
+from fleetsim.runtime.yaml import Document, Path, load, strings
 
 __all__ = [
     "AgentEntry",
@@ -46,6 +46,10 @@ __all__ = [
 ]
 
 AGENTS_MAX = 1_000
+AGENTS_BYTES_MAX = AGENTS_MAX * 2 * 1024
+AGENTS_NODES_MAX = AGENTS_MAX * 100
+"""The size of agents.yaml: room for so many agents with every key of theirs, some 600 bytes and 60 values each."""
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}")
 PLAIN_VARIABLES = re.compile(r"(?!.*(?:KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE))[A-Z_][A-Z0-9_]{0,127}")
 """Variables that may be filled in: none whose name says it is a secret."""
@@ -186,7 +190,7 @@ async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str]) ->
 
 def parse_fleet(text: str | bytes, *, source: str = "agents.yaml", env: Mapping[str, str]) -> FleetConfig:
     """Check the text of an agents.yaml. Raises ConfigError as ``load_fleet``."""
-    written = load(text, source, bytes_max=AGENTS_BYTES_MAX)
+    written = load(text, source, bytes_max=AGENTS_BYTES_MAX, nodes_max=AGENTS_NODES_MAX)
     if not isinstance(written.value, dict):
         raise written.error((), "the file holds one mapping with the key 'agents'")
     filled, missing = _filled(written, env)

@@ -28,7 +28,6 @@ Path: TypeAlias = tuple[str | int, ...]
 """Where a value is: mapping keys and list indices from the root."""
 
 CEREMONY_BYTES_MAX = 32 * 1024
-AGENTS_BYTES_MAX = 256 * 1024
 DEPTH_MAX = 16
 NODES_MAX = 4_000
 
@@ -86,14 +85,16 @@ class Document:
         return value
 
 
-def load(text: str | bytes, source: str, *, bytes_max: int = CEREMONY_BYTES_MAX) -> Document:
-    """Read one document. ``source`` is how errors name the file.
+def load(
+    text: str | bytes, source: str, *, bytes_max: int = CEREMONY_BYTES_MAX, nodes_max: int = NODES_MAX
+) -> Document:
+    """Read one document of up to ``nodes_max`` values, keys counted too. ``source`` is how errors name the file.
 
     Raises:
         ConfigError: "source:line:col: what is wrong".
     """
     decoded = _decode(text, source, bytes_max)
-    builder = _Builder(source)
+    builder = _Builder(source, nodes_max)
     try:
         for event in yaml.parse(decoded, Loader=_LOADER):
             builder.take(event)
@@ -139,11 +140,12 @@ class _Frame:
 class _Builder:
     """Builds the value from parser events on a stack of its own; never recurses."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, nodes_max: int) -> None:
         self.value: Any = None
         self.places: dict[Path, Place] = {}
         self.keys: dict[Path, Place] = {}
         self._source = source
+        self._nodes_max = nodes_max
         self._stack: list[_Frame] = []
         self._nodes = 0
         self._documents = 0
@@ -168,8 +170,8 @@ class _Builder:
         if getattr(event, "tag", None) is not None:
             raise self._error(event, "a tag (!name); write plain values")
         self._nodes += 1
-        if self._nodes > NODES_MAX:
-            raise self._error(event, f"more than {NODES_MAX} values")
+        if self._nodes > self._nodes_max:
+            raise self._error(event, f"more than {self._nodes_max} values")
         frame = self._stack[-1] if self._stack else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
             self._key(frame, event)
@@ -190,9 +192,9 @@ class _Builder:
             raise self._error(event, "a key that is not plain text")
         if event.value == "<<":
             raise self._error(event, "a merge key (<<); write the keys out")
-        shown = one_line(event.value, 80)
         if event.value in frame.value:
             first = self.keys[(*frame.path, event.value)]
+            shown = one_line(event.value, 80)
             raise self._error(event, f"the key {shown!r} stands here twice; first on line {first.line}")
         frame.key = event.value
         self.keys[(*frame.path, event.value)] = _place(event)

@@ -3,8 +3,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.config import AgentEntry, AuthEntry, FleetConfig, SkillEntry, load_fleet, parse_fleet
+from fleetsim.caller.config import (
+    AGENTS_MAX,
+    AgentEntry,
+    AgentFile,
+    AuthEntry,
+    FleetConfig,
+    SkillEntry,
+    load_fleet,
+    parse_fleet,
+)
 from fleetsim.model.errors import ConfigError
 from fleetsim.testbed.files import MemoryFiles
 
@@ -36,6 +46,36 @@ def refusal(text: str, **env: str) -> str:
     with pytest.raises(ConfigError) as caught:
         parse(text, **env)
     return f"{caught.value} | {caught.value.hint}"
+
+
+EVERY_KEY = """\
+  - name: agent-{n}
+    url: "http://agent-{n}.fleet.example:8000/a2a"
+    apiKeyEnv: AGENT_KEY
+    auth: {{scheme: bearer, credentialsEnv: AGENT_KEY}}
+    headers: {{x-team: platform, x-tenant: "tenant {n}"}}
+    streaming: true
+    rejoin: false
+    push: inline
+    signed: true
+    external: true
+    skills: [sitrep, {{name: review, description: Reviews a pull request}}, {{name: plan, description: Plans a week}}]
+    timeoutMs: 30000
+    wire: "1.0"
+    enabled: true
+    tags: [blue, production]
+    discordBotTokenEnvKey: DISCORD_TOKEN
+    subscribesTo: [message.inbound.one, message.inbound.two]
+"""
+
+
+def test_a_fleet_may_be_as_large_as_its_own_limit_says() -> None:
+    assert {line.split(":")[0].strip(" -") for line in EVERY_KEY.splitlines()} == {
+        to_camel(key) for key in AgentFile.model_fields
+    }
+    text = "agents:\n" + "".join(EVERY_KEY.format(n=n) for n in range(AGENTS_MAX))
+    assert len(parse(text, AGENT_KEY="canary").agents) == AGENTS_MAX
+    assert f"at most {AGENTS_MAX} items" in refusal(text + EVERY_KEY.format(n=AGENTS_MAX), AGENT_KEY="canary")
 
 
 def test_the_seeds_fleet_is_read_as_it_stands() -> None:

@@ -11,6 +11,7 @@ MODULE_LINES_MAX = 600
 LARGER_MODULES: dict[str, str] = {}
 """Path: the reason why it is one noun although it is long."""
 
+
 def test_no_module_outgrows_its_noun() -> None:
     larger = {
         shown(path): lines

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.yaml import AGENTS_BYTES_MAX, DEPTH_MAX, NODES_MAX, Place, load
+from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, DEPTH_MAX, NODES_MAX, Place, load
 
 
 def refusal(text: str | bytes, **options: int) -> str:
@@ -125,7 +125,7 @@ def test_what_is_not_utf_8_is_refused(data: str | bytes) -> None:
 
 
 @pytest.mark.parametrize(("extra", "passes"), [(-1, True), (0, True), (1, False)])
-@pytest.mark.parametrize("limit", [32 * 1024, AGENTS_BYTES_MAX])
+@pytest.mark.parametrize("limit", [CEREMONY_BYTES_MAX, 256 * 1024])
 def test_size_is_limited_in_bytes(extra: int, passes: bool, limit: int) -> None:
     text = "a: '" + "é" * ((limit + extra - 5) // 2)
     text += "x" * (limit + extra - 1 - len(text.encode())) + "'"
@@ -152,6 +152,7 @@ def test_values_are_counted(nodes: int, passes: bool) -> None:
         load(text, "f.yaml")
     else:
         assert str(NODES_MAX) in refusal(text)
+        load(text, "f.yaml", nodes_max=nodes)
 
 
 def _layers(form: str) -> str:
