@@ -22,7 +22,8 @@ def texts() -> Iterator[Path]:
         for path in sorted((TOP / folder).rglob("*")):
             if path.is_file() and not _SKIPPED & set(path.parts) and path.suffix in _WRITTEN:
                 yield path
-    yield from sorted(p for p in TOP.iterdir() if p.is_file() and p.suffix in _WRITTEN and p.name != "LICENSE")
+    unwritten = {"LICENSE", ".git"}  # in a linked worktree .git is a file
+    yield from sorted(p for p in TOP.iterdir() if p.is_file() and p.suffix in _WRITTEN and p.name not in unwritten)
 
 
 _WRITTEN = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".in", ".json", ".mjs", ".js", ".sh", ".tcss", ""}
