@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
-from fleetsim.model.work import Answer, Decision, SkillRequest, Source
+from fleetsim.model.work import Answer, Decision, SkillRequest, Source, plain_id
 
-ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}\Z"
 WEEK_MS = 7 * 86_400_000
 
+
+def _written(pattern: str, says: str) -> AfterValidator:
+    """A check of the whole text, told in words: nobody reads a pattern in an error."""
+    form = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not form.fullmatch(text):
+            raise ValueError(f"must be {says}")
+        return text
+
+    return AfterValidator(check)
+
+
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
-_Id: TypeAlias = Annotated[str, Field(pattern=ID_PATTERN)]
-_Person: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}\Z")]
+_Id: TypeAlias = Annotated[str, AfterValidator(plain_id)]
+_Person: TypeAlias = Annotated[
+    str, _written(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}", "1 to 64 letters, digits or _.:@-, the first no mark")
+]
+_Actor: TypeAlias = Annotated[
+    str, _written(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,127}", "1 to 128 letters, digits or _.:@-, the first no mark")
+]
+_Interface: TypeAlias = Annotated[
+    str, _written(r"[a-z][a-z0-9\-]{0,31}", "1 to 32 small letters, digits or dashes, the first a letter")
+]
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, regex_engine="python-re")
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
 
 
 class VetoBody(_Body):
@@ -40,16 +61,16 @@ class RequestBody(_Body):
     correlation_id: _Id | None = None
     context_id: _Name | None = None
     task_id: _Name | None = None
-    system_actor: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,127}\Z")] = "user"
+    system_actor: _Actor = "user"
     dispatcher_agent: _Name | None = None
-    interface: Annotated[str, Field(pattern=r"^[a-z][a-z0-9\-]{0,31}\Z")] = "api"
+    interface: _Interface = "api"
     timeout_ms: Annotated[int, Field(gt=0, le=WEEK_MS)] | None = None
 
     @field_validator("text")
     @classmethod
     def _says_something(cls, value: str) -> str:
         if not value.strip():
-            raise ValueError("the text is blank")
+            raise ValueError("must not be blank")
         return value
 
     def request(self, fresh_id: str) -> SkillRequest:

@@ -22,6 +22,7 @@ from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.keys import HubKeys
 from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
 from fleetsim.model.text import one_line
+from fleetsim.runtime.explain import in_words
 from fleetsim.wire.json import parse_untrusted
 
 BODY_BYTES_MAX = 64 * 1024
@@ -104,9 +105,9 @@ async def read_body(request: Request, model: type[M]) -> M:
 def _problems(error: ValidationError) -> str:
     """What is wrong with which field; never the value (T-41)."""
     said = []
-    for problem in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
+    for problem in error.errors(include_url=False, include_input=False)[:5]:
         where = ".".join(one_line(str(step), 40) for step in problem["loc"]) or "the body"
-        said.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}")
+        said.append(f"{where}: {in_words(problem)}")
     return "; ".join(said)
 
 

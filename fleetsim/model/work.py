@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +11,18 @@ from enum import StrEnum
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import EffectDelta, Usage
 from fleetsim.model.task import JsonObject, TaskState
+
+ID = re.compile(r"[A-Za-z0-9_][\w.\-]{0,127}", re.ASCII)
+"""The ids that people and callers give: of ceremonies and requests. Matched in full, never searched (T-35)."""
+
+
+def plain_id(text: str) -> str:
+    """The id as it was given. Raises ValueError with the rule, for a validator to pass on."""
+    if not ID.fullmatch(text):
+        raise ValueError(
+            "must be 1 to 128 ASCII letters, digits, dots, dashes or underscores, the first no dot or dash"
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -74,11 +74,15 @@ def explain(
 
 
 def _beaten(found: tuple[Path, dict[str, Any]], others: list[tuple[Path, dict[str, Any]]]) -> bool:
-    """Whether a wrong type is only the other branch of a union, of which a deeper problem tells more."""
+    """Whether a wrong type is only the other branch of a union, of which another problem tells more."""
     path, problem = found
-    if not str(problem["type"]).endswith("_type"):
+    if not _is_type(problem):
         return False
-    return any(len(other) > len(path) and other[: len(path)] == path for other, _ in others)
+    return any(other[: len(path)] == path and (len(other) > len(path) or not _is_type(told)) for other, told in others)
+
+
+def _is_type(problem: Mapping[str, Any]) -> bool:
+    return str(problem["type"]).endswith("_type")
 
 
 def _merged(problems: list[tuple[Path, dict[str, Any]]]) -> list[tuple[Path, dict[str, Any]]]:
@@ -124,31 +128,68 @@ def _one(
     document: Document, problem: dict[str, Any], path: Path, model: type[BaseModel] | None, prefix: Path
 ) -> ConfigError:
     kind: str = problem["type"]
-    name = one_line(str(path[-1]), 60) if path else "the file"
+    name = _named(path)
     if kind == "extra_forbidden":
         return unknown_key(document, path, _known_keys(model, path[len(prefix) : -1]))
     if kind == "missing":
         known = set(document.at(path[:-1]) or ()) if isinstance(document.at(path[:-1]), dict) else set()
-        near = nearest(str(name), known - set(_known_keys(model, path[len(prefix) : -1])))
-        return document.error(path, f"{name!r} is missing" + (f" (is {near!r} meant to be it?)" if near else ""))
+        near = nearest(str(path[-1]), known - set(_known_keys(model, path[len(prefix) : -1])))
+        return document.error(path, f"{name} is missing" + (f" (is {near!r} meant to be it?)" if near else ""))
     value = document.at(path)
-    said = problem.get("said") or _said(problem)
-    text = f"{name!r} {said}{_shown(path, value)}"
+    said = problem.get("said") or in_words(problem)
+    text = f"{name} {said}{_shown(path, value, problem)}"
     wants_text = kind == "string_type" and isinstance(value, (int, float))
     return document.error(path, text, hint="put it in quotes to make it text" if wants_text else None)
 
 
-def _said(problem: dict[str, Any]) -> str:
-    message = str(problem.get("msg", "is not valid"))
-    message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    message = (
-        message.replace("Input should be", "must be").replace("String should", "must").replace("Value should", "must")
-    )
-    return one_line(message[:1].lower() + message[1:], 200)
+def in_words(problem: Mapping[str, Any]) -> str:
+    """What is wrong with a value, in our words for every rule a model of ours can hold it to; never the value."""
+    kind: str = problem["type"]
+    ctx: Mapping[str, Any] = problem.get("ctx") or {}
+    match kind:
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            return "is not known here"
+        case "value_error" | "assertion_error":
+            said = one_line(str(ctx.get("error") or "cannot be used here"), 200)
+            return said[:1].lower() + said[1:]
+        case "literal_error":
+            return f"must be {ctx['expected']}"
+        case "string_too_short" | "too_short" if ctx["min_length"] == 1:
+            return "must not be empty"
+        case "string_too_long":
+            return f"must have at most {ctx['max_length']} characters"
+        case "too_long":
+            return f"must have at most {ctx['max_length']} items"
+        case "greater_than":
+            return f"must be more than {ctx['gt']:g}"
+        case "greater_than_equal":
+            return f"must be at least {_plain(ctx['ge'])}"
+        case "less_than_equal":
+            return f"must be at most {_plain(ctx['le'])}"
+        case _:
+            return _PLAIN_WORDS.get(kind, "cannot be used here")
 
 
-def _shown(path: Path, value: Any) -> str:
+def _plain(limit: float) -> str:
+    return str(int(limit)) if limit == int(limit) else str(limit)
+
+
+def _named(path: Path) -> str:
+    if not path:
+        return "the file"
+    if isinstance(path[-1], int) and len(path) > 1:
+        return f"item {path[-1] + 1} of {one_line(str(path[-2]), 60)!r}"
+    return repr(one_line(str(path[-1]), 60))
+
+
+def _shown(path: Path, value: Any, problem: Mapping[str, Any]) -> str:
     """The value as written (never an environment variable's), unless its name or shape suggests a secret."""
+    if problem["type"] == "too_long":
+        return f", not {problem['ctx']['actual_length']}"
+    if problem["type"] in {"string_too_long", "string_too_short"}:
+        return ""
     if isinstance(value, (dict, list)) or value is None:
         return ""
     if any(isinstance(step, str) and _SECRETIVE.search(step) for step in path):

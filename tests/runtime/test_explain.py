@@ -156,13 +156,13 @@ def agent(**fields: Any) -> str:
         (
             "5",
             [
-                "a.yaml:1:1: 'the file' must be a mapping, not 5",
+                "a.yaml:1:1: the file must be a mapping, not 5",
             ],
         ),
         (
             "",
             [
-                "a.yaml:1:1: 'the file' must be a mapping",
+                "a.yaml:1:1: the file must be a mapping",
             ],
         ),
     ],

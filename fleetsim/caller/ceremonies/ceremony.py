@@ -13,22 +13,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.ceremonies.cron import Cron, next_slot, parse_cron
 from fleetsim.caller.registry import ALL
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import SkillRequest, Source
+from fleetsim.model.work import ID, SkillRequest, Source, plain_id
 from fleetsim.runtime.explain import combine, explain
 from fleetsim.runtime.yaml import Document
-
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}")
-"""Ceremony ids, always used with ``fullmatch`` (T-35)."""
 
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_CATCH_UP_S = 600
@@ -133,7 +130,7 @@ class CeremonyFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
 
-    id: str
+    id: Annotated[str, AfterValidator(plain_id), Field(json_schema_extra={"pattern": f"^{ID.pattern}$"})]
     name: Annotated[str, Field(min_length=1, max_length=200)]
     schedule: str
     skill: Annotated[str, Field(min_length=1, max_length=200)]
@@ -149,11 +146,11 @@ class CeremonyFile(BaseModel):
     overlap: Literal["skip", "allow"] = "skip"
     catch_up: Annotated[int, Field(ge=0, le=CATCH_UP_S_MAX)] = DEFAULT_CATCH_UP_S
 
-    @field_validator("id")
+    @field_validator("targets", mode="before")
     @classmethod
-    def _plain_id(cls, value: str) -> str:
-        if not ID.fullmatch(value):
-            raise ValueError("must be 1 to 128 letters, digits, dots, dashes or underscores, the first no mark")
+    def _somebody(cls, value: Any) -> Any:
+        if value == []:
+            raise ValueError(f"must name at least one agent, or [{ALL}]")
         return value
 
 

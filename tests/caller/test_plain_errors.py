@@ -1,0 +1,107 @@
+"""What a person reads about a wrong file or request is a sentence of ours, whatever is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from fleetsim.caller.ceremonies.ceremony import CeremonyFile, parse_ceremony
+from fleetsim.caller.config import AgentsFile, parse_fleet
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.yaml import load
+
+VALIDATORS_WORDS = re.compile(
+    r"\b([Ii]nput|should|[Ss]tring|List|[Dd]ictionary|validation|pattern|Value error|valid|permitted)\b|\^|\\Z"
+)
+WRONG = [None, 5, -1, 1.5, 1e30, True, "", "x", "x" * 20_000, [], ["", "x"], [[]], ["x"] * 1_500, {}, {"x": []}, "é\n"]
+AGENT = {"name": "a", "url": "http://h/a2a"}
+CEREMONY = {"id": "a.b", "name": "n", "schedule": "0 0 * * *", "skill": "s", "targets": ["a"]}
+
+
+def keys(model: type[BaseModel]) -> list[str]:
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def inside(model: type[BaseModel], key: str) -> Iterator[type[BaseModel]]:
+    """The models a key's value may hold, however deep in lists, mappings and unions."""
+
+    def walk(annotation: Any) -> Iterator[type[BaseModel]]:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield annotation
+        elif get_origin(annotation) is not None:
+            for part in get_args(annotation):
+                yield from walk(part)
+
+    yield from walk(next(info.annotation for name, info in model.model_fields.items() if (info.alias or name) == key))
+
+
+def fleets() -> Iterator[Any]:
+    """A fleet file for every key of it with every wrong value."""
+    for wrong in WRONG:
+        yield wrong
+        yield {"agents": wrong}
+        yield {"agents": [wrong]}
+        yield {"agents": [{}], "nothing": wrong}
+        for key in keys(AgentsFile.model_fields["agents"].annotation.__args__[0]):
+            yield {"agents": [{**AGENT, key: wrong}]}
+        for key in ("scheme", "credentialsEnv"):
+            yield {"agents": [{**AGENT, "auth": {"credentialsEnv": "A", key: wrong}}]}
+        for key in ("name", "description"):
+            yield {"agents": [{**AGENT, "skills": [{"name": "s", key: wrong}]}]}
+        yield {"agents": [{**AGENT, "headers": {"X-A": wrong}}]}
+        settings = next(inside(AgentsFile, "fleet"))
+        yield {"agents": [], "fleet": wrong}
+        for key in keys(settings):
+            yield {"agents": [], "fleet": {key: wrong}}
+            yield {"agents": [], "fleet": {key: {"one": wrong}}}
+            yield {"agents": [], "fleet": {key: [wrong]}}
+            for model in inside(settings, key):
+                for inner in keys(model):
+                    yield {"agents": [], "fleet": {key: {inner: wrong}}}
+                    yield {"agents": [], "fleet": {key: {"one": {inner: wrong}}}}
+
+
+def told(parse: Any, value: Any) -> str:
+    try:
+        parse(json.dumps(value))
+    except ConfigError as error:
+        return f"{error} | {error.hint or ''}"
+    return ""
+
+
+def test_no_mistake_in_agents_yaml_is_told_in_a_validators_words() -> None:
+    said = [(value, told(lambda text: parse_fleet(text, env={}), value)) for value in fleets()]
+    assert sum(bool(text) for _, text in said) > 300
+    assert [(value, text) for value, text in said if VALIDATORS_WORDS.search(text)] == []
+
+
+def test_no_mistake_in_a_ceremony_is_told_in_a_validators_words() -> None:
+    files = [{**CEREMONY, key: wrong} for key in keys(CeremonyFile) for wrong in WRONG] + WRONG
+    said = [(value, told(lambda text: parse_ceremony(load(text, "c.yaml")), value)) for value in files]
+    assert sum(bool(text) for _, text in said) > 80
+    assert [(value, text) for value, text in said if VALIDATORS_WORDS.search(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"targets": []}, "'targets' must name at least one agent, or [all]"),
+        ({"targets": None}, "'targets' must be a list"),
+        ({"targets": [""]}, "item 1 of 'targets' must not be empty"),
+        ({"targets": ["x"] * 65}, "'targets' must have at most 64 items, not 65"),
+        ({"name": ""}, "'name' must not be empty"),
+        ({"name": "x" * 201}, "'name' must have at most 200 characters"),
+        ({"timeoutMs": 0}, "'timeoutMs' must be more than 0, not 0"),
+        ({"catchUp": 86_401}, "'catchUp' must be at most 86400, not 86401"),
+        ({"catchUp": -1}, "'catchUp' must be at least 0, not -1"),
+        ({"overlap": "maybe"}, "'overlap' must be 'skip' or 'allow', not 'maybe'"),
+        ({"id": "a b"}, "'id' must be 1 to 128 ASCII letters, digits, dots, dashes or underscores"),
+    ],
+)
+def test_a_mistake_in_a_ceremony_is_a_sentence(change: dict[str, Any], says: str) -> None:
+    assert says in told(lambda text: parse_ceremony(load(text, "c.yaml")), {**CEREMONY, **change})
