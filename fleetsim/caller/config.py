@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.fleet import (
@@ -80,15 +80,8 @@ class _Camel(BaseModel):
 class AuthFile(_Camel):
     """``auth``: how to prove who we are, and the variable that holds the secret."""
 
-    scheme: Literal["apiKey", "bearer"] = "apiKey"
+    scheme: Literal["apiKey", "bearer", "hmac"] = "apiKey"
     credentials_env: str
-
-    @field_validator("scheme", mode="before")
-    @classmethod
-    def _no_hmac(cls, value: Any) -> Any:
-        if value == "hmac":
-            raise ValueError("hmac is a reserved word that never sent anything; use apiKey or bearer")
-        return value
 
 
 class SkillFile(_Strict):
@@ -118,6 +111,12 @@ class AgentFile(_Camel):
     tags: Annotated[list[_Text], Field(max_length=50)] = []
     discord_bot_token_env_key: str | None = None
     subscribes_to: list[str] | None = None
+
+    @field_validator("headers", "skills", "tags", mode="before")
+    @classmethod
+    def _nothing_listed(cls, value: Any, info: ValidationInfo) -> Any:
+        """A key whose every item is commented out holds nothing."""
+        return {"headers": {}}.get(str(info.field_name), []) if value is None else value
 
     @field_validator("wire", mode="before")
     @classmethod
@@ -178,6 +177,11 @@ class AgentsFile(_Strict):
     agents: Annotated[list[AgentFile], Field(max_length=AGENTS_MAX)]
     fleet: SettingsFile = SettingsFile()
 
+    @field_validator("agents", mode="before")
+    @classmethod
+    def _nobody_listed(cls, value: Any) -> Any:
+        return [] if value is None else value
+
 
 async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str]) -> FleetConfig:
     """Read and check agents.yaml. ``env`` is the environment names are looked up in.
@@ -207,7 +211,8 @@ def parse_fleet(text: str | bytes, *, source: str = "agents.yaml", env: Mapping[
     problems += [p for key in ("base_url", "internal_base_url") for p in _bad_address(written, file.fleet, key)]
     if problems:
         raise combine(tuple(problems))
-    warnings = tuple(str(problem) for problem in _unset(written, file, missing, env, enabled=False))
+    doubts = (*_without_effect(written, file), *_unset(written, file, missing, env, enabled=False))
+    warnings = tuple(str(doubt) for doubt in doubts)
     return FleetConfig(agents=tuple(entries), settings=_settings(file.fleet), source=source, warnings=warnings)
 
 
@@ -246,7 +251,7 @@ def _may_refer(path: Path) -> bool:
 def _secret_variable(agent: AgentFile) -> tuple[Path, str] | None:
     """The variable with an agent's credential and where it is named; ``auth`` wins over ``apiKeyEnv``."""
     if agent.auth is not None:
-        return ("auth", "credentialsEnv"), agent.auth.credentials_env
+        return None if agent.auth.scheme == "hmac" else (("auth", "credentialsEnv"), agent.auth.credentials_env)
     return (("apiKeyEnv",), agent.api_key_env) if agent.api_key_env is not None else None
 
 
@@ -272,6 +277,14 @@ def _unset(
             yield written.error(
                 path, f"the environment variable {name}, which holds the credential, is not set", hint=hint
             )
+
+
+def _without_effect(written: Document, file: AgentsFile) -> Iterator[ConfigError]:
+    """What Workstacean took and did nothing with, and somebody may rely on."""
+    for at, agent in enumerate(file.agents):
+        if agent.auth is not None and agent.auth.scheme == "hmac":
+            message = f"the scheme hmac sends nothing, as in Workstacean: {agent.name} is called without a credential"
+            yield written.error(("agents", at, "auth", "scheme"), message)
 
 
 def _clashes(written: Document, file: AgentsFile) -> Iterator[ConfigError]:
@@ -315,9 +328,9 @@ def _bad_address(written: Document, settings: SettingsFile, key: str) -> Iterato
 
 def _entry(agent: AgentFile) -> AgentEntry:
     auth: AuthEntry | None = None
-    if agent.auth is not None:
+    if agent.auth is not None and agent.auth.scheme != "hmac":
         auth = AuthEntry(scheme=agent.auth.scheme, env=agent.auth.credentials_env)
-    elif agent.api_key_env is not None:
+    elif agent.auth is None and agent.api_key_env is not None:
         auth = AuthEntry(scheme="apiKey", env=agent.api_key_env)
     return AgentEntry(
         name=agent.name,

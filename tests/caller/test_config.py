@@ -148,7 +148,6 @@ def test_an_auth_block_without_a_scheme_means_an_api_key() -> None:
         (ONE.replace("name: a", "name: 7"), "put it in quotes"),
         (ONE + "  - name: a\n    url: http://i/a2a\n", "agents.yaml:4:11: the agent name 'a' is taken"),
         (ONE + "    streaming: yes\n", "'streaming' must be true or false"),
-        (ONE + "    auth: {scheme: hmac, credentialsEnv: X}\n", "hmac is a reserved word"),
         (ONE + "    auth: {scheme: basic, credentialsEnv: X}\n", "'scheme'"),
         (ONE + "    push: maybe\n", "'push'"),
         (ONE + "    wire: '0.2'\n", "'wire'"),

@@ -137,6 +137,7 @@ class CeremonyFile(BaseModel):
     targets: Annotated[list[_Target], Field(min_length=1, max_length=TARGETS_MAX)]
     enabled: bool = True
     notify_channel: Annotated[str, Field(max_length=200)] | int | None = None
+    notify_webhook_env: str | None = None
     created_by: Annotated[str, Field(min_length=1, max_length=128)] = "system"
     description: Annotated[str, Field(max_length=2_000)] | None = None
     timezone: str = "UTC"
