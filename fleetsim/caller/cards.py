@@ -134,6 +134,11 @@ class CardBroker:
         """What each enabled agent may be asked for, for the registry."""
         return {name: desk.view.skills for name, desk in self._desks.items() if desk.view.entry.enabled}
 
+    def disabled(self) -> Mapping[str, str]:
+        """Why each of the other agents takes no work."""
+        entries = (desk.view.entry for desk in self._desks.values())
+        return {e.name: e.disabled_why or "not enabled in agents.yaml" for e in entries if not e.enabled}
+
     # ------------------------------------------------------------------ fetching
 
     def hurry(self, agent: str) -> None:

@@ -183,16 +183,20 @@ class AgentsFile(_Strict):
         return [] if value is None else value
 
 
-async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str]) -> FleetConfig:
+async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str], strict: bool = False) -> FleetConfig:
     """Read and check agents.yaml. ``env`` is the environment names are looked up in.
+
+    An enabled agent whose credential is not there is disabled with a warning; ``strict``: that is an error.
 
     Raises:
         ConfigError: the file is missing or too large, or all that is wrong with it, one line each.
     """
-    return parse_fleet(await files.read(path, bytes_max=AGENTS_BYTES_MAX), source=str(path), env=env)
+    return parse_fleet(await files.read(path, bytes_max=AGENTS_BYTES_MAX), source=str(path), env=env, strict=strict)
 
 
-def parse_fleet(text: str | bytes, *, source: str = "agents.yaml", env: Mapping[str, str]) -> FleetConfig:
+def parse_fleet(
+    text: str | bytes, *, source: str = "agents.yaml", env: Mapping[str, str], strict: bool = False
+) -> FleetConfig:
     """Check the text of an agents.yaml. Raises ConfigError as ``load_fleet``."""
     written = load(text, source, bytes_max=AGENTS_BYTES_MAX, nodes_max=AGENTS_NODES_MAX)
     if not isinstance(written.value, dict):
@@ -202,18 +206,24 @@ def parse_fleet(text: str | bytes, *, source: str = "agents.yaml", env: Mapping[
         file = AgentsFile.model_validate(filled.value)
     except ValidationError as error:
         raise combine(explain(written, error, AgentsFile)) from None
-    problems = list(_unset(written, file, missing, env, enabled=True))
+    problems = list(_unset_references(file, missing, enabled=True))
+    unset = dict(_unset_credentials(written, file, env))
+    problems += [unset[at] for at in unset if strict and file.agents[at].enabled]
     problems += _clashes(written, file)
     entries = []
     for at, agent in enumerate(file.agents):
         problems += _oddities(written, ("agents", at), agent)
-        entries.append(_entry(agent))
+        entries.append(_entry(agent, without_credential=at in unset))
     problems += [p for key in ("base_url", "internal_base_url") for p in _bad_address(written, file.fleet, key)]
     if problems:
         raise combine(tuple(problems))
-    doubts = (*_without_effect(written, file), *_unset(written, file, missing, env, enabled=False))
-    warnings = tuple(str(doubt) for doubt in doubts)
-    return FleetConfig(agents=tuple(entries), settings=_settings(file.fleet), source=source, warnings=warnings)
+    doubts = [
+        str(doubt) for doubt in (*_without_effect(written, file), *_unset_references(file, missing, enabled=False))
+    ]
+    for at, lack in unset.items():
+        agent = file.agents[at]
+        doubts.append(f"{lack}; {agent.name} is disabled ({lack.hint})" if agent.enabled else str(lack))
+    return FleetConfig(agents=tuple(entries), settings=_settings(file.fleet), source=source, warnings=tuple(doubts))
 
 
 def _filled(written: Document, env: Mapping[str, str]) -> tuple[Document, tuple[Missing, ...]]:
@@ -255,10 +265,8 @@ def _secret_variable(agent: AgentFile) -> tuple[Path, str] | None:
     return (("apiKeyEnv",), agent.api_key_env) if agent.api_key_env is not None else None
 
 
-def _unset(
-    written: Document, file: AgentsFile, missing: tuple[Missing, ...], env: Mapping[str, str], *, enabled: bool
-) -> Iterator[ConfigError]:
-    """Variables that agents (enabled ones or the others) need and the environment lacks."""
+def _unset_references(file: AgentsFile, missing: tuple[Missing, ...], *, enabled: bool) -> Iterator[ConfigError]:
+    """Variables that agents (enabled ones and the fleet, or the others) refer to and the environment lacks."""
     for one in missing:
         match one.path:
             case ("agents", int(at), *_) if file.agents[at].enabled is not enabled:
@@ -267,16 +275,19 @@ def _unset(
                 continue
             case _:
                 yield one.error
+
+
+def _unset_credentials(
+    written: Document, file: AgentsFile, env: Mapping[str, str]
+) -> Iterator[tuple[int, ConfigError]]:
+    """Agents, by their place, whose credential the environment lacks."""
     for at, agent in enumerate(file.agents):
         found = _secret_variable(agent)
-        if agent.enabled is not enabled or found is None or not _VARIABLE.fullmatch(found[1]):
+        if found is None or not _VARIABLE.fullmatch(found[1]) or env.get(found[1], "").strip():
             continue
         path, name = ("agents", at, *found[0]), found[1]
-        if not env.get(name, "").strip():
-            hint = f"export {name}=…, or set enabled: false"
-            yield written.error(
-                path, f"the environment variable {name}, which holds the credential, is not set", hint=hint
-            )
+        message = f"the environment variable {name}, which holds the credential, is not set"
+        yield at, written.error(path, message, hint=f"export {name}=… and start again, or set enabled: false")
 
 
 def _without_effect(written: Document, file: AgentsFile) -> Iterator[ConfigError]:
@@ -326,7 +337,7 @@ def _bad_address(written: Document, settings: SettingsFile, key: str) -> Iterato
             yield written.error(("fleet", key), str(error).replace("the agent's url", f"'{key}'"))
 
 
-def _entry(agent: AgentFile) -> AgentEntry:
+def _entry(agent: AgentFile, *, without_credential: bool) -> AgentEntry:
     auth: AuthEntry | None = None
     if agent.auth is not None and agent.auth.scheme != "hmac":
         auth = AuthEntry(scheme=agent.auth.scheme, env=agent.auth.credentials_env)
@@ -345,7 +356,8 @@ def _entry(agent: AgentFile) -> AgentEntry:
         skills=tuple(_skill(skill) for skill in agent.skills),
         timeout_s=agent.timeout_ms / 1000 if agent.timeout_ms else None,
         wire=agent.wire,
-        enabled=agent.enabled,
+        enabled=agent.enabled and not without_credential,
+        disabled_why=f"its credential {auth.env} is not set" if agent.enabled and without_credential and auth else "",
         tags=tuple(agent.tags),
     )
 

@@ -46,7 +46,8 @@ class SkillEntry:
 class AgentEntry:
     """One agent of agents.yaml. ``streaming`` counts only until the first card is read.
 
-    ``signed``: its webhooks count only with a signature (Standard Webhooks).
+    ``signed``: its webhooks count only with a signature (Standard Webhooks). ``disabled_why``: what keeps an
+    agent disabled that agents.yaml would have enabled.
     """
 
     name: str
@@ -62,6 +63,7 @@ class AgentEntry:
     timeout_s: float | None = None
     wire: Wire | None = None
     enabled: bool = True
+    disabled_why: str = ""
     tags: tuple[str, ...] = ()
 
     @property

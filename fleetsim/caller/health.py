@@ -44,13 +44,17 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What is known of an agent now, beside its outcomes. ``reachable`` None: nobody has tried yet."""
+    """What is known of an agent now, beside its outcomes. ``reachable`` None: nobody has tried yet.
+
+    ``paused_why``: why it is paused, if not because agents.yaml says so.
+    """
 
     reachable: bool | None = None
     breaker_open: bool = False
     push_silent: bool = False
     auth_refused: bool = False
     paused: bool = False
+    paused_why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +216,7 @@ def judge(figures: Figures, condition: Condition, limits: Thresholds) -> tuple[H
     rate = figures.success_rate if figures.answered_outcomes >= limits.outcomes_min else None
     percent = f"{rate:.0%} of {figures.answered_outcomes} succeeded" if rate is not None else ""
     if condition.paused:
-        return HealthWord.PAUSED, "not enabled in agents.yaml"
+        return HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml"
     if condition.reachable is False:
         return HealthWord.DOWN, "unreachable"
     if condition.auth_refused:

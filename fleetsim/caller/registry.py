@@ -26,7 +26,7 @@ class Registry:
     """Resolves against whatever the fleet offers at that moment.
 
     ``offers`` gives each agent's skills (YAML and card reconciled), ``weights`` how much work an agent
-    deserves; an agent missing there has no history and weighs 1.
+    deserves; an agent missing there has no history and weighs 1. ``disabled`` says why others take no work.
     """
 
     def __init__(
@@ -34,14 +34,24 @@ class Registry:
         offers: Callable[[], Mapping[str, Collection[str]]],
         weights: Callable[[], Mapping[str, float]],
         rng: Rng,
+        *,
+        disabled: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        self._disabled = disabled
         self._offers = offers
         self._weights = weights
         self._chance = rng.stream("registry").random
 
     def resolve(self, skill: str | None, targets: Sequence[str] = ()) -> tuple[str, ...]:
         """The agents to send to, at least one. Raises UnknownTarget."""
-        return resolve(skill, targets, offers=self._offers(), weights=self._weights(), chance=self._chance)
+        return resolve(
+            skill,
+            targets,
+            offers=self._offers(),
+            weights=self._weights(),
+            chance=self._chance,
+            disabled=self._disabled(),
+        )
 
 
 def resolve(
@@ -51,15 +61,18 @@ def resolve(
     offers: Mapping[str, Collection[str]],
     weights: Mapping[str, float],
     chance: Callable[[], float],
+    disabled: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """The agents to send to: each target once, every agent for ``all``, one by weight if none is named.
 
     ``chance`` returns uniform numbers in [0, 1). Without a skill the targets are taken as they are.
 
     Raises:
-        UnknownTarget: a target does not exist or lacks the skill, or nobody has it; says who does.
+        UnknownTarget: a target does not exist, is disabled or lacks the skill, or nobody has it; says who does.
     """
     for name in targets:
+        if name not in offers and disabled and name in disabled:
+            raise UnknownTarget(f"agent “{name}” takes no work: {disabled[name]}")
         if name != ALL and name not in offers:
             raise UnknownTarget(f"there is no agent “{one_line(name, 64)}”", hint=_nearest(name, offers))
     if ALL in targets:

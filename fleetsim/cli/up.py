@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @click.option("--headless", is_flag=True, help="No dashboard; run until Ctrl-C or SIGTERM.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address for the API and webhooks.")
 @click.option("--port", default=3000, show_default=True, help="Port for the API and webhooks; 0 picks a free one.")
-@click.option("--ceremonies", type=click.Path(path_type=Path), help="Folder of ceremonies [default: ./ceremonies].")
+@click.option(
+    "--ceremonies", type=click.Path(path_type=Path), help="Folder of ceremonies [default: beside agents.yaml]."
+)
+@click.option("--strict", is_flag=True, help="Stop if an agent's credential is not set, instead of disabling it.")
 @click.option("--read-only", is_flag=True, help="A dashboard that only shows.")
 @click.option("--memory", is_flag=True, help="Keep nothing on disk but the key: for trying things out.")
 @click.option("--salvage", is_flag=True, help="A damaged ledger: copy what can be read, keep the old file, go on.")
@@ -35,6 +38,7 @@ def up(
     host: str,
     port: int,
     ceremonies: Path | None,
+    strict: bool,
     read_only: bool,
     memory: bool,
     salvage: bool,
@@ -47,7 +51,7 @@ def up(
     """
     if salvage:
         _salvage(common)
-    asyncio.run(_up(common, headless, host, port, ceremonies, read_only, memory, allow_remote))
+    asyncio.run(_up(common, headless, host, port, ceremonies, strict, read_only, memory, allow_remote))
 
 
 def _salvage(common: Common) -> None:
@@ -73,6 +77,7 @@ async def _up(
     host: str,
     port: int,
     ceremonies: Path | None,
+    strict: bool,
     read_only: bool,
     memory: bool,
     allow_remote: bool,
@@ -90,10 +95,10 @@ async def _up(
     drawn = not headless and screen.has_terminal()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runtime.transport.aclose)
-        config = await load_fleet(path, files=runtime.files, env=os.environ)
+        config = await load_fleet(path, files=runtime.files, env=os.environ, strict=strict)
         for warning in config.warnings:
             common.note(f"warning: {warning}")
-        folder = ceremonies or Path("ceremonies")
+        folder = ceremonies or path.parent / "ceremonies"
         state = StateDir(state_path(os.environ, common.state)).open()
         ledger = await stack.enter_async_context(
             open_ledger(None if memory else state.ledger_path, clock=runtime.clock)

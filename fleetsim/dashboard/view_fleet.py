@@ -103,6 +103,7 @@ class _Agent:
         "listed_at",
         "name",
         "paused",
+        "paused_why",
         "push",
         "reachable",
         "trend",
@@ -118,6 +119,7 @@ class _Agent:
         self.reachable: bool | None = None
         self.why = ""
         self.paused = False
+        self.paused_why = ""
         self.breaker_until: datetime | None = None
         self.breaker_why = ""
 
@@ -127,6 +129,7 @@ class _Agent:
             breaker_open=self.breaker_until is not None,
             push_silent=self.push is Push.SILENT,
             paused=self.paused,
+            paused_why=self.paused_why,
         )
 
 
@@ -176,6 +179,7 @@ class FleetFold:
             agent = self._agents.get(read.text(facts, "name", 100))
             if agent is not None:
                 agent.paused = facts.get("enabled") is False
+                agent.paused_why = read.text(facts, "why", 200)
                 agent.card = replace(agent.card, url=agent.card.url or read.text(facts, "url", 500))
 
     def card_updated(self, event: Event) -> tuple[str, CardFacts, CardFacts] | None:

@@ -36,6 +36,7 @@ from fleetsim.client import AgentClient
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.notes import AgentNotes
+from fleetsim.hub.rows import agent_facts
 from fleetsim.hub.wiring import callback_base, gate_limits_of, rules_of, way_of
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.journal import Event, Level
@@ -79,7 +80,12 @@ class Hub:
         self.events = EventLog(runtime.clock)
         self.health = FleetHealth(rates=settings.rates, thresholds=settings.health)
         self.broker = CardBroker(runtime, config, self.events, ledger=ledger, client_factory=client_factory)
-        self.registry = Registry(self.broker.offers, lambda: self.health.weights(runtime.clock.now()), runtime.rng)
+        self.registry = Registry(
+            self.broker.offers,
+            lambda: self.health.weights(runtime.clock.now()),
+            runtime.rng,
+            disabled=self.broker.disabled,
+        )
         self.gate = Gate(runtime, self.events, gate_limits_of(settings))
         tokens = keys.tokens()
         executor = Executor(
@@ -132,6 +138,7 @@ class Hub:
                 push_silent=view.entry.name in self._notes.silent,
                 auth_refused=view.entry.name in self._notes.auth_refused,
                 paused=not view.entry.enabled,
+                paused_why=view.entry.disabled_why,
             )
             for view in self.broker.views()
         }
@@ -172,7 +179,7 @@ class Hub:
         self.events.publish(
             "config.loaded",
             path=self.config.source,
-            agents=[{"name": e.name, "url": e.url, "enabled": e.enabled} for e in self.config.agents],
+            agents=agent_facts(self.config),
             warnings=list(self.config.warnings),
         )
         for outcome in await self.ledger.outcomes(since=self.runtime.clock.now() - WINDOW):

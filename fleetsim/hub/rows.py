@@ -6,6 +6,7 @@ from typing import Any
 
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.closing import outcome_payload
+from fleetsim.caller.fleet import FleetConfig
 from fleetsim.caller.health import HealthSnapshot
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import RequestRecord
@@ -15,6 +16,14 @@ from fleetsim.model.task import answer_text
 from fleetsim.model.work import Outcome, Question
 
 TEXT_SHOWN_MAX = 16_000
+
+
+def agent_facts(config: FleetConfig) -> list[dict[str, Any]]:
+    """Who agents.yaml names, as the events about it say it."""
+    return [
+        {"name": e.name, "url": e.url, "enabled": e.enabled, **({"why": e.disabled_why} if e.disabled_why else {})}
+        for e in config.agents
+    ]
 
 
 def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:

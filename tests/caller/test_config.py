@@ -185,9 +185,22 @@ def test_a_missing_variable_is_an_error_that_names_it() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "  "])
-def test_a_missing_credential_is_an_error_that_names_the_variable(value: str | None) -> None:
+def test_a_missing_credential_disables_that_agent_with_a_warning_and_the_others_run(value: str | None) -> None:
     env = {k: v for k, v in ENV.items() if k != "AVA_API_KEY"} | ({} if value is None else {"AVA_API_KEY": value})
-    assert "agents.yaml:11:16: the environment variable AVA_API_KEY" in refusal(SEED, **env)
+    config = parse_fleet(SEED, env=env)
+    assert [agent.name for agent in config.enabled] == ["quinn"]
+    quinn, ava = config.agents
+    assert (quinn.disabled_why, ava.disabled_why) == ("", "its credential AVA_API_KEY is not set")
+    (warning,) = config.warnings
+    assert warning.startswith("agents.yaml:11:16: the environment variable AVA_API_KEY, which holds the credential,")
+    assert "protomaker is disabled" in warning
+    assert "export AVA_API_KEY=…" in warning
+
+
+def test_strict_a_missing_credential_is_an_error_that_names_the_variable() -> None:
+    env = {k: v for k, v in ENV.items() if k != "AVA_API_KEY"}
+    with pytest.raises(ConfigError, match=r"agents.yaml:11:16: the environment variable AVA_API_KEY"):
+        parse_fleet(SEED, env=env, strict=True)
 
 
 def test_a_disabled_agent_only_warns_about_its_variables() -> None:

@@ -26,6 +26,18 @@ def test_a_misspelled_target_is_an_error_and_never_another_agent() -> None:
     assert "known: ava, frank, quinn" in refusal("bug_triage", "zzz")
 
 
+def test_a_disabled_agent_is_refused_with_what_keeps_it_so() -> None:
+    with pytest.raises(UnknownTarget, match="“sid” takes no work: its credential SID_KEY is not set"):
+        resolve(
+            None,
+            ("sid",),
+            offers=OFFERS,
+            weights={},
+            chance=lambda: 0.0,
+            disabled={"sid": "its credential SID_KEY is not set"},
+        )
+
+
 def test_one_unknown_target_among_known_ones_refuses_the_whole_request() -> None:
     assert "no agent “nobody”" in refusal("bug_triage", "quinn", "nobody")
     assert "no agent “nobody”" in refusal("bug_triage", "all", "nobody")

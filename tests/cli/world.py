@@ -18,10 +18,11 @@ from typing import Any
 
 @dataclass
 class Shell:
-    """A directory with its own state; ``run`` runs a verb in it."""
+    """A directory with its own state; ``run`` runs a verb in it. ``told``: what the last hub wrote to stderr so far."""
 
     home: Path
     env: dict[str, str] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
 
     def environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if k in {"PATH", "LANG", "LC_ALL", "PYTHONPATH"}}
@@ -68,7 +69,7 @@ class Shell:
             text=True,
         )
         assert hub.stderr is not None
-        told: list[str] = []
+        told = self.told = []
         try:
             for line in hub.stderr:
                 told.append(line)
@@ -76,7 +77,7 @@ class Shell:
                     break
             else:
                 raise AssertionError("the hub did not start:\n" + "".join(told))
-            reader = threading.Thread(target=hub.stderr.read, daemon=True)
+            reader = threading.Thread(target=told.extend, args=(hub.stderr,), daemon=True)
             reader.start()
             yield hub
         finally:

@@ -1,0 +1,64 @@
+"""``fleetsim up`` and its files: where they are, what is missing from them, and what changes while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fleetsim.agent.builtin import reference_agent
+from tests.cli.world import Shell
+
+pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest_asyncio.fixture
+async def agent() -> AsyncIterator[str]:
+    async with reference_agent("scout").serving() as url:
+        yield url
+
+
+LOCKED = "  - {name: locked, url: http://127.0.0.1:9/a2a, apiKeyEnv: LOCKED_KEY}\n"
+
+
+async def test_a_missing_credential_disables_its_agent_and_the_fleet_starts(shell: Shell, agent: str) -> None:
+    shell.write("agents.yaml", f"agents:\n  - {{name: scout, url: {agent}/a2a}}\n{LOCKED}")
+    with shell.up():
+        assert [line for line in shell.told if line.startswith("warning: agents.yaml:3:")] == [
+            "warning: agents.yaml:3:60: the environment variable LOCKED_KEY, which holds the credential, is not set; "
+            "locked is disabled (export LOCKED_KEY=… and start again, or set enabled: false)\n"
+        ]
+        assert (await shell.arun("send", "scout", "hello", "--skill", "echo")).stdout == "hello\n"
+        refused = await shell.arun("send", "locked", "hello", "--skill", "echo")
+        assert refused.returncode == 2
+        assert "agent “locked” takes no work: its credential LOCKED_KEY is not set" in refused.stderr
+        rows = {row["agentName"]: row for row in (await asyncio.to_thread(shell.json, "health"))["agents"]}
+        assert (rows["locked"]["health"], rows["locked"]["why"]) == ("paused", "its credential LOCKED_KEY is not set")
+        assert rows["scout"]["health"] == "up"
+
+
+def test_up_strict_stops_at_a_missing_credential(shell: Shell) -> None:
+    shell.write("agents.yaml", f"agents:\n{LOCKED}")
+    done = shell.run("up", "--headless", "--strict")
+    assert done.returncode == 2
+    assert (
+        "agents.yaml:2:60: the environment variable LOCKED_KEY, which holds the credential, is not set" in done.stderr
+    )
+
+
+async def test_the_ceremonies_beside_the_configured_file_are_found_from_anywhere(shell: Shell, agent: str) -> None:
+    shell.write("fleet/agents.yaml", f"agents:\n  - {{name: scout, url: {agent}/a2a}}\n")
+    shell.write(
+        "fleet/ceremonies/scout.hello.yaml",
+        'id: scout.hello\nname: Hello\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [scout]\n',
+    )
+    with shell.up("--config", "fleet/agents.yaml"):
+        assert "scout.hello" in (await shell.arun("ceremony", "list")).stdout
