@@ -34,6 +34,7 @@ def outcome_payload(outcome: Outcome) -> Mapping[str, Any]:
         "systemActor": outcome.system_actor,
         "contextId": outcome.context_id,
         "via": outcome.via.value,
+        "warnings": list(outcome.warnings),
     }
 
 

@@ -8,11 +8,12 @@ from datetime import timedelta
 
 from fleetsim.caller.declared import Declared
 from fleetsim.caller.events import EventLog
+from fleetsim.caller.follow_up import follow_up
 from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.journal import Level
-from fleetsim.model.work import SkillRequest
+from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime
 
 TEXT_CHARS_MAX = 256 * 1024
@@ -34,6 +35,10 @@ class Way:
     push: bool = False
     register_push: bool = False
     timeout_s: float | None = None
+
+
+class TaskBusy(NotAccepting):
+    """A follow-up on a task that an open request has, and that asks for nothing now."""
 
 
 class Dispatcher:
@@ -66,21 +71,65 @@ class Dispatcher:
     async def submit(self, request: SkillRequest) -> tuple[str, ...]:
         """Accept a request, durably, and return one correlation id per target.
 
+        A follow-up (``task_id``) on a task whose open request waits for an answer is that answer: the id
+        returned is the open request's, which goes on. On any other task it is a request of its own.
+
         Raises:
             UnknownTarget: no such agent or skill, or the skill is cooling down.
+            TaskBusy: an open request has the task, and it asks for nothing.
             NotAccepting: the ledger cannot record it, or the hub is closing; nothing was sent.
         """
+        if request.task_id is not None:
+            return (await self._follow_up(request, request.task_id),)
         records = self.plan(request)
         await self._record(records, None)
         return tuple(r.request.correlation_id for r in records)
+
+    async def _follow_up(self, request: SkillRequest, task_id: str) -> str:
+        """One more message on a task that its agent has."""
+        agents = self._targets(request)
+        if len(agents) != 1:
+            error = UnknownTarget("a task is one agent's", hint="name that agent as the one target")
+            raise self._dropped(request, "target_unresolved", error)
+        (agent,) = agents
+        if (holder := self._tracker.find(agent, task_id)) is not None:
+            return await self._answer(request, holder)
+        last = await self._ledger.last_of_task(agent, task_id)
+        last_record = await self._ledger.request(last.correlation_id) if last is not None else None
+        if not self._tracker.claim(agent, task_id, request.correlation_id):
+            raise self._busy(
+                request, self._tracker.find(agent, task_id) or ""
+            )  # by another follow-up, while the ledger was read
+        try:
+            await self._record([follow_up(self._one(request, agent), last, last_record)], None)
+        except BaseException:
+            self._tracker.release(agent, task_id, request.correlation_id)
+            raise
+        return request.correlation_id
+
+    async def _answer(self, request: SkillRequest, holder: str) -> str:
+        """The open request has the task: what it waits for is this text."""
+        track = self._tracker.track(holder)
+        if track is None or track.asked is None:
+            raise self._busy(request, holder)
+        answer = Answer(question_id=track.asked.question.question_id, text=request.text, by=request.system_actor)
+        try:
+            await self._tracker.answer(answer)
+        except UnknownTarget:
+            raise self._busy(request, holder) from None
+        return holder
+
+    def _busy(self, request: SkillRequest, holder: str) -> FleetsimError:
+        why = f"task {request.task_id} belongs to request {holder}, which is under way and asks for nothing now"
+        return self._dropped(request, "task_busy", TaskBusy(why, hint=f"wait for it: fleetsim task get {holder}"))
 
     async def submit_run(self, requests: Sequence[SkillRequest], run: RunRecord) -> bool:
         """Accept a ceremony's children and its slot in one transaction; False if the slot was taken."""
         records = [record for request in requests for record in self.plan(request, child=True)]
         return await self._record(records, run)
 
-    def plan(self, request: SkillRequest, *, child: bool = False) -> list[RequestRecord]:
-        """The records a request becomes: one per target, children of one parent if there are several."""
+    def _targets(self, request: SkillRequest) -> tuple[str, ...]:
+        """The agents a request goes to, if anything is accepted at all."""
         if not self.accepting:
             raise self._dropped(request, "closing", NotAccepting("the hub is closing and takes no new work"))
         if len(request.text) > TEXT_CHARS_MAX:
@@ -88,9 +137,13 @@ class Dispatcher:
                 request, "too_long", UnknownTarget(f"the text is longer than {TEXT_CHARS_MAX} characters")
             )
         try:
-            agents = self._resolve(request.skill, request.targets)
+            return self._resolve(request.skill, request.targets)
         except UnknownTarget as error:
             raise self._dropped(request, "target_unresolved", error) from None
+
+    def plan(self, request: SkillRequest, *, child: bool = False) -> list[RequestRecord]:
+        """The records a request becomes: one per target, children of one parent if there are several."""
+        agents = self._targets(request)
         if len(agents) == 1 or child:
             return [self._one(request, agent) for agent in agents]
         parent = request.correlation_id

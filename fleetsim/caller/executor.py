@@ -31,7 +31,7 @@ from fleetsim.model.errors import MethodNotFound, RpcError, VersionNotSupported,
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
 from fleetsim.model.task import Message, Role, Task, TextPart
-from fleetsim.model.work import Answer
+from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.signing import SCHEME, write_secret
 from fleetsim.wire.dialect import Choice, Reply
 
@@ -114,15 +114,16 @@ class Executor:
             return _task(await self._call(record, GetTask(task_id=_bound(record).task_id)))
 
     async def find(self, record: RequestRecord) -> Task | None:
-        """Look for a task whose reply was lost: by our own task id in 0.1, by our context in 1.0, else not."""
-        if record.dialect == "1.0" and record.request.context_id is not None:
+        """Look for a task whose reply was lost: by its id where we know it (the task of a follow-up, and in 0.1
+        our own), by our context in 1.0, else not."""
+        context, known = _fresh_context(record.request), record.request.task_id
+        if known is None and record.dialect == "0.1":
+            known = record.request.correlation_id
+        if known is None and (record.dialect != "1.0" or context is None):
             return None  # a shared context may hold other tasks; guessing could bind the wrong one
-        context = record.request.correlation_id
         async with self._gate.call(record.agent, breaks=False, first=False):
-            if record.dialect == "0.1":
-                return _task(await self._call(record, GetTask(task_id=record.request.correlation_id)))
-            if record.dialect != "1.0":
-                return None
+            if known is not None:
+                return _task(await self._call(record, GetTask(task_id=known)))
             page = await self._call(record, ListTasks(context_id=context, page_size=2))
             found = page.tasks if isinstance(page, TaskPage) else ()
             if len(found) != 1:
@@ -180,12 +181,11 @@ class Executor:
 
     def _message(self, record: RequestRecord, *, streaming: bool) -> SendMessage:
         request = record.request
-        context = request.context_id or (None if request.first_turn else request.correlation_id)
         message = Message(
             message_id=record.message_id,
             role=Role.USER,
             parts=(TextPart(text=request.text),),
-            context_id=context,
+            context_id=request.context_id or _fresh_context(request),
             task_id=request.task_id,
         )
         inline = record.push and not record.register_push
@@ -219,6 +219,13 @@ class Executor:
             ours["parentId"] = request.parent_id
         ours["a2a.trace"] = {"traceId": request.correlation_id, "skill": record.skill, "extension": TRACE}
         return {**request.metadata, **ours}
+
+
+def _fresh_context(request: SkillRequest) -> str | None:
+    """The context made for a request of its own. A task that the agent has is in a context of the agent's, and
+    the first turn of a conversation leaves the making to it."""
+    alone = request.context_id is None and request.task_id is None and not request.first_turn
+    return request.correlation_id if alone else None
 
 
 def _as_dispatched(record: RequestRecord) -> Choice | None:

@@ -69,4 +69,5 @@ def outcome_of(
         confidence=confidence.confidence if confidence else None,
         confidence_explanation=confidence.explanation if confidence else None,
         effects=extras.deltas,
+        warnings=record.warnings,
     )

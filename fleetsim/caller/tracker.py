@@ -99,8 +99,9 @@ class Tracker:
         """Take a request up again after a restart."""
         cid = record.request.correlation_id
         self._tracks[cid] = new_track(record, self._now())
-        if record.task is not None:
-            self._by_task[record.agent, record.task.task_id] = cid
+        named = record.task.task_id if record.task is not None else record.request.task_id
+        if named is not None:
+            self._by_task[record.agent, named] = cid
         if question is not None and answer is None:
             self._on_record.add(question.question_id)
         self.signal(cid, Recovered(question=question, answer=answer))
@@ -165,8 +166,17 @@ class Tracker:
             self._resolve(correlation_id, error)
 
     def find(self, agent: str, task_id: str) -> str | None:
-        """The open request bound to an agent's task."""
+        """The open request that has an agent's task, or is about to."""
         return self._by_task.get((agent, task_id))
+
+    def claim(self, agent: str, task_id: str, correlation_id: str) -> bool:
+        """Give an agent's task to the follow-up that is about to begin; False if an open request has it."""
+        return self._by_task.setdefault((agent, task_id), correlation_id) == correlation_id
+
+    def release(self, agent: str, task_id: str, correlation_id: str) -> None:
+        """Take a claim back."""
+        if self._by_task.get((agent, task_id)) == correlation_id:
+            del self._by_task[agent, task_id]
 
     def hear_push(self, correlation_id: str, agent: str, event: TaskEvent) -> None:
         """A verified webhook."""
@@ -205,8 +215,14 @@ class Tracker:
         self._rearm(new)
 
     def _bind(self, track: Track) -> bool:
-        """(agent, task id) belongs to one request for good; a second claim on it is the agent's fault (F-20)."""
+        """(agent, task id) belongs to one open request; a second claim on it is the agent's fault (F-20).
+
+        A follow-up claimed its task before it began; if the agent started another, that is the one it has.
+        """
         assert track.task is not None
+        asked = track.record.request.task_id
+        if asked is not None and asked != track.task.task_id:
+            self.release(track.record.agent, asked, track.correlation_id)
         key = (track.record.agent, track.task.task_id)
         owner = self._by_task.setdefault(key, track.correlation_id)
         if owner == track.correlation_id or not track.task.task_id:
@@ -352,8 +368,9 @@ class Tracker:
         self._scribe.forget(cid)
         if (timer := self._timers.pop(cid, None)) is not None:
             timer.cancel()
-        if track.task is not None and self._by_task.get((track.record.agent, track.task.task_id)) == cid:
-            del self._by_task[track.record.agent, track.task.task_id]
+        for task_id in (track.record.request.task_id, track.task.task_id if track.task is not None else None):
+            if task_id is not None:
+                self.release(track.record.agent, task_id, cid)
 
     def _resolve(self, correlation_id: str, outcome: Outcome | FleetsimError) -> None:
         waiter = self._waiters.pop(correlation_id, None)

@@ -192,6 +192,7 @@ _TELLERS: Mapping[str, _Teller] = {
     "agent.skill.request": _request,
     "agent.skill.dispatched": lambda e, p: _joined(_skill(e), _state(e, p), _by(p, "wire", "dialect")),
     "agent.skill.update": _state,
+    "agent.skill.elsewhere": lambda e, p: read.text(p, "why"),
     "agent.skill.stale": lambda e, p: _joined(_state(e, p), "not applied:", read.text(p, "why")),
     "agent.skill.retry": lambda e, p: _joined(
         f"attempt {read.count(p, 'attempt') or '?'}", _wait(p, "inSeconds"), read.text(p, "reason")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from fleetsim.model.work import Answer, Decision, SkillRequest, Source, plain_id
@@ -53,7 +53,11 @@ class Empty(_Body):
 
 
 class RequestBody(_Body):
-    """Ask for work. ``targets`` are agent names or ``all``; empty means any agent with the skill."""
+    """Ask for work. ``targets`` are agent names or ``all``; empty means any agent with the skill.
+
+    ``taskId`` is one more message on a task of the one target's; ``conversation`` lets the agent make the
+    context, as for the first turn of a conversation.
+    """
 
     text: Annotated[str, Field(min_length=1)]
     skill: _Name | None = None
@@ -61,6 +65,7 @@ class RequestBody(_Body):
     correlation_id: _Id | None = None
     context_id: _Name | None = None
     task_id: _Name | None = None
+    conversation: bool = False
     system_actor: _Actor = "user"
     dispatcher_agent: _Name | None = None
     interface: _Interface = "api"
@@ -73,6 +78,12 @@ class RequestBody(_Body):
             raise ValueError("must not be blank")
         return value
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.task_id is not None and (len(self.targets) != 1 or self.targets == ["all"]):
+            raise ValueError("taskId: a task is one agent's; name that agent as the one target")
+        return self
+
     def request(self, fresh_id: str) -> SkillRequest:
         """The request, under the id it came with or ``fresh_id``."""
         return SkillRequest(
@@ -82,6 +93,7 @@ class RequestBody(_Body):
             targets=tuple(self.targets),
             context_id=self.context_id,
             task_id=self.task_id,
+            first_turn=self.conversation,
             system_actor=self.system_actor,
             dispatcher_agent=self.dispatcher_agent,
             source=Source(interface=self.interface),

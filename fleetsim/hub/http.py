@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetsim.caller.ceremonies.scheduler import Busy
+from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.keys import HubKeys
@@ -33,6 +34,7 @@ M = TypeVar("M", bound=BaseModel)
 
 _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
     (Busy, 409, "BUSY"),
+    (TaskBusy, 409, "BUSY"),
     (NotAccepting, 503, "NOT_ACCEPTING"),
     (UnknownTarget, 404, "UNKNOWN_TARGET"),
     (LimitReached, 413, "TOO_LARGE"),

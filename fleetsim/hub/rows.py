@@ -73,6 +73,7 @@ def record_row(record: RequestRecord) -> dict[str, Any]:
         "contextId": task.context_id if task else request.context_id,
         "state": task.state.value if task else record.phase.value,
         "text": answer_text(task)[:TEXT_SHOWN_MAX] if task else "",
+        "warnings": list(record.warnings),
     }
 
 

@@ -59,6 +59,7 @@ TOPICS: tuple[Topic, ...] = (
     ),
     Topic("agent.skill.update", "a task was seen to move", ("state", "previous", "via", "text")),
     Topic("agent.skill.stale", "a signal came too late and was not applied", ("state", "via", "why")),
+    Topic("agent.skill.elsewhere", "the agent went on in another task or context than the one asked for", ("why",)),
     Topic(
         "agent.skill.retry", "a send is tried again, nothing having been accepted", ("attempt", "inSeconds", "reason")
     ),
@@ -87,6 +88,7 @@ TOPICS: tuple[Topic, ...] = (
             "confidence",
             "systemActor",
             "via",
+            "warnings",
         ),
     ),
     Topic("dispatch.dropped.{reason}", "a request was refused before it was recorded", ("message", "targets")),

@@ -195,6 +195,18 @@ def answer_text(task: Task) -> str:
     return task.text or said or (_last_agent_text(task) if task.terminal else "")
 
 
+def elsewhere(
+    task_id: str | None, context_id: str | None, *, asked_task: str | None, asked_context: str | None
+) -> tuple[str, ...]:
+    """In words, where an agent went on in another task or context than the one that was asked for."""
+    told = []
+    if asked_task and task_id and task_id != asked_task:
+        told.append(f"the agent started another task, {task_id}, than {asked_task} that was asked for")
+    if asked_context and context_id and context_id != asked_context:
+        told.append(f"the agent went on in another context, {context_id}, than {asked_context} that was asked for")
+    return tuple(told)
+
+
 def _last_agent_text(task: Task) -> str:
     for message in reversed(task.history):
         if message.role is Role.AGENT and message.text:

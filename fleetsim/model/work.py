@@ -40,7 +40,9 @@ class SkillRequest:
 
     ``targets`` are agent names; empty means any agent with the skill, ``("all",)`` every one with it. A
     request that reaches the tracker has exactly one. ``system_actor`` names who asked. ``timeout_s``
-    limits the whole of it, None meaning the configured limit.
+    limits the whole of it, None meaning the configured limit. ``task_id`` makes it a follow-up: one more
+    message on a task the agent has already. ``first_turn`` leaves the context to the agent, as the first turn
+    of a conversation does; any other request without a ``context_id`` is in one of its own.
     """
 
     correlation_id: str
@@ -98,7 +100,8 @@ class Outcome:
     """The one result of one accepted request (``autonomous.outcome.{systemActor}.{skill}``).
 
     It names the agent that did the work and the ``system_actor`` that asked. ``success`` means the goal
-    was met. Durations are milliseconds, cost US dollars.
+    was met. Durations are milliseconds, cost US dollars. ``warnings`` are what whoever asked should know
+    besides: that the agent went on in another task than the one asked for.
     """
 
     correlation_id: str
@@ -123,6 +126,7 @@ class Outcome:
     confidence: float | None = None
     confidence_explanation: str | None = None
     effects: tuple[EffectDelta, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class QuestionKind(StrEnum):

@@ -61,7 +61,8 @@ class RequestRecord:
     leave them alone (T-09); ``register_push`` asks for a separate registration after the reply instead of one
     inside the send. ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
     the agent took, ``over`` names the questions that are over, the last one last; ``message_id`` stays the same
-    over every retry of the first send.
+    over every retry of the first send. ``earlier`` is, of a follow-up, how its task stood before
+    (``caller/follow_up.py``); ``warnings`` are for whoever asked.
     """
 
     request: SkillRequest
@@ -85,6 +86,8 @@ class RequestRecord:
     answers: int = 0
     over: tuple[str, ...] = ()
     cancel_wanted: bool = False
+    earlier: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class QuestionState(StrEnum):
@@ -226,6 +229,10 @@ class Ledger(Protocol):
 
     async def outcomes(self, *, since: datetime, limit: int = 100_000) -> tuple[Outcome, ...]:
         """Outcomes that ended at or after ``since``, oldest first; the newest ``limit`` of them."""
+        ...
+
+    async def last_of_task(self, agent: str, task_id: str) -> Outcome | None:
+        """The newest outcome of an agent's task, among the newest outcomes of all."""
         ...
 
     async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:

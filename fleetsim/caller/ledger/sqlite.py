@@ -139,6 +139,10 @@ class SqliteLedger(Ledger):
         """Outcomes that ended at or after ``since``, oldest first; the newest ``limit`` of them."""
         return await self._storage.read(partial(work.outcomes, since=micros(since), limit=limit))
 
+    async def last_of_task(self, agent: str, task_id: str) -> Outcome | None:
+        """The newest outcome of an agent's task, among the newest of all (see ``Ledger``)."""
+        return await self._storage.read(partial(work.last_of_task, agent=agent, task_id=task_id))
+
     async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:
         """Outcomes without an event in the journal, oldest first."""
         return await self._storage.read(partial(work.unannounced, limit=limit))

@@ -28,6 +28,9 @@ from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 
 Connection: TypeAlias = sqlite3.Connection
 
+RECENT_MAX = 10_000
+"""Among how many of the newest outcomes a task is looked for."""
+
 
 class RequestRow(NamedTuple):
     """A RequestRecord, encoded before it is handed over: what is written is what it was at the call."""
@@ -182,6 +185,16 @@ def outcomes(connection: Connection, since: int, limit: int) -> tuple[Outcome, .
         (since, limit),
     )
     return read(Outcome, newest)[::-1]
+
+
+def last_of_task(connection: Connection, agent: str, task_id: str) -> Outcome | None:
+    """The newest outcome of an agent's task. No index knows tasks: few ask, and they ask soon after."""
+    rows = connection.execute(
+        f"SELECT body, {checked('outcomes')} FROM outcomes"
+        " WHERE seq > (SELECT max(seq) FROM outcomes) - ?1 AND agent = ?2 AND instr(body, ?3) ORDER BY seq DESC",
+        (RECENT_MAX, agent, f'"task_id":{encode(task_id)}'),
+    )
+    return next((found for found in read(Outcome, rows) if found.task_id == task_id), None)
 
 
 def unannounced(connection: Connection, limit: int) -> tuple[Outcome, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fleetsim.caller.follow_up import just_taken, shows_the_past
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Cancel, Poll, RegisterPush, Subscribe
 from fleetsim.caller.step import questions
@@ -21,7 +22,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.journal import Level
-from fleetsim.model.task import INTERRUPTED, TERMINAL, Task, TaskState, answer_text
+from fleetsim.model.task import INTERRUPTED, TERMINAL, Task, TaskState, answer_text, elsewhere
 from fleetsim.model.work import OutcomeKind, Via
 
 SHOWN_MAX = 4_000
@@ -50,6 +51,9 @@ def heard(s: Stepping, signal: Heard) -> None:
         s.set(pushes=s.track.pushes + 1)
     if _must_wait(s, signal):
         return
+    if s.track.task is None and signal.via is not Via.POLL and shows_the_past(s.track.record, signal.event):
+        signal = replace(signal, event=just_taken(signal.event))
+        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
     why = _stale(s, signal)
     if why is not None:
         s.say("agent.skill.stale", Level.DEBUG, state=state_of(signal.event), via=signal.via.value, why=why)
@@ -84,6 +88,8 @@ def _stale(s: Stepping, signal: Heard) -> str | None:
         return "a webhook without a task id" if signal.via is Via.PUSH and not _task_id(event) else None
     if _task_id(event) not in {"", task.task_id}:
         return "it names another task"
+    if signal.via is not Via.POLL and shows_the_past(s.track.record, event):
+        return "it shows the task as it was before this message"
     state = state_of(event)
     if task.terminal:
         ends = state in {t.value for t in TERMINAL}
@@ -105,6 +111,8 @@ def _after_stale(s: Stepping, signal: Heard) -> None:
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
     elif signal.via is Via.POLL:
         _pay_owed(s)
+    elif s.track.task is not None and shows_the_past(s.track.record, signal.event):
+        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
     if isinstance(signal.event, ArtifactUpdate):
         s.set(whole=s.track.whole - {signal.event.artifact.artifact_id})
 
@@ -115,8 +123,10 @@ def _fold(s: Stepping, signal: Heard) -> None:
         s.poll_at(s.now.mono)
         return
     task = fold(before, _bounded(s, signal.event))
+    request = s.track.record.request
     if not task.context_id:
-        task = replace(task, context_id=s.track.record.request.context_id or s.track.correlation_id)
+        made_by_agent = request.task_id is not None or request.first_turn
+        task = replace(task, context_id=request.context_id or ("" if made_by_agent else s.track.correlation_id))
     first = before is None
     s.set(applied_at=s.now.mono, via=signal.via, record=replace(s.track.record, task=task))
     _note_parts(s, signal)
@@ -175,9 +185,10 @@ def _note_parts(s: Stepping, signal: Heard) -> None:
 def _bind(s: Stepping, signal: Heard) -> None:
     """The first news fixes which task this is (T-07), and how it will be watched."""
     s.set(reconcile_due=None, find_due=None, retry_due=None)
-    s.record(phase=Phase.ACCEPTED, bound_at=s.now.wall)
-    task = s.track.task
+    task, request = s.track.task, s.track.record.request
     assert task is not None
+    warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
+    s.record(phase=Phase.ACCEPTED, bound_at=s.now.wall, warnings=warnings)
     s.say(
         "agent.skill.dispatched",
         state=task.state.value,
@@ -185,6 +196,8 @@ def _bind(s: Stepping, signal: Heard) -> None:
         dialect=s.track.record.dialect,
         via=signal.via.value,
     )
+    for why in warnings:
+        s.say("agent.skill.elsewhere", Level.WARN, why=why)
     if task.terminal:
         return
     if s.track.record.push and s.track.record.register_push:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fleetsim.caller.follow_up import shows_the_message
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Find, Send
 from fleetsim.caller.step import answers, hearing, questions
@@ -114,7 +115,8 @@ def failed(s: Stepping, error: FleetsimError) -> None:
     else:
         if isinstance(error, AuthRefused):
             s.say("agent.auth.refused", Level.WARN, why=str(error))
-        s.close(OutcomeKind.UNDELIVERABLE, _why(error), _blame(error))
+        ours = s.track.record.request.task_id is not None and isinstance(error, TaskNotFound | UnsupportedOperation)
+        s.close(OutcomeKind.UNDELIVERABLE, _why(error), Blame.CALLER if ours else _blame(error))
 
 
 def _send_otherwise(s: Stepping, reason: str) -> None:
@@ -182,7 +184,10 @@ def _reply_lost(s: Stepping, why: str) -> None:
 
 
 def found(s: Stepping, task: Task | None) -> None:
-    """The search for a lost task came back."""
+    """The search for a lost task came back. A follow-up's task was there before: it must tell of the message."""
+    record = s.track.record
+    if task is not None and record.request.task_id is not None and not shows_the_message(record, task):
+        task = None
     if task is not None and s.track.task is None:
         s.say("agent.skill.retry", attempt=0, inSeconds=0, reason="found the task whose reply was lost")
         hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))

@@ -1,0 +1,299 @@
+"""One more message on a task the agent has: over the API, in every dialect, answered or told why not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent.shape import REFERENCE
+from fleetsim.client import AgentClient
+from fleetsim.hub.remote import HubRemote
+from fleetsim.model.errors import HttpRefused, NotAccepting
+from fleetsim.testbed.faults import LoseReply, Match
+from tests.hub.town import Town, town, worker
+
+DIALECTS = ["0.1", "0.3", "1.0"]
+URL = "http://quinn.example:8000/a2a"
+
+
+def spoken(dialect: str) -> dict[str, Any]:
+    return {"entries": {"quinn": {"wire": dialect}}}
+
+
+async def ended(t: Town, cid: str) -> dict[str, Any]:
+    await t.hub.tracker.wait(cid)
+    row: dict[str, Any] = await t.remote.task(cid)
+    return row
+
+
+async def waiting_elsewhere(t: Town, dialect: str) -> tuple[str, str]:
+    """A task that waits, begun by somebody else than the hub; its id and its context."""
+    asked = await AgentClient(URL, runtime=t.runtime, dialect=dialect).send_task("go", metadata={"skillHint": "ask"})
+    assert asked.waiting
+    return asked.id, asked.context_id
+
+
+def messages(t: Town) -> list[dict[str, Any]]:
+    """What was sent to the agent, oldest first: the parameters of each message."""
+    sends = {
+        "message/send",
+        "message/stream",
+        "SendMessage",
+        "SendStreamingMessage",
+        "tasks/send",
+        "tasks/sendSubscribe",
+    }
+    return [json.loads(s.request.body)["params"] for s in t.network.seen if s.rpc_method in sends]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_follow_up_on_a_task_the_hub_never_saw_is_carried_out(dialect: str) -> None:
+    async with town(worker(), **spoken(dialect)) as t:
+        await asyncio.sleep(1)
+        task_id, _ = await waiting_elsewhere(t, dialect)
+        (cid,) = await t.remote.submit({"text": "main", "targets": ["quinn"], "taskId": task_id})
+        row = await ended(t, cid)
+        assert (row["state"], row["text"], row["taskId"]) == ("completed", "going with main", task_id), row
+        assert row["warnings"] == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_follow_up_carries_the_context_that_was_named(dialect: str) -> None:
+    async with town(worker(), **spoken(dialect)) as t:
+        await asyncio.sleep(1)
+        task_id, context_id = await waiting_elsewhere(t, dialect)
+        body = {"text": "main", "targets": ["quinn"], "taskId": task_id, "contextId": context_id}
+        (cid,) = await t.remote.submit(body)
+        assert (await ended(t, cid))["text"] == "going with main"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_follow_up_on_a_task_that_waits_for_us_is_the_answer_to_its_question(dialect: str) -> None:
+    async with town(worker(), **spoken(dialect)) as t:
+        await asyncio.sleep(1)
+        (first,) = await t.remote.submit({"text": "go", "skill": "ask", "targets": ["quinn"]})
+        row = await t.remote.task(first, wait_s=60)
+        body = {"text": "main", "targets": ["quinn"], "taskId": row["taskId"], "systemActor": "ava"}
+        assert await t.remote.submit(body) == (first,), "the same request goes on"
+        row = await ended(t, first)
+        assert (row["state"], row["text"]) == ("completed", "going with main")
+        assert [e.payload["decidedBy"] for e in t.events("hitl.response.")] == ["ava"]
+        assert not t.hub.tracker.questions()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_follow_up_goes_on_with_a_task_whose_request_ended(dialect: str) -> None:
+    """The question lapsed and the task was left as it was: somebody comes late, and the context is known."""
+    async with town(worker(), **spoken(dialect), question_ttl_s=60.0, question_expiry="leave") as t:
+        await asyncio.sleep(1)
+        (first,) = await t.remote.submit({"text": "go", "skill": "ask", "targets": ["quinn"]})
+        lapsed = await ended(t, first)
+        assert lapsed["state"] == "expired"
+        (second,) = await t.remote.submit({"text": "main", "targets": ["quinn"], "taskId": lapsed["taskId"]})
+        row = await ended(t, second)
+        assert (row["state"], row["text"], row["taskId"]) == ("completed", "going with main", lapsed["taskId"])
+        assert row["contextId"] == lapsed["contextId"]
+        sent = messages(t)[-1]
+        assert lapsed["contextId"] in {sent.get("sessionId"), sent["message"].get("contextId")}
+
+
+async def test_a_follow_up_on_a_task_at_work_is_refused_with_what_to_do() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (first,) = await t.remote.submit({"text": "go", "skill": "ponder", "targets": ["quinn"]})
+        await asyncio.sleep(5)
+        task_id = (await t.remote.task(first))["taskId"]
+        reply = await t.http(
+            "POST", "/api/requests", json.dumps({"text": "hurry", "targets": ["quinn"], "taskId": task_id}).encode()
+        )
+        told = json.loads(reply.body)
+        assert (reply.status, told["code"]) == (409, "FLEETSIM_ERR_BUSY")
+        assert f"fleetsim task get {first}" in told["hint"]
+        assert (await ended(t, first))["text"] == "at last"
+
+
+async def test_of_two_follow_ups_at_once_one_is_taken() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        task_id, _ = await waiting_elsewhere(t, "1.0")
+
+        async def follow(text: str) -> Any:
+            return await t.remote.submit({"text": text, "targets": ["quinn"], "taskId": task_id})
+
+        done = await asyncio.gather(follow("main"), follow("next"), return_exceptions=True)
+        taken = [d for d in done if isinstance(d, tuple)]
+        refused = [d for d in done if isinstance(d, NotAccepting)]
+        assert (len(taken), len(refused)) == (1, 1), done
+        assert (await ended(t, taken[0][0]))["state"] == "completed"
+
+
+@pytest.mark.parametrize("targets", [[], ["all"], ["quinn", "ava"]])
+async def test_a_follow_up_names_the_one_agent_whose_task_it_is(targets: list[str]) -> None:
+    async with town(worker(), worker("ava")) as t:
+        await asyncio.sleep(1)
+        with pytest.raises(HttpRefused, match="one agent's"):
+            await t.remote.submit({"text": "main", "skill": "ask", "targets": targets, "taskId": "t-1"})
+
+
+@pytest.mark.parametrize("dialect", ["0.3", "1.0"])
+async def test_a_follow_up_on_a_task_nobody_knows_is_the_askers_mistake(dialect: str) -> None:
+    async with town(worker(), **spoken(dialect)) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.remote.submit({"text": "main", "targets": ["quinn"], "taskId": "t-nowhere"})
+        row = await ended(t, cid)
+        assert (row["state"], row["blame"]) == ("undeliverable", "caller")
+        assert "-32001" in row["reason"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_both_requests_of_one_task_survive_a_restart(dialect: str) -> None:
+    async with town(worker(), **spoken(dialect), question_ttl_s=60.0, question_expiry="leave") as t:
+        await asyncio.sleep(1)
+        (first,) = await t.remote.submit({"text": "go", "skill": "ask", "targets": ["quinn"]})
+        task_id = (await ended(t, first))["taskId"]
+        (second,) = await t.remote.submit({"text": "main", "targets": ["quinn"], "taskId": task_id})
+        await t.restart()
+        await asyncio.sleep(1)
+        row = await ended(t, second)
+        assert (row["state"], row["text"], row["taskId"]) == ("completed", "going with main", task_id)
+        assert (await t.remote.task(first))["state"] == "expired"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_follow_up_whose_reply_was_lost_is_found_by_its_task(dialect: str) -> None:
+    async with town(worker(), **spoken(dialect)) as t:
+        await asyncio.sleep(1)
+        task_id, _ = await waiting_elsewhere(t, dialect)
+        sends = {"0.1": "tasks/send*", "0.3": "message/*", "1.0": "Send*"}[dialect]
+        t.network.fault(LoseReply(), Match(rpc_method=sends), times=1)
+        (cid,) = await t.remote.submit({"text": "main", "targets": ["quinn"], "taskId": task_id})
+        row = await ended(t, cid)
+        assert (row["state"], row["text"]) == ("completed", "going with main"), row
+
+
+@pytest.mark.parametrize("dialect", ["0.3", "1.0"])
+async def test_an_agent_that_starts_another_task_than_the_one_asked_for_is_told_of(dialect: str) -> None:
+    agent = Agent("quinn", shape=replace(REFERENCE, forgets_tasks=True))
+
+    @agent.skill("echo")
+    async def echo(task: SkillContext) -> str:
+        return f"you said {task.text}"
+
+    async with town(agent, **spoken(dialect)) as t:
+        await asyncio.sleep(1)
+        body = {"text": "hi", "skill": "echo", "targets": ["quinn"], "taskId": "t-asked", "contextId": "c-asked"}
+        (cid,) = await t.remote.submit(body)
+        row = await ended(t, cid)
+        assert (row["state"], row["text"]) == ("completed", "you said hi")
+        assert row["taskId"] != "t-asked"
+        (warning,) = row["warnings"]
+        assert warning == f"the agent started another task, {row['taskId']}, than t-asked that was asked for"
+        (event,) = t.events("agent.skill.elsewhere")
+        assert (event.task_id, event.payload["why"]) == (row["taskId"], warning)
+        assert t.hub.tracker.find("quinn", "t-asked") is None, "the other task is free for who asks next"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_first_turn_of_a_conversation_leaves_the_context_to_the_agent(dialect: str) -> None:
+    async with town(worker(), **spoken(dialect)) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.remote.submit({"text": "hi", "skill": "echo", "targets": ["quinn"], "conversation": True})
+        row = await ended(t, cid)
+        sent = messages(t)[-1]
+        assert sent.get("sessionId") is None
+        assert sent.get("contextId") is None
+        assert sent["message"].get("contextId") is None
+        assert row["contextId"]
+        assert row["contextId"] != cid
+
+
+class Continuing:
+    """A 0.3 agent that goes on with ended tasks, and answers a message with the task as it was before."""
+
+    def __init__(self, past: str) -> None:
+        self.past = past
+        self.polls = 0
+        self.said: list[str] = []
+
+    def task(self, state: str, text: str) -> dict[str, Any]:
+        message = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": text}]}
+        artifacts = [{"artifactId": "a", "parts": [{"kind": "text", "text": text}]}] if state == "completed" else []
+        status = {"state": state, **({"message": message} if state == "input-required" else {})}
+        return {"kind": "task", "id": "T", "contextId": "C", "status": status, "artifacts": artifacts}
+
+    async def card(self, _: Request) -> Response:
+        skills = [{"id": "echo", "name": "echo", "description": "", "tags": []}]
+        return JSONResponse(
+            {
+                "name": "odd",
+                "url": "http://odd.example:8000/a2a",
+                "version": "1",
+                "description": "",
+                "protocolVersion": "0.3.0",
+                "capabilities": {},
+                "skills": skills,
+                "defaultInputModes": [],
+                "defaultOutputModes": [],
+            }
+        )
+
+    async def rpc(self, request: Request) -> Response:
+        asked = await request.json()
+        if asked["method"] == "message/send":
+            self.said.append(asked["params"]["message"].get("contextId"))
+            self.polls = 0
+            result = self.task(self.past, "the old answer")
+        else:
+            self.polls += 1
+            result = self.task(*self.now())
+        return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+    def now(self) -> tuple[str, str]:
+        if len(self.said) < 2:
+            return self.past, "the old answer"
+        return ("working", "") if self.polls < 3 else ("completed", "the new answer")
+
+
+@pytest.mark.parametrize("past", ["completed", "input-required"])
+async def test_a_tasks_earlier_state_does_not_end_the_follow_up(past: str) -> None:
+    """The reply shows the task as it stood before the message: only what is asked for afterwards is believed."""
+    odd = Continuing(past)
+    async with town(worker(), question_ttl_s=60.0, question_expiry="leave") as t:
+        routes = [
+            Route("/.well-known/agent-card.json", odd.card),
+            Route("/a2a", odd.rpc, methods=["POST"]),
+        ]
+        t.network.mount("http://odd.example:8000", Starlette(routes=routes))
+        entry = replace(t.hub.config.agents[0], name="odd", url="http://odd.example:8000/a2a")
+        t.hub.config = replace(t.hub.config, agents=(*t.hub.config.agents, entry))
+        await t.restart()
+        await asyncio.sleep(1)
+        (first,) = await t.remote.submit({"text": "go", "skill": "echo", "targets": ["odd"]})
+        before = await ended(t, first)
+        (second,) = await t.remote.submit({"text": "again", "targets": ["odd"], "taskId": before["taskId"]})
+        row = await ended(t, second)
+        assert (row["state"], row["text"], row["taskId"]) == ("completed", "the new answer", "T")
+        assert odd.said[1] == "C", "the context the hub knows the task by"
+        assert not [e for e in t.events("hitl.request.") if e.correlation_id == second]
+
+
+async def test_the_events_of_a_follow_up_come_after_the_number_it_was_accepted_with() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        task_id, _ = await waiting_elsewhere(t, "1.0")
+        remote: HubRemote = t.remote
+        accepted = await remote.post("/requests", {"text": "main", "targets": ["quinn"], "taskId": task_id})
+        (cid,) = accepted["correlationIds"]
+        row = await ended(t, cid)
+        (request,) = [e for e in t.events("agent.skill.request") if e.correlation_id == cid]
+        assert request.seq > accepted["seq"]
+        assert row["taskId"] == task_id
