@@ -15,6 +15,7 @@ from fleetsim.caller.fleet import Settings
 from fleetsim.caller.gate import GateLimits
 from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.receiver import ReceiverLimits
+from fleetsim.caller.schemas import schemas
 from fleetsim.caller.track import Rules
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
@@ -132,11 +133,14 @@ PAGES: dict[str, Callable[[], str]] = {
 def main() -> int:
     """Write or check every page."""
     stale = []
-    for name, make in PAGES.items():
-        path, text = REFERENCE / name, make()
+    pages = {name: make() for name, make in PAGES.items()}
+    pages |= {f"schemas/{name}": text for name, text in schemas().items()}
+    for name, text in pages.items():
+        path = REFERENCE / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
             if "--check" not in sys.argv:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     if "--check" in sys.argv and stale:
         sys.stdout.write(f"out of date: {', '.join(stale)}; run `make docs`\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
@@ -69,48 +69,79 @@ _Usd: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
 _Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 
+def _or_nothing(schema: dict[str, Any]) -> None:
+    """For the JSON Schema: a key whose every item is commented out is allowed."""
+    schema["type"] = [schema["type"], "null"]
+
+
+def _quoted_or_not(schema: dict[str, Any]) -> None:
+    """For the JSON Schema: dialects are taken as text and as the numbers YAML makes of them."""
+    schema["anyOf"] = [{"enum": [*get_args(Wire), *map(float, get_args(Wire))]}, {"type": "null"}]
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class _Camel(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
 
 class AuthFile(_Camel):
     """``auth``: how to prove who we are, and the variable that holds the secret."""
 
     scheme: Literal["apiKey", "bearer", "hmac"] = "apiKey"
+    """X-API-Key or Authorization: Bearer; hmac, Workstacean's reserved word, sends nothing."""
     credentials_env: str
+    """The environment variable that holds the secret: its name, never the secret itself."""
 
 
 class SkillFile(_Strict):
     """A skill with a description."""
 
     name: _Text
+    """The skill's id, as the agent knows it."""
     description: Annotated[str, Field(max_length=2_000)] = ""
+    """For people."""
 
 
 class AgentFile(_Camel):
-    """One entry of ``agents``."""
+    """One entry of ``agents``. The sentences are what editors show, by way of the JSON Schema."""
 
-    name: str
+    name: Annotated[str, Field(json_schema_extra={"pattern": f"^{NAME.pattern}$"})]
+    """What targets and the command line call it; unique, and not “all”."""
     url: Annotated[str, Field(max_length=2_000)]
+    """Where it is called: with a path the exact endpoint, else its base. ${VAR} and ${VAR:-default} are filled in."""
     api_key_env: str | None = None
+    """The environment variable whose value is sent as X-API-Key: its name, never the key itself."""
     auth: AuthFile | None = None
-    headers: Annotated[dict[str, str], Field(max_length=32)] = {}
+    """How to prove who we are, and the variable that holds the secret; wins over apiKeyEnv."""
+    headers: Annotated[dict[str, str], Field(max_length=32, json_schema_extra=_or_nothing)] = {}
+    """Sent with every request to this agent."""
     streaming: bool | None = None
+    """Whether to stream until the first card is read; the card decides from then on."""
     rejoin: bool | None = None
+    """Whether a stream that broke is joined again; either way the task is polled."""
     push: PushMode = "auto"
+    """Webhooks: as the card says, inside the send, by a call of their own, or none."""
     signed: bool = False
+    """Its webhooks count only with a signature (Standard Webhooks)."""
     external: bool = False
-    skills: Annotated[list[_Text | SkillFile], Field(max_length=500)] = []
+    """It reaches the hub by fleet.base_url even if its host looks local."""
+    skills: Annotated[list[_Text | SkillFile], Field(max_length=500, json_schema_extra=_or_nothing)] = []
+    """Skills that route without a card and are never pruned."""
     timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000)] | None = None
-    wire: Wire | None = None
+    """How long it may take to answer one call, in milliseconds."""
+    wire: Annotated[Wire | None, Field(json_schema_extra=_quoted_or_not)] = None
+    """The dialect of A2A, overruling the card; 0.1 is never guessed."""
     enabled: bool = True
-    tags: Annotated[list[_Text], Field(max_length=50)] = []
+    """A disabled agent is shown, not called."""
+    tags: Annotated[list[_Text], Field(max_length=50, json_schema_extra=_or_nothing)] = []
+    """For people."""
     discord_bot_token_env_key: str | None = None
+    """Accepted for old files; without effect."""
     subscribes_to: list[str] | None = None
+    """Accepted for old files; without effect."""
 
     @field_validator("headers", "skills", "tags", mode="before")
     @classmethod
@@ -135,47 +166,74 @@ class RateFile(_Strict):
     """US dollars per million tokens of one model."""
 
     input_usd: _Usd
+    """Input."""
     output_usd: _Usd
+    """Output."""
     cache_read_usd: _Usd | None = None
+    """Input read from a cache."""
     cache_write_usd: _Usd | None = None
+    """Input written to a cache."""
 
 
 class HealthFile(_Strict):
     """Where the health words change."""
 
     up_at: _Share = 0.95
+    """At least this share of successes counts as up."""
     down_below: _Share = 0.5
+    """Less than this share of successes counts as down."""
     outcomes_min: _Count = 5
+    """How many outcomes it takes to judge by."""
     p95_limit_ms: Annotated[int, Field(gt=0)] | None = None
+    """A slower 95th percentile counts as degraded, in milliseconds."""
 
 
 class SettingsFile(_Strict):
     """The ``fleet`` mapping."""
 
     poll_interval_s: Annotated[float, Field(ge=0.2, le=3_600)] = 30.0
+    """How often a task is looked at when nothing else tells of it."""
     card_refresh_s: Annotated[float, Field(ge=1, le=_DAY_S)] = 600.0
+    """How often cards are read again, give or take a tenth."""
     task_limit_s: _Seconds = 3_600.0
+    """How long a request may take in all."""
     question_ttl_s: _Seconds = 86_400.0
+    """How long an agent's question waits for a person."""
     question_expiry: Expiry = "cancel"
+    """What then becomes of the agent's task."""
     send_total_s: Annotated[float, Field(gt=0, le=600)] = 15.0
+    """How long a call may take, for agents without timeoutMs."""
     retry_waits_s: Annotated[list[_Pause], Field(max_length=10)] = [1.0, 3.0, 9.0]
+    """Pauses before a send is tried again, nothing having been accepted."""
     calls_max: _Count = 64
+    """Calls under way at once, shared by all agents."""
     calls_per_agent_max: _Count = 8
+    """Calls under way at once per agent."""
     breaker_failures: _Count = 5
+    """Failed calls in a row after which an agent is left alone."""
     breaker_pause_s: _Pause = 30.0
+    """For how long it is left alone."""
     cooldowns_s: Annotated[dict[str, _Pause], Field(max_length=500)] = {}
+    """Least time between two requests of a skill at one agent: {skill: seconds}."""
     skill_limits_s: Annotated[dict[str, _Seconds], Field(max_length=500)] = {}
+    """The same per skill: {skill: seconds}."""
     base_url: str | None = None
+    """Where agents elsewhere reach the hub's webhooks."""
     internal_base_url: str | None = None
+    """Where agents on single-label host names do."""
     rates: Annotated[dict[str, RateFile], Field(max_length=200)] = {}
+    """US dollars per million tokens, by model."""
     health: HealthFile = HealthFile()
+    """Where its words change: up, degraded, down."""
 
 
 class AgentsFile(_Strict):
     """The whole of agents.yaml; also the source of its JSON Schema."""
 
-    agents: Annotated[list[AgentFile], Field(max_length=AGENTS_MAX)]
+    agents: Annotated[list[AgentFile], Field(max_length=AGENTS_MAX, json_schema_extra=_or_nothing)]
+    """Who is in the fleet: one entry per agent."""
     fleet: SettingsFile = SettingsFile()
+    """How the hub treats it."""
 
     @field_validator("agents", mode="before")
     @classmethod

@@ -23,7 +23,7 @@ from fleetsim.caller.ceremonies.cron import Cron, next_slot, parse_cron
 from fleetsim.caller.registry import ALL
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import ID, SkillRequest, Source, plain_id
+from fleetsim.model.work import SkillRequest, Source, plain_id
 from fleetsim.runtime.explain import combine, explain
 from fleetsim.runtime.yaml import Document
 
@@ -128,24 +128,42 @@ def child_request(ceremony: Ceremony, run_id: str, correlation_id: str, target: 
 class CeremonyFile(BaseModel):
     """The keys of a ceremony file; also the source of its JSON Schema. ``catchUp`` is in seconds."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
-    id: Annotated[str, AfterValidator(plain_id), Field(json_schema_extra={"pattern": f"^{ID.pattern}$"})]
+    id: Annotated[
+        str, AfterValidator(plain_id), Field(json_schema_extra={"pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}$"})
+    ]
+    """Unique; the first file by name has it."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
+    """For people."""
     schedule: str
+    """Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily and the like."""
     skill: Annotated[str, Field(min_length=1, max_length=200)]
+    """What to ask for."""
     targets: Annotated[list[_Target], Field(min_length=1, max_length=TARGETS_MAX)]
+    """One request per agent; [all] is every agent with the skill."""
     enabled: bool = True
+    """A disabled ceremony fires neither by schedule nor by hand."""
     notify_channel: Annotated[str, Field(max_length=200)] | int | None = None
+    """Kept and shown."""
     notify_webhook_env: str | None = None
+    """Accepted for old files; without effect."""
     created_by: Annotated[str, Field(min_length=1, max_length=128)] = "system"
+    """Kept and shown."""
     description: Annotated[str, Field(max_length=2_000)] | None = None
+    """Kept and shown."""
     timezone: str = "UTC"
+    """The IANA name of the clock the schedule is read on."""
     timeout_ms: Annotated[int, Field(gt=0, le=TIMEOUT_MS_MAX)] | None = None
+    """How long each request may take, in milliseconds; ten minutes unless said."""
     prompt: Annotated[str, Field(max_length=TEXT_MAX)] | None = None
+    """What the agent is told; generated from the other keys unless given."""
     content: Annotated[str, Field(max_length=TEXT_MAX)] | None = None
+    """Another word for prompt."""
     overlap: Literal["skip", "allow"] = "skip"
+    """What happens to a slot while the run before is still going."""
     catch_up: Annotated[int, Field(ge=0, le=CATCH_UP_S_MAX)] = DEFAULT_CATCH_UP_S
+    """How many seconds late a missed slot may still fire; 0 means never."""
 
     @field_validator("targets", mode="before")
     @classmethod

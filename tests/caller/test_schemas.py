@@ -1,0 +1,62 @@
+"""The JSON Schemas that editors use take what fleetsim takes and name what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from fleetsim.caller.schemas import AGENTS_SCHEMA, CEREMONY_SCHEMA, schemas
+from fleetsim.runtime.yaml import load
+
+TOP = Path(__file__).resolve().parents[2]
+DATA = Path(__file__).parent / "data" / "workstacean"
+
+
+def problems(schema: str, value: Any) -> list[str]:
+    return [error.message for error in Draft202012Validator(json.loads(schemas()[schema])).iter_errors(value)]
+
+
+@pytest.mark.parametrize(
+    "path", [TOP / "agents.example.yaml", DATA / "agents.yaml", DATA / "agents-none.yaml"], ids=lambda path: path.name
+)
+def test_a_fleet_that_loads_is_right_by_its_schema(path: Path) -> None:
+    assert problems(AGENTS_SCHEMA, load(path.read_bytes(), path.name).value) == []
+
+
+@pytest.mark.parametrize(
+    "path", [*(TOP / "ceremonies").iterdir(), *(DATA / "ceremonies").iterdir()], ids=lambda path: path.name
+)
+def test_a_ceremony_that_loads_is_right_by_its_schema(path: Path) -> None:
+    assert problems(CEREMONY_SCHEMA, load(path.read_bytes(), path.name).value) == []
+
+
+@pytest.mark.parametrize("wire", ["0.1", "0.3", "1.0", 0.3, 1.0])
+def test_a_dialect_may_be_quoted_or_not(wire: object) -> None:
+    assert problems(AGENTS_SCHEMA, {"agents": [{"name": "a", "url": "http://h", "wire": wire}]}) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (AGENTS_SCHEMA, {"agents": [{"name": "a", "urll": "http://h"}]}),
+        (AGENTS_SCHEMA, {"agents": [{"name": "a b", "url": "http://h"}]}),
+        (AGENTS_SCHEMA, {"agents": [], "fleet": {"poll_interval_s": 0}}),
+        (AGENTS_SCHEMA, {}),
+        (CEREMONY_SCHEMA, {"id": "a", "name": "n", "schedule": "* * * * *", "skill": "s", "targets": []}),
+        (CEREMONY_SCHEMA, {"id": ".a", "name": "n", "schedule": "* * * * *", "skill": "s", "targets": ["a"]}),
+    ],
+)
+def test_what_fleetsim_refuses_the_schema_refuses(schema: str, value: object) -> None:
+    assert problems(schema, value) != []
+
+
+@pytest.mark.parametrize("schema", [AGENTS_SCHEMA, CEREMONY_SCHEMA])
+def test_every_key_has_a_sentence_for_the_editor_to_show(schema: str) -> None:
+    parsed = json.loads(schemas()[schema])
+    tables = [parsed["properties"], *(part["properties"] for part in parsed.get("$defs", {}).values())]
+    silent = [key for table in tables for key, told in table.items() if not told.get("description")]
+    assert silent == []
