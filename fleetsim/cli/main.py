@@ -26,6 +26,7 @@ from fleetsim.model.text import escape, neutralise
 
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("fleetsim.cli.demo:demo", "Watch a small fleet at work, on this machine, in one command."),
+    "init": ("fleetsim.cli.init:init", "Write agents.yaml and a first ceremony from your agents' cards."),
     "up": ("fleetsim.cli.up:up", "Run the hub for your agents.yaml, with the dashboard."),
     "send": ("fleetsim.cli.send:send", "Ask one agent to do something."),
     "chat": ("fleetsim.cli.chat:chat", "Talk with one agent, turn by turn."),
@@ -137,7 +138,8 @@ def cli(
     \b
     New here?          fleetsim demo
     Have an agent?     fleetsim send http://127.0.0.1:8000 "hello"
-    Have a fleet?      fleetsim up            (reads ./agents.yaml and ./ceremonies/)
+    Have a fleet?      fleetsim init URL...   (writes ./agents.yaml and ./ceremonies/)
+                       fleetsim up            (runs it)
     """
     ctx.obj = Common(output=output, config=config, state=state, quiet=quiet, ascii=plain)
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO

@@ -1,0 +1,194 @@
+"""``fleetsim init``: agents.yaml and a first ceremony, from the cards of agents that are there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fleetsim.cli import render
+from fleetsim.cli.exits import Exit, exit_for
+from fleetsim.cli.main import Common
+from fleetsim.model.errors import ConfigError, FleetsimError
+from fleetsim.model.text import one_line
+
+if TYPE_CHECKING:
+    from fleetsim.cli.scaffold import Read, Unread
+    from fleetsim.client import AgentClient
+
+_AT_ONCE = 8
+
+
+@click.command()
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("--api-key-env", metavar="VAR", help="The agents want the key in this variable as X-API-Key.")
+@click.option("--bearer-env", metavar="VAR", help="The agents want the token in this variable as a bearer token.")
+@click.pass_obj
+def init(common: Common, urls: tuple[str, ...], api_key_env: str | None, bearer_env: str | None) -> int:
+    """Write agents.yaml and a first ceremony for the agents at each URL, from their cards.
+
+    Without a URL it writes a file to start from. The ceremony waits with `enabled: false`. What is there is
+    never overwritten: beside an agents.yaml of yours nothing is written, and the entries to add are printed.
+    An agent whose card cannot be read stands in the file commented out, with the reason; the exit code says so.
+
+    \b
+    fleetsim init http://127.0.0.1:9000
+    fleetsim --config fleet/agents.yaml init https://quinn.example https://protomaker.example
+    """
+    from fleetsim.cli import scaffold
+
+    path = common.config or Path("agents.yaml")
+    there = os.path.lexists(path)
+    if there and not urls:
+        raise ConfigError(f"{path} is there already; nothing was written", hint="add agents: fleetsim init URL")
+    read, unread = asyncio.run(_read_all(urls, _names_in(path) if there else (), api_key_env, bearer_env))
+    for agent in read:
+        asked = scaffold.asks_for(agent.card) if not (agent.api_key_env or agent.bearer_env) else ""
+        wants = f"; its card asks for {asked}" if asked else ""
+        common.note(f"{agent.name}: {len(agent.card.skills)} skills, A2A {agent.dialect}, at {agent.url}{wants}")
+    for one in unread:
+        common.note(f"not read: {one.url}: {one.error}" + (f"\n  next: {one.error.hint}" if one.error.hint else ""))
+    if urls and not read:
+        told = unread[0].error if len(unread) == 1 else None
+        raise told or ConfigError("no card could be read; nothing was written")
+    if there:
+        click.echo(scaffold.entries(read, unread), nl=False)
+        hint = f"add the entries printed above to its `agents:`; `fleetsim --config OTHER init {urls[0]}` writes anew"
+        raise ConfigError(f"{path} is there already; nothing was written", hint=hint)
+    first = scaffold.ceremony(read) if urls else scaffold.starter_ceremony()
+    written, kept = _write(path, scaffold.agents_yaml(read, unread), first)
+    _tell(common, read, unread, written, kept)
+    return exit_for(unread[0].error) if unread else Exit.OK
+
+
+async def _read_all(
+    urls: Sequence[str], taken: Sequence[str], api_key_env: str | None, bearer_env: str | None
+) -> tuple[list[Read], list[Unread]]:
+    """The agents at the addresses, each once, in the order given. Raises ConfigError for what is no address."""
+    from fleetsim.cli.reach import client_for
+    from fleetsim.cli.scaffold import Read, Unread, agent_name
+    from fleetsim.runtime.real import real_runtime
+
+    runtime = real_runtime()
+    turns = asyncio.Semaphore(_AT_ONCE)
+    clients = [client_for(url, runtime, api_key_env=api_key_env, bearer_env=bearer_env) for url in urls]
+    clients = list({client.url.rstrip("/"): client for client in reversed(clients)}.values())[::-1]
+
+    async def card_of(client: AgentClient) -> FleetsimError | None:
+        async with turns:
+            try:
+                await client.choice()
+            except ConfigError:
+                raise
+            except FleetsimError as error:
+                return error
+        return None
+
+    try:
+        errors = await asyncio.gather(*(card_of(client) for client in clients))
+        read: list[Read] = []
+        names = list(taken)
+        for client, error in zip(clients, errors, strict=True):
+            if error is None:
+                card, choice = await client.discover(), await client.choice()
+                names.append(agent_name(card.name, names))
+                agent = Read(
+                    name=names[-1],
+                    url=client.url,
+                    card=card,
+                    dialect=choice.dialect_name,
+                    rpc_url=choice.url,
+                    warnings=choice.warnings,
+                    api_key_env=api_key_env,
+                    bearer_env=None if api_key_env else bearer_env,
+                )
+                read.append(agent)
+    finally:
+        await runtime.transport.aclose()
+    failed = [Unread(url=c.url, error=error) for c, error in zip(clients, errors, strict=True) if error is not None]
+    return read, failed
+
+
+def _names_in(path: Path) -> list[str]:
+    """The names an agents.yaml has taken, as far as it can be read."""
+    from fleetsim.caller.config import AGENTS_BYTES_MAX, AGENTS_NODES_MAX
+    from fleetsim.runtime.yaml import load
+
+    with suppress(OSError, ConfigError):
+        document = load(path.read_bytes(), str(path), bytes_max=AGENTS_BYTES_MAX, nodes_max=AGENTS_NODES_MAX)
+        agents = document.at(("agents",))
+        if isinstance(agents, list):
+            return [str(agent["name"]) for agent in agents if isinstance(agent, dict) and "name" in agent]
+    return []
+
+
+def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list[Path], list[Path]]:
+    """Write all files or none, agents.yaml last; what is there beside it stays. Returns (written, kept).
+
+    Raises:
+        ConfigError: a file could not be written; those written before it are gone again.
+    """
+    from fleetsim.caller.schemas import schemas
+    from fleetsim.cli.scaffold import SCHEMA_FOLDER
+
+    files: dict[Path, str] = {path.parent / SCHEMA_FOLDER / name: text for name, text in schemas().items()}
+    if first is not None:
+        files[path.parent / first[0]] = first[1]
+    files[path] = agents
+    written: list[Path] = []
+    kept: list[Path] = []
+    folders: list[Path] = []
+    try:
+        for file, text in files.items():
+            missing = [folder for folder in file.parents if not folder.exists()]
+            for folder in reversed(missing):
+                folder.mkdir()
+                folders.append(folder)
+            if file is not path and os.path.lexists(file):
+                kept.append(file)
+                continue
+            with open(file, "x", encoding="utf-8") as opened:
+                written.append(file)
+                opened.write(text)
+    except BaseException as error:
+        for file in written:
+            with suppress(OSError):
+                file.unlink()
+        for folder in reversed(folders):
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(f"cannot write {error.filename or path}: {reason}; nothing was written") from None
+        raise
+    return written, kept
+
+
+def _tell(
+    common: Common, read: Sequence[Read], unread: Sequence[Unread], written: Sequence[Path], kept: Sequence[Path]
+) -> None:
+    if common.as_json:
+        agents: list[Mapping[str, object]] = [
+            {
+                "name": agent.name,
+                "url": agent.url,
+                "dialect": agent.dialect,
+                "skills": [skill.skill_id for skill in agent.card.skills],
+            }
+            for agent in read
+        ]
+        failed = [{"url": one.url, "error": one_line(str(one.error), 500)} for one in unread]
+        told = {"written": [str(p) for p in written], "kept": [str(p) for p in kept], "agents": agents}
+        render.emit_json({**told, "notRead": failed})
+    else:
+        for path in written:
+            click.echo(str(path))
+    for path in kept:
+        common.note(f"kept as it is: {path}")
+    config = f" --config {common.config}" if common.config else ""
+    common.note(f"  next: fleetsim{config} up")

@@ -1,0 +1,287 @@
+"""The texts ``fleetsim init`` writes, from cards as they were read. Pure: no files, no network.
+
+What a card says is hostile: in a comment it is one harmless line, as a value it is quoted so that it means
+exactly what the card said, and what cannot be written so is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from fleetsim.caller.config import NAME
+from fleetsim.caller.registry import ALL
+from fleetsim.caller.schemas import AGENTS_SCHEMA, CEREMONY_SCHEMA
+from fleetsim.model.card import AgentCard, AgentSkill
+from fleetsim.model.errors import FleetsimError, HttpRefused
+from fleetsim.model.text import one_line
+from fleetsim.model.work import ID
+
+SCHEMA_FOLDER = ".fleetsim"
+CEREMONIES_FOLDER = "ceremonies"
+
+_WIDTH = 100
+_SKILLS_SHOWN = 12
+_SKILL_CHARS_MAX = 200
+_PROMPT_CHARS_MAX = 500
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*", re.ASCII)
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+_KEY_HEADER = "x-api-key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """An agent whose card was read. ``dialect`` and ``rpc_url`` are how it would be called."""
+
+    name: str
+    url: str
+    card: AgentCard
+    dialect: str
+    rpc_url: str
+    warnings: tuple[str, ...] = ()
+    api_key_env: str | None = None
+    bearer_env: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """An address where no card could be read, and why."""
+
+    url: str
+    error: FleetsimError
+
+
+def agent_name(wanted: str, taken: Collection[str]) -> str:
+    """A valid name for agents.yaml, as near to ``wanted`` as may be, that none of ``taken`` has."""
+    base = _slug(wanted)[:60] or "agent"
+    if base == ALL:
+        base = "agent"
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base[: 63 - len(str(count))]}-{count}"
+    assert NAME.fullmatch(name)
+    return name
+
+
+def agents_yaml(read: Sequence[Read], unread: Sequence[Unread] = ()) -> str:
+    """The text of agents.yaml for these agents; without any, one to start from."""
+    agents = "\n".join([entries(read, unread)] if read else [_STARTER])
+    return f"# yaml-language-server: $schema={SCHEMA_FOLDER}/{AGENTS_SCHEMA}\n{_HEAD}agents:\n{agents}{_FOOT}"
+
+
+def entries(read: Sequence[Read], unread: Sequence[Unread] = ()) -> str:
+    """The items of ``agents:``; addresses where nothing could be read stand commented out."""
+    names = {agent.name for agent in read}
+    parts = [_entry(agent) for agent in read]
+    for one in unread:
+        name = agent_name(urlsplit(one.url).hostname or "agent", names)
+        names.add(name)
+        parts.append(_unread(one, name))
+    return "\n".join(parts)
+
+
+def ceremony(read: Sequence[Read]) -> tuple[str, str] | None:
+    """A first ceremony, as the name of its file and its text, for the first skill that can be asked for."""
+    for agent in read:
+        for skill in agent.card.skills:
+            if 0 < len(skill.skill_id) <= _SKILL_CHARS_MAX and _writable(skill.skill_id):
+                return _ceremony(agent.name, skill)
+    return None
+
+
+def starter_ceremony() -> tuple[str, str]:
+    """A first ceremony for the agent of the starter file."""
+    skill = AgentSkill(skill_id="echo", name="Echo", description="Says what it is told", examples=("Good morning",))
+    return _ceremony("reference", skill)
+
+
+def asks_for(card: AgentCard) -> str:
+    """What a card wants a caller to show, in a few words; empty if nothing."""
+    asked = _credential_of(card)
+    if asked is None:
+        return ""
+    return {"apiKey": "an API key", "bearer": "a bearer token"}.get(asked, asked)
+
+
+def yaml_text(text: str) -> str:
+    """``text`` as one YAML scalar on one line that is read back as exactly this text."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return '"' + "".join(_written(character) for character in text) + '"'
+
+
+# ------------------------------------------------------------------ parts
+
+
+def _entry(agent: Read) -> str:
+    card = agent.card
+    said = one_line(card.description, 300).strip()
+    title = one_line(card.name, 80).strip() or agent.name
+    skills = [one_line(skill.skill_id, 40) for skill in card.skills]
+    more = f" and {len(skills) - _SKILLS_SHOWN} more" if len(skills) > _SKILLS_SHOWN else ""
+    able = ["streams"] * card.capabilities.streaming + ["takes webhooks"] * card.capabilities.push_notifications
+    lines = [
+        *_comment(f"{title}: {said}" if said else title),
+        *_comment(f"A2A {agent.dialect} at {one_line(agent.rpc_url, 200)}" + "".join(f"; {word}" for word in able)),
+        *_comment(f"Skills: {', '.join(skills[:_SKILLS_SHOWN])}{more}" if skills else "Its card names no skills."),
+        *(line for warning in agent.warnings for line in _comment(f"Note: {warning}")),
+        f"  - name: {yaml_text(agent.name)}",
+        f"    url: {_url(agent.url)}",
+    ]
+    return "\n".join([*lines, *(f"    {line}" for line in _credential(agent))]) + "\n"
+
+
+def _credential(agent: Read) -> list[str]:
+    """The lines about the secret: those asked for, or a placeholder where the card wants one."""
+    if agent.api_key_env:
+        return [f"apiKeyEnv: {yaml_text(agent.api_key_env)} # the variable that holds the key, never the key"]
+    if agent.bearer_env:
+        name = yaml_text(agent.bearer_env)
+        return [f"auth: {{ scheme: bearer, credentialsEnv: {name} }} # the variable that holds the token"]
+    variable = re.sub(r"[^A-Z0-9]", "_", agent.name.upper())
+    variable = variable if variable[0].isalpha() else f"AGENT_{variable}"
+    match _credential_of(agent.card):
+        case None:
+            return []
+        case "apiKey":
+            return [
+                "# Its card asks for an API key. Put it in a variable, name that here, and take away the #:",
+                f"# apiKeyEnv: {variable}_API_KEY",
+            ]
+        case "bearer":
+            return [
+                "# Its card asks for a bearer token. Put it in a variable, name that here, and take away the #:",
+                f"# auth: {{ scheme: bearer, credentialsEnv: {variable}_TOKEN }}",
+            ]
+        case other:
+            return [f"# Its card asks for {other}; what can be sent is X-API-Key or a bearer token."]
+
+
+def _credential_of(card: AgentCard) -> str | None:
+    """``apiKey`` or ``bearer``, the first that can be served; other schemes as a few harmless words."""
+    wanted = [name for item in card.security for name in item] or list(card.security_schemes)
+    others = []
+    for name in wanted:
+        scheme = card.security_schemes.get(name)
+        kind = scheme.get("type") if isinstance(scheme, dict) else None
+        if isinstance(scheme, dict) and kind == "apiKey":
+            header = str(scheme.get("name", ""))
+            if scheme.get("in", "header") == "header" and header.lower() in {_KEY_HEADER, ""}:
+                return "apiKey"
+            others.append(f"a key in {one_line(str(scheme.get('in')), 20)} “{one_line(header, 40)}”")
+        elif kind in {"oauth2", "openIdConnect"} or (
+            isinstance(scheme, dict) and kind == "http" and str(scheme.get("scheme", "bearer")).lower() == "bearer"
+        ):
+            return "bearer"
+        else:
+            others.append(f"“{one_line(str(name), 40)}”")
+    return others[0] if others else None
+
+
+def _unread(one: Unread, name: str) -> str:
+    reason = one_line(str(one.error), 300)
+    lines = [*_comment(f"Not read: {reason}"), f"  # - name: {yaml_text(name)}", f"  #   url: {_url(one.url)}"]
+    if isinstance(one.error, HttpRefused) and one.error.status == 404:
+        lines += ['  #   wire: "0.3" # an agent without a card: say its dialect and its skills', "  #   skills: [chat]"]
+    return "\n".join(lines) + "\n"
+
+
+def _ceremony(agent: str, skill: AgentSkill) -> tuple[str, str]:
+    key = f"{agent}.{_slug(skill.skill_id)[:60] or 'skill'}"
+    assert ID.fullmatch(key)
+    name = one_line(skill.name, 120).strip() or one_line(skill.skill_id, 120)
+    said = one_line(skill.description, 300).strip()
+    prompt = next((text for text in skill.examples if text.strip() and _writable(text)), "")
+    text = _CEREMONY.format(
+        schema=f"../{SCHEMA_FOLDER}/{CEREMONY_SCHEMA}",
+        about="".join(f"{line.strip()}\n" for line in _comment(f"{agent} says of this skill: {said}")) if said else "",
+        key=key,
+        id=yaml_text(key),
+        name=yaml_text(f"{name}, by {agent}"),
+        skill=yaml_text(skill.skill_id),
+        agent=yaml_text(agent),
+        prompt=f"prompt: {yaml_text(prompt[:_PROMPT_CHARS_MAX])} # what the agent is told; an example of its card"
+        if prompt
+        else "# prompt: what the agent is told; a text with the keys of this file unless given",
+    )
+    return f"{CEREMONIES_FOLDER}/{key}.yaml", text
+
+
+def _comment(text: str) -> list[str]:
+    """One harmless line of text, wrapped, as comments at an entry's depth."""
+    return [f"  # {line}" for line in textwrap.wrap(one_line(text, 1_000), _WIDTH)]
+
+
+def _url(url: str) -> str:
+    """An address as agents.yaml holds it: whatever looks like a reference to a variable is not one."""
+    text = url.replace("${", "$${")
+    return text if re.fullmatch(r"https?://[A-Za-z0-9_.~/\-]+(:[0-9]+)?[A-Za-z0-9_.~/\-]*", text) else yaml_text(text)
+
+
+def _slug(text: str) -> str:
+    """ASCII letters, digits, dots, dashes and underscores of a text, small, beginning with a letter or digit."""
+    plain = unicodedata.normalize("NFKD", text[:1_000]).encode("ascii", "ignore").decode("ascii").lower()
+    return re.sub(r"[^a-z0-9_.]+", "-", plain).strip("-._")
+
+
+def _writable(text: str) -> bool:
+    """Whether YAML can hold it: lone surrogates are no text."""
+    return not any(0xD800 <= ord(character) <= 0xDFFF for character in text)
+
+
+def _written(character: str) -> str:
+    """A character inside double quotes: as it is if it is harmless there, else as its number."""
+    if character in {'"', "\\"}:
+        return f"\\{character}"
+    if character == one_line(character) and character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+_HEAD = """\
+#
+# The fleet that `fleetsim up` runs. A name and a url are enough for an agent; the rest comes from its card.
+# Every key has its sentence in .fleetsim/agents.schema.json; an editor that knows YAML shows them as you type.
+# A secret is never written here: an entry names the environment variable that holds it.
+
+"""
+
+_STARTER = """\
+  # The agent that `fleetsim agent` runs on this machine: start it, then `fleetsim up`. Put yours in its place.
+  - name: reference
+    url: http://127.0.0.1:9000
+
+  # With a key, somewhere else:
+  # - name: quinn
+  #   url: https://quinn.example/a2a
+  #   apiKeyEnv: QUINN_API_KEY # or: auth: { scheme: bearer, credentialsEnv: QUINN_TOKEN }
+"""
+
+_FOOT = """
+# How the hub treats the fleet; what stands here is what it does anyway.
+# fleet:
+#   poll_interval_s: 30 # how often a task is looked at when nothing else tells of it
+#   question_ttl_s: 86400 # how long an agent's question waits for a person
+#   base_url: https://hub.example # where agents on other machines reach the hub's webhooks
+"""
+
+_CEREMONY = """\
+# yaml-language-server: $schema={schema}
+#
+# A request that a schedule makes, read anew within seconds of a change. Set enabled to true, then try it with:
+#   fleetsim ceremony run {key} --wait
+{about}id: {id}
+name: {name}
+schedule: "0 9 * * MON-FRI" # minute, hour, day of month, month, day of week
+timezone: UTC # or an IANA name such as Europe/Berlin
+skill: {skill}
+targets: [{agent}] # or [all]: every agent that offers the skill
+{prompt}
+enabled: false # nothing fires, by schedule or by hand, until this is true
+"""

@@ -1,0 +1,320 @@
+"""``fleetsim init``: what it writes loads, means what the cards said, and stands in nobody's way."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
+from fleetsim.caller.config import FleetConfig, parse_fleet
+from fleetsim.cli.scaffold import Read, Unread, agent_name, agents_yaml, ceremony, starter_ceremony, yaml_text
+from fleetsim.model.card import AgentCard, AgentSkill
+from fleetsim.model.errors import HttpRefused, Unreachable
+from fleetsim.model.text import one_line
+from fleetsim.runtime.yaml import load
+from tests.cli.world import Shell, answering
+
+HOSTILE = "x\n  - name: evil\r\n#: \"'${HOME}\x1b[31m\x00\x85\u2028\u202e\t\ufeff`$(id)` ]}{[,&*!|>%@- \\"
+ENV = {"HOME": "/canary"}
+
+
+def read(name: str = "Scout", **card: Any) -> Read:
+    skills = card.pop("skills", (AgentSkill(skill_id="echo", name="Echo", description="Says it again"),))
+    entry = {key: card.pop(key) for key in ("url", "api_key_env", "bearer_env", "warnings") if key in card}
+    found = AgentCard(name=name, skills=skills, **card)
+    return Read(
+        **{"url": "http://127.0.0.1:9000", **entry},
+        name=agent_name(name, ()),
+        card=found,
+        dialect="1.0",
+        rpc_url="http://127.0.0.1:9000/a2a",
+    )
+
+
+def fleet(*agents: Read, unread: tuple[Unread, ...] = (), **env: str) -> FleetConfig:
+    return parse_fleet(agents_yaml(agents, unread), env={**ENV, **env})
+
+
+def first(*agents: Read) -> Ceremony:
+    found = ceremony(agents)
+    assert found is not None
+    loaded = parse_ceremony(load(found[1], found[0]))
+    assert found[0] == f"ceremonies/{loaded.ceremony_id}.yaml"
+    return loaded
+
+
+# ------------------------------------------------------------------ the texts
+
+
+def test_a_card_becomes_an_entry_and_a_ceremony_that_waits() -> None:
+    config = fleet(read())
+    assert [(entry.name, entry.url, entry.wire, entry.auth) for entry in config.agents] == [
+        ("scout", "http://127.0.0.1:9000", None, None)
+    ]
+    made = first(read())
+    assert (made.ceremony_id, made.skill, made.targets, made.enabled) == ("scout.echo", "echo", ("scout",), False)
+
+
+def test_what_a_hostile_card_says_is_one_line_and_means_what_it_said() -> None:
+    skill = AgentSkill(skill_id=HOSTILE, name=HOSTILE, description=HOSTILE, examples=(HOSTILE,))
+    agent = read(HOSTILE, description=HOSTILE, skills=(skill,), warnings=(HOSTILE,))
+    text = agents_yaml([agent])
+    config = parse_fleet(text, env=ENV)
+    assert len(config.agents) == 1
+    assert config.agents[0].skills == ()
+    made = first(agent)
+    assert (made.skill, made.text) == (HOSTILE, HOSTILE)
+    assert made.targets == (config.agents[0].name,)
+    found = ceremony([agent])
+    assert found is not None
+    for written in (text, found[1]):
+        assert one_line(written.replace("\n", ""), 10**6) == written.replace("\n", "")
+        assert "/canary" not in written
+    assert yaml.safe_load(found[1])["skill"] == HOSTILE, "another reader of YAML sees the same"
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=60))
+def test_any_text_is_read_back_as_it_was(text: str) -> None:
+    assert load(f"- {yaml_text(text)} # more\n", "x.yaml").value == [text]
+    assert yaml.safe_load(f"k: [{yaml_text(text)}]\n") == {"k": [text]}
+
+
+@given(st.text(max_size=80), st.text(max_size=200), st.text(min_size=1, max_size=80))
+def test_whatever_a_card_says_the_files_load(name: str, said: str, skill: str) -> None:
+    skills = (AgentSkill(skill_id=skill, name=name, description=said, examples=(said,)),)
+    agent = read(name, description=said, skills=skills, warnings=(said,))
+    assert [entry.name for entry in fleet(agent).agents] == [agent.name]
+    if ceremony([agent]) is not None:
+        assert first(agent).skill == skill
+
+
+@pytest.mark.parametrize(
+    "name", ["42", "1.5", "true", "null", "no", "all", "", "…", "-x-", "Ünï Cödé", "x" * 500, "_a"]
+)
+def test_any_name_becomes_a_valid_one(name: str) -> None:
+    agent = read(name)
+    assert [entry.name for entry in fleet(agent).agents] == [agent.name]
+    assert first(agent).targets == (agent.name,)
+
+
+def test_two_agents_of_one_name_are_told_apart() -> None:
+    assert agent_name("Scout", ["scout"]) == "scout-2"
+    assert agent_name("Scout", ["scout", "scout-2"]) == "scout-3"
+    assert len(agent_name("x" * 100, ["x" * 60])) <= 64
+
+
+@pytest.mark.parametrize(
+    ("schemes", "line"),
+    [
+        ({"k": {"type": "apiKey", "in": "header", "name": "X-API-Key"}}, "# apiKeyEnv: SCOUT_API_KEY"),
+        ({"k": {"type": "http", "scheme": "Bearer"}}, "# auth: { scheme: bearer, credentialsEnv: SCOUT_TOKEN }"),
+        ({"k": {"type": "oauth2"}}, "# auth: { scheme: bearer, credentialsEnv: SCOUT_TOKEN }"),
+        ({"k": {"type": "apiKey", "in": "query", "name": "key\n- x"}}, "asks for a key in query"),
+        ({"k\n- x": {"type": "mutualTLS"}}, "asks for"),
+    ],
+)
+def test_what_a_card_asks_for_is_a_placeholder_that_changes_nothing(schemes: Any, line: str) -> None:
+    agent = read(security_schemes=schemes, security=tuple({name: []} for name in schemes))
+    assert line in agents_yaml([agent])
+    assert fleet(agent).agents[0].auth is None
+
+
+def test_a_placeholder_works_once_its_mark_is_taken_away() -> None:
+    agent = read("42 eyes", security_schemes={"k": {"type": "http", "scheme": "bearer"}}, security=({"k": []},))
+    text = agents_yaml([agent]).replace("# auth:", "auth:")
+    assert parse_fleet(text, env={"AGENT_42_EYES_TOKEN": "t"}).agents[0].auth is not None
+
+
+def test_a_key_that_was_given_is_named_and_never_written() -> None:
+    config = fleet(read(api_key_env="QUINN_KEY"), QUINN_KEY="canary")
+    auth = config.agents[0].auth
+    assert auth is not None
+    assert (auth.scheme, auth.env) == ("apiKey", "QUINN_KEY")
+
+
+def test_an_address_is_never_filled_in() -> None:
+    assert fleet(read(url="http://127.0.0.1:9000/${HOME}")).agents[0].url == "http://127.0.0.1:9000/${HOME}"
+
+
+def test_what_could_not_be_read_stands_commented_out_with_the_reason() -> None:
+    gone = Unread(url="http://10.0.0.1:7870/a2a", error=Unreachable("refused\n  - name: evil"))
+    bare = Unread(url="http://10.0.0.2:7870/a2a", error=HttpRefused("no agent card", status=404))
+    text = agents_yaml([read()], [gone, bare])
+    assert [entry.name for entry in parse_fleet(text, env=ENV).agents] == ["scout"]
+    assert "# Not read: refused" in text
+    assert 'wire: "0.3"' in text
+    opened = "\n".join(
+        line.replace("  # - name", "  - name").replace("  #   ", "    ")
+        for line in text.splitlines()
+        if "fleet:" not in line
+    )
+    opened = "\n".join(line for line in opened.splitlines() if not line.startswith("#"))
+    names = [entry.name for entry in parse_fleet(opened.split("\n# How")[0], env=ENV).agents]
+    assert names == ["scout", "10.0.0.1", "10.0.0.2"]
+
+
+def test_the_starter_loads_and_is_right_by_its_schemas() -> None:
+    config = parse_fleet(agents_yaml([]), env={})
+    assert [entry.url for entry in config.agents] == ["http://127.0.0.1:9000"]
+    path, text = starter_ceremony()
+    assert parse_ceremony(load(text, path)).targets == (config.agents[0].name,)
+
+
+def test_no_ceremony_is_made_of_a_card_without_skills() -> None:
+    assert ceremony([read(skills=())]) is None
+
+
+# ------------------------------------------------------------------ the verb
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest_asyncio.fixture
+async def agent() -> AsyncIterator[str]:
+    async with reference_agent("scout").serving() as url:
+        yield url
+
+
+def files(home: Path) -> list[str]:
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
+
+
+WRITTEN = [
+    ".fleetsim/agents.schema.json",
+    ".fleetsim/ceremony.schema.json",
+    "agents.yaml",
+    "ceremonies/scout.echo.yaml",
+]
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_the_first_hour_from_an_empty_folder(shell: Shell, agent: str) -> None:
+    done = await shell.arun("init", agent)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == WRITTEN
+    assert "next: fleetsim up" in done.stderr
+    for name in ("agents.yaml", "ceremonies/scout.echo.yaml"):
+        path = shell.home / name
+        pointer = path.read_text().splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+        schema = json.loads((path.parent / pointer).read_text())
+        assert list(Draft202012Validator(schema).iter_errors(yaml.safe_load(path.read_text()))) == []
+    made = shell.home / "ceremonies/scout.echo.yaml"
+    with shell.up():
+        said = await shell.arun("send", "scout", "hello", "--skill", "echo")
+        assert (said.returncode, said.stdout) == (0, "hello\n"), said.stderr
+        refused = await shell.arun("ceremony", "run", "scout.echo")
+        assert refused.returncode == 2
+        assert "set enabled: true" in refused.stderr
+        made.write_text(made.read_text().replace("enabled: false", "enabled: true"))
+        for _ in range(40):
+            fired = await shell.arun("ceremony", "run", "scout.echo", "--wait")
+            if fired.returncode == 0:
+                break
+        assert "success" in fired.stdout, fired.stderr
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_nothing_that_is_there_is_overwritten(shell: Shell, agent: str) -> None:
+    mine = "agents:\n  - name: scout\n    url: http://127.0.0.1:1/mine\n"
+    shell.write("agents.yaml", mine)
+    plain = await shell.arun("init")
+    assert plain.returncode == 2
+    assert "agents.yaml is there already; nothing was written" in plain.stderr
+    done = await shell.arun("init", agent)
+    assert done.returncode == 2
+    assert "agents.yaml is there already; nothing was written" in done.stderr
+    assert files(shell.home) == ["agents.yaml"]
+    assert (shell.home / "agents.yaml").read_text() == mine
+    pasted = parse_fleet(mine + done.stdout, env={})
+    assert [entry.name for entry in pasted.agents] == ["scout", "scout-2"], "what is printed is there to be pasted"
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_a_ceremony_that_is_there_is_kept_and_a_dangling_link_is_not_followed(shell: Shell, agent: str) -> None:
+    shell.write("ceremonies/scout.echo.yaml", "mine\n")
+    done = await shell.arun("init", agent)
+    assert done.returncode == 0, done.stderr
+    assert "kept as it is: ceremonies/scout.echo.yaml" in done.stderr
+    assert (shell.home / "ceremonies/scout.echo.yaml").read_text() == "mine\n"
+    (shell.home / "sub").mkdir()
+    os.symlink(shell.home / "elsewhere", shell.home / "sub" / "agents.yaml")
+    linked = await shell.arun("--config", "sub/agents.yaml", "init")
+    assert linked.returncode == 2
+    assert not (shell.home / "elsewhere").exists()
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_all_files_are_written_or_none(shell: Shell, agent: str) -> None:
+    shell.write("fleet/ceremonies", "a file where a folder is wanted")
+    done = await shell.arun("--config", "fleet/agents.yaml", "init", agent)
+    assert done.returncode == 2
+    assert "nothing was written" in done.stderr
+    assert files(shell.home) == ["fleet/ceremonies"]
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_an_agent_that_cannot_be_read_is_told_and_the_exit_code_says_so(shell: Shell, agent: str) -> None:
+    done = await shell.arun("init", agent, "http://127.0.0.1:9", f"{agent}/")
+    assert done.returncode == 3
+    assert "not read: http://127.0.0.1:9" in done.stderr
+    config = parse_fleet((shell.home / "agents.yaml").read_text(), env={})
+    assert [entry.name for entry in config.agents] == ["scout"]
+    assert "# Not read: " in (shell.home / "agents.yaml").read_text()
+    alone = await shell.arun("--config", "other/agents.yaml", "init", "http://127.0.0.1:9")
+    assert alone.returncode == 3
+    assert not (shell.home / "other").exists()
+    wrong = await shell.arun("--config", "other/agents.yaml", "init", "http://user:secret@127.0.0.1:9", agent)
+    assert wrong.returncode == 2
+    assert "secret" not in wrong.stderr
+    assert not (shell.home / "other").exists()
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_an_agent_without_a_card_and_what_it_wants_are_told(shell: Shell, agent: str) -> None:
+    def handle(method: str, path: str, body: bytes) -> tuple[int, str, bytes]:
+        return 404, "text/html", b"<title>\x1b[2Jno - name: evil</title>"
+
+    async with answering(handle) as url:
+        done = await shell.arun("-o", "json", "init", url, agent)
+    assert done.returncode == 3
+    told = json.loads(done.stdout)
+    assert [one["name"] for one in told["agents"]] == ["scout"]
+    assert [one["url"] for one in told["notRead"]] == [url]
+    text = (shell.home / "agents.yaml").read_text()
+    assert 'wire: "0.3"' in text
+    assert "\x1b" not in text + done.stderr + done.stdout
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+def test_without_an_address_a_file_to_start_from_is_written(shell: Shell) -> None:
+    done = shell.run("init")
+    assert done.returncode == 0, done.stderr
+    assert files(shell.home) == [
+        ".fleetsim/agents.schema.json",
+        ".fleetsim/ceremony.schema.json",
+        "agents.yaml",
+        "ceremonies/reference.echo.yaml",
+    ]
+    with shell.up():
+        pass
