@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,7 @@ async def entry(common: Common, name: str) -> AgentEntry:
     from fleetsim.caller.config import load_fleet
 
     runtime = real_runtime()
-    path = common.config or Path("agents.yaml")
+    path = common.require_agents_yaml()
     try:
         fleet = await load_fleet(path, files=runtime.files, env=os.environ)
     finally:

@@ -13,6 +13,7 @@ from fleetsim.model.errors import ConfigError, Unreachable
 from fleetsim.runtime.real import real_runtime
 
 _START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
+_BEGIN = "write agents.yaml with `fleetsim init URL`, then start one with `fleetsim up`; or `fleetsim demo`"
 
 
 def find(common: Common) -> HubAddress | None:
@@ -30,7 +31,9 @@ async def hub(common: Common) -> AsyncIterator[HubRemote]:
     """
     address = find(common)
     if address is None:
-        raise ConfigError("no hub is running for this state directory", hint=_START)
+        raise ConfigError(
+            "no hub is running for this state directory", hint=_START if common.agents_yaml.exists() else _BEGIN
+        )
     runtime = real_runtime()
     try:
         yield HubRemote(address, runtime)

@@ -42,7 +42,7 @@ def init(common: Common, urls: tuple[str, ...], api_key_env: str | None, bearer_
     """
     from fleetsim.cli import scaffold
 
-    path = common.config or Path("agents.yaml")
+    path = common.agents_yaml
     there = os.path.lexists(path)
     if there and not urls:
         raise ConfigError(f"{path} is there already; nothing was written", hint="add agents: fleetsim init URL")

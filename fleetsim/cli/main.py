@@ -10,6 +10,7 @@ import importlib
 import json
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import click
 from fleetsim import __version__
 from fleetsim.cli.exits import Exit, code_for, exit_for
 from fleetsim.cli.logs import LOG_FORMAT
-from fleetsim.model.errors import FleetsimError
+from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import escape, neutralise
 
 VERBS: dict[str, tuple[str, str]] = {
@@ -56,6 +57,20 @@ class Common:
     def as_json(self) -> bool:
         """Whether stdout carries JSON."""
         return self.output == "json"
+
+    @property
+    def agents_yaml(self) -> Path:
+        """The file this call is about, whether it is there or not."""
+        return self.config or Path("agents.yaml")
+
+    def require_agents_yaml(self) -> Path:
+        """The file this call reads. Raises ConfigError, with the way to one, if there is none."""
+        path = self.agents_yaml
+        if not path.exists():
+            written = f"--config {shlex.quote(str(path))} " if self.config else ""
+            hint = f"`fleetsim {written}init URL` writes one from your agents' cards; --config FILE names another"
+            raise ConfigError(f"there is no {path} here", hint=hint)
+        return path
 
     def note(self, text: str) -> None:
         """Tell the person something, on stderr."""

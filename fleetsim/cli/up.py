@@ -91,7 +91,7 @@ async def _up(
     from fleetsim.runtime.real import real_runtime
 
     runtime = real_runtime()
-    path = common.config or Path("agents.yaml")
+    path = common.require_agents_yaml()
     drawn = not headless and screen.has_terminal()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runtime.transport.aclose)

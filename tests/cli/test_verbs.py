@@ -133,10 +133,25 @@ def test_a_broken_agents_yaml_is_told_by_its_place(shell: Shell, text: str, told
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_agents_yaml_says_what_to_do(shell: Shell) -> None:
-    done = shell.run("up", "--headless")
+@pytest.mark.parametrize("verb", [("up", "--headless"), ("send", "scout", "hi"), ("chat", "scout")], ids=lambda v: v[0])
+def test_a_missing_agents_yaml_says_what_to_do(shell: Shell, verb: tuple[str, ...]) -> None:
+    done = shell.run(*verb)
     assert done.returncode == 2
-    assert "agents.yaml" in done.stderr
+    assert "error: there is no agents.yaml here\n" in done.stderr
+    assert "fleetsim init URL" in done.stderr
+    assert "--config" in done.stderr
+    elsewhere = shell.run("--config", "sub/fleet.yaml", *verb)
+    assert elsewhere.returncode == 2
+    assert "error: there is no sub/fleet.yaml here\n" in elsewhere.stderr
+    assert "fleetsim --config sub/fleet.yaml init URL" in elsewhere.stderr
+    assert not (shell.home / "state" / "ledger.db").exists()
+
+
+def test_without_a_hub_and_a_fleet_the_way_to_both_is_told(shell: Shell) -> None:
+    done = shell.run("health")
+    assert done.returncode == 2
+    assert "fleetsim init URL" in done.stderr
+    assert "fleetsim up" in done.stderr
 
 
 def test_a_mistyped_verb_names_the_nearest(shell: Shell) -> None:
