@@ -39,7 +39,7 @@ def _lines(rows: tuple[Row, ...]) -> Iterator[str]:
         dialects = "once" if row.dialects == ONCE else ", ".join(row.dialects)
         needs = f"; needs {', '.join(sorted(row.needs))}" if row.needs else ""
         yield f"\n### {row.id} {row.title}\n"
-        yield f"**{row.severity}**, {dialects}{needs}. Source: {row.source}.\n"
+        yield f"**{row.severity}**, {dialects}{needs}. Source ({', '.join(row.covers)}): {row.source}.\n"
         yield f"- Probe: {row.how}"
         yield f"- Fix: {row.remedy}"
         if row.incident:

@@ -48,12 +48,16 @@ class Arrival:
 
 @dataclass(slots=True, eq=False)
 class Hook:
-    """One webhook address: what came, and what it answers. ``answers`` first, then ``otherwise``."""
+    """One webhook address: what came, and what it answers. ``answers`` first, then ``otherwise``.
+
+    ``refused_once`` names states whose first notice is answered with 500, and stands before both.
+    """
 
     url: str
     path: str
     answers: list[int] = field(default_factory=list)
     otherwise: int = 200
+    refused_once: set[str] = field(default_factory=set)
     location: str | None = None
     arrivals: list[Arrival] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -63,6 +67,9 @@ class Hook:
         if len(self.arrivals) < ARRIVALS_MAX:
             self.arrivals.append(arrival)
         self._news.set()
+        if (state := state_of(arrival)) in self.refused_once:
+            self.refused_once.discard(state)
+            return 500
         return self.answers.pop(0) if self.answers else self.otherwise
 
     async def until(self, fits: Callable[[Arrival], bool], seconds: float) -> Arrival | None:

@@ -53,6 +53,7 @@ class Finding:
             "accepted": self.accepted,
             "seconds": round(self.seconds, 3),
             "source": row.source,
+            "covers": list(row.covers),
             "remedy": row.remedy,
             "incident": row.incident,
             "evidence": list(self.evidence),

@@ -5,6 +5,7 @@ Knows nothing of how a promise is probed: that is ``probe`` and the modules of p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +35,11 @@ V03, V10, V01 = ("0.3",), ("1.0",), ("0.1",)
 BOTH = ("0.3", "1.0")
 ALL = ("0.1", "0.3", "1.0")
 
+PROFILES = {"workstacean": "the original caller's side: what its callers broke on is a MUST"}
+"""Stricter readings of the checklist, in words."""
+
+_GENERAL = re.compile(r"seed|reference|JSON-RPC|RFC", re.IGNORECASE)
+
 NEEDS = {
     "streaming": "the card offers streams",
     "push": "the card offers webhooks",
@@ -57,7 +63,7 @@ class Row:
 
     ``dialects`` are those it is probed in (``any``: once for the agent). ``source`` says who demands it,
     ``how`` how it is probed, ``remedy`` what to do when it fails, ``incident`` where it hurt before.
-    ``needs`` are keys of ``NEEDS``.
+    ``needs`` are keys of ``NEEDS``. ``binding_for`` names profiles (``--profile``) under which it is a MUST.
     """
 
     id: str
@@ -70,6 +76,16 @@ class Row:
     remedy: str
     incident: str = ""
     needs: frozenset[str] = frozenset()
+    binding_for: frozenset[str] = frozenset()
+
+    @property
+    def covers(self) -> tuple[str, ...]:
+        """The dialects that the source speaks of, in the order of the versions.
+
+        A section of one specification covers its version alone; the fleet's seeds, JSON-RPC and RFCs cover all.
+        """
+        specified = tuple(version for version in ("0.3", "1.0") if re.search(rf"\b{re.escape(version)} §", self.source))
+        return specified if specified and not _GENERAL.search(self.source) else ALL
 
 
 class Section:
@@ -90,6 +106,7 @@ class Section:
         remedy: str,
         incident: str = "",
         needs: Iterable[str] = (),
+        binding_for: Iterable[str] = (),
     ) -> None:
         wanted = frozenset(needs)
         assert wanted <= NEEDS.keys(), row_id
@@ -105,6 +122,7 @@ class Section:
                 remedy=remedy,
                 incident=incident,
                 needs=wanted,
+                binding_for=frozenset(binding_for),
             )
         )
 

@@ -148,6 +148,15 @@ card.must(
     "Serialise with camelCase names; push_notifications is a flag nobody reads.",
 )
 
+card.should(
+    "C-18",
+    "The card's address does not follow a forged Host",
+    ONCE,
+    "Reference reliability T-31",
+    "GET the card with the Host of somebody else: no address in it may be there.",
+    "Write the configured address, or the socket's own; never build it from the request's Host header.",
+)
+
 auth = Section("Credentials")
 auth.must(
     "A-01",

@@ -130,6 +130,15 @@ push.must(
     needs=REG,
 )
 push.must(
+    "P-39",
+    "An allow-list opens what it names and nothing beside it",
+    BOTH,
+    f"{SEED}, checklist 'Task store hygiene' (Quinn #53); reference reliability T-22",
+    "With webhooks to the listener allowed, register private addresses that merely contain its name: -32602.",
+    "Compare the host of the parsed address as a whole, and decide on the resolved address, never on the text.",
+    needs=OUT,
+)
+push.must(
     "P-14",
     "A refused webhook is refused aloud, inline too",
     BOTH,
@@ -223,6 +232,17 @@ push.should(
     "Add the artifact, and an artifacts list for older callers.",
     incident="The original caller got an empty answer from the original agent",
     needs=OUT,
+)
+push.should(
+    "P-38",
+    "The terminal webhook carries the answer as an artifacts list too",
+    V03,
+    f"{PUSH}; reference workstacean-facts, 'Callbacks'",
+    "Read artifacts of the completed webhook.",
+    "Add artifacts: [artifact] beside artifact.",
+    incident="Workstacean's tracker reads only artifacts: its callers got empty answers from agents that send artifact",
+    needs=OUT,
+    binding_for=("workstacean",),
 )
 push.must(
     "P-24",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
@@ -18,16 +19,19 @@ from fleetsim.check.found import Stop
 from fleetsim.check.listener import Listener
 from fleetsim.check.probe import PROBES, Phase
 from fleetsim.check.report import Finding, Report, in_order
-from fleetsim.check.row import ONCE, Row, Verdict
+from fleetsim.check.row import ALL, ONCE, PROFILES, Row, Severity, Verdict
 from fleetsim.check.rows import ROWS
+from fleetsim.check.rows_wire import METHOD_ROWS
 from fleetsim.check.scenes import reachable
 from fleetsim.check.session import Session
-from fleetsim.check.subject import Knobs, Subject, Target, meet
-from fleetsim.model.errors import FleetsimError
+from fleetsim.check.subject import PROBED, Knobs, Subject, Target, meet
+from fleetsim.check.tongue import mapping
+from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
 
 log = logging.getLogger(__name__)
+
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Told after each probe: how many are done, of how many, and the row."""
@@ -59,13 +63,16 @@ async def run_check(
     """Hold an agent to the checklist.
 
     Raises:
+        ConfigError: there is no such profile.
         ConfigError, Unreachable, AuthRefused: the agent cannot be met (see ``meet``).
     """
     knobs = knobs or Knobs()
+    if knobs.profile and knobs.profile not in PROFILES:
+        raise ConfigError(f"there is no profile {one_line(knobs.profile, 40)!r}", hint=f"one of: {', '.join(PROFILES)}")
     target = Target(url=target) if isinstance(target, str) else target
     began, clock = runtime.clock.now(), runtime.clock.monotonic()
     subject = await meet(target, runtime, knobs, listener)
-    wanted = tuple(ROWS.values()) if rows is None else tuple(rows)
+    wanted = [_as_bound(row, knobs.profile) for row in (ROWS.values() if rows is None else rows)]
     findings = await Run(subject, progress).all(wanted)
     return Report(
         url=target.url,
@@ -109,7 +116,7 @@ class Run:
         """The dialects to probe a row in; one empty name if it applies to none of the agent's."""
         spoken = self._subject.dialects
         if row.dialects == ONCE:
-            return spoken[-1:]
+            return spoken[-1:] if row.covers == ALL or set(row.covers) & set(spoken) else ("",)
         return tuple(name for name in spoken if name in row.dialects) or ("",)
 
     async def _together(self, batch: list[tuple[Row, str]]) -> list[Finding]:
@@ -131,13 +138,21 @@ class Run:
         began = self._subject.runtime.clock.monotonic()
         verdict, reason, lost = Verdict.PASS, "", False
         evidence: tuple[str, ...] = ()
+        asked: list[Exchange] = []
+        before = PROBED.set(asked)
         try:
             await self._attempt(row, name)
         except Stop as stop:
             verdict, reason, lost = stop.verdict, stop.reason, stop.lost
             evidence = tuple(item.shown() for item in stop.evidence)
-            if verdict is Verdict.FAIL and any(isinstance(e, Exchange) and e.unreached for e in stop.evidence):
+            seen = [item for item in stop.evidence if isinstance(item, Exchange)]
+            asked += seen
+            if verdict is Verdict.FAIL and any(made.unreached for made in seen):
                 verdict, reason, lost = Verdict.NOT_TESTED, "the agent could not be reached any more", True
+        finally:
+            PROBED.reset(before)
+        if missing := _missing_ground(row, self._sessions[name], asked):
+            verdict, reason, lost = Verdict.NOT_TESTED, missing, False
         seconds = self._subject.runtime.clock.monotonic() - began
         self._done += 1
         if self._progress is not None:
@@ -188,6 +203,29 @@ class Run:
         )
 
 
+def _as_bound(row: Row, profile: str) -> Row:
+    """The row as a profile reads it."""
+    return replace(row, severity=Severity.MUST) if profile in row.binding_for else row
+
+
+def _missing_ground(row: Row, session: Session, asked: Iterable[Exchange]) -> str:
+    """Why the row could not be tested: a method that it leans on, and that another row is about, is not there.
+
+    It would fail, or pass, for a reason that is not its own; the missing method is told once, by its own row. What
+    the card promises is a row's own matter: one about the card may well fail for a method that is not there.
+    """
+    for made in asked:
+        if made.code != -32601:
+            continue
+        method = mapping(made.asked).get("method")
+        operation = session.tongue.operation(method)
+        ground = METHOD_ROWS.get(operation) if operation else None
+        if ground is not None and row.section not in {ROWS[ground].section, ROWS["C-06"].section}:
+            known = session.dialect in ROWS[ground].dialects
+            return f"because {ground}: there is no {method}" if known else f"there is no {method}"
+    return ""
+
+
 def _first_leaf(group: BaseException) -> BaseException:
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]
@@ -209,7 +247,7 @@ def _lasts_s(row: Row) -> float:
 
 
 def _why_not(row: Row, subject: Subject) -> tuple[Verdict, str]:
-    asked = "/".join(row.dialects)
+    asked = "/".join(row.covers if row.dialects == ONCE else row.dialects)
     return Verdict.NOT_APPLICABLE, f"about A2A {asked}; probed here: {', '.join(subject.dialects)}"
 
 

@@ -29,6 +29,12 @@ _LIMITS = Limits(first_byte_s=20.0, total_s=None, body_bytes_max=BODY_BYTES_MAX)
 _STREAM = StreamLimits(idle_s=None, line_bytes_max=BODY_BYTES_MAX, event_bytes_max=BODY_BYTES_MAX)
 _UNSAID: Any = object()
 
+OLD_STREAM = "message/sendStream"
+"""What protoPen-era agents of 0.3 call message/stream."""
+
+FIRST_S = 10.0
+"""How long the first event of the first stream is waited for, to see whether there is such a method."""
+
 
 class Session:
     """What a probe is given."""
@@ -43,6 +49,7 @@ class Session:
         self._scenes: dict[Callable[[Session], Awaitable[Any]], Any] = {}
         self._locks: dict[Callable[[Session], Awaitable[Any]], asyncio.Lock] = {}
         self._asked = 0
+        self._stream_asked = False
 
     def new(self) -> str:
         """A fresh id of ours."""
@@ -203,11 +210,32 @@ class Session:
     async def stream(
         self, operation: Operation | str, params: Any, *, request_id: Any = _UNSAID
     ) -> AsyncIterator[Stream]:
-        """Open a stream; leaving it drops the connection."""
+        """Open a stream; leaving it drops the connection.
+
+        An agent that knows streams by their old name alone is asked by that name from then on (M-02 and M-03 tell).
+        """
         method = operation if not isinstance(operation, Operation) else self.tongue.method(operation)
         body = written(self.envelope(str(method), params, request_id))
         async with self.reading("POST", self.endpoint, body, ours=True) as stream:
+            if not await self._unknown_stream(operation, stream):
+                yield stream
+                return
+        body = written(self.envelope(OLD_STREAM, params, request_id))
+        async with self.reading("POST", self.endpoint, body, ours=True) as stream:
+            await stream.peek(FIRST_S)
+            if stream.exchange.code != -32601:
+                self.tongue.call_it(Operation.STREAM, OLD_STREAM)
             yield stream
+
+    async def _unknown_stream(self, operation: Operation | str, stream: Stream) -> bool:
+        """Whether an agent of 0.3 has no method of that name; found out with the first stream that is asked for."""
+        if operation is not Operation.STREAM or self.dialect != "0.3" or self._stream_asked:
+            return False
+        await stream.peek(FIRST_S)
+        if stream.exchange.code == -32601:
+            return True
+        self._stream_asked = True
+        return False
 
     async def _entered(self, stack: AsyncExitStack, request: Request) -> Incoming:
         """Open a request, once more if the connection broke: an earlier answer may have closed it."""
@@ -248,6 +276,7 @@ class Stream:
         self._session = session
         self._incoming = incoming
         self._events: AsyncGenerator[SseEvent, None] | None = None
+        self._peeked: Frame | None = None
 
     @property
     def is_stream(self) -> bool:
@@ -290,8 +319,16 @@ class Stream:
             made.problem = str(error) or "the answer did not end"
         made.body, made.ended = bytes(body), True
 
+    async def peek(self, seconds: float) -> None:
+        """Read the first event ahead; the next ``next`` gives it."""
+        if self._peeked is None and not self.exchange.frames:
+            self._peeked = await self.next(seconds)
+
     async def next(self, seconds: float) -> Frame | None:
         """The next event; None if none came in time or the stream has ended (``exchange.ended``)."""
+        if self._peeked is not None:
+            peeked, self._peeked = self._peeked, None
+            return peeked
         made = self.exchange
         if self._events is None or made.ended:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,8 +16,18 @@ from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Un
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 
 CARD_S = 10.0
+
+PROBED: ContextVar[list[Exchange] | None] = ContextVar("probed", default=None)
+"""The requests of the probe under way: what it leaned on is seen in them."""
+
 QUICK_SKILLS = ("echo", "quick", "ping", "hello")
-_TEXTS = {"quick": "fleetsim check", "slow": "4", "ask": "hello", "fail": "on purpose", "stream": "one two three four"}
+DEFAULT_TEXTS = {
+    "quick": "fleetsim check",
+    "slow": "4",
+    "ask": "hello",
+    "fail": "on purpose",
+    "stream": "one two three four",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ class Hint:
     def parse(cls, text: str, kind: str) -> Hint:
         """Read ``SKILL``, ``SKILL=TEXT`` or ``=TEXT``."""
         skill, equals, words = text.partition("=")
-        return cls(skill.strip() or None, words if equals else _TEXTS[kind])
+        return cls(skill.strip() or None, words if equals else DEFAULT_TEXTS[kind])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +49,13 @@ class Knobs:
     """What the check may do and knows beforehand. Times in seconds.
 
     ``virtual``: hours pass at once, so rows that need them are probed. ``log``: the lines the agent has
-    logged, where it runs in this process.
+    logged, where it runs in this process. ``mutating`` are skills known to change the world. ``profile`` is one
+    of ``row.PROFILES``.
     """
 
     hints: Mapping[str, Hint] = field(default_factory=dict)
+    mutating: tuple[str, ...] = ()
+    profile: str = ""
     side_effects: bool = False
     virtual: bool = False
     log: list[str] | None = None
@@ -106,15 +120,7 @@ class Subject:
 
     def interfaces(self) -> Iterator[tuple[str, str]]:
         """(url, version) of each JSON-RPC interface the card names, as written."""
-        for entry in map(mapping, listed(self.card.get("supportedInterfaces"))):
-            if str(entry.get("protocolBinding", "JSONRPC")).upper() == "JSONRPC":
-                yield str(entry.get("url", "")), str(entry.get("protocolVersion", ""))
-        preferred = str(self.card.get("preferredTransport", "JSONRPC")).upper()
-        if "url" in self.card and preferred == "JSONRPC":
-            yield str(self.card["url"]), str(self.card.get("protocolVersion", "") or "0.3")
-        for entry in map(mapping, listed(self.card.get("additionalInterfaces"))):
-            if str(entry.get("transport", "")).upper() == "JSONRPC":
-                yield str(entry.get("url", "")), str(self.card.get("protocolVersion", "") or "0.3")
+        return interfaces(self.card)
 
     def endpoint(self, dialect: str) -> str:
         """Where a dialect is called: the configured origin, and the card's path unless one was configured."""
@@ -185,7 +191,22 @@ class Subject:
         sent = {**content, "accept": "application/json", **own, **(headers or {})}
         made = Exchange(method, url, sent, body, self.runtime.clock.monotonic(), secrets=self.target.secrets())
         self.exchanges.append(made)
+        if (of_probe := PROBED.get()) is not None:
+            of_probe.append(made)
         return made
+
+
+def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(url, version) of each JSON-RPC interface a card names, as written."""
+    for entry in map(mapping, listed(card.get("supportedInterfaces"))):
+        if str(entry.get("protocolBinding", "JSONRPC")).upper() == "JSONRPC":
+            yield str(entry.get("url", "")), str(entry.get("protocolVersion", ""))
+    preferred = str(card.get("preferredTransport", "JSONRPC")).upper()
+    if "url" in card and preferred == "JSONRPC":
+        yield str(card["url"]), str(card.get("protocolVersion", "") or "0.3")
+    for entry in map(mapping, listed(card.get("additionalInterfaces"))):
+        if str(entry.get("transport", "")).upper() == "JSONRPC":
+            yield str(entry.get("url", "")), str(card.get("protocolVersion", "") or "0.3")
 
 
 def dialect_of(version: str) -> str:
@@ -238,7 +259,7 @@ async def _read_cards(subject: Subject) -> None:
 def _detected(subject: Subject) -> dict[str, Hint]:
     """Skills that say by id or tag what they are good for."""
     found: dict[str, Hint] = {}
-    for kind, text in _TEXTS.items():
+    for kind, text in DEFAULT_TEXTS.items():
         names = QUICK_SKILLS if kind == "quick" else (kind,)
         ids = [str(skill.get("id")) for skill in subject.skills()]
         tagged = [str(s.get("id")) for s in subject.skills() if set(names) & {str(t) for t in listed(s.get("tags"))}]

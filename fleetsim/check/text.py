@@ -107,7 +107,8 @@ def explain(row: Row) -> str:
     """One row in full."""
     lines = [f"{row.id} {row.severity} {row.title}", ""]
     dialects = "once for the agent" if row.dialects == ("any",) else f"A2A {', '.join(row.dialects)}"
-    pairs = [("Section", row.section), ("Probed", dialects), ("Source", row.source), ("How", row.how)]
+    source = f"{row.source} (covers {', '.join(row.covers)})"
+    pairs = [("Section", row.section), ("Probed", dialects), ("Source", source), ("How", row.how)]
     pairs += [("Fix", row.remedy), ("Seen", row.incident), ("Needs", ", ".join(sorted(row.needs)))]
     for label, text in pairs:
         if text:

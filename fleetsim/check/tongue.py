@@ -61,13 +61,25 @@ class Tongue:
         self.name = name
         self.current = name == "1.0"
         self.legacy = name == "0.1"
-        self._methods = DIALECTS[name].methods
+        self._methods = {operation: names[0] for operation, names in DIALECTS[name].methods.items()}
 
     # Saying.
 
     def method(self, operation: Operation) -> str:
-        """The method's name; raises KeyError if the dialect has none."""
-        return self._methods[operation][0]
+        """The method's name at this agent; raises KeyError if the dialect has none."""
+        return self._methods[operation]
+
+    def standard_method(self, operation: Operation) -> str:
+        """The name that the dialect gives the method, whatever this agent calls it."""
+        return DIALECTS[self.name].methods[operation][0]
+
+    def call_it(self, operation: Operation, method: str) -> None:
+        """From now on use another name that the agent knows an operation by."""
+        self._methods[operation] = method
+
+    def operation(self, method: Any) -> Operation | None:
+        """Which operation a method's name means at this agent."""
+        return next((operation for operation, name in self._methods.items() if name == method), None)
 
     def headers(self) -> dict[str, str]:
         """What every request of the dialect carries."""

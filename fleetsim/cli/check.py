@@ -15,7 +15,7 @@ from fleetsim.check import baseline as accepted_failures
 from fleetsim.check.files import FORMATS
 from fleetsim.check.listener import Listener, socket_listener
 from fleetsim.check.report import Report
-from fleetsim.check.row import ONCE, Row
+from fleetsim.check.row import ONCE, PROFILES, Row
 from fleetsim.check.runner import run_check, select
 from fleetsim.check.subject import Hint, Knobs, Target
 from fleetsim.check.text import render
@@ -61,6 +61,8 @@ class Wanted:
 @click.option("--skill-ask", metavar="SKILL[=TEXT]", help="A skill that asks a question.")
 @click.option("--skill-fail", metavar="SKILL[=TEXT]", help="A skill that fails.")
 @click.option("--skill-stream", metavar="SKILL[=TEXT]", help="A skill that answers in pieces.")
+@click.option("--mutating", multiple=True, metavar="SKILL", help="A skill that changes the world (repeatable): X-02.")
+@click.option("--profile", type=click.Choice(list(PROFILES)), help="A stricter reading: what its callers broke on.")
 @click.option("--api-key-env", metavar="VAR", help="The variable with the API key (X-API-Key).")
 @click.option("--bearer-env", metavar="VAR", help="The variable with the bearer token.")
 @click.option("--other-key-env", metavar="VAR", help="A second caller's key or token, of the same kind.")
@@ -111,6 +113,8 @@ def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
         target=Target(url=url, headers=headers, other_headers=other_headers, dialects=dialects),
         knobs=Knobs(
             hints=hints,
+            mutating=tuple(options["mutating"]),
+            profile=options["profile"] or "",
             side_effects=options["allow_side_effects"],
             seed=options["seed"],
             jobs=options["jobs"],

@@ -35,7 +35,7 @@ async def test_the_reference_agent_keeps_every_promise(dialects: tuple[str, ...]
     report = await checked(check={"dialects": dialects})
     assert told(report, Verdict.FAIL) == {}
     assert told(report, Verdict.NOT_TESTED) == {}
-    assert report.tested > 50
+    assert report.tested > 40
 
 
 async def test_with_keys_the_reference_agent_keeps_the_promises_of_credentials_too() -> None:

@@ -73,6 +73,12 @@ def _snake(card: Json) -> Json:
     return {**card, "capabilities": capabilities}
 
 
+def _own_host(asked: Asked, answer: Answer) -> None:
+    host, card = asked.headers.get("host", ""), answer.json
+    if isinstance(card, dict) and isinstance(card.get("url"), str):
+        answer.say({**card, "url": f"http://{host}/a2a"})
+
+
 def _no_current(card: Json) -> Json:
     return each_object(
         card, lambda found: found.pop("protocolBinding", None) if found.get("protocolVersion") == "1.0" else None
@@ -204,7 +210,7 @@ add(
     incident="false flags break the dispatcher",
     also={
         "H-05": "there is no stream to open after the aborted ones",
-        "L-03 R-02 R-04 S-01 S-02 S-03 S-04 S-09 S-18 S-28": "streams are refused, so nothing of them can be seen",
+        "L-03 R-02 R-04 S-01 S-02 S-03 S-04 S-09 S-18": "streams are refused, so nothing of them can be seen",
         "P-14": "a stream is what is refused with the webhook, and there are none",
     },
 )
@@ -257,6 +263,12 @@ add(
     also={"C-12": "the 1.0 interface's url is one of them"},
 )
 add("card-snake-case", "C-17", "a field of the card is in snake case", edit_card(_snake), incident="Quinn #42")
+add(
+    "card-follows-host",
+    "C-18",
+    "the card's addresses are built from the Host header",
+    answer_as(at(*CARD_PATHS), _own_host),
+)
 add("card-locked", "A-01", "the card needs the key too", answer_as(at(*CARD_PATHS), _key_for_card))
 add(
     "send-unguarded",

@@ -41,6 +41,11 @@ def _found_nothing(_asked: Asked, answer: Answer) -> None:
         answer.say(None, status=200)
 
 
+def _taken_for_an_id(asked: Asked) -> Answer:
+    detail = {"detail": f"Task not found: {asked.path.rpartition('/')[2]}"}
+    return Answer(404, {"content-type": "application/json"}, dump(detail))
+
+
 def _registers(_asked: Asked, answer: Answer) -> None:
     if answer.status == 400:
         answer.say({"id": "default"}, status=200)
@@ -105,6 +110,13 @@ add(
     "R-04",
     "GET :subscribe wraps its events",
     edit_frame_envelope(_enveloped, on=_path(r"/tasks/[^/:]+:subscribe")),
+)
+add(
+    "rest-subscribe-shadowed",
+    "R-04",
+    "GET /tasks/{id} takes the path of :subscribe",
+    Edit(on=_path(r"/tasks/[^/:]+:subscribe"), instead=_taken_for_an_id),
+    incident="the original agents",
 )
 add(
     "rest-cancel-in-words",

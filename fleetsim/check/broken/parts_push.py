@@ -98,6 +98,12 @@ class HastyNotifier(Notifier):
             await self._sender.deliver(_delivery(config, body, notice))
 
 
+class ParallelNotifier(HastyNotifier):
+    """Each notice has a worker of its own: while one waits to be tried again, the next is delivered."""
+
+    queue_s = 0.0
+
+
 def _delivery(config: PushConfig, body: bytes, notice: Notice) -> Delivery:
     state = notice.event.status.state.value if isinstance(notice.event, StatusUpdate) else "artifact"
     return Delivery(

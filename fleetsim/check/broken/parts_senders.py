@@ -28,6 +28,16 @@ class TrustingSender(WebhookSender):
         return parse_webhook_url(url, schemes=self._schemes)
 
 
+class TextAllowingSender(WebhookSender):
+    """Takes whatever address contains the host that was allowed (reliability T-22)."""
+
+    async def vet(self, url: str) -> WebhookUrl:
+        """Look for the name of the bench's listener anywhere."""
+        if "checker" in url:
+            return _somewhere(url)
+        return await super().vet(url)
+
+
 class NameBlindSender(WebhookSender):
     """Judges addresses that are written out, and trusts every name."""
 

@@ -25,6 +25,7 @@ from fleetsim.check.broken.parts_push import (
     HastyNotifier,
     InlineDeafService,
     NoDeleteService,
+    ParallelNotifier,
     SilentVetService,
     StrictDeleteService,
     TwiceNotifier,
@@ -42,6 +43,7 @@ from fleetsim.check.broken.parts_senders import (
     OneShotSender,
     RapidSender,
     StubbornSender,
+    TextAllowingSender,
     TrustingSender,
     UnresolvedSender,
     trusting,
@@ -226,6 +228,13 @@ add(
     incident="a2a-sdk 1.3.0",
 )
 add(
+    "webhook-artifact-alone",
+    "P-38",
+    "the end carries artifact and no artifacts list",
+    sender=edit_webhook(without("artifacts")),
+    incident="both original agents",
+)
+add(
     "closed-over-push-config",
     "P-24",
     "a webhook registered after the send is not used",
@@ -267,6 +276,13 @@ add(
     notifier=HastyNotifier,
     incident="the original agent (U23)",
 )
+add(
+    "retry-overtaken",
+    "P-31",
+    "a refused working is tried again after the end was delivered",
+    notifier=ParallelNotifier,
+)
+add("allowed-by-text", "P-39", "whatever contains an allowed host is allowed", sender=TextAllowingSender)
 add("webhook-as-text", "P-32", "webhooks are sent as text", sender=sending(_as_text))
 add(
     "receiver-breaks-task",

@@ -9,12 +9,13 @@ from fleetsim.check.exchange import Exchange
 from fleetsim.check.found import applies, demand, need
 from fleetsim.check.probe import probe
 from fleetsim.check.session import Session
-from fleetsim.check.subject import Hint, dialect_of
+from fleetsim.check.subject import Hint, dialect_of, interfaces
 from fleetsim.check.tongue import listed, mapping, snake_keys, url_parts, url_path
 from fleetsim.model.call import Operation
 from fleetsim.model.extensions import CONFIDENCE, COST, EFFECT_DOMAIN
 
 NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
+FORGED = "forged.fleetsim.invalid"
 FREE_FORM = ("params", "metadata")
 
 
@@ -199,7 +200,9 @@ async def extended_card(session: Session) -> None:
         demand("name" in mapping(made.result), f"the card promises an extended one; it gave {made.says()}", made)
         return
     demand(made.error is not None, "an extended card is served that the card does not promise", made, read)
-    demand(made.code in {-32007, -32004}, f"expected -32007 or -32004, got {made.says()}", made)
+    # An optional method may be missing in 0.3; that its absence has a code of its own is 1.0's rule.
+    codes = {-32007, -32004} if session.tongue.current else {-32007, -32004, -32601}
+    demand(made.code in codes, f"expected -32007 or -32004, got {made.says()}", made)
 
 
 @probe("C-14")
@@ -244,6 +247,18 @@ def _declared(session: Session) -> list[Mapping[str, Any]]:
     return [mapping(entry) for entry in listed(session.subject.capabilities.get("extensions"))]
 
 
+@probe("C-18")
+async def forged_host(session: Session) -> None:
+    """Ask for the card under another name."""
+    _, read = _card(session)
+    made = await session.subject.exchange("GET", read.url, headers={"host": FORGED})
+    if made.status != 200 or "name" not in mapping(made.value):
+        return  # refused under a foreign name: nobody is led astray
+    urls = [url for url, _ in interfaces(mapping(made.value))]
+    led = [url for url in urls if url_parts(url).netloc.lower() == FORGED]
+    demand(not led, f"with the Host {FORGED} the card says {', '.join(led)}", made)
+
+
 @probe("X-01")
 async def extensions_are_whole(session: Session) -> None:
     """Read the declarations."""
@@ -257,16 +272,26 @@ async def extensions_are_whole(session: Session) -> None:
         demand(params is None or isinstance(params, dict), "an extension's params are no object", made)
 
 
-def _effects(session: Session) -> Mapping[str, Any]:
+def _effect_skills(session: Session) -> Mapping[str, Any] | None:
+    """What effect-domain-v1 says of each skill; None if the card does not declare it."""
     entry = next((e for e in _declared(session) if str(e.get("uri", "")).endswith(EFFECT_DOMAIN[-16:])), None)
-    applies(entry is not None, "the card does not declare effect-domain-v1")
-    return mapping(mapping(mapping(entry).get("params")).get("skills"))
+    return None if entry is None else mapping(mapping(entry.get("params")).get("skills"))
+
+
+def _effects(session: Session) -> Mapping[str, Any]:
+    skills = _effect_skills(session)
+    applies(skills is not None, "the card does not declare effect-domain-v1")
+    return skills or {}
 
 
 @probe("X-02")
 async def effects_are_of_skills(session: Session) -> None:
     """Compare the extension with the skills."""
     _, made = _card(session)
+    if mutating := session.knobs.mutating:
+        declared = _effect_skills(session) or {}
+        silent = [skill for skill in mutating if not listed(mapping(declared.get(skill)).get("effects"))]
+        demand(not silent, f"changes the world and declares no effect: {', '.join(silent)}", made)
     skills = _effects(session)
     demand(skills, "effect-domain-v1 is declared without params.skills", made)
     ids = {str(skill.get("id")) for skill in session.subject.skills()}

@@ -76,8 +76,9 @@ async def params_no_object(session: Session) -> None:
 async def no_message(session: Session) -> None:
     """A send with nothing in it."""
     name = {"id": session.new()} if session.tongue.legacy else {}
-    for params in (name, {**name, "message": "hello"}):
-        refused(await session.rpc(session.tongue.method(Operation.SEND), params), "a send without a message", -32602)
+    wrong = ((name, "a send without a message"), ({**name, "message": "hello"}, "a send whose message is a text"))
+    for params, said in wrong:
+        refused(await session.rpc(session.tongue.method(Operation.SEND), params), said, -32602)
 
 
 @probe("E-09")

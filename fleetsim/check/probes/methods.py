@@ -5,6 +5,7 @@ from __future__ import annotations
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.found import applies, demand
 from fleetsim.check.probe import probe
+from fleetsim.check.rows_wire import METHOD_ROWS
 from fleetsim.check.session import Session
 from fleetsim.check.tongue import Tongue
 from fleetsim.model.call import Operation
@@ -32,7 +33,7 @@ def _empty(tongue: Tongue, operation: Operation) -> dict[str, object]:
 
 def _register(row_id: str, operation: Operation) -> None:
     async def exists(session: Session) -> None:
-        method = session.tongue.method(operation)
+        method = session.tongue.standard_method(operation)
         whole = operation in {Operation.SEND, Operation.STREAM}
         params = session.params(session.quick()) if whole else _empty(session.tongue, operation)
         async with session.stream(method, params) as stream:
@@ -43,18 +44,7 @@ def _register(row_id: str, operation: Operation) -> None:
     probe(row_id)(exists)
 
 
-for _row, _operation in (
-    ("M-01", Operation.SEND),
-    ("M-02", Operation.STREAM),
-    ("M-04", Operation.GET),
-    ("M-05", Operation.CANCEL),
-    ("M-06", Operation.SUBSCRIBE),
-    ("M-07", Operation.PUSH_SET),
-    ("M-08", Operation.PUSH_GET),
-    ("M-09", Operation.PUSH_LIST),
-    ("M-10", Operation.PUSH_DELETE),
-    ("M-11", Operation.LIST),
-):
+for _operation, _row in METHOD_ROWS.items():
     _register(_row, _operation)
 
 

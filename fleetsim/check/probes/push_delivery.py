@@ -20,6 +20,8 @@ from fleetsim.check.subject import Hint
 from fleetsim.check.tongue import KINDS, TERMINAL, among, answer_text, listed, mapping, texts
 
 RETRIES_S = 20.0
+RETRY_S = 6.0
+"""Within so long a refused delivery is tried again by every agent that tries again at all."""
 
 
 def terminal(arrival: Arrival) -> bool:
@@ -154,9 +156,8 @@ async def body_has_its_shape(session: Session) -> None:
         demand(named == task_id, f"the body names the task {named!r}", arrival)
 
 
-@probe("P-23")
-async def end_carries_the_answer(session: Session) -> None:
-    """The answer in the body."""
+async def _answers_told(session: Session) -> tuple[str, str, str, Arrival]:
+    """What the task says, what its end's webhook says of it as ``artifact`` and as ``artifacts``, and the webhook."""
     task_id, hook, _ = await session.scene(delivered)
     arrival = next(a for a in hook.arrivals if terminal(a))
     body = mapping(arrival.value)
@@ -165,7 +166,22 @@ async def end_carries_the_answer(session: Session) -> None:
     need(whole, "the task has no text to deliver", read)
     single = texts(mapping(body.get("artifact")).get("parts"))
     several = "".join(texts(mapping(a).get("parts")) for a in listed(body.get("artifacts")))
+    return whole, single, several, arrival
+
+
+@probe("P-23")
+async def end_carries_the_answer(session: Session) -> None:
+    """The answer in the body."""
+    whole, single, several, arrival = await _answers_told(session)
     demand(whole in {single, several}, "the terminal webhook carries no artifact with the answer", arrival)
+
+
+@probe("P-38")
+async def end_carries_the_list(session: Session) -> None:
+    """The answer where the original caller looks for it."""
+    whole, single, several, arrival = await _answers_told(session)
+    need(whole in {single, several}, "because P-23: the terminal webhook carries no answer", arrival)
+    demand(whole == several, "the answer is in artifact alone, and there is no artifacts list", arrival)
 
 
 @probe("P-24")
@@ -251,7 +267,7 @@ async def new_token_counts(session: Session) -> None:
     demand(token in got, "the end came with another token than the last one registered", made, arrival)
 
 
-@probe("P-31", lasts_s=6)
+@probe("P-31", lasts_s=14)
 async def in_order(session: Session) -> None:
     """The order of a whole task."""
     hook = session.hook()
@@ -261,6 +277,21 @@ async def in_order(session: Session) -> None:
     states = [state_of(arrival) for arrival in hook.arrivals if state_of(arrival)]
     first = next(place for place, state in enumerate(states) if state in TERMINAL)
     demand(all(state in TERMINAL for state in states[first:]), f"the order was {', '.join(states)}", made)
+    await _retry_keeps_order(session)
+
+
+async def _retry_keeps_order(session: Session) -> None:
+    """A notice that is refused once: its second try must not come after the end was delivered."""
+    hook = session.hook()
+    hook.refused_once = {"submitted", "working"}
+    made = await _inline(session, None, hook)
+    need(await hook.until(terminal, session.knobs.patience_s), "no terminal webhook came", made)
+    await asyncio.sleep(RETRY_S)
+    states = [state for arrival in hook.arrivals if (state := state_of(arrival))]
+    end = next(place for place, state in enumerate(states) if state in TERMINAL)
+    # A state that came before the end (and was refused then) is tried again after it: the order is turned round.
+    late = [state for place, state in enumerate(states) if place > end and state not in TERMINAL]
+    demand(not late, f"a refused {late[0] if late else ''} was tried again after the end", made, *hook.arrivals[:4])
 
 
 @probe("P-32")

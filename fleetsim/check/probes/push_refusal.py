@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.found import demand
+from fleetsim.check.found import demand, need
 from fleetsim.check.probe import probe
 from fleetsim.check.session import Session
-from fleetsim.check.tongue import Tongue, listed, mapping
+from fleetsim.check.tongue import Tongue, listed, mapping, url_parts
 from fleetsim.model.call import Operation
 
 PATH = "/fleetsim-check"
@@ -90,6 +90,17 @@ async def spellings(session: Session) -> None:
     urls = [f"http://{host}:{port}{PATH}" for host in hosts]
     urls += [f"http://example.com@127.0.0.1:{port}{PATH}", f"http://127%2e0.0.1:{port}{PATH}"]
     await _all_refused(session, *urls)
+
+
+@probe("P-39")
+async def nothing_beside_the_allowed(session: Session) -> None:
+    """The listener's address, and what only looks like it."""
+    parts = url_parts(session.listener.origin)
+    allowed, port = parts.hostname or "", parts.port
+    need(port, "the listener's address has no port")
+    others = [f"http://{allowed}@169.254.169.254:{port}{PATH}", f"http://169.254.169.254:{port}/{allowed}:{port}"]
+    others += [f"http://169.254.169.254:{port}{PATH}#{allowed}", f"http://{allowed}.fleetsim.invalid:{port}{PATH}"]
+    await _all_refused(session, *others)
 
 
 @probe("P-14")

@@ -16,6 +16,8 @@ from fleetsim.check.tongue import TERMINAL, mapping, message_text
 from fleetsim.model.call import Operation
 
 REJOIN_S = 30.0
+AT_ONCE_S = 1.0
+"""What comes within so long of the snapshot is told to whoever rejoins, and not news of the work."""
 
 
 async def dropped(session: Session) -> tuple[str, Exchange]:
@@ -103,10 +105,14 @@ def _text_of(session: Session, made: Exchange) -> str:
 async def progress_is_kept(session: Session) -> None:
     """The progress message in the snapshot."""
     before, made = await session.scene(rejoined)
-    told = [message_text(session.tongue.event(frame.result)[1]) for frame in before.frames]
-    need(any(told), "the slow skill says nothing of its progress", before)
-    _, content = _first(session, made)
-    demand(message_text(content), "the snapshot does not say what the agent is doing", before, made)
+    told = {text for frame in before.frames if (text := message_text(session.tongue.event(frame.result)[1]))}
+    need(told, "the slow skill says nothing of its progress", before)
+    _first(session, made)
+    # In the snapshot, or told again as the next event: either way whoever comes back knows at once.
+    at_once = [frame for frame in made.frames[:3] if frame.at - made.frames[0].at < AT_ONCE_S]
+    shown = [message_text(session.tongue.event(frame.result)[1]) for frame in at_once]
+    known = bool(shown[0]) or not told.isdisjoint(shown)
+    demand(known, "neither the snapshot nor what follows it at once says what the agent is doing", before, made)
 
 
 async def _rejoin(session: Session, task_id: str) -> Exchange:

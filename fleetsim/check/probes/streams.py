@@ -11,7 +11,7 @@ from fleetsim.check.found import demand, need
 from fleetsim.check.probe import probe
 from fleetsim.check.scenes import STREAM_S, all_streams, best_stream, quick_stream, word_stream
 from fleetsim.check.session import Session
-from fleetsim.check.subject import Hint
+from fleetsim.check.subject import DEFAULT_TEXTS, Hint
 from fleetsim.check.tongue import (
     INTERRUPTED,
     KINDS,
@@ -24,6 +24,9 @@ from fleetsim.check.tongue import (
     texts,
 )
 from fleetsim.model.call import Operation
+
+FILLS_CHARS = 512 * 1024
+"""A stream of less fits into the buffers between agent and reader: its agent was never made to wait."""
 
 
 def events(session: Session, made: Exchange) -> Iterator[tuple[str, Mapping[str, Any], Frame]]:
@@ -277,12 +280,15 @@ async def not_cached(session: Session) -> None:
 async def slow_reader(session: Session) -> None:
     """Read nothing for a while."""
     hint = session.subject.hints.get("stream", session.quick())
-    if session.knobs.virtual and "stream" in session.subject.hints:
-        hint = Hint(hint.skill, " ".join(["word" * 4_000] * 12))  # more than the buffers in between can hold
+    if hint.text == DEFAULT_TEXTS["stream"]:
+        hint = Hint(hint.skill, " ".join(["word" * 15_000] * 12))  # more than the buffers in between can hold
     async with session.stream(Operation.STREAM, session.params(hint)) as stream:
         need(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         await asyncio.sleep(2)
         made = await stream.drain(STREAM_S)
+    said = sum(len(frame.text) for frame in made.frames)
+    short = f"the stream is too short ({said} characters) to make the agent wait: --skill-stream with a longer one"
+    need(said >= FILLS_CHARS or made.problem, short, made)
     found = list(events(session, made))
     demand(made.ended and not made.problem, f"the stream broke: {made.problem or 'it is still open'}", made)
     demand(found and session.tongue.state(found[-1][1]) in TERMINAL, "the terminal event is missing", made)

@@ -1,0 +1,199 @@
+"""Verdicts that agents nobody here wrote once got wrong: each row fails or passes for its own reason alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.broken import mutant
+from fleetsim.check.broken.bench import checked
+from fleetsim.check.broken.build import Mutant, breaks
+from fleetsim.check.broken.editors import (
+    about,
+    answer_error,
+    edit_error,
+    edit_frames,
+    edit_headers,
+    in_dialect,
+    kind_of,
+)
+from fleetsim.check.broken.wire import Asked, Edit, Headers
+from fleetsim.check.inprocess import ALLOW, check_app
+from fleetsim.check.report import Finding, Report
+from fleetsim.check.row import Severity, Verdict
+from fleetsim.check.runner import run_check, select
+from fleetsim.check.subject import Hint, Knobs
+from fleetsim.model.call import Operation
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.loop import run
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+
+JsonObject = dict[str, Any]
+
+
+def broken(row: str, *edits: Edit, **parts: Any) -> Mutant:
+    return Mutant(mutant_id="made-here", row=row, title="made here", make=breaks(*edits, **parts))
+
+
+def judged(agent: Mutant, *patterns: str) -> dict[str, Finding]:
+    return {finding.key: finding for finding in checked(agent, select(patterns)).findings}
+
+
+@pytest.mark.parametrize(
+    ("mutant_id", "patterns", "reason"),
+    [
+        ("no-push-set", ("P-08", "P-09", "P-10", "P-11", "P-12", "P-13", "P-07"), "because M-07"),
+        ("no-cancel", ("H-04", "T-08", "E-14"), "because M-05"),
+        ("no-get", ("S-14", "T-06", "E-13"), "because M-04"),
+        ("no-list", ("T-22", "T-23"), "because M-11"),
+    ],
+)
+def test_what_leans_on_a_missing_method_is_not_tested_because_of_its_row(
+    mutant_id: str, patterns: tuple[str, ...], reason: str
+) -> None:
+    found = judged(mutant(mutant_id), *patterns)
+    asked = {key: f for key, f in found.items() if not key.endswith("@0.1")}
+    assert {f.row.id for f in asked.values()} == set(patterns)
+    assert {(f.verdict, f.reason.partition(":")[0]) for f in asked.values()} == {(Verdict.NOT_TESTED, reason)}
+
+
+def test_a_missing_method_is_told_once() -> None:
+    report = checked(mutant("no-push-set"), select(("M-07", "P-*")))
+    assert {f.row.id for f in report.of(Verdict.FAIL)} == {"M-07"}
+
+
+def test_an_agent_that_knows_streams_by_the_old_name_alone_has_them_tested_by_that_name() -> None:
+    found = judged(mutant("old-stream-name-alone"), "M-02", "M-03", "S-01", "S-02", "S-14", "S-15")
+    assert found["M-02@0.3"].verdict is Verdict.FAIL
+    assert {key: f.verdict for key, f in found.items() if key.endswith("@0.3") and key != "M-02@0.3"} == {
+        f"{row}@0.3": Verdict.PASS for row in ("M-03", "S-01", "S-02", "S-14", "S-15")
+    }
+
+
+def test_an_extended_card_that_0_3_does_not_know_is_no_fault_and_in_1_0_it_is() -> None:
+    agent = broken(
+        "C-13", edit_error(-32007, to=-32601), edit_error(-32004, to=-32601, on=about(Operation.EXTENDED_CARD))
+    )
+    found = judged(agent, "C-13")
+    assert found["C-13@0.3"].verdict is Verdict.PASS
+    assert found["C-13@1.0"].verdict is Verdict.FAIL
+
+
+def _told_next() -> Callable[[JsonObject], Iterable[JsonObject]]:
+    """The snapshot without its message, which comes as the next event."""
+
+    def change(event: JsonObject) -> Iterable[JsonObject]:
+        message = event.get("status", {}).pop("message", None) if kind_of(event) == "task" else None
+        if message is None:
+            return [event]
+        ids = {"taskId": event["id"], "contextId": event["contextId"]}
+        status = {**event["status"], "message": message}
+        return [event, {"kind": "status-update", **ids, "status": status, "final": False}]
+
+    return change
+
+
+def test_progress_told_as_the_event_after_the_snapshot_is_told() -> None:
+    agent = broken("S-17", edit_frames(_told_next, on=in_dialect("0.3", Operation.SUBSCRIBE)))
+    assert judged(agent, "S-17")["S-17@0.3"].verdict is Verdict.PASS
+    assert judged(mutant("progress-lost"), "S-17")["S-17@0.3"].verdict is Verdict.FAIL
+
+
+def test_a_rest_cancel_is_seen_by_rest_where_tasks_cannot_be_read_otherwise() -> None:
+    agent = broken("M-04", answer_error(about(Operation.GET), -32601, "Method not found"))
+    assert judged(agent, "R-05")["R-05"].verdict is Verdict.PASS
+
+
+def test_a_shadowed_alias_is_a_fault_and_a_missing_one_is_none() -> None:
+    assert judged(mutant("rest-subscribe-shadowed"), "R-04")["R-04"].verdict is Verdict.FAIL
+    gone = broken("R-04", answer_error(lambda asked: asked.path.endswith(":subscribe"), -32601, "Not here"))
+    assert judged(gone, "R-04")["R-04"].verdict is not Verdict.PASS
+
+
+def test_the_message_of_a_refused_send_names_what_was_sent() -> None:
+    def text_taken(asked: Asked) -> bool:
+        return asked.params.get("message") == "hello"
+
+    found = judged(broken("E-08", answer_error(text_taken, -32603, "Internal error")), "E-08")
+    assert "a send whose message is a text" in found["E-08@0.3"].reason
+    assert '"message":"hello"' in found["E-08@0.3"].evidence[0]
+
+
+def _uncached(headers: Headers) -> Headers:
+    return {name: value for name, value in headers.items() if name not in {"cache-control", "etag"}}
+
+
+async def checked_app(*patterns: str, check: JsonObject | None = None, **options: Any) -> Report:
+    def make(runtime: Runtime) -> Any:
+        return reference_agent(runtime=runtime, allow_webhook=(ALLOW,), **options).app()
+
+    return await check_app(make, rows=select(patterns), **(check or {}))
+
+
+def test_a_card_is_held_to_the_sources_of_the_dialects_it_speaks() -> None:
+    card = edit_headers(lambda asked: asked.path.startswith("/.well-known"), _uncached)
+    verdicts = {}
+
+    async def story() -> None:
+        for dialects in (("0.3",), ("0.3", "1.0")):
+
+            def make(runtime: Runtime, dialects: tuple[str, ...] = dialects) -> Any:
+                return breaks(card)(reference_agent(runtime=runtime, dialects=dialects)).app()
+
+            report = await check_app(make, rows=select(("C-10",)))
+            verdicts[dialects] = report.finding("C-10").verdict
+
+    run(story, strict=False)
+    assert verdicts == {("0.3",): Verdict.NOT_APPLICABLE, ("0.3", "1.0"): Verdict.FAIL}
+
+
+async def checked_with(knobs: Knobs, *patterns: str, **options: Any) -> Report:
+    network = MemoryNetwork()
+    agent = reference_agent(runtime=virtual_runtime(0, network, name="agent"), **options)
+    network.mount("http://agent:9000", agent.app())
+    async with network:
+        return await run_check(
+            "http://agent:9000", virtual_runtime(0, network, name="checker"), knobs=knobs, rows=select(patterns)
+        )
+
+
+async def test_a_skill_known_to_change_the_world_must_declare_its_effects() -> None:
+    silent = await checked_with(Knobs(mutating=("echo",)), "X-02")
+    assert silent.finding("X-02").verdict is Verdict.FAIL
+    assert "echo" in silent.finding("X-02").reason
+    declared = await checked_with(Knobs(mutating=("file_bug",)), "X-02")
+    assert declared.finding("X-02").verdict is Verdict.PASS
+
+
+async def test_a_stream_too_short_to_make_the_agent_wait_says_nothing_of_slow_readers() -> None:
+    short = await checked_with(Knobs(hints={"stream": Hint("stream", "three short words")}), "S-28")
+    assert {f.verdict for f in short.findings} == {Verdict.NOT_TESTED}
+    assert "--skill-stream" in short.finding("S-28").reason
+    long = await checked_with(Knobs(), "S-28")
+    assert {f.verdict for f in long.findings} == {Verdict.PASS}
+
+
+def test_the_answer_in_artifact_alone_warns_and_binds_under_the_profile_of_the_original() -> None:
+    found = checked(mutant("webhook-artifact-alone"), select(("P-23", "P-38")))
+    assert found.finding("P-23", "0.3").verdict is Verdict.PASS
+    warned = found.finding("P-38", "0.3")
+    assert (warned.verdict, warned.row.severity) == (Verdict.FAIL, Severity.SHOULD)
+    assert "empty answers" in warned.row.incident
+    assert found.passed()
+
+
+async def test_the_profile_of_the_original_makes_the_list_a_must() -> None:
+    report = await checked_with(Knobs(profile="workstacean"), "P-38", "P-16")
+    bound = {f.row.id: f.row.severity for f in report.findings}
+    assert bound == {"P-38": Severity.MUST, "P-16": select(("P-16",))[0].severity}
+
+
+async def test_an_unknown_profile_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError) as refused:
+        await checked_with(Knobs(profile="other"), "C-01")
+    assert "workstacean" in str(refused.value.hint)
