@@ -33,7 +33,15 @@ from fleetsim.caller.signals import (
     Subscribe,
 )
 from fleetsim.caller.track import Heard, Now, Track
-from fleetsim.model.errors import Blame, FleetsimError, TimedOut, TransportError
+from fleetsim.model.errors import (
+    Blame,
+    EmptyStream,
+    FleetsimError,
+    MethodNotFound,
+    TaskNotFound,
+    TransportError,
+    UnsupportedOperation,
+)
 from fleetsim.model.event import Snapshot, TaskEvent
 from fleetsim.model.work import Outcome, OutcomeKind, Via
 from fleetsim.runtime.faults import fault
@@ -120,7 +128,7 @@ class _Carrier:
         except FleetsimError as error:
             self._tell(StreamEnded(error=error) if heard else SendFailed(error=error))
         else:
-            self._tell(StreamEnded() if heard else SendFailed(error=_empty_stream()))
+            self._tell(StreamEnded() if heard else SendFailed(error=EmptyStream()))
 
     async def subscribe(self) -> None:
         try:
@@ -143,11 +151,17 @@ class _Carrier:
             self._tell(Heard(event=Snapshot(task=task), via=Via.POLL, began=began))
 
     async def find(self) -> None:
+        if not self._executor.searchable(self._record):
+            self._tell(Found(task=None, possible=False))
+            return
         try:
             found = await _declared(self._executor.find(self._record))
-        except FleetsimError:
-            found = None  # the search is a kindness; the reconcile deadline decides
-        self._tell(Found(task=found))
+        except (TaskNotFound, MethodNotFound, UnsupportedOperation) as error:
+            self._tell(Found(task=None, possible=isinstance(error, TaskNotFound)))
+        except FleetsimError as error:
+            self._tell(Found(task=None, error=error))
+        else:
+            self._tell(Found(task=found))
 
     async def register_push(self) -> None:
         try:
@@ -202,7 +216,3 @@ async def _events(opening: AbstractAsyncContextManager[AsyncIterator[TaskEvent]]
 def _unforeseen(error: Exception) -> TransportError:
     log.error("a call to an agent ended in an unforeseen way", exc_info=error)
     return TransportError(f"an unforeseen {type(error).__name__}; the log has it", sent=True)
-
-
-def _empty_stream() -> FleetsimError:
-    return TimedOut("the stream ended before its first event", sent=True)

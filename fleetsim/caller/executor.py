@@ -113,14 +113,17 @@ class Executor:
         async with self._gate.call(record.agent, breaks=False, first=False):
             return _task(await self._call(record, GetTask(task_id=_bound(record).task_id)))
 
+    def searchable(self, record: RequestRecord) -> bool:
+        """Whether a task whose reply was lost can be looked for: by its id where we know it, by our context in 1.0.
+
+        A context that others share may hold other tasks; guessing could bind the wrong one.
+        """
+        own_context = record.dialect == "1.0" and _fresh_context(record.request) is not None
+        return own_context or _known_id(record) is not None
+
     async def find(self, record: RequestRecord) -> Task | None:
-        """Look for a task whose reply was lost: by its id where we know it (the task of a follow-up, and in 0.1
-        our own), by our context in 1.0, else not."""
-        context, known = _fresh_context(record.request), record.request.task_id
-        if known is None and record.dialect == "0.1":
-            known = record.request.correlation_id
-        if known is None and (record.dialect != "1.0" or context is None):
-            return None  # a shared context may hold other tasks; guessing could bind the wrong one
+        """Look for a task whose reply was lost, where ``searchable``."""
+        known, context = _known_id(record), record.request.correlation_id
         async with self._gate.call(record.agent, breaks=False, first=False):
             if known is not None:
                 return _task(await self._call(record, GetTask(task_id=known)))
@@ -226,6 +229,11 @@ def _fresh_context(request: SkillRequest) -> str | None:
     the first turn of a conversation leaves the making to it."""
     alone = request.context_id is None and request.task_id is None and not request.first_turn
     return request.correlation_id if alone else None
+
+
+def _known_id(record: RequestRecord) -> str | None:
+    """The id of the task before the agent has told it: a follow-up's, and in 0.1 our own."""
+    return record.request.task_id or (record.request.correlation_id if record.dialect == "0.1" else None)
 
 
 def _as_dispatched(record: RequestRecord) -> Choice | None:

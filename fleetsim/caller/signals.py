@@ -57,9 +57,14 @@ class PollFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The search for a task whose reply was lost came back."""
+    """The search for a task whose reply was lost came back.
+
+    Without a task it says whether one was ``possible`` at all, and the ``error`` it failed with, if it did.
+    """
 
     task: Task | None
+    possible: bool = True
+    error: FleetsimError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.model.errors import Blame
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task
-from fleetsim.model.work import Answer, Outcome, Question, Via
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question, Via
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,8 @@ class Rules:
     cancel_patience_s: float = 30.0
     resubscribes_max: int = 3
     owed_polls_max: int = 6
-    bad_polls_max: int = 3
+    look_first_s: float = 1.0
+    refused_polls_max: int = 3
     text_chars_max: int = 1024 * 1024
     parked_max: int = 16
     stall_s: float = 1.0
@@ -66,13 +68,25 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Why a task is not polled any more, and how its request ends unless something else tells of it."""
+
+    kind: OutcomeKind
+    reason: str
+    blame: Blame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
     """One request in flight. Times are monotonic seconds; None means not scheduled or not going on.
 
     ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``whole``
     names artifacts known to be complete, ``gap`` that a stream may have been missed in between. ``owed``
     counts the polls still owed before a terminal state may be believed complete. ``resume_doubt``: an answer
-    was on its way when the hub stopped, and only the agent knows whether it arrived.
+    was on its way when the hub stopped, and only the agent knows whether it arrived. ``taken_at`` is when the agent
+    last took something from us: a young task is looked at often. ``refusals`` names, since the last poll that brought
+    the task, each answer that polling cannot mend; ``trouble`` says why the last poll brought nothing. ``silent``: the
+    agent ended its stream without a word, and ``searches`` counts the looks for its task that found none.
     """
 
     record: RequestRecord
@@ -80,6 +94,7 @@ class Track:
     deadline: float
     in_air: bool = False
     stream_open: bool = False
+    joining: bool = False
     try_stream: bool = False
     attempt: int = 0
     resubscribes: int = 0
@@ -90,7 +105,12 @@ class Track:
     poll_began: float | None = None
     polls: int = 0
     failed_polls: int = 0
-    bad_polls: int = 0
+    refusals: tuple[str, ...] = ()
+    trouble: str = ""
+    stopped: Stopped | None = None
+    taken_at: float = float("-inf")
+    silent: bool = False
+    searches: int = 0
     misses: int = 0
     missed_at: float = float("-inf")
     applied_at: float = float("-inf")
@@ -121,6 +141,11 @@ class Track:
     def correlation_id(self) -> str:
         """The request's id."""
         return self.record.request.correlation_id
+
+    @property
+    def limit_s(self) -> float:
+        """How long the request may take, questions apart."""
+        return (self.record.deadline_at - self.record.accepted_at).total_seconds()
 
     @property
     def wake(self) -> float | None:

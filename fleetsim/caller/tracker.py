@@ -33,6 +33,7 @@ from fleetsim.caller.signals import (
     Recovered,
     Save,
     Say,
+    Send,
     Settle,
     Signal,
 )
@@ -81,6 +82,7 @@ class Tracker:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._waiters: dict[str, asyncio.Future[Outcome]] = {}
         self._closing: dict[str, asyncio.Task[Any]] = {}
+        self._sends: dict[str, asyncio.Task[Any]] = {}
         self._broken: LedgerBroken | None = None
         self._scribe = Scribe(ledger, events, self._workers, self._record_now)
         self._pace = Pace(self._workers)
@@ -244,6 +246,8 @@ class Tracker:
             case Settle(question_id=question_id, state=state):
                 self._scribe.aside(cid, lambda: self._settle(track, question_id, QuestionState(state)))
             case Close(outcome=outcome):
+                if track.in_air and (send := self._sends.get(cid)) is not None:
+                    send.cancel()  # its time is over: what still waits for a slot must not leave any more
                 self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
             case Poll():
                 self._pace.put(lambda: self._poll(cid))
@@ -258,7 +262,9 @@ class Tracker:
 
     def _reach_out(self, track: Track, effect: Effect) -> None:
         work = carry.work_for(effect, track, self._executor, self._ledger, self._runtime, self.signal)
-        self._workers.start(work, name=f"{type(effect).__name__.lower()}:{track.correlation_id}")
+        worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{track.correlation_id}")
+        if isinstance(effect, Send):
+            self._sends[track.correlation_id] = worker
 
     def _say(self, track: Track, topic: str, level: Level, payload: dict[str, Any]) -> None:
         record = track.record
@@ -365,6 +371,7 @@ class Tracker:
         cid = track.correlation_id
         self._tracks.pop(cid, None)
         self._closing.pop(cid, None)
+        self._sends.pop(cid, None)
         self._scribe.forget(cid)
         if (timer := self._timers.pop(cid, None)) is not None:
             timer.cancel()

@@ -134,8 +134,7 @@ async def _watch(common: Common, events: AsyncIterator[TaskEvent], client: Agent
         if task is None:
             raise
         common.note(f"the stream broke off ({error}); polling")
-    if task is None:
-        raise TimedOut("the agent closed the stream without a word")
+    assert task is not None
     if not task.terminal and task.state not in INTERRUPTED:
         task = (await _poll(client, task.task_id, 300.0)).task or task
     if not common.as_json:

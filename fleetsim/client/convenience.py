@@ -24,7 +24,7 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import TimedOut, WireError
+from fleetsim.model.errors import EmptyStream, TimedOut, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import (
     INTERRUPTED,
@@ -117,11 +117,19 @@ class Conveniences(AgentCaller):
         metadata: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[TaskEvent]:
-        """Send ``text`` and yield what the agent tells, as it tells it. Close the iterator if you stop early."""
+        """Send ``text`` and yield what the agent tells, as it tells it. Close the iterator if you stop early.
+
+        Raises:
+            EmptyStream: the agent ended the stream without an event; it may be at work all the same.
+        """
         call = self._send(text, task_id, context_id, parts, metadata, None)
+        heard = False
         async with self.events(call, headers=headers) as events:
             async for event in events:
+                heard = True
                 yield event
+        if not heard:
+            raise EmptyStream(f"{self.where}: the agent ended the stream without a word")
 
     async def resubscribe(self, task_id: str, *, headers: Mapping[str, str] | None = None) -> AsyncIterator[TaskEvent]:
         """Join the stream of a running task."""

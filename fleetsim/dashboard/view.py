@@ -136,6 +136,7 @@ class ViewBuilder:
             "agent.skill.update": tasks.update,
             "agent.skill.stale": tasks.stale,
             "agent.skill.retry": tasks.retry,
+            "agent.poll.stopped": tasks.unwatched,
             "agent.chat.inbound": tasks.inbound,
             "agent.chat.outbound": tasks.outbound,
             "agent.card.updated": self._card_updated,

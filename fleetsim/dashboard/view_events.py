@@ -230,6 +230,7 @@ _TELLERS: Mapping[str, _Teller] = {
     "agent.push.accepted": lambda e, p: _joined(_state(e, p), "token ✓", _flags(p, "duplicate", "parked")),
     "agent.push.rejected": lambda e, p: _joined("401", read.text(p, "why"), _by(p, "from", "peer")),
     "agent.push.registered": lambda e, p: "the agent took our webhook",
+    "agent.poll.stopped": lambda e, p: _joined("polling stopped:", read.text(p, "why")),
     "agent.push.degraded": lambda e, p: _joined("polling instead:", read.text(p, "why")),
     "config.loaded": lambda e, p: _joined(plural(len(read.names(p, "agents")), "agent"), read.text(p, "path", 300)),
     "config.rejected": lambda e, p: _joined(read.text(p, "error", 400), "last good kept"),

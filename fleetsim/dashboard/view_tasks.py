@@ -287,6 +287,12 @@ class TaskFold:
             task.last = f"retry{'' if wait is None else f' in {wait:.0f}s'}: {read.text(payload, 'reason')}"
             task.step(event, "→", task.last)
 
+    def unwatched(self, event: Event) -> None:
+        """``agent.poll.stopped``: only a stream, a webhook or an answer can tell of it now."""
+        if task := self._of(event):
+            task.last = f"polling stopped: {read.text(event.payload, 'why')}"
+            task.step(event, "·", task.last)
+
     def inbound(self, event: Event) -> None:
         """``agent.chat.inbound``: text grows the live text, a status line becomes the last update."""
         task = self._of(event)

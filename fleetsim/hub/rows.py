@@ -83,6 +83,8 @@ def track_row(track: Track) -> dict[str, Any]:
         **record_row(track.record),
         "via": track.via.value,
         "questionId": track.asked.question.question_id if track.asked else None,
+        "pollStopped": track.stopped.reason if track.stopped else None,
+        "pollTrouble": track.trouble or None,
         "open": True,
     }
 

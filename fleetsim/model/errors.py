@@ -8,6 +8,7 @@
       NotAccepting           the hub cannot accept work now (disk full, shutting down)
       InvalidMove            a state change the table does not allow
       WireError              what arrived is not the protocol (bytes, JSON, shape)
+        EmptyStream          a stream was taken and ended without an event; the peer may have acted
       LimitReached           a size, count or time limit, named
       BlockedAddress         the address policy refused a destination
       TransportError         the connection failed; ``sent`` says whether the peer may have acted
@@ -71,6 +72,13 @@ class WireError(FleetsimError):
     """The peer's bytes are not the protocol it claims."""
 
     blame = Blame.AGENT
+
+
+class EmptyStream(WireError):
+    """The agent took the request, opened its stream and ended it without a single event. It may have acted."""
+
+    def __init__(self, message: str = "the agent ended the stream without a word", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
 
 
 class LimitReached(FleetsimError):

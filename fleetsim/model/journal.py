@@ -64,6 +64,11 @@ TOPICS: tuple[Topic, ...] = (
         "agent.skill.retry", "a send is tried again, nothing having been accepted", ("attempt", "inSeconds", "reason")
     ),
     Topic(
+        "agent.poll.stopped",
+        "the agent answered so many looks at a task in the same way, which no further look can mend",
+        ("why", "answers"),
+    ),
+    Topic(
         "agent.skill.response.{correlationId}",
         "the answer to whoever asked",
         ("content", "error", "taskState", "contextId"),

@@ -33,10 +33,13 @@ from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules
 from fleetsim.model.errors import (
     AuthRefused,
+    ConfigError,
     ConnectionLost,
+    EmptyStream,
     HttpRefused,
     InternalError,
     InvalidParams,
+    LimitReached,
     MethodNotFound,
     NotAccepting,
     PushNotSupported,
@@ -69,7 +72,7 @@ NOT_STARTED = (
     AuthRefused("no", status=401),
     NotAccepting("the disk is full"),
 )
-MAY_HAVE_STARTED = (TimedOut("silent"), ConnectionLost("reset"), HttpRefused("proxy", status=502))
+MAY_HAVE_STARTED = (TimedOut("silent"), ConnectionLost("reset"), HttpRefused("proxy", status=502), EmptyStream())
 GARBLED = (WireError("HTML"), InternalError("boom"))
 NO_TASK = (
     TaskNotFound(),
@@ -82,6 +85,10 @@ NO_TASK = (
     TimedOut("silent"),
     MethodNotFound(),
     WireError("HTML"),
+    LimitReached("the body is larger than 1048576 bytes"),
+    InvalidParams("no such id"),
+    ConfigError("QUINN_KEY is not set"),
+    InternalError("the store is down"),
 )
 UNTAKEN = (Unreachable("refused"), BUSY, UnsupportedOperation(), TaskNotCancelable(), InvalidParams("no"))
 UNCANCELLED = (TaskNotCancelable(), Unreachable("down"), TimedOut("silent"), MethodNotFound())
@@ -175,8 +182,14 @@ class Hub:
                 break
             self.due()
         assert self.track.wake is None or self.track.wake > self.now, "time stands still"
-        self.checker.rest(self.track.wake)
+        self.checker.rest(self.track.wake, self.may_be_told())
         self.broken = False
+
+    def may_be_told(self) -> bool:
+        """Whether the agent has a way left to tell us something by itself, or owes us an answer."""
+        listening = [c for c in self.in_air(Send, Subscribe) if c.effect != Send(stream=False)]
+        owed = self.in_air(Resume, RegisterPush) or self.track.resume_due is not None
+        return bool(listening or owed) or self.track.record.push
 
     def due(self) -> None:
         self.checker.hear(Due(), self.now)
@@ -238,7 +251,7 @@ class Peace:
                 self.m.person_answers(reject=False, killed=False, how="")
             else:
                 self.let_time_pass()
-            soon = SOON_S if not self.m.checker.life.unpollable else LIMIT_S  # it can only be told, or age out
+            soon = SOON_S if not self.m.checker.life.stopped else LIMIT_S  # it can only be told, or age out
             assert self.m.now - began <= soon, "it does not end"
         raise AssertionError("it goes on and on")
 
@@ -261,7 +274,7 @@ class Peace:
             case Poll():
                 m.poll_is_answered(luck=0.5)
             case Find():
-                m.search_comes_back(found=True)
+                m.search_comes_back(how="found")
             case RegisterPush():
                 m.webhook_is_registered(error=None)
             case Resume() if not call.reached:

@@ -36,6 +36,7 @@ from fleetsim.model.errors import (
     FleetsimError,
     MethodNotFound,
     TaskNotFound,
+    Unreachable,
     UnsupportedOperation,
 )
 from fleetsim.model.event import Snapshot
@@ -152,9 +153,14 @@ class StepMachine(People, RuleBasedStateMachine):
         self.land(self.in_air(Send)[0], SendFailed(error=error))
 
     @precondition(lambda self: self.in_air(Find))
-    @rule(found=st.booleans())
-    def search_comes_back(self, found: bool) -> None:
-        self.land(self.in_air(Find)[0], Found(task=self.truth if found else None))
+    @rule(how=st.sampled_from(["found", "found", "not there", "impossible", "unreachable"]))
+    def search_comes_back(self, how: str) -> None:
+        found = Found(
+            task=self.truth if how == "found" else None,
+            possible=how != "impossible",
+            error=Unreachable("down") if how == "unreachable" else None,
+        )
+        self.land(self.in_air(Find)[0], found)
 
     # ------------------------------------------------------------------ streams
 

@@ -15,6 +15,7 @@ from fleetsim.caller.signals import (
     CancelFailed,
     Poll,
     PollFailed,
+    PushRegistered,
     Recovered,
     Replied,
     Resume,
@@ -125,7 +126,7 @@ def test_polls_that_never_arrived_do_not_count_as_answers_that_cannot_be_read() 
     for error in (Unreachable("down"), Unreachable("down"), WireError("HTML"), WireError("HTML")):
         hand.wait(70).tell(PollFailed(error=error))
     assert not hand.outcomes
-    hand.wait(70).tell(PollFailed(error=WireError("HTML")))
+    hand.wait(70).tell(PollFailed(error=WireError("HTML"))).tell(PushRegistered(error=MethodNotFound()))
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.PROTOCOL_ERROR]
 
 
@@ -207,7 +208,9 @@ def test_a_rejection_under_way_at_the_crash_cancels_and_is_never_sent_as_an_answ
 
 @pytest.mark.parametrize(("push", "ends"), [(False, [OutcomeKind.LOST]), (True, [])])
 def test_a_task_that_can_neither_be_read_nor_tell_of_itself_ends_at_once(push: bool, ends: list[OutcomeKind]) -> None:
-    hand = Hand.begun(push=push).tell(Replied(reply=task(W), began=0.0)).wait(40)
-    hand.tell(PollFailed(error=MethodNotFound()))
+    hand = Hand.begun(push=push).tell(Replied(reply=task(W), began=0.0)).wait(2)
+    for _ in range(3):
+        hand.tell(PollFailed(error=MethodNotFound())).wait(6)
+    assert hand.mono == 20
     assert [o.kind for o in hand.outcomes] == ends
     assert all("no way to follow" in o.reason for o in hand.outcomes)

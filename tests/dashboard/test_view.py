@@ -224,6 +224,14 @@ def test_live_text_keeps_its_newest_part_only() -> None:
     assert text.endswith("0399")
 
 
+def test_a_task_that_is_not_polled_any_more_says_why() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    j.say("agent.poll.stopped", **about, why="the task cannot be read: too large", answers=3)
+    (row,) = view(j).tasks
+    assert row.last == "polling stopped: the task cannot be read: too large"
+
+
 def test_a_state_nobody_knows_is_kept_as_it_is() -> None:
     j = journal()
     about = j.request("quinn", "echo")

@@ -53,7 +53,7 @@ def resumed(s: Stepping, reply: Task | Message, began: float) -> None:
     answer = s.track.resume
     if answer is not None:
         s.emit(Settle(question_id=answer.question_id, state="delivered"))
-    s.set(resume=None, resume_due=None, answered_at=s.now.mono, resubscribes=0)
+    s.set(resume=None, resume_due=None, answered_at=s.now.mono, taken_at=s.now.mono, resubscribes=0)
     s.record(answers=s.track.record.answers + 1)
     if isinstance(reply, Message):
         s.poll_at(s.now.mono)
@@ -61,7 +61,7 @@ def resumed(s: Stepping, reply: Task | Message, began: float) -> None:
         hearing.heard(s, Heard(event=Snapshot(task=reply), via=Via.REPLY, began=began))
     if s.track.outcome is None and s.track.asked is None:
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
-        if s.track.record.streaming and not s.track.stream_open:
+        if s.track.record.streaming and not (s.track.stream_open or s.track.joining):
             s.set(retry_due=s.now.mono, gap=True)
 
 

@@ -10,6 +10,7 @@ from fleetsim.caller.signals import Cancel, Close, Effect, Save, Say, Settle
 from fleetsim.caller.track import Now, Rules, Track
 from fleetsim.model.errors import Blame
 from fleetsim.model.journal import Level
+from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind
 
 
@@ -48,6 +49,8 @@ class Stepping:
 
     def poll_at(self, when: float) -> None:
         """Poll then, or earlier if one is due earlier. At most one poll is in the air (I-10)."""
+        if self.track.stopped is not None:
+            return
         due = self.track.poll_due
         self.set(poll_due=when if due is None else min(due, when))
 
@@ -66,10 +69,12 @@ class Stepping:
         """End the track: fix its outcome, and settle a question nobody needs any more.
 
         ``kind`` None means the agent's own terminal state. Once that is known, nothing we find instead of it
-        is the outcome: terminal states do not change (decision 7).
+        is the outcome: terminal states do not change (decision 7). ``reason`` is then why a result is not known whole.
         """
         if self.ended:
-            kind, reason, blame = None, "", None
+            completed = self.track.task is not None and self.track.task.state is TaskState.COMPLETED
+            unsure = f"the agent said completed, and its result could not be confirmed: {reason}"
+            kind, reason, blame = None, unsure if reason and completed else "", None
         asked = self.track.asked
         if asked is not None:
             state = "expired" if kind is OutcomeKind.EXPIRED else "withdrawn"

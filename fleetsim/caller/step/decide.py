@@ -61,6 +61,7 @@ def step(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, t
         _late(s, signal)
     else:
         _apply(s, signal)
+        hearing.give_up_untold(s)
     return s.track, tuple(s.effects)
 
 
@@ -74,8 +75,8 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
             sending.replied(s, reply, began)
         case SendFailed(error=error):
             sending.failed(s, error)
-        case Found(task=task):
-            sending.found(s, task)
+        case Found():
+            sending.found(s, signal)
         case Heard():
             hearing.heard(s, signal)
         case StreamEnded(error=error):

@@ -56,15 +56,20 @@ def _reminder(s: Stepping) -> None:
 
 
 def _deadline(s: Stepping) -> None:
-    if s.track.asked is None and _passed(s, s.track.deadline):
-        if s.track.task is not None:
-            reason = "the time limit passed before the agent ended the task"
-            s.give_up(OutcomeKind.EXPIRED, reason, Blame.AGENT)
-        elif s.track.in_air or s.track.reconcile_due is not None:
-            sending.give_up_reply(s)
-        else:
-            reason = "the time limit passed before the agent could be reached"
-            s.close(OutcomeKind.UNDELIVERABLE, reason, Blame.NETWORK)
+    """The request's time is over, whatever it is at. What we know of why is said with it."""
+    if s.track.asked is not None or not _passed(s, s.track.deadline):
+        return
+    record, limit_s = s.track.record, s.track.limit_s
+    shortened = record.request.timeout_s is not None and limit_s < s.rules.task_limit_s
+    reason = f"the time limit of {limit_s:g} s passed before the agent "
+    if s.track.task is not None:
+        trouble = s.track.stopped.reason if s.track.stopped else s.track.trouble
+        reason += "ended the task" + (f"; the last look at it: {trouble}" if trouble else "")
+        s.give_up(OutcomeKind.EXPIRED, reason, Blame.CALLER if shortened else Blame.AGENT)
+        return
+    maybe = s.track.in_air or s.track.reconcile_due is not None
+    reason += "answered: it may have run" if maybe else "could be reached"
+    s.close(OutcomeKind.EXPIRED, reason, Blame.CALLER if shortened else Blame.NETWORK)
 
 
 def _cancel(s: Stepping) -> None:

@@ -9,23 +9,29 @@ from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Cancel, Poll, RegisterPush, Subscribe
 from fleetsim.caller.step import questions
 from fleetsim.caller.step.common import Stepping
-from fleetsim.caller.track import Heard
+from fleetsim.caller.track import Heard, Stopped
 from fleetsim.model.errors import (
     AuthRefused,
     Blame,
     FleetsimError,
     HttpRefused,
+    InternalError,
+    LimitReached,
     MethodNotFound,
+    RpcError,
     TaskNotFound,
+    TransportError,
     UnsupportedOperation,
     WireError,
 )
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Task, TaskState, answer_text, elsewhere
+from fleetsim.model.text import one_line
 from fleetsim.model.work import OutcomeKind, Via
 
 SHOWN_MAX = 4_000
+TROUBLE_MAX = 500
 
 
 def state_of(event: TaskEvent) -> str | None:
@@ -44,9 +50,9 @@ def state_of(event: TaskEvent) -> str | None:
 def heard(s: Stepping, signal: Heard) -> None:
     """Take one piece of news, or record why not."""
     if signal.via is Via.POLL:
-        s.set(poll_began=None, polls=s.track.polls + 1, failed_polls=0, bad_polls=0, misses=0)
+        s.set(poll_began=None, polls=s.track.polls + 1, failed_polls=0, refusals=(), trouble="", misses=0)
     if signal.via is Via.STREAM:
-        s.set(in_air=False, stream_open=True)
+        s.set(in_air=False, stream_open=True, joining=False)
     if signal.via is Via.PUSH:
         s.set(pushes=s.track.pushes + 1)
     if _must_wait(s, signal):
@@ -110,7 +116,7 @@ def _after_stale(s: Stepping, signal: Heard) -> None:
     if signal.via is Via.POLL and not (s.track.task and s.track.task.terminal):
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
     elif signal.via is Via.POLL:
-        _pay_owed(s)
+        _pay_owed(s, "its record of the task lags behind")
     elif s.track.task is not None and shows_the_past(s.track.record, signal.event):
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
     if isinstance(signal.event, ArtifactUpdate):
@@ -184,7 +190,7 @@ def _note_parts(s: Stepping, signal: Heard) -> None:
 
 def _bind(s: Stepping, signal: Heard) -> None:
     """The first news fixes which task this is (T-07), and how it will be watched."""
-    s.set(reconcile_due=None, find_due=None, retry_due=None)
+    s.set(reconcile_due=None, find_due=None, retry_due=None, silent=False, taken_at=s.now.mono)
     task, request = s.track.task, s.track.record.request
     assert task is not None
     warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
@@ -203,10 +209,22 @@ def _bind(s: Stepping, signal: Heard) -> None:
     if s.track.record.push and s.track.record.register_push:
         s.set(registered=True)
         s.emit(RegisterPush())
-    first_offset = s.now.luck * s.rules.poll_interval_s
-    s.poll_at(s.now.mono + max(first_offset, min(0.5, s.rules.poll_interval_s)))
+    if s.track.stream_open:  # it tells by itself: looks for safety's sake alone are spread over the interval
+        s.poll_at(s.now.mono + max(s.now.luck * s.rules.poll_interval_s, min(0.5, s.rules.poll_interval_s)))
+    else:
+        s.poll_at(s.now.mono + _pause(s))
     if s.track.record.cancel_wanted:
         cancel_once(s)
+
+
+def _pause(s: Stepping) -> float:
+    """How long to the next look: as long as the task has been at work, at least a second, at most the interval.
+
+    So a quick task is seen to end in about a second, and a long one, or one from before a restart, costs no more
+    polls than its interval allows.
+    """
+    age = s.now.mono - s.track.taken_at
+    return s.jitter(min(max(age, s.rules.look_first_s), s.rules.poll_interval_s))
 
 
 def cancel_once(s: Stepping) -> None:
@@ -255,6 +273,9 @@ def _end(s: Stepping, signal: Heard) -> None:
     if _complete(s, signal):
         s.close()
         return
+    if s.track.stopped is not None:
+        s.close(reason=s.track.stopped.reason)
+        return
     if s.track.owed == 0:
         questions.withdraw(s)
         s.set(owed=s.rules.owed_polls_max, cancel_due=None, resume_due=None)
@@ -273,12 +294,12 @@ def _complete(s: Stepping, signal: Heard) -> bool:
             return bool(task.artifacts) and all(a.artifact_id in s.track.whole for a in task.artifacts)
 
 
-def _pay_owed(s: Stepping) -> None:
+def _pay_owed(s: Stepping, why: str) -> None:
     """A poll that was owed brought nothing better; after the last, close with what is known."""
     owed = s.track.owed - 1
     s.set(owed=max(owed, 0))
     if owed <= 0:
-        s.close()
+        s.close(reason=why)
     else:
         s.poll_at(s.now.mono + min(3.0 ** (s.rules.owed_polls_max - owed - 1), s.rules.poll_interval_s))
 
@@ -287,9 +308,14 @@ def _keep_watch(s: Stepping, signal: Heard) -> None:
     """See to it that the task is looked at again, at most two intervals away, whatever else arrives."""
     if signal.via is Via.POLL or s.track.poll_due is None:
         quiet = s.track.stream_open or s.track.pushes > 0
-        s.poll_at(s.now.mono + s.jitter(s.rules.poll_interval_s * (2 if quiet else 1)))
-    record = s.track.record
-    if signal.via is Via.POLL and record.push and not s.track.pushes and not s.track.registered and s.track.polls >= 1:
+        s.poll_at(s.now.mono + (s.jitter(2 * s.rules.poll_interval_s) if quiet else _pause(s)))
+    if signal.via is Via.POLL and s.now.mono - s.track.taken_at >= s.rules.poll_interval_s / 2:
+        _register_once(s)
+
+
+def _register_once(s: Stepping) -> None:
+    """No webhook has come so far: perhaps the one inside the send was overlooked (decision 6)."""
+    if s.track.record.push and not s.track.pushes and not s.track.registered:
         s.set(registered=True)
         s.emit(RegisterPush())
 
@@ -312,40 +338,72 @@ def push_registered(s: Stepping, error: FleetsimError | None) -> None:
 
 def rejoin(s: Stepping) -> None:
     """The pause before rejoining a stream is over."""
-    s.set(retry_due=None)
+    s.set(retry_due=None, joining=True)
     s.emit(Subscribe())
 
 
 def poll_failed(s: Stepping, error: FleetsimError) -> None:
-    """A poll brought nothing. What will not change ends the task with that reason; the rest is tried again."""
-    s.set(poll_began=None, polls=s.track.polls + 1)
-    task = s.track.task
-    if task is not None and task.terminal:
-        _pay_owed(s)
-        return
-    if isinstance(error, TaskNotFound | AuthRefused) or (
+    """A poll brought nothing. What will not change ends the polling, if not the task; the rest is tried again."""
+    s.set(poll_began=None, polls=s.track.polls + 1, trouble=one_line(str(error), TROUBLE_MAX))
+    gone = isinstance(error, TaskNotFound | AuthRefused) or (
         isinstance(error, HttpRefused) and error.status in {404, 405, 410}
-    ):
+    )
+    if s.ended and (gone or not (_may_pass(error) or isinstance(error, WireError))):
+        s.close(reason=str(error))
+    elif s.ended:
+        _pay_owed(s, str(error))
+    elif gone:
         _gone(s, error)
-    elif isinstance(error, MethodNotFound | UnsupportedOperation):
-        _cannot_look(s, error)
-    elif isinstance(error, WireError):
-        _bad_poll(s, error)
-    else:
+    elif _may_pass(error):
         waits = s.rules.poll_interval_s * min(2**s.track.failed_polls, 4)
         if isinstance(error, HttpRefused) and error.retry_after_s is not None:
             waits = max(waits, min(error.retry_after_s, s.rules.retry_after_max_s))
         s.set(failed_polls=s.track.failed_polls + 1)
         s.poll_at(s.now.mono + s.jitter(min(waits, 2 * s.rules.poll_interval_s)))
+    else:
+        _refused(s, error)
 
 
-def _cannot_look(s: Stepping, error: FleetsimError) -> None:
-    """The agent lets nobody read a task. If it cannot tell us either, waiting for it would be waiting in silence."""
+def _may_pass(error: FleetsimError) -> bool:
+    """Whether asking again may bring the task: the way was blocked, or the agent speaks of trouble of its own.
+
+    A code that the specification does not know may mean anything, an overload too.
+    """
+    if isinstance(error, HttpRefused):
+        return error.retryable or error.status >= 500
+    return error.retryable or isinstance(error, TransportError | InternalError) or type(error) is RpcError
+
+
+def _refused(s: Stepping, error: FleetsimError) -> None:
+    """An answer that polling cannot mend: after a few that are alike, nobody polls any more."""
+    kind = f"{type(error).__name__} {getattr(error, 'status', '')}"
+    s.set(refusals=(*s.track.refusals, kind))
+    if s.track.refusals.count(kind) < s.rules.refused_polls_max:
+        # Bytes that are no protocol may be another's, in between and passing: they are given more time.
+        pause = s.rules.poll_interval_s if isinstance(error, WireError) else s.rules.lost_confirm_s
+        s.poll_at(s.now.mono + s.jitter(min(pause, s.rules.poll_interval_s)))
+        return
+    unreadable = isinstance(error, WireError | LimitReached)
+    if isinstance(error, MethodNotFound | UnsupportedOperation):
+        reason = f"the agent offers no way to follow a task: {error}"
+    else:
+        reason = f"the task cannot be {'read' if unreadable else 'followed'}: {error}"
+    found = OutcomeKind.PROTOCOL_ERROR if unreadable else OutcomeKind.LOST
+    s.set(stopped=Stopped(kind=found, reason=reason, blame=error.blame), poll_due=None)
+    s.say("agent.poll.stopped", Level.WARN, why=reason, answers=s.rules.refused_polls_max)
+
+
+def give_up_untold(s: Stepping) -> None:
+    """Nobody polls any more: the request ends as soon as nothing else can tell of it. It never waits in silence."""
     t = s.track
-    s.set(poll_due=None)
-    told = t.stream_open or t.record.push or t.retry_due is not None
-    if not (told or t.asked is not None or t.resume is not None or t.cancel_sent):
-        s.close(OutcomeKind.LOST, f"the agent offers no way to follow a task: {error}", Blame.AGENT)
+    if t.stopped is None or t.outcome is not None:
+        return
+    streamed = t.stream_open or t.joining or t.retry_due is not None
+    if streamed or t.asked is not None or t.resume is not None or t.cancel_due is not None:
+        return
+    _register_once(s)
+    if not t.record.push:
+        s.close(t.stopped.kind, t.stopped.reason, t.stopped.blame)
 
 
 def _gone(s: Stepping, error: FleetsimError) -> None:
@@ -366,13 +424,3 @@ def _gone(s: Stepping, error: FleetsimError) -> None:
     else:
         reason, blame = f"the agent no longer knows the task: {error}", Blame.AGENT
     s.close(OutcomeKind.LOST, reason, blame)
-
-
-def _bad_poll(s: Stepping, error: FleetsimError) -> None:
-    """An answer that cannot be read; a connection that failed before it is no such answer."""
-    bad = s.track.bad_polls + 1
-    s.set(bad_polls=bad)
-    if bad >= s.rules.bad_polls_max and not s.track.stream_open:
-        s.close(OutcomeKind.PROTOCOL_ERROR, str(error), error.blame)
-    else:
-        s.poll_at(s.now.mono + s.jitter(s.rules.poll_interval_s))

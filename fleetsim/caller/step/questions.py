@@ -154,10 +154,18 @@ def _open(s: Stepping, task: Task, key: str) -> None:
         checkpoint=checkpoint,
         system_actor=record.request.system_actor,
     )
-    left = s.track.paused_left if s.track.paused_left is not None else max(s.track.deadline - s.now.mono, 60.0)
+    left = s.track.paused_left if s.track.paused_left is not None else _left(s)
     s.set(asked=Asked(question=question, key=key, due=s.now.mono + ttl, remind=s.now.mono + ttl / 2), paused_left=left)
     _watch_slowly(s)
     s.emit(Ask(question=question))
+
+
+def _left(s: Stepping) -> float:
+    """What is left of the request's time: it stands still meanwhile, and after that there is a minute at least.
+
+    A limit that the caller set is not made longer.
+    """
+    return max(s.track.deadline - s.now.mono, 0.0 if s.track.record.request.timeout_s is not None else 60.0)
 
 
 def reopen(s: Stepping, question: Question) -> None:
@@ -168,7 +176,7 @@ def reopen(s: Stepping, question: Question) -> None:
     half = left - (question.expires_at - question.asked_at).total_seconds() / 2
     s.set(
         asked=Asked(question=question, key=key, due=s.now.mono + left, remind=s.now.mono + half if half > 0 else None),
-        paused_left=max(s.track.deadline - s.now.mono, 60.0),
+        paused_left=_left(s),
     )
 
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from fleetsim.caller.follow_up import shows_the_message
 from fleetsim.caller.ledger import Phase
-from fleetsim.caller.signals import Find, Send
+from fleetsim.caller.signals import Find, Found, Send
 from fleetsim.caller.step import answers, hearing, questions
 from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
     AuthRefused,
     Blame,
+    EmptyStream,
     FleetsimError,
     HttpRefused,
     InternalError,
@@ -31,6 +32,9 @@ from fleetsim.model.event import DirectReply, Snapshot
 from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, Message, Task
 from fleetsim.model.work import Answer, Decision, OutcomeKind, Question, Via
+
+SEARCHES_MAX = 2
+"""Looks for the task of an agent that ended its stream without a word."""
 
 
 def begin(s: Stepping) -> None:
@@ -89,6 +93,10 @@ def replied(s: Stepping, reply: Task | Message, began: float) -> None:
 def failed(s: Stepping, error: FleetsimError) -> None:
     """The first send failed. Only what cannot have been accepted is tried again."""
     s.set(in_air=False)
+    if isinstance(error, EmptyStream):
+        s.set(silent=True)
+        _reply_lost(s, str(error))
+        return
     if s.track.record.cancel_wanted and _certainly_refused(error):
         s.close(OutcomeKind.UNDELIVERABLE, "cancelled before it was sent", Blame.HUMAN)
         return
@@ -171,7 +179,8 @@ def resend(s: Stepping) -> None:
 def _reply_lost(s: Stepping, why: str) -> None:
     """The agent may have it. Look for it; never send it again (F-03)."""
     wait = 2 * s.rules.poll_interval_s
-    s.set(reconcile_due=s.now.mono + wait, find_due=s.now.mono + wait / 2, poll_due=None)
+    again = s.rules.lost_confirm_s if s.track.silent else wait / 2
+    s.set(reconcile_due=s.now.mono + wait, find_due=s.now.mono + again, poll_due=None)
     s.say(
         "agent.skill.retry",
         Level.WARN,
@@ -183,28 +192,47 @@ def _reply_lost(s: Stepping, why: str) -> None:
     hearing.unpark(s)
 
 
-def found(s: Stepping, task: Task | None) -> None:
-    """The search for a lost task came back. A follow-up's task was there before: it must tell of the message."""
-    record = s.track.record
+def found(s: Stepping, signal: Found) -> None:
+    """The search for a lost task came back. A follow-up's task was there before: it must tell of the message.
+
+    A reply that was lost on the way may belong to a task that is still to appear. An agent that ended its own
+    stream has had its say: what is not there at a second look is not waited for. And where no search is possible,
+    only a webhook is worth waiting for.
+    """
+    if s.track.task is not None or s.track.reconcile_due is None:
+        return
+    record, task = s.track.record, signal.task
     if task is not None and record.request.task_id is not None and not shows_the_message(record, task):
         task = None
-    if task is not None and s.track.task is None:
+    if task is not None:
         s.say("agent.skill.retry", attempt=0, inSeconds=0, reason="found the task whose reply was lost")
         hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))
+        return
+    if signal.error is not None:
+        s.set(find_due=s.now.mono + s.rules.lost_confirm_s)
+        return
+    s.set(searches=s.track.searches + 1)
+    hopeless = not signal.possible or (s.track.silent and s.track.searches >= SEARCHES_MAX)
+    if hopeless and not s.track.record.push:
+        give_up_reply(s)
 
 
 def give_up_reply(s: Stepping) -> None:
     """Nothing turned up: it may have run, and nobody knows."""
     s.set(reconcile_due=None, find_due=None)
-    reason = "the reply was lost and the task was never found: it may have run"
-    s.close(OutcomeKind.UNKNOWN, reason, Blame.NETWORK)
+    if s.track.silent:
+        reason = "the agent ended the stream without a word and its task was not found: it may have run"
+        s.close(OutcomeKind.PROTOCOL_ERROR, reason, Blame.AGENT)
+    else:
+        reason = "the reply was lost and the task was never found: it may have run"
+        s.close(OutcomeKind.UNKNOWN, reason, Blame.NETWORK)
 
 
 def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
     """A stream is never an outcome: rejoin it a few times where that is safe, and poll (F-10, decision 0008)."""
-    s.set(stream_open=False)
+    s.set(stream_open=False, joining=False)
     if s.track.task is None:
-        failed(s, error or _empty_stream())
+        failed(s, error or EmptyStream())
         return
     if s.track.task.terminal or s.track.asked is not None:
         return
@@ -214,7 +242,3 @@ def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
         s.set(retry_due=s.now.mono + wait, resubscribes=s.track.resubscribes + 1, gap=True)
     s.set(gap=True)
     s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
-
-
-def _empty_stream() -> TransportError:
-    return TransportError("the stream ended before its first event", sent=True)

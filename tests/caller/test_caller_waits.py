@@ -1,0 +1,141 @@
+"""Every wait has an end that is told, against real agents in every dialect: over stream, poll and webhook."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fleetsim.caller.track import Rules
+from fleetsim.model.errors import Blame
+from fleetsim.model.work import OutcomeKind
+from fleetsim.testbed import faults
+from fleetsim.testbed.faults import Match
+from tests.caller.fleet import Fleet, fleet
+from tests.caller.test_caller_faults import SCOUT, Counting
+
+GET = {"0.1": "tasks/get", "0.3": "tasks/get", "1.0": "GetTask"}
+SEND = {"0.1": "tasks/send", "0.3": "message/send", "1.0": "SendMessage"}
+STREAM = {"0.1": "tasks/sendSubscribe", "0.3": "message/stream", "1.0": "SendStreamingMessage"}
+HUGE = faults.Status(status=200, body=b'"' + b"x" * 3_000_000, headers={"content-type": "application/json"})
+dialects = pytest.mark.parametrize("dialect", ["0.1", "0.3", "1.0"])
+
+
+def calls(f: Fleet, method: str) -> int:
+    return sum(1 for seen in f.network.seen if seen.rpc_method == method)
+
+
+def now(f: Fleet) -> float:
+    return f.runtime.clock.monotonic()
+
+
+@dialects
+async def test_a_task_too_large_to_read_is_fetched_three_times_and_ends_with_the_limits_name(dialect: str) -> None:
+    async with fleet(Counting().agent, dialect=dialect, streaming=False, push=False) as f:
+        f.network.fault(HUGE, Match(origin=SCOUT, rpc_method=GET[dialect]))
+        outcome = await f.outcome("scout", "hi", skill="slow")
+        assert (outcome.kind, outcome.blame) == (OutcomeKind.PROTOCOL_ERROR, Blame.AGENT)
+        assert "1048576 bytes" in outcome.reason
+        assert (calls(f, GET[dialect]), len(f.topics("agent.poll.stopped"))) == (3, 1)
+        assert now(f) < 20
+
+
+@dialects
+async def test_a_task_too_large_to_read_is_still_told_by_webhook(dialect: str) -> None:
+    async with fleet(Counting().agent, dialect=dialect, streaming=False) as f:
+        f.network.fault(HUGE, Match(origin=SCOUT, rpc_method=GET[dialect]))
+        outcome = await f.outcome("scout", "hi", skill="slow")
+        assert outcome.kind is OutcomeKind.COMPLETED
+        assert calls(f, GET[dialect]) <= 3
+
+
+@dialects
+async def test_while_a_stream_tells_a_refused_look_ends_only_the_looking(dialect: str) -> None:
+    async with fleet(Counting().agent, dialect=dialect, push=False, rules=Rules(poll_interval_s=1.0)) as f:
+        f.network.fault(HUGE, Match(origin=SCOUT, rpc_method=GET[dialect]))
+        outcome = await f.outcome("scout", "hi", skill="slow")
+        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "at last")
+        assert calls(f, GET[dialect]) == 3
+
+
+@dialects
+async def test_a_stream_without_a_word_is_looked_into_at_once(dialect: str) -> None:
+    """The agent took the work and is at it: found by context or by our own task id, and followed to its end."""
+    async with fleet(Counting().agent, dialect=dialect, push=False) as f:
+        f.network.fault(faults.CutAfter(bytes_passed=0), Match(origin=SCOUT, rpc_method=STREAM[dialect]))
+        outcome = await f.outcome("scout", "hi")
+        assert now(f) < 3
+        if dialect == "0.3":  # has no way to look
+            assert (outcome.kind, outcome.blame) == (OutcomeKind.PROTOCOL_ERROR, Blame.AGENT)
+            assert "without a word" in outcome.reason
+        else:
+            assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "you said hi")
+
+
+async def test_after_a_stream_without_a_word_a_webhook_may_still_tell() -> None:
+    async with fleet(Counting().agent, dialect="0.3") as f:
+        f.network.fault(faults.CutAfter(bytes_passed=0), Match(origin=SCOUT, rpc_method="message/stream"))
+        outcome = await f.outcome("scout", "hi", skill="slow")
+        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "at last")
+
+
+@dialects
+async def test_a_quick_task_is_known_to_have_ended_in_about_a_second_by_polling_alone(dialect: str) -> None:
+    counting = Counting()
+
+    @counting.agent.skill("brief")
+    async def brief(_: object) -> str:
+        await asyncio.sleep(0.5)
+        return "done"
+
+    async with fleet(counting.agent, dialect=dialect, streaming=False, push=False) as f:
+        outcome = await f.outcome("scout", "hi", skill="brief")
+        assert outcome.kind is OutcomeKind.COMPLETED
+        assert outcome.duration_ms < 1_300
+
+
+HANGS = {
+    "before the connection": faults.Stall(at="connect"),
+    "before the reply": faults.Stall(at="response"),
+    "inside the reply": faults.Stall(at="body", after_bytes=20),
+    "byte by byte": faults.Drip(size=1, every_s=1.0),
+    "refusing": faults.Refuse(),
+    "busy": faults.Status(status=503, headers={"retry-after": "60"}),
+}
+
+
+@dialects
+@pytest.mark.parametrize("streaming", [False, True], ids=["plain", "stream"])
+@pytest.mark.parametrize("hang", list(HANGS))
+async def test_a_limit_holds_to_within_a_second_however_the_agent_hangs(
+    hang: str, streaming: bool, dialect: str
+) -> None:
+    async with fleet(Counting().agent, dialect=dialect, streaming=streaming) as f:
+        f.network.fault(HANGS[hang], Match(origin=SCOUT))
+        outcome = await f.outcome("scout", "hi", skill="slow", timeout_s=2.0)
+        assert (outcome.kind, outcome.blame) == (OutcomeKind.EXPIRED, Blame.CALLER)
+        assert 2.0 <= now(f) < 3.0
+        assert "2 s" in outcome.reason
+
+
+@dialects
+async def test_a_limit_holds_while_the_task_keeps_working_and_cancels_it(dialect: str) -> None:
+    async with fleet(Counting().agent, dialect=dialect, streaming=False, push=False) as f:
+        outcome = await f.outcome("scout", "hi", skill="slow", timeout_s=2.0)
+        assert (outcome.kind, outcome.blame) == (OutcomeKind.EXPIRED, Blame.CALLER)
+        assert 2.0 <= now(f) < 3.0
+        await asyncio.sleep(1)
+        assert calls(f, "CancelTask" if dialect == "1.0" else "tasks/cancel") == 1
+
+
+async def test_work_that_waits_for_a_slot_when_its_time_is_over_never_leaves() -> None:
+    counting = Counting()
+    async with fleet(counting.agent, dialect="0.3", streaming=False, push=False) as f:
+        f.network.fault(faults.SlowStart(seconds=8.0), Match(origin=SCOUT, rpc_method="message/send"))
+        held = [await f.ask("scout", f"held {number}") for number in range(8)]
+        late = await f.outcome("scout", "late", timeout_s=2.0)
+        assert late.kind is OutcomeKind.EXPIRED
+        for cid in held:
+            assert (await f.tracker.wait(cid)).kind is OutcomeKind.COMPLETED
+        await asyncio.sleep(60)
+        assert counting.ran["late"] == 0
