@@ -39,3 +39,15 @@ class Result:
     code: Exit = Exit.OK
     next_step: str = ""
     shown: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What one turn of a conversation brought. ``task_id`` is set while the agent waits for the next turn."""
+
+    state: str
+    text: str
+    context_id: str | None
+    task_id: str | None
+    warnings: tuple[str, ...] = ()

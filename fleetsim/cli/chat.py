@@ -1,21 +1,37 @@
-"""``fleetsim chat``: talk with one agent, turn by turn."""
+"""``fleetsim chat``: talk with one agent, turn by turn, through the running hub or directly."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from fleetsim.cli import render
 from fleetsim.cli.main import Common
-from fleetsim.model.errors import HttpRefused, WireError
+from fleetsim.cli.typed import TypedLines
+from fleetsim.model.errors import FleetsimError
 
 if TYPE_CHECKING:
-    from fleetsim.client import AgentClient
+    from fleetsim.cli.asking import Said
 
-DEFAULT_SKILL = "chat"
+
+class Talk(Protocol):
+    """A conversation under way. ``left`` says what becomes of what was asked, should the person leave now."""
+
+    @property
+    def context_id(self) -> str | None:
+        """The conversation's, once the agent made one."""
+        ...
+
+    async def say(self, text: str) -> Said:
+        """Say ``text`` and wait for the answer or the agent's next question."""
+        ...
+
+    def left(self) -> str:
+        """A sentence, or nothing."""
+        ...
 
 
 @click.command()
@@ -33,10 +49,11 @@ def chat(
     api_key_env: str | None,
     bearer_env: str | None,
 ) -> None:
-    """Talk with AGENT (a name from agents.yaml, or a URL). Ctrl-D ends the conversation.
+    """Talk with AGENT (a name from agents.yaml, or a URL). Ctrl-D ends the conversation, Ctrl-C leaves at once.
 
     The agent's contextId is carried from turn to turn, and its taskId while it waits for your answer. With
-    text piped in, each line is a turn.
+    text piped in, each line is a turn. If a hub is running (fleetsim up), a named agent is talked with through
+    it: each turn is recorded and counted, and what the agent asks is in the inbox too.
     """
     asyncio.run(_talk(common, agent, skill, context_id, api_key_env, bearer_env))
 
@@ -49,51 +66,58 @@ async def _talk(
     api_key_env: str | None,
     bearer_env: str | None,
 ) -> None:
-    from fleetsim.cli import direct
+    from fleetsim.cli import direct, through_hub
     from fleetsim.cli.asking import Asked
-    from fleetsim.client.conversation import Conversation
-    from fleetsim.runtime.real import real_runtime
 
-    runtime = real_runtime()
-    asked = Asked(agent=agent, text="", api_key_env=api_key_env, bearer_env=bearer_env)
-    entry = None if direct.is_url(agent) else await direct.entry(common, agent)
-    try:
-        client = direct.client(asked, entry, runtime)
-        skill = skill if skill is not None else await _usual_skill(client)
-        talk = Conversation(client, context_id=context_id, skill=skill or None)
-        while (text := await asyncio.to_thread(_line)) is not None:
-            if not text.strip():
-                continue
+    asked = Asked(
+        agent=agent, text="", skill=skill, context_id=context_id, api_key_env=api_key_env, bearer_env=bearer_env
+    )
+    async with AsyncExitStack() as stack:
+        talk: Talk
+        if not direct.is_url(agent) and through_hub.find(common) is not None:
+            talk = await stack.enter_async_context(through_hub.talk(common, asked))
+        else:
+            talk = await stack.enter_async_context(direct.talk(common, asked))
+        try:
+            await _turns(common, talk)
+        except asyncio.CancelledError:
+            if told := talk.left():
+                common.note(f"\n{told}")
+            raise
+        finally:
+            common.note(
+                f"context {talk.context_id}: go on with --context-id" if talk.context_id else "nothing was said"
+            )
+
+
+async def _turns(common: Common, talk: Talk) -> None:
+    lines = TypedLines()
+    while (text := await lines.next()) is not None:
+        if not text.strip():
+            continue
+        try:
             turn = await talk.say(text)
-            if common.as_json:
-                told = {
-                    "state": turn.state.value,
-                    "text": turn.text,
-                    "contextId": turn.context_id,
-                    "taskId": turn.task_id,
-                }
-                render.emit_json_line(told)
-            else:
-                render.say(turn.text or turn.error or "")
-            if turn.state.value != "completed":
-                common.note(render.word(turn.state.value, plain=common.ascii))
-        common.note(f"context {talk.context_id}: go on with --context-id" if talk.context_id else "nothing was said")
-    finally:
-        await runtime.transport.aclose()
+        except FleetsimError as error:
+            if not lines.typed:
+                raise
+            common.note(f"error: {error}" + (f"\n  next: {error.hint}" if error.hint else ""))
+            continue
+        _show(common, turn)
 
 
-async def _usual_skill(client: AgentClient) -> str:
-    """``chat``, Workstacean's word for talking, unless the card shows that there is no such skill."""
-    try:
-        card = await client.discover()
-    except (HttpRefused, WireError):
-        return DEFAULT_SKILL  # an agent without a card may still be called, in the dialect agents.yaml names
-    return DEFAULT_SKILL if any(skill.skill_id == DEFAULT_SKILL for skill in card.skills) else ""
-
-
-def _line() -> str | None:
-    if sys.stdin.isatty():
-        sys.stderr.write("> ")
-        sys.stderr.flush()
-    line = sys.stdin.readline()
-    return line.rstrip("\n") if line else None
+def _show(common: Common, turn: Said) -> None:
+    if common.as_json:
+        told = {
+            "state": turn.state,
+            "text": turn.text,
+            "contextId": turn.context_id,
+            "taskId": turn.task_id,
+            "warnings": list(turn.warnings),
+        }
+        render.emit_json_line(told)
+    else:
+        render.say(turn.text)
+    if turn.state != "completed":
+        common.note(render.word(turn.state, plain=common.ascii))
+    for warning in turn.warnings:
+        common.note(f"warning: {warning}")

@@ -6,27 +6,30 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetsim.cli import render
-from fleetsim.cli.asking import Asked, Result
+from fleetsim.cli.asking import Asked, Result, Said
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.live import LiveText
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import client_for
 from fleetsim.client import AgentClient, SentTask
-from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut
+from fleetsim.client.conversation import Conversation
+from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, TimedOut, WireError
 from fleetsim.model.event import ArtifactUpdate, TaskEvent, fold
 from fleetsim.model.extensions import read_extras
-from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_text
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_text, elsewhere
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import real_runtime
 
 if TYPE_CHECKING:
     from fleetsim.caller.fleet import AgentEntry
 
+CHAT = "chat"
 _URL = re.compile(r"(https?://.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9a-fA-F:]+\]:\d{1,5}(/.*)?)", re.ASCII)
 
 
@@ -63,6 +66,58 @@ async def send(common: Common, asked: Asked, found: AgentEntry | None) -> Result
     finally:
         await runtime.transport.aclose()
     return _result(asked, task, runtime.clock.monotonic() - began, shown=shown)
+
+
+@asynccontextmanager
+async def talk(common: Common, asked: Asked) -> AsyncIterator[DirectTalk]:
+    """A conversation with the agent itself."""
+    runtime = real_runtime()
+    found = None if is_url(asked.agent) else await entry(common, asked.agent)
+    try:
+        client_ = client(asked, found, runtime)
+        skill = asked.skill if asked.skill is not None else await _usual_skill(client_)
+        yield DirectTalk(Conversation(client_, context_id=asked.context_id, skill=skill or None))
+    finally:
+        await runtime.transport.aclose()
+
+
+class DirectTalk:
+    """Turns with the agent itself."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._asking = False
+
+    @property
+    def context_id(self) -> str | None:
+        """The agent's, once it made one."""
+        return self._conversation.context_id
+
+    async def say(self, text: str) -> Said:
+        """Say ``text`` and wait for the answer or the agent's next question. Raises as ``Conversation.say``."""
+        self._asking = True
+        turn = await self._conversation.say(text)
+        self._asking = False
+        return Said(
+            state=turn.state.value,
+            text=turn.text or turn.error or "",
+            context_id=turn.context_id,
+            task_id=turn.task_id,
+            warnings=turn.warnings,
+        )
+
+    def left(self) -> str:
+        """What becomes of what was asked."""
+        return "left without the answer: the agent may go on with it" if self._asking else ""
+
+
+async def _usual_skill(client: AgentClient) -> str:
+    """``chat``, Workstacean's word for talking, unless the card shows that there is no such skill."""
+    try:
+        card = await client.discover()
+    except (HttpRefused, WireError):
+        return CHAT  # an agent without a card may still be called, in the dialect agents.yaml names
+    return CHAT if any(skill.skill_id == CHAT for skill in card.skills) else ""
 
 
 def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentClient:
@@ -167,6 +222,7 @@ def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
         duration_s=took_s,
         cost_usd=cost.cost_usd if cost else None,
         code=Exit.OK,
+        warnings=elsewhere(task.task_id, task.context_id, asked_task=asked.task_id, asked_context=asked.context_id),
         next_step=f'{follow} "your answer"' if waiting else "",
         shown=shown and not waiting and not bad,
     )

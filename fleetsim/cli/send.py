@@ -24,7 +24,7 @@ ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})
 @click.option("--stream", is_flag=True, help="Show the answer as it comes.")
 @click.option("--async", "detach", is_flag=True, help="Do not wait; print the ids and leave.")
 @click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
-@click.option("--task-id", help="Continue this task (answer its question).")
+@click.option("--task-id", help="Continue this task of the agent's (answer its question).")
 @click.option("--context-id", help="Continue this conversation.")
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
@@ -59,7 +59,7 @@ async def _carry_out(common: Common, asked: Asked) -> Result:
 
     if direct.is_url(asked.agent):
         return await direct.send(common, asked, None)
-    if asked.task_id is None and through_hub.find(common) is not None:
+    if through_hub.find(common) is not None:
         return await through_hub.send(common, asked)
     return await direct.send(common, asked, await direct.entry(common, asked.agent))
 
@@ -77,6 +77,7 @@ def _show(common: Common, asked: Asked, result: Result) -> None:
             "correlationId": result.correlation_id,
             "durationMs": round(result.duration_s * 1000),
             "costUsd": result.cost_usd,
+            "warnings": list(result.warnings),
         }
         (render.emit_json_line if asked.stream else render.emit_json)(told)
     elif result.text and not result.shown:
@@ -89,5 +90,7 @@ def _show(common: Common, asked: Asked, result: Result) -> None:
         f"{render.word(result.state, plain=common.ascii)} in {render.seconds(result.duration_s)}{cost}{ids}"
         + (f": {result.reason}" if result.reason and result.reason != result.text else "")
     )
+    for warning in result.warnings:
+        common.note(f"warning: {warning}")
     if result.next_step:
         common.note(f"  next: {result.next_step}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fleetsim.cli import render
-from fleetsim.cli.asking import Asked, Result
+from fleetsim.cli.asking import Asked, Result, Said
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
@@ -14,8 +17,9 @@ from fleetsim.cli.live import LivePieces
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
 from fleetsim.hub.remote import HubRemote
+from fleetsim.model.errors import UnknownTarget
 
-__all__ = ["find", "send"]
+__all__ = ["find", "send", "talk"]
 
 _WAIT_S = 20
 _CODES = {
@@ -37,6 +41,8 @@ async def send(common: Common, asked: Asked) -> Result:
             body["skill"] = asked.skill
         if asked.context_id:
             body["contextId"] = asked.context_id
+        if asked.task_id:
+            body["taskId"] = asked.task_id
         accepted = await hub.post("/requests", body)
         (cid,) = accepted["correlationIds"]
         if asked.detach:
@@ -108,4 +114,74 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
         code=code,
         next_step=follow if waiting or late or asked.detach else "",
         shown=bool(row.get("shown")),
+        warnings=tuple(row.get("warnings") or ()),
     )
+
+
+@asynccontextmanager
+async def talk(common: Common, asked: Asked) -> AsyncIterator[HubTalk]:
+    """A conversation through the running hub."""
+    async with running(common) as hub:
+        yield HubTalk(hub, asked, common)
+
+
+class HubTalk:
+    """Turns with one agent, each a request of the hub's: the rules are those of ``client.conversation``.
+
+    What the agent asks is a question in the inbox, and the next turn its answer: the same request goes on.
+    """
+
+    def __init__(self, hub: HubRemote, asked: Asked, common: Common) -> None:
+        self.context_id = asked.context_id
+        self._hub = hub
+        self._asked = asked
+        self._common = common
+        self._request: str | None = None
+        self._question: str | None = None
+
+    async def say(self, text: str) -> Said:
+        """Say ``text`` and wait for the answer or the agent's next question. Raises as ``HubRemote``."""
+        if self._question is None or not await self._answer(text):
+            self._request = await self._ask(text)
+        assert self._request is not None
+        async with Progress(f"{self._asked.agent} is at work on {self._request}", quiet=self._common.quiet):
+            row = await _until(self._hub, self._request, math.inf)
+        self._question = row.get("questionId")
+        self._request = self._request if self._question else None
+        self.context_id = row.get("contextId") or self.context_id
+        good = row.get("success") or self._question is not None
+        return Said(
+            state=row["state"],
+            text=(row.get("text") if good else row.get("reason")) or "",
+            context_id=self.context_id,
+            task_id=row.get("taskId") if self._question else None,
+            warnings=tuple(row.get("warnings") or ()),
+        )
+
+    async def _answer(self, text: str) -> bool:
+        """Answer the question that is open. False if it is not any more: then this is a turn like any other."""
+        assert self._question is not None
+        question, self._question = self._question, None
+        try:
+            await self._hub.answer(question, text, by="user")
+        except UnknownTarget as error:
+            self._common.note(f"{error}; going on in the same conversation")
+            return False
+        return True
+
+    async def _ask(self, text: str) -> str:
+        body: dict[str, Any] = {"text": text, "targets": [self._asked.agent], "interface": "chat"}
+        if self._asked.skill:
+            body["skill"] = self._asked.skill
+        if self.context_id:
+            body["contextId"] = self.context_id
+        else:
+            body["conversation"] = True
+        (cid,) = await self._hub.submit(body)
+        return cid
+
+    def left(self) -> str:
+        """What becomes of what was asked: the hub follows it on."""
+        if self._question is not None:
+            return f'the question stays open: fleetsim inbox reply {self._question} "your answer"'
+        return f"the work goes on at the hub: fleetsim task get {self._request}" if self._request else ""

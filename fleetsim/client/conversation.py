@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fleetsim.client.convenience import WAIT_S, Conveniences, SentTask
 from fleetsim.model.errors import FleetsimError, UnsupportedOperation
-from fleetsim.model.task import TaskState
+from fleetsim.model.task import TaskState, elsewhere
 
 
 class ConversationClosed(FleetsimError):
@@ -22,13 +23,17 @@ class ConversationClosed(FleetsimError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What one turn brought. The ids are None after the last one, so that nobody goes on by mistake."""
+    """What one turn brought. The ids are None after the last one, so that nobody goes on by mistake.
+
+    ``warnings`` say where the agent went on elsewhere than in the task or context it was asked to.
+    """
 
     text: str
     state: TaskState
     error: str | None
     context_id: str | None
     task_id: str | None
+    warnings: tuple[str, ...] = ()
 
     @property
     def asks(self) -> bool:
@@ -71,7 +76,8 @@ class Conversation:
         """
         if self.closed:
             raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
-        sent = await self._send(text, {**self._hint(), **(metadata or {})}, timeout_s)
+        asked_context = self.context_id
+        sent, asked_task = await self._send(text, {**self._hint(), **(metadata or {})}, timeout_s)
         self.context_id = sent.context_id or self.context_id
         self.task_id = sent.id if sent.waiting else None
         self.closed = done
@@ -81,19 +87,20 @@ class Conversation:
             error=sent.error,
             context_id=None if done else self.context_id,
             task_id=None if done else self.task_id,
+            warnings=elsewhere(sent.id, sent.context_id, asked_task=asked_task, asked_context=asked_context),
         )
 
     def _hint(self) -> Mapping[str, Any]:
         return {"skillHint": self._skill} if self._skill else {}
 
-    async def _send(self, text: str, metadata: Mapping[str, Any], timeout_s: float) -> SentTask:
-        """The waiting task may have ended meanwhile: then this turn opens a new one in the same context."""
-        task_id, self.task_id = self.task_id, None
+    async def _send(self, text: str, metadata: Mapping[str, Any], timeout_s: float) -> tuple[SentTask, str | None]:
+        """What came, and the task it was sent to: the waiting one, unless that has ended meanwhile. Then this
+        turn opens a new one in the same context."""
+        context_id, task_id, self.task_id = self.context_id, self.task_id, None
+        send = partial(self._client.send_task, text, context_id=context_id, metadata=metadata, timeout_s=timeout_s)
         try:
-            return await self._client.send_task(
-                text, task_id=task_id, context_id=self.context_id, metadata=metadata, timeout_s=timeout_s
-            )
+            return await send(task_id=task_id), task_id
         except UnsupportedOperation:
             if task_id is None:
                 raise
-        return await self._client.send_task(text, context_id=self.context_id, metadata=metadata, timeout_s=timeout_s)
+        return await send(), None

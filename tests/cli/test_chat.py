@@ -1,0 +1,241 @@
+"""Talking with an agent: through the hub when it runs, and left at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.cli.asking import Asked
+from fleetsim.cli.main import Common
+from fleetsim.cli.through_hub import HubTalk
+from tests.cli.world import Shell
+from tests.hub.town import Town, town, worker
+
+LEFT_S = 5.0
+"""Within how long a process that was told to leave is gone, on a busy machine."""
+
+
+def talk_with(t: Town, **asked: str) -> HubTalk:
+    common = Common(output="text", config=None, state=None, quiet=True, ascii=False)
+    return HubTalk(t.remote, Asked(agent="quinn", text="", **asked), common)
+
+
+async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        talk = talk_with(t, skill="echo")
+        first = await talk.say("hi")
+        second = await talk.say("again")
+        assert (first.state, first.text, second.text) == ("completed", "you said hi", "you said again")
+        assert first.context_id == second.context_id is not None
+        recent = (await t.remote.get("/tasks"))["recent"]
+        assert {row["contextId"] for row in recent} == {first.context_id}
+        asked = t.events("agent.skill.request")
+        assert [(e.payload["systemActor"], e.payload["source"]) for e in asked] == [("user", "chat")] * 2
+        (row,) = (await t.remote.get("/health"))["agents"]
+        assert row["totalOutcomes"] == 2
+        sends = [seen.request for seen in t.network.seen if "Message" in seen.rpc_method]
+        assert [{k.lower(): v for k, v in sent.headers.items()}["x-correlation-id"] for sent in sends] == [
+            e.correlation_id for e in asked
+        ]
+        said = [json.loads(sent.body)["params"]["message"] for sent in sends]
+        assert ["contextId" in message for message in said] == [False, True], "the first turn leaves it to the agent"
+
+
+async def test_what_the_agent_asks_in_a_conversation_is_answered_by_the_next_turn() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        talk = talk_with(t, skill="ask")
+        asked = await talk.say("go")
+        assert (asked.state, asked.text) == ("input-required", "which branch?")
+        assert asked.task_id is not None
+        (question,) = (await t.remote.get("/inbox"))["questions"]
+        assert question["questionId"] in talk.left()
+        done = await talk.say("main")
+        assert (done.state, done.text, done.task_id) == ("completed", "going with main", None)
+        assert len(t.events("agent.skill.request")) == 1, "the same request went on"
+        assert [e.payload["decidedBy"] for e in t.events("hitl.response.")] == ["user"]
+
+
+async def test_a_conversation_goes_on_when_somebody_else_was_quicker_to_answer() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        talk = talk_with(t, skill="ask")
+        asked = await talk.say("go")
+        (question,) = (await t.remote.get("/inbox"))["questions"]
+        await t.remote.answer(question["questionId"], "next", by="ava")
+        again = await talk.say("main")
+        assert (again.state, again.context_id) == ("input-required", asked.context_id), "a turn of its own"
+        assert len(t.events("agent.skill.request")) == 2
+
+
+# -- as a person sees it ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def slow_agent() -> Agent:
+    agent = reference_agent("scout")
+
+    @agent.skill("ponder")
+    async def ponder(task: SkillContext) -> str:
+        await asyncio.sleep(600)
+        return "at last"
+
+    return agent
+
+
+@pytest_asyncio.fixture
+async def agent() -> AsyncIterator[str]:
+    async with slow_agent().serving() as url:
+        yield url
+
+
+class Terminal:
+    """A process on a terminal of its own; what it wrote so far is ``text``."""
+
+    def __init__(self, process: subprocess.Popen[bytes], screen: int) -> None:
+        self.process = process
+        self.text = ""
+        self._screen = screen
+
+    def until(self, wanted: str, seconds: float = 30.0) -> None:
+        ends = time.monotonic() + seconds
+        while wanted not in self.text:
+            left = ends - time.monotonic()
+            assert left > 0, f"{wanted!r} did not come:\n{self.text}"
+            if select.select([self._screen], [], [], left)[0]:
+                try:
+                    piece = os.read(self._screen, 65536)
+                except OSError:  # the other side is closed
+                    piece = b""
+                assert piece, f"it ended before {wanted!r}:\n{self.text}"
+                self.text += piece.decode()
+
+    def type(self, text: str) -> None:
+        os.write(self._screen, text.encode())
+
+    def left(self) -> float:
+        """Seconds until the process is gone."""
+        began = time.monotonic()
+        self.process.wait(timeout=30)
+        return time.monotonic() - began
+
+
+@contextmanager
+def terminal(shell: Shell, *args: str) -> Iterator[Terminal]:
+    screen, side = pty.openpty()
+    process = subprocess.Popen(
+        shell.command(*args),
+        cwd=shell.home,
+        env=shell.environment(),
+        stdin=side,
+        stdout=side,
+        stderr=side,
+        start_new_session=True,
+    )
+    os.close(side)
+    try:
+        yield Terminal(process, screen)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+
+
+def fleet_yaml(url: str) -> str:
+    return f"fleet: {{ poll_interval_s: 1 }}\nagents:\n  - name: scout\n    url: {url}/a2a\n"
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_ctrl_c_leaves_a_conversation_at_once_and_says_how_to_go_on(shell: Shell, agent: str) -> None:
+    def story() -> None:
+        with terminal(shell, "chat", agent) as seen:
+            seen.until("> ")
+            seen.type("hello\n")
+            seen.until("hello\r\n> ")
+            seen.process.send_signal(signal.SIGINT)
+            seen.until("--context-id")
+            assert seen.left() < LEFT_S, "nobody presses Enter first"
+            assert seen.process.returncode == 130
+
+    await asyncio.to_thread(story)
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_ctrl_c_during_a_turn_leaves_the_work_to_the_hub_and_says_so(shell: Shell, agent: str) -> None:
+    shell.write("agents.yaml", fleet_yaml(agent))
+
+    def story() -> str:
+        with terminal(shell, "chat", "scout", "--skill", "ponder") as seen:
+            seen.until("> ")
+            seen.type("think\n")
+            seen.until("is at work on")
+            seen.process.send_signal(signal.SIGINT)
+            seen.until("the work goes on at the hub: fleetsim task get ")
+            assert seen.left() < LEFT_S
+            assert seen.process.returncode == 130
+            return seen.text
+
+    with shell.up():
+        told = await asyncio.to_thread(story)
+        cid = told.split("fleetsim task get ")[1].split()[0]
+        row = await asyncio.to_thread(shell.json, "task", "get", cid)
+        assert row["open"] is True
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_the_verbs_for_conversations_go_through_the_running_hub(shell: Shell, agent: str) -> None:
+    shell.write("agents.yaml", fleet_yaml(agent))
+    with shell.up():
+        talk = await shell.arun("chat", "scout", "--skill", "ask", stdin="hi\nAda\n")
+        assert talk.stdout == "Who shall I greet?\nHello Ada\n", talk.stderr
+        asked = json.loads((await shell.arun("send", "scout", "hi", "--skill", "ask", "-o", "json")).stdout)
+        told = await shell.arun("send", "scout", "Bob", "--task-id", asked["taskId"], "-o", "json")
+        answer = json.loads(told.stdout)
+        assert (answer["text"], answer["taskId"]) == ("Hello Bob", asked["taskId"])
+        assert answer["correlationId"] == asked["correlationId"], "the request that asked goes on"
+        (row,) = (await asyncio.to_thread(shell.json, "health"))["agents"]
+        assert row["totalOutcomes"] == 2
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_an_agent_that_starts_another_task_is_told_of_on_stderr(shell: Shell, agent: str) -> None:
+    """By URL: the ids printed are the real ones."""
+    from dataclasses import replace
+
+    from fleetsim.agent.shape import REFERENCE
+
+    forgetful = Agent("scout", shape=replace(REFERENCE, forgets_tasks=True))
+
+    @forgetful.skill("echo")
+    async def echo(task: SkillContext) -> str:
+        return task.text
+
+    async with forgetful.serving() as url:
+        done = await shell.arun("send", url, "hi", "--task-id", "t-asked", "-o", "json")
+    told = json.loads(done.stdout)
+    assert (told["text"], told["taskId"] != "t-asked") == ("hi", True)
+    assert told["warnings"] == [f"the agent started another task, {told['taskId']}, than t-asked that was asked for"]
+    assert f"warning: {told['warnings'][0]}" in done.stderr
