@@ -34,7 +34,7 @@ EXITS = {
     Exit.UNREACHABLE: "an agent, its card or the hub could not be reached",
     Exit.AUTH: "a credential is missing or refused",
     Exit.TIMEOUT: "no end before the time limit",
-    Exit.NOTHING_RAN: "nothing matched or ran; an empty selection is never green",
+    Exit.NOTHING_RAN: "nothing matched or ran; an empty selection is never green. `ceremony list --strict`: a fault",
     Exit.WAITING: "with `--exit-status`: the task waits for a person or for credentials",
     Exit.INTERRUPTED: "interrupted; running tasks are left alone",
 }

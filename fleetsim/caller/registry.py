@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
+from typing import TypeAlias
 
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.text import one_line
@@ -18,6 +19,9 @@ ALL = "all"
 
 DEFAULT_SKILL = "chat"
 """What a request without a skill is booked under; Workstacean's default."""
+
+Judge: TypeAlias = Callable[[str, str], str]
+"""What is wrong with asking a target for a skill, in a sentence; empty if nothing."""
 
 _NAMES_SHOWN = 12
 
@@ -53,6 +57,10 @@ class Registry:
             disabled=self._disabled(),
         )
 
+    def judge(self, unread: Collection[str]) -> Judge:
+        """A judge of what could be asked for at this moment; ``unread`` as for ``judge``."""
+        return judge(offers=self._offers(), unread=unread, disabled=self._disabled())
+
 
 def resolve(
     skill: str | None,
@@ -74,7 +82,7 @@ def resolve(
         if name not in offers and disabled and name in disabled:
             raise UnknownTarget(f"agent “{name}” takes no work: {disabled[name]}")
         if name != ALL and name not in offers:
-            raise UnknownTarget(f"there is no agent “{one_line(name, 64)}”", hint=_nearest(name, offers))
+            raise UnknownTarget(f"there is no agent “{one_line(name, 64)}”", hint=nearest_of(name, offers))
     if ALL in targets:
         return _everyone(skill, offers)
     if targets:
@@ -85,6 +93,26 @@ def resolve(
     if skill is None:
         raise UnknownTarget("the request names neither a skill nor an agent", hint="name one of them")
     return (_choose(_everyone(skill, offers), weights, chance),)
+
+
+def judge(
+    *, offers: Mapping[str, Collection[str]], unread: Collection[str] = (), disabled: Mapping[str, str] | None = None
+) -> Judge:
+    """Judges (skill, target) by the fleet of this moment: what is wrong with it, or nothing.
+
+    ``unread`` are agents whose card is still to be read: what they will offer is not doubted.
+    """
+
+    def say(skill: str, target: str) -> str:
+        if target in unread or (target == ALL and unread):
+            return ""
+        try:
+            resolve(skill, (target,), offers=offers, weights={}, chance=lambda: 0.0, disabled=disabled)
+        except UnknownTarget as error:
+            return f"{error} ({error.hint})" if error.hint else str(error)
+        return ""
+
+    return say
 
 
 def weight(success_rate: float | None, cost_per_success_usd: float) -> float:
@@ -99,7 +127,7 @@ def _everyone(skill: str | None, offers: Mapping[str, Collection[str]]) -> tuple
     if found or skill is None:
         return found
     every = {s for skills in offers.values() for s in skills}
-    raise UnknownTarget(f"no agent offers the skill “{one_line(skill, 64)}”", hint=_nearest(skill, every))
+    raise UnknownTarget(f"no agent offers the skill “{one_line(skill, 64)}”", hint=nearest_of(skill, every))
 
 
 def _choose(names: tuple[str, ...], weights: Mapping[str, float], chance: Callable[[], float]) -> str:
@@ -118,13 +146,13 @@ def _lacks(name: str, skill: str, offers: Mapping[str, Collection[str]]) -> Unkn
     if who:
         hint = f"{_listed(who)} {'offers' if len(who) == 1 else 'offer'} it"
     elif offers[name]:
-        hint = _nearest(skill, offers[name])
+        hint = nearest_of(skill, offers[name])
     else:
         hint = f"{name} offers no skill yet: its card has not been read and agents.yaml lists none"
     return UnknownTarget(f"agent “{name}” does not offer the skill “{one_line(skill, 64)}”", hint=hint)
 
 
-def _nearest(word: str, known: Collection[str]) -> str:
+def nearest_of(word: str, known: Collection[str]) -> str:
     """What the person may have meant."""
     close = get_close_matches(word[:64], list(known), n=1)
     if close:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -20,13 +21,22 @@ def ceremony() -> None:
 
 
 @ceremony.command("list")
+@click.option("--strict", is_flag=True, help="Exit 6 if a file is not in force or a target cannot be served.")
 @click.pass_obj
-def list_ceremonies(common: Common) -> None:
-    """List every ceremony, its next fire and how its last run ended."""
+def list_ceremonies(common: Common, strict: bool) -> int:
+    """List every ceremony, its next fire and how its last run ended, and what is wrong with any."""
     found = asyncio.run(_get(common, "/ceremonies"))
+    wrong = list(_wrong(found))
+    for line in wrong:
+        common.note(line)
     if common.as_json:
         render.emit_json(found)
-        return
+    else:
+        _table(common, found["ceremonies"])
+    return Exit.NOTHING_RAN if strict and wrong else Exit.OK
+
+
+def _table(common: Common, rows: list[dict[str, Any]]) -> None:
     render.table(
         ["ON", "CEREMONY", "SCHEDULE", "NEXT", "SKILL", "TARGETS", "LAST"],
         [
@@ -39,11 +49,20 @@ def list_ceremonies(common: Common) -> None:
                 ", ".join(row["targets"]),
                 _last(common, row),
             ]
-            for row in found["ceremonies"]
+            for row in rows
         ],
     )
+
+
+def _wrong(found: dict[str, Any], ceremony_id: str | None = None) -> Iterator[str]:
+    """What is wrong with files and targets, of one ceremony or of all, a line each."""
     for problem in found["errors"]:
-        common.note(f"not in force: {problem.get('path', '')}: {problem.get('error', problem)}")
+        if ceremony_id in {None, problem["ceremonyId"]}:
+            kept = "not in force as it stands, its last good version is" if problem["kept"] else "not in force"
+            yield f"{kept}: {problem['error']}"
+    for row in found["ceremonies"]:
+        if ceremony_id in {None, row["id"]}:
+            yield from (f"warning: {row['id']}: {warning}" for warning in row["warnings"])
 
 
 @ceremony.command("run")
@@ -74,6 +93,8 @@ async def _get(common: Common, path: str) -> Any:
 async def _run(common: Common, ceremony_id: str, wait: bool) -> dict[str, Any]:
     async with hub(common) as found:
         run_id = await found.run_ceremony(ceremony_id)
+        for line in _wrong(await found.get("/ceremonies"), ceremony_id):
+            common.note(line)
         while wait:
             runs = await found.get(f"/ceremonies/{quote(ceremony_id, safe='')}/runs", limit=20)
             mine = next((r for r in runs if r["runId"] == run_id), None)

@@ -99,6 +99,8 @@ async def _up(
         for warning in config.warnings:
             common.note(f"warning: {warning}")
         folder = ceremonies or path.parent / "ceremonies"
+        if ceremonies and not folder.is_dir():
+            common.note(f"warning: there is no folder {folder}; its ceremonies are taken up once there is")
         state = StateDir(state_path(os.environ, common.state)).open()
         ledger = await stack.enter_async_context(
             open_ledger(None if memory else state.ledger_path, clock=runtime.clock)
@@ -113,7 +115,7 @@ async def _up(
                 state=state,
                 host=host,
                 port=port,
-                ceremonies=folder if ceremonies or folder.is_dir() else None,
+                ceremonies=folder,
                 allow_remote=allow_remote,
             )
         )

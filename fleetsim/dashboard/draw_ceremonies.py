@@ -54,6 +54,8 @@ def _state(ceremony: CeremonyRow) -> Line:
         return line(("✗ broken", Role.BAD))
     if ceremony.running:
         return line(mark_of(RUN, "running"))
+    if ceremony.enabled and ceremony.warnings:
+        return line(("! on", Role.WARN))
     return line(("● on", Role.GOOD)) if ceremony.enabled else line(muted("‖ paused"))
 
 
@@ -143,6 +145,8 @@ def facts(ceremony: CeremonyRow, now: datetime, width: int) -> list[Line]:
     if ceremony.path:
         pairs.append(("file", line(muted(ceremony.path))))
     lines = [(*line(muted(f"{name:<9} ")), *fitted([value], width - 10)) for name, value in pairs]
+    for warning in ceremony.warnings:
+        lines += wrap(f"! {warning}", width, Role.WARN)
     if ceremony.description:
         lines += [BLANK, *wrap(ceremony.description, width, Role.MUTED)]
     return lines
@@ -187,5 +191,7 @@ def summary(shown: int, view: View) -> str:
     rows = view.ceremonies
     broken = sum(bool(row.error) for row in rows)
     on = sum(row.enabled and not row.error for row in rows)
+    doubtful = sum(bool(row.warnings) for row in rows)
     counts = f"{on} on   {len(rows) - on - broken} paused   {broken} broken"
+    counts += f"   {plural(doubtful, 'warning')}" if doubtful else ""
     return f"{shown} of {plural(len(rows), 'ceremony', 'ceremonies')} shown   {counts}   times in UTC"

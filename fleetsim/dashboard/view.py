@@ -251,8 +251,16 @@ class ViewBuilder:
         self._notice(event, path.rsplit("/", 1)[-1], self._config_errors[path], error=True)
 
     def _ceremonies_loaded(self, event: Event) -> None:
-        """A broken ceremony file is a row of its screen; only other files are told of everywhere."""
+        """A broken ceremony file is a row of its screen; only other files are told of everywhere.
+
+        A target that nobody could serve is a notice when it turns up.
+        """
+        before = self._ceremonies.warnings()
         self._ceremonies.loaded(event)
+        for key, warnings in self._ceremonies.warnings().items():
+            for warning in warnings:
+                if warning not in before.get(key, ()):
+                    self._notice(event, key, warning)
         for path in self._ceremonies.broken_paths():
             self._config_errors.pop(path, None)
 

@@ -33,7 +33,9 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeremonyRow:
-    """A ceremony. ``runs`` are newest first; ``error`` says why a file's ceremony is not in force."""
+    """A ceremony. ``runs`` are newest first; ``error`` says why a file's ceremony is not in force, ``warnings``
+    which of its targets nobody could serve.
+    """
 
     ceremony_id: str
     name: str
@@ -48,6 +50,7 @@ class CeremonyRow:
     timeout_ms: int | None
     notify_channel: str
     error: str
+    warnings: tuple[str, ...]
     runs: tuple[RunRow, ...]
     ok: int
     failed: int
@@ -136,6 +139,11 @@ class CeremonyFold:
     def broken_paths(self) -> frozenset[str]:
         """The files that are not in force."""
         return frozenset(path for path, _ in self._errors)
+
+    def warnings(self) -> dict[str, tuple[str, ...]]:
+        """What is wrong with targets, by ceremony."""
+        found = {key: read.names(ceremony.facts, "warnings", 300) for key, ceremony in self._all.items()}
+        return {key: warnings for key, warnings in found.items() if warnings}
 
     def execute(self, event: Event, ceremony_id: str) -> None:
         """``ceremony.{id}.execute``."""
@@ -234,6 +242,7 @@ def _row(key: str, ceremony: _Ceremony, name: str = "", path: str = "", error: s
         timeout_ms=read.count(facts, "timeoutMs"),
         notify_channel=read.text(facts, "notifyChannel", 100),
         error=error or read.text(facts, "error", 300),
+        warnings=read.names(facts, "warnings", 300),
         runs=tuple(ceremony.runs),
         ok=ceremony.ok,
         failed=ceremony.failed,

@@ -30,7 +30,7 @@ from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.ledger import Ledger, LedgerBroken
 from fleetsim.caller.ledger.heed import heeded
 from fleetsim.caller.receiver import CallbackReceiver
-from fleetsim.caller.registry import Registry
+from fleetsim.caller.registry import Judge, Registry
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.hub.journal import Journal
@@ -232,7 +232,12 @@ class Hub:
             dispatch=self.dispatcher.submit_run,
             wait=self.tracker.wait,
             resolve=self.registry.resolve,
+            judge=self._judge,
         )
+
+    def _judge(self) -> Judge:
+        unread = {view.entry.name for view in self.broker.views() if view.entry.enabled and view.card is None}
+        return self.registry.judge(unread)
 
     def _ledger_failed(self, error: LedgerBroken) -> None:
         """Damage, or an error nobody foresaw: no new work, no outcome, and whoever runs the hub is to end it."""

@@ -38,7 +38,7 @@ class MemoryFiles:
     async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
         """The folder's own files by name. Raises ConfigError if nothing was ever put into it."""
         if not any(folder in path.parents for path in self._content):
-            raise ConfigError(f"{folder}: no such folder")
+            raise ConfigError(f"{folder}: no such folder") from FileNotFoundError(str(folder))
         return tuple(
             FileStamp(path=path, digest=hashlib.sha256(content).hexdigest())
             for path, content in sorted(self._content.items())

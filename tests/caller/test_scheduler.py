@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from fleetsim.caller.events import EventLog
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord, RunStatus
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.registry import resolve
+from fleetsim.caller.registry import judge, resolve
 from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
@@ -102,7 +102,9 @@ class Ground:
     def put(self, text: str, name: str = "a.yaml") -> None:
         self.files.put(FOLDER / name, text)
 
-    def scheduler(self, desk: Desk | None = None, *, poll_s: float = 5.0) -> Scheduler:
+    def scheduler(
+        self, desk: Desk | None = None, *, poll_s: float = 5.0, unread: Callable[[], Collection[str]] = tuple
+    ) -> Scheduler:
         desk = desk or self.desk
         return Scheduler(
             self.runtime,
@@ -112,6 +114,7 @@ class Ground:
             dispatch=desk.dispatch,
             wait=desk.wait,
             poll_s=poll_s,
+            judge=lambda: judge(offers=OFFERS, unread=unread()),
             resolve=lambda skill, targets: resolve(skill, targets, offers=OFFERS, weights={}, chance=lambda: 0.0),
         )
 
@@ -618,3 +621,76 @@ async def test_a_folder_that_cannot_be_read_keeps_everything_and_says_so(monkeyp
             problems = scheduler.problems()
         assert len(g.desk.fired) == 2
         assert problems
+
+
+async def test_what_is_wrong_with_a_ceremony_is_said_when_it_is_fired() -> None:
+    async with ground() as g:
+        g.put(yaml(id_="sweep", targets="[]"), "sweep.yaml")
+        g.put("id: later\nschedul", "b.yaml")
+        g.put(yaml(id_="good"), "good.yaml")
+        async with g.scheduler() as scheduler:
+            with pytest.raises(UnknownTarget) as caught:
+                await scheduler.run_now("sweep")
+            said = f"{caught.value} | {caught.value.hint}"
+            assert "sweep.yaml:5:10: 'targets' must name at least one agent, or [all]" in said
+            assert "not in force" in said
+            with pytest.raises(UnknownTarget, match=r"ceremonies/b\.yaml:3:1"):
+                await scheduler.run_now("b")
+            with pytest.raises(UnknownTarget) as caught:
+                await scheduler.run_now("goood")
+            assert caught.value.hint == "did you mean “good”?"
+
+
+async def test_a_target_nobody_has_is_doubted_until_there_is_one() -> None:
+    async with ground() as g:
+        g.put(yaml("0 0 1 1 *", targets="[quin]"))
+        g.put(yaml("0 0 1 1 *", id_="all", targets="[all]").replace("report", "sitrap"), "b.yaml")
+        async with g.scheduler() as scheduler:
+            doubts = {row.ceremony.ceremony_id: row.warnings for row in scheduler.rows()}
+            assert doubts["tick"] == ("there is no agent “quin” (did you mean “quinn”?)",)
+            assert doubts["all"] == ("no agent offers the skill “sitrap” (did you mean “sitrep”?)",)
+            told = len(g.said("ceremony.loaded"))
+            await asyncio.sleep(MINUTE)
+            assert len(g.said("ceremony.loaded")) == told, "the same doubt is told once"
+            OFFERS["quin"] = {"report"}
+            try:
+                await asyncio.sleep(MINUTE)
+                (row, *_) = [row for row in scheduler.rows() if row.ceremony.ceremony_id == "tick"]
+            finally:
+                del OFFERS["quin"]
+            assert row.warnings == ()
+            assert g.said("ceremony.loaded")[-1]["ceremonies"][1]["warnings"] == []
+
+
+async def test_a_skill_is_not_doubted_before_the_card_is_read() -> None:
+    async with ground() as g:
+        g.put(yaml("0 0 1 1 *").replace("report", "sweep"))
+        unread = {"quinn"}
+        async with g.scheduler(unread=lambda: unread) as scheduler:
+            assert scheduler.rows()[0].warnings == ()
+            unread.clear()
+            await asyncio.sleep(10)
+            assert "does not offer the skill “sweep”" in scheduler.rows()[0].warnings[0]
+            assert len(g.said("ceremony.loaded")) == 2
+
+
+async def test_a_folder_that_is_made_later_is_taken_up() -> None:
+    async with ground() as g, g.scheduler() as scheduler:
+        assert (scheduler.rows(), scheduler.problems()) == ((), ())
+        await asyncio.sleep(MINUTE)
+        g.put(yaml())
+        await asyncio.sleep(MINUTE)
+        assert len(g.desk.fired) == 1
+
+
+async def test_a_broken_file_and_a_doubt_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with ground() as g:
+        g.put(yaml(targets="[quin]"))
+        g.put(yaml(id_="b", targets="[]"), "b.yaml")
+        async with g.scheduler():
+            await asyncio.sleep(10)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [
+        "ceremonies/b.yaml:5:10: 'targets' must name at least one agent, or [all]; this ceremony is not in force",
+        "ceremonies/a.yaml: ceremony “tick”: there is no agent “quin” (did you mean “quinn”?)",
+    ]

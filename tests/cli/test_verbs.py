@@ -286,3 +286,48 @@ def test_a_second_hub_on_one_ledger_is_refused_with_the_firsts_pid(shell: Shell)
         second = shell.run("up", "--headless", "--port", "0")
         assert second.returncode == 2
         assert str(first.pid) in second.stderr
+
+
+GOOD = 'id: {id}\nname: n\nschedule: "0 0 1 1 *"\nskill: {skill}\ntargets: {targets}\n'
+
+
+async def test_what_is_wrong_with_ceremonies_is_said_at_up_in_the_list_and_when_fired(shell: Shell, agent: str) -> None:
+    shell.write("agents.yaml", yaml_for(agent))
+    shell.write("ceremonies/good.yaml", GOOD.format(id="good", skill="echo", targets="[scout]"))
+    with shell.up():
+        fine = await shell.arun("ceremony", "list", "--strict")
+        assert (fine.returncode, fine.stderr) == (0, "")
+    shell.write("ceremonies/empty.yaml", GOOD.format(id="sweep", skill="echo", targets="[]"))
+    shell.write("ceremonies/typo.yaml", GOOD.format(id="typo", skill="echo", targets="[scuot]"))
+    shell.write("ceremonies/skill.yaml", GOOD.format(id="_skill", skill="sing", targets="[scout]"))
+    empty = "ceremonies/empty.yaml:5:10: 'targets' must name at least one agent, or [all]"
+    typo = "there is no agent “scuot” (did you mean “scout”?)"
+    sing = "agent “scout” does not offer the skill “sing”"
+    with shell.up() as hub:
+        listed = await shell.arun("ceremony", "list")
+        while sing not in listed.stderr:  # once the card is read
+            listed = await shell.arun("ceremony", "list")
+        assert listed.returncode == 0
+        assert f"not in force: {empty}" in listed.stderr
+        assert f"warning: typo: {typo}" in listed.stderr
+        assert "good" in listed.stdout
+        strict = await shell.arun("ceremony", "list", "--strict", "-o", "json")
+        assert strict.returncode == 6
+        told = json.loads(strict.stdout)
+        assert [(e["ceremonyId"], e["kept"]) for e in told["errors"]] == [("sweep", False)]
+        assert {row["id"]: bool(row["warnings"]) for row in told["ceremonies"]} == {
+            "good": False,
+            "typo": True,
+            "_skill": True,
+        }
+        broken = await shell.arun("ceremony", "run", "sweep")
+        assert broken.returncode == 2
+        assert empty in broken.stderr
+        unknown = await shell.arun("ceremony", "run", "typo")
+        assert unknown.returncode == 2
+        assert typo in unknown.stderr
+        nothing = await shell.arun("ceremony", "run", "god")
+        assert "did you mean “good”?" in nothing.stderr
+        hub.send_signal(signal.SIGTERM)
+    assert empty in shell.said
+    assert typo in shell.said

@@ -22,6 +22,8 @@ class Shell:
 
     home: Path
     env: dict[str, str] = field(default_factory=dict)
+    said: str = ""
+    """What the hub that was up last told on stderr."""
     told: list[str] = field(default_factory=list)
 
     def environment(self) -> dict[str, str]:
@@ -87,7 +89,10 @@ class Shell:
             finally:
                 hub.kill()
                 hub.wait()
+                if reader is not None:
+                    reader.join()
                 hub.stderr.close()
+                self.said = "".join(told)
 
 
 @asynccontextmanager

@@ -46,7 +46,15 @@ def hostile() -> View:
         done = j.request(name, text, actor="ceremony." + text)
         j.update(done, text, text)
         j.end(done, "failed", reason=text, text=text)
-        facts = {"id": text, "name": text, "schedule": text, "timezone": text, "targets": [text], "path": text}
+        facts = {
+            "id": text,
+            "name": text,
+            "schedule": text,
+            "timezone": text,
+            "targets": [text],
+            "path": text,
+            "warnings": [text],
+        }
         j.say("ceremony.loaded", ceremonies=[{**facts, "description": text}], errors=[{"path": text, "error": text}])
         j.say(f"ceremony.{text}.completed", runId=text, status=text, error=text)
         j.say("config.rejected", path=text, error=text)
@@ -165,6 +173,19 @@ def test_a_ceremony_tells_when_it_fires_and_then() -> None:
     assert "Sun 14:00Z" in facts
     assert draw_ceremonies.following("every tuesday", "UTC", NOW) == ()
     assert draw_ceremonies.following("0 9 * * *", "Nowhere/Land", NOW) == ()
+
+
+def test_a_target_nobody_can_serve_is_seen_at_its_ceremony() -> None:
+    j = Journal(start=NOW)
+    facts = {"id": "a", "name": "A", "schedule": "0 9 * * *", "skill": "echo", "targets": ["quin"]}
+    warning = "there is no agent “quin” (did you mean “quinn”?)"
+    j.say("ceremony.loaded", ceremonies=[{**facts, "warnings": [warning]}, {**facts, "id": "b"}], errors=[])
+    seen = fold_view(j.events, NOW)
+    doubted, fine = seen.ceremonies
+    assert "! on" in plain([draw_ceremonies.row(doubted, NOW).cells[0]])
+    assert "● on" in plain([draw_ceremonies.row(fine, NOW).cells[0]])
+    assert f"! {warning}" in plain(draw_ceremonies.facts(doubted, NOW, 80))
+    assert "1 warning " in draw_ceremonies.summary(2, seen)
 
 
 def test_empty_screens_say_what_is_missing() -> None:

@@ -323,6 +323,18 @@ def test_a_ceremony_that_left_the_folder_leaves_the_screen_and_a_broken_file_is_
     assert seen.config_error == ""
 
 
+def test_a_target_nobody_can_serve_is_noticed_once() -> None:
+    j = journal()
+    doubted = {"id": "a", "targets": ["quin"], "warnings": ["there is no agent “quin”"]}
+    j.say("ceremony.loaded", ceremonies=[doubted], errors=[])
+    j.say("ceremony.loaded", ceremonies=[doubted, {"id": "b"}], errors=[])
+    seen = view(j)
+    assert [(notice.about, notice.text) for notice in seen.notices] == [("a", "there is no agent “quin”")]
+    assert [row.warnings for row in seen.ceremonies] == [("there is no agent “quin”",), ()]
+    j.say("ceremony.loaded", ceremonies=[{"id": "a", "warnings": []}], errors=[])
+    assert [row.warnings for row in view(j).ceremonies] == [()]
+
+
 def test_a_rejected_file_is_told_of_until_it_loads() -> None:
     j = journal()
     j.say("config.rejected", Level.ERROR, path="agents.yaml", error="agents.yaml:7:9 unknown key")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Files
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
 
@@ -26,10 +27,15 @@ SETTLE_S = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A file that is not, or not in its newest form, in force."""
+    """A file that is not, or not in its newest form, in force.
+
+    ``ceremony_id`` is the id it gives itself, else the name of the file; ``kept``: its last good version is in force.
+    """
 
     path: str
     error: str
+    ceremony_id: str = ""
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class Loaded:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
     digest: str
+    ceremony_id: str = ""
     good: Ceremony | None = None
     error: str = ""
 
@@ -85,7 +92,14 @@ class CeremonyFolder:
         return self.loaded != before
 
     async def _list(self) -> dict[Path, str]:
-        return {stamp.path: stamp.digest for stamp in await self._files.listing(self.path, suffixes=SUFFIXES)}
+        """The files; none as long as there never was a folder, for one may yet be made."""
+        try:
+            stamps = await self._files.listing(self.path, suffixes=SUFFIXES)
+        except ConfigError as error:
+            if self._seen or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            return {}
+        return {stamp.path: stamp.digest for stamp in stamps}
 
     def _new(self, listed: Mapping[Path, str]) -> set[Path]:
         """Files whose content differs from what was read of them last."""
@@ -93,12 +107,15 @@ class CeremonyFolder:
 
     async def _read(self, path: Path, digest: str) -> _File:
         good = self._seen[path].good if path in self._seen else None
+        key = path.stem
         try:
-            text = await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX)
-            return _File(digest=digest, good=parse_ceremony(load(text, str(path))))
+            document = load(await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX), str(path))
+            said = document.at(("id",))
+            key = one_line(said, 128) if isinstance(said, str) else key
+            return _File(digest=digest, ceremony_id=key, good=parse_ceremony(document))
         except ConfigError as error:
             hint = f" ({error.hint})" if error.hint else ""
-            return _File(digest=digest, good=good, error=f"{error}{hint}")
+            return _File(digest=digest, ceremony_id=key, good=good, error=f"{error}{hint}")
 
     def _in_force(self) -> Loaded:
         """The first file of an id counts, by name; limits are per owner and overall (T-34)."""
@@ -117,7 +134,8 @@ class CeremonyFolder:
                     paths[good.ceremony_id] = str(path)
                     owners[good.created_by] += 1
             if error:
-                problems.append(Problem(path=str(path), error=error))
+                kept = good is not None and paths.get(good.ceremony_id) == str(path)
+                problems.append(Problem(path=str(path), error=error, ceremony_id=file.ceremony_id, kept=kept))
         return Loaded(ceremonies=ceremonies, paths=paths, problems=tuple(problems))
 
 

@@ -13,13 +13,17 @@ from fleetsim.caller.ledger import RunRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeremonyRow:
-    """A ceremony as it stands: when it fires next, the runs going on, and the last one that ended."""
+    """A ceremony as it stands: when it fires next, the runs going on, and the last one that ended.
+
+    ``warnings`` say which targets could not be served by the fleet as it is.
+    """
 
     ceremony: Ceremony
     path: str
     next_at: datetime | None
     running: tuple[str, ...] = ()
     last: RunRecord | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def ceremony_facts(row: CeremonyRow) -> dict[str, Any]:
@@ -40,6 +44,7 @@ def ceremony_facts(row: CeremonyRow) -> dict[str, Any]:
         "overlap": ceremony.overlap.value,
         "catchUp": ceremony.catch_up_s,
         "path": row.path,
+        "warnings": list(row.warnings),
         "nextFireAt": iso(row.next_at) if row.next_at else None,
         "running": list(row.running),
         "lastRun": run_facts(row.last) if row.last else None,

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from fleetsim.caller.ceremonies.ceremony import Ceremony, next_due
 from fleetsim.caller.ceremonies.folder import CeremonyFolder, Problem
@@ -19,6 +20,7 @@ from fleetsim.caller.ceremonies.row import CeremonyRow, ceremony_facts
 from fleetsim.caller.ceremonies.runs import CAUGHT_UP, Runs
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
+from fleetsim.caller.registry import Judge, nearest_of
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.journal import Level
 from fleetsim.model.text import one_line
@@ -67,7 +69,8 @@ class _Entry:
 class Scheduler:
     """Keeps the folder and the clock. ``async with`` starts it.
 
-    ``dispatch`` accepts a run's requests together with its slot, or returns False if the slot is taken.
+    ``dispatch`` accepts a run's requests together with its slot, or returns False if the slot is taken; ``judge``
+    gives a judge of what the fleet of the moment could be asked for.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Scheduler:
         dispatch: Callable[[Sequence[SkillRequest], RunRecord], Awaitable[bool]],
         wait: Callable[[str], Awaitable[Outcome]],
         resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]],
+        judge: Callable[[], Judge],
         poll_s: float = POLL_S,
     ) -> None:
         self._clock = runtime.clock
@@ -87,6 +91,8 @@ class Scheduler:
         self._ledger = ledger
         self._folder = folder
         self._dispatch = dispatch
+        self._judge = judge
+        self._doubts: dict[str, tuple[str, ...]] = {}
         self._runs = Runs(runtime, events, ledger, wait=wait, resolve=resolve)
         self._workers = Workers("scheduler")
         self._entries: dict[str, _Entry] = {}
@@ -109,6 +115,7 @@ class Scheduler:
                 next_at=self._entries[key].next_at if key in self._entries else None,
                 running=self._runs.running(key),
                 last=self._runs.last(key),
+                warnings=self._doubts.get(key, ()),
             )
             for key, ceremony in sorted(loaded.ceremonies.items())
         )
@@ -146,13 +153,29 @@ class Scheduler:
         shown = one_line(ceremony_id, 64)
         if ceremony_id in self._folder.loaded.ceremonies:
             return UnknownTarget(f"ceremony “{shown}” is disabled", hint="set enabled: true in its file")
-        return UnknownTarget(f"there is no ceremony “{shown}”", hint=f"known: {', '.join(self._entries) or 'none'}")
+        for problem in self.problems():
+            if problem.ceremony_id == ceremony_id or Path(problem.path).stem == ceremony_id:
+                hint = "correct its file; it is read again within seconds"
+                return UnknownTarget(f"ceremony “{shown}” is not in force: {problem.error}", hint=hint)
+        hint = nearest_of(ceremony_id, self._folder.loaded.ceremonies)
+        return UnknownTarget(f"there is no ceremony “{shown}”", hint=hint)
 
     async def reload(self) -> None:
-        """Read the folder now."""
+        """Read the folder now, and judge the targets by the fleet of now."""
         async with self._reloading:
             if await self._folder.poll():
                 self._take_over()
+            elif self._doubted() != self._doubts:
+                self._say_loaded()
+
+    def _doubted(self) -> dict[str, tuple[str, ...]]:
+        """What is wrong with the targets of each ceremony; those with nothing are left out."""
+        judge = self._judge()
+        judged = {
+            key: tuple(filter(None, (judge(ceremony.skill, target) for target in ceremony.targets)))
+            for key, ceremony in self._folder.loaded.ceremonies.items()
+        }
+        return {key: doubts for key, doubts in judged.items() if doubts}
 
     async def __aenter__(self) -> Scheduler:
         await self._folder.poll()
@@ -201,7 +224,14 @@ class Scheduler:
         for problem in problems:
             if self._told.get(problem.path) != problem.error:
                 self._events.publish("config.rejected", level=Level.WARN, path=problem.path, error=problem.error)
+                kept = "its last good version stays" if problem.kept else "this ceremony is not in force"
+                log.warning("%s; %s", problem.error, kept)
         self._told = {problem.path: problem.error for problem in problems}
+        before, self._doubts = self._doubts, self._doubted()
+        for key, doubts in self._doubts.items():
+            for doubt in doubts:
+                if doubt not in before.get(key, ()):
+                    log.warning("%s: ceremony “%s”: %s", self._folder.loaded.paths[key], key, doubt)
         self._events.publish(
             "ceremony.loaded",
             ceremonies=[ceremony_facts(row) for row in self.rows()],
