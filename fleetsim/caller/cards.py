@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -16,6 +17,7 @@ from fleetsim.caller.events import EventLog
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger import CardSnapshot, Ledger
 from fleetsim.client import AgentClient
+from fleetsim.client.address import origin_of
 from fleetsim.client.core import ClientLimits
 from fleetsim.model.card import AgentCard, Capabilities
 from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, NotAccepting, UnknownTarget, WireError
@@ -74,6 +76,14 @@ class _Desk:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(slots=True)
+class _Former:
+    """A place where an agent was, and who calls it for the work that is still there."""
+
+    entry: AgentEntry
+    client: AgentClient
+
+
 def reconcile(
     previous: Collection[str], pinned: Collection[str], current: Collection[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
@@ -103,10 +113,12 @@ class CardBroker:
         self._ledger = ledger
         self._rng = runtime.rng.stream("cards")
         self._workers = Workers("cards")
-        make = client_factory or self._client_for
+        self._make = client_factory or self._client_for
         self._desks = {
-            entry.name: _Desk(make(entry), AgentView(entry=entry, skills=entry.skill_names)) for entry in config.agents
+            entry.name: _Desk(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
+            for entry in config.agents
         }
+        self._former: dict[tuple[str, tuple[str, str, int] | None], _Former] = {}
 
     # ------------------------------------------------------------------ reading
 
@@ -118,9 +130,22 @@ class CardBroker:
         """All agents, in file order."""
         return tuple(desk.view for desk in self._desks.values())
 
-    def client(self, agent: str) -> AgentClient:
-        """The one client of an agent. Raises UnknownTarget."""
-        return self._desk(agent).client
+    def client(self, agent: str, url: str = "") -> AgentClient:
+        """Who calls an agent, for work that is at the origin of ``url`` if one is given.
+
+        That is the agent's one client while it is there; else one that calls only that origin and has no
+        credential. Raises UnknownTarget.
+        """
+        return self._former_at(agent, url).client if self.former(agent, url) else self._desk(agent).client
+
+    def entry(self, agent: str, url: str = "") -> AgentEntry:
+        """The agent as agents.yaml has it, or had it when it was at the origin of ``url``. Raises UnknownTarget."""
+        return self._former_at(agent, url).entry if self.former(agent, url) else self._desk(agent).view.entry
+
+    def former(self, agent: str, url: str) -> bool:
+        """Whether work at the origin of ``url`` is at a place where the agent is not any more, or of nobody's now."""
+        desk = self._desks.get(agent)
+        return bool(url) and (desk is None or origin_of(url) != origin_of(desk.view.entry.url))
 
     def card(self, agent: str) -> AgentCard | None:
         """The card in use, None if there never was one. Raises UnknownTarget."""
@@ -145,8 +170,16 @@ class CardBroker:
         """Have a card fetched now rather than when it is due. Raises UnknownTarget."""
         self._desk(agent).wake.set()
 
-    async def refresh(self, agent: str) -> AgentView:
-        """Fetch an agent's card and return what is known then; a failure is in the view. Raises UnknownTarget."""
+    async def refresh(self, agent: str, url: str = "") -> AgentView:
+        """Fetch an agent's card and return what is known then; a failure is in the view. Raises UnknownTarget.
+
+        With the ``url`` of a place where the agent is not any more: the card that is there, for its client alone.
+        """
+        if self.former(agent, url):
+            left = self._former_at(agent, url)
+            with suppress(FleetsimError):
+                await left.client.discover(refresh=True)
+            return AgentView(entry=left.entry, card=left.client.card)
         desk = self._desk(agent)
         began = self._runtime.clock.monotonic()
         try:
@@ -166,8 +199,8 @@ class CardBroker:
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.close()
-        for desk in self._desks.values():
-            await desk.client.aclose()
+        for client in [desk.client for desk in self._desks.values()] + [left.client for left in self._former.values()]:
+            await client.aclose()
 
     async def _keep_fresh(self, desk: _Desk) -> None:
         while True:
@@ -253,6 +286,19 @@ class CardBroker:
             return self._desks[agent]
         except KeyError:
             raise UnknownTarget(f"there is no agent “{one_line(agent, 64)}”") from None
+
+    def _former_at(self, agent: str, url: str) -> _Former:
+        """Where work of an agent still is though the agent is not."""
+        key = (agent, origin_of(url))
+        if key not in self._former:
+            desk = self._desks.get(agent)
+            self._leave(replace(desk.view.entry, url=url) if desk is not None else AgentEntry(name=agent, url=url))
+        return self._former[key]
+
+    def _leave(self, entry: AgentEntry) -> None:
+        """From now on the origin of this entry is called without credential and headers: they are no longer its."""
+        bare = replace(entry, auth=None, headers={})
+        self._former[entry.name, origin_of(entry.url)] = _Former(bare, self._make(bare))
 
     def _client_for(self, entry: AgentEntry) -> AgentClient:
         """``timeoutMs`` is how long the agent may take to answer a call."""

@@ -27,6 +27,7 @@ class Way:
 
     agent: str
     dialect: str
+    url: str = ""
     rpc_url: str = ""
     tenant: str | None = None
     declared: Declared = field(default_factory=Declared)
@@ -165,6 +166,7 @@ class Dispatcher:
             accepted_at=now,
             deadline_at=now + timedelta(seconds=limit),
             message_id=self._runtime.ids.new(),
+            url=way.url,
             dialect=way.dialect,
             rpc_url=way.rpc_url,
             tenant=way.tenant,

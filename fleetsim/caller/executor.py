@@ -6,8 +6,8 @@ nothing: errors go to ``step`` as they are.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -27,7 +27,7 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
 )
-from fleetsim.model.errors import MethodNotFound, RpcError, VersionNotSupported, WireError
+from fleetsim.model.errors import AuthRefused, ConfigError, MethodNotFound, RpcError, VersionNotSupported, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
 from fleetsim.model.task import Message, Role, Task, TextPart
@@ -44,19 +44,23 @@ FIRST_EVENT_S = 10.0
 class Clients(Protocol):
     """Where the executor gets an agent's client from: the card broker."""
 
-    def client(self, agent: str) -> AgentClient:
-        """The one client of that agent."""
+    def client(self, agent: str, url: str = "") -> AgentClient:
+        """Who calls the agent for work that is at the origin of ``url``; "" is wherever the agent is now."""
         ...
 
-    async def refresh(self, agent: str) -> object:
-        """Fetch the agent's card again, for whoever uses it; a failure leaves the last one."""
+    def former(self, agent: str, url: str) -> bool:
+        """Whether the agent is not at the origin of ``url`` any more, or not in the fleet."""
+        ...
+
+    async def refresh(self, agent: str, url: str = "") -> object:
+        """Fetch the card of who is called again, for whoever uses it; a failure leaves the last one."""
         ...
 
 
 class Executor:
     """Calls agents. ``callback_base`` gives the address webhooks should come to, or None for polling only.
 
-    ``signed`` says whose webhooks must be signed.
+    ``signed`` says whose webhooks must be signed. Both are asked for an agent at the address its work was sent to.
     """
 
     def __init__(
@@ -65,8 +69,8 @@ class Executor:
         gate: Gate,
         *,
         tokens: CallbackTokens,
-        callback_base: Callable[[str], str | None],
-        signed: Callable[[str], bool] = lambda _: False,
+        callback_base: Callable[[str, str], str | None],
+        signed: Callable[[str, str], bool] = lambda _agent, _url: False,
     ) -> None:
         self._clients = clients
         self._gate = gate
@@ -76,7 +80,7 @@ class Executor:
 
     async def send(self, record: RequestRecord) -> Task | Message:
         """Send the request and return the agent's first answer. Raises FleetsimError as the client does."""
-        async with self._gate.call(record.agent):
+        async with self._slot(record):
             call = self._message(record, streaming=False)
             return _task_or_message(await self._call(record, call))
 
@@ -84,13 +88,14 @@ class Executor:
     async def stream(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
         """Send and stream. The slot is held until the first byte of the answer only."""
         call = self._message(record, streaming=True)
-        slot = self._gate.call(record.agent)
+        slot = self._slot(record)
         await slot.__aenter__()
         client = self._client(record)
         allowed = replace(client.limits.stream, first_event_s=FIRST_EVENT_S)
         opened = client.events(call, headers=_trace(record), limits=allowed, choice=_as_dispatched(record))
         try:
-            events = await opened.__aenter__()
+            with self._without_credential(record):
+                events = await opened.__aenter__()
         except BaseException as error:
             await slot.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -105,12 +110,13 @@ class Executor:
         """Rejoin the stream of a bound task."""
         call = SubscribeToTask(task_id=_bound(record).task_id)
         opened = self._client(record).events(call, headers=_trace(record), choice=_as_dispatched(record))
-        async with opened as events:
-            yield events
+        with self._without_credential(record):
+            async with opened as events:
+                yield events
 
     async def poll(self, record: RequestRecord) -> Task:
         """Read a bound task. Always goes out, breaker or not: it is how a recovered agent is noticed."""
-        async with self._gate.call(record.agent, breaks=False, first=False):
+        async with self._slot(record, breaks=False, first=False):
             return _task(await self._call(record, GetTask(task_id=_bound(record).task_id)))
 
     def searchable(self, record: RequestRecord) -> bool:
@@ -124,7 +130,7 @@ class Executor:
     async def find(self, record: RequestRecord) -> Task | None:
         """Look for a task whose reply was lost, where ``searchable``."""
         known, context = _known_id(record), record.request.correlation_id
-        async with self._gate.call(record.agent, breaks=False, first=False):
+        async with self._slot(record, breaks=False, first=False):
             if known is not None:
                 return _task(await self._call(record, GetTask(task_id=known)))
             page = await self._call(record, ListTasks(context_id=context, page_size=2))
@@ -144,12 +150,12 @@ class Executor:
             task_id=task.task_id,
         )
         call = SendMessage(message=message, metadata=self._metadata(record), task_id=task.task_id)
-        async with self._gate.call(record.agent, breaks=False):
+        async with self._slot(record, breaks=False):
             return _task_or_message(await self._call(record, call))
 
     async def cancel(self, record: RequestRecord) -> Task:
         """Ask the agent to stop."""
-        async with self._gate.call(record.agent, breaks=False):
+        async with self._slot(record, breaks=False):
             return _task(await self._call(record, CancelTask(task_id=_bound(record).task_id)))
 
     async def register_push(self, record: RequestRecord) -> None:
@@ -158,7 +164,7 @@ class Executor:
         config = self._push_config(record, task_id)
         if config is None:
             raise RpcError("no callback address is configured")
-        async with self._gate.call(record.agent, breaks=False):
+        async with self._slot(record, breaks=False):
             await self._call(record, SetPush(task_id=task_id, config=config))
 
     async def _call(self, record: RequestRecord, call: Call) -> Reply:
@@ -168,19 +174,45 @@ class Executor:
         """
         client, headers = self._client(record), _trace(record)
         then = _as_dispatched(record)
-        try:
-            return await client.call(call, headers=headers, choice=then)
-        except (MethodNotFound, VersionNotSupported):
-            if then is None or isinstance(call, SetPush | ListTasks):
-                raise  # methods that many agents never had
-            await self._clients.refresh(record.agent)
-            now = await client.choice()
-            if (now.dialect_name, now.url, now.tenant) == (then.dialect_name, then.url, then.tenant):
-                raise
-        return await client.call(call, headers=headers)
+        with self._without_credential(record):
+            try:
+                return await client.call(call, headers=headers, choice=then)
+            except (MethodNotFound, VersionNotSupported):
+                if then is None or isinstance(call, SetPush | ListTasks):
+                    raise  # methods that many agents never had
+                await self._clients.refresh(record.agent, record.sent_to)
+                now = await client.choice()
+                if (now.dialect_name, now.url, now.tenant) == (then.dialect_name, then.url, then.tenant):
+                    raise
+            return await client.call(call, headers=headers)
 
     def _client(self, record: RequestRecord) -> AgentClient:
-        return self._clients.client(record.agent)
+        return self._clients.client(record.agent, record.sent_to)
+
+    def _former(self, record: RequestRecord) -> bool:
+        return self._clients.former(record.agent, record.sent_to)
+
+    def _slot(
+        self, record: RequestRecord, *, breaks: bool = True, first: bool = True
+    ) -> AbstractAsyncContextManager[None]:
+        return self._gate.call(record.agent, breaks=breaks, first=first, former=self._former(record))
+
+    @contextmanager
+    def _without_credential(self, record: RequestRecord) -> Iterator[None]:
+        """A refusal from where an agent was before is no news of its key: none was sent, and none will be.
+
+        Raises:
+            ConfigError: instead of AuthRefused.
+        """
+        try:
+            yield
+        except AuthRefused as error:
+            if not self._former(record):
+                raise
+            where = self._client(record).where
+            raise ConfigError(
+                f"{where} asks for a credential (HTTP {error.status}), and agents.yaml has none for it any more"
+            ) from error
 
     def _message(self, record: RequestRecord, *, streaming: bool) -> SendMessage:
         request = record.request
@@ -202,10 +234,11 @@ class Executor:
         )
 
     def _push_config(self, record: RequestRecord, last: str) -> PushConfig | None:
-        base = self._callback_base(record.agent)
+        base = self._callback_base(record.agent, record.sent_to)
         if base is None:
             return None
-        cid, epoch, signed = record.request.correlation_id, record.token_epoch, self._signed(record.agent)
+        cid, epoch = record.request.correlation_id, record.token_epoch
+        signed = self._signed(record.agent, record.sent_to)
         config = PushConfig(
             url=f"{base.rstrip('/')}{CALLBACK_PATH}{quote(last, safe='')}",
             token=self._tokens.mint(record.agent, cid, epoch=epoch, signed=signed),

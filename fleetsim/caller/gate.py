@@ -45,6 +45,7 @@ class Gate:
         self._limits = limits or GateLimits()
         self._shared = Bulkhead(self._limits.calls_max)
         self._lanes: dict[str, _Lane] = {}
+        self._former: dict[str, Slots] = {}
         self._rng = runtime.rng.stream("gate")
 
     def is_open(self, agent: str) -> bool:
@@ -53,12 +54,21 @@ class Gate:
         return lane is not None and lane.open_until is not None
 
     @asynccontextmanager
-    async def call(self, agent: str, *, breaks: bool = True, first: bool = True) -> AsyncIterator[None]:
+    async def call(
+        self, agent: str, *, breaks: bool = True, first: bool = True, former: bool = False
+    ) -> AsyncIterator[None]:
         """Hold a slot for one call. ``breaks``: refuse at once while the breaker is open; ``first``: before polls.
+
+        ``former``: the call goes where the agent was before; it has no breaker, and says nothing of the agent of now.
 
         Raises:
             Unreachable: the breaker is open; nothing was sent.
         """
+        if former:
+            slots = self._former.setdefault(agent, Slots(self._limits.calls_per_agent_max))
+            async with slots.hold(first=first), self._shared.hold(f"{agent}, former", first=first):
+                yield
+            return
         lane = self._lanes.setdefault(agent, _Lane(slots=Slots(self._limits.calls_per_agent_max)))
         probe = self._admit(agent, lane) if breaks else False
         try:

@@ -169,7 +169,7 @@ class AgentCaller:
 
         ``headers`` are added to this request (trace headers); ``timeout_s`` replaces the deadline for the
         answer, for agents that answer when the work is done; ``choice`` calls the agent as it was chosen
-        earlier, whatever its card says by now, as long as the configuration still allows that.
+        earlier, at the configured origin, whatever its card and the configuration say by now.
 
         Raises:
             RpcError: the agent's refusal, as the class of its code.
@@ -177,6 +177,7 @@ class AgentCaller:
             WireError, LimitReached: an answer that is not the protocol.
             TransportError: no answer; ``sent`` says whether the agent may have acted.
             ConfigError: the credential is not there.
+            BlockedAddress: ``choice`` is of another origin.
         """
         reply, _ = await self.call_raw(call, headers=headers, timeout_s=timeout_s, choice=choice)
         return reply
@@ -256,7 +257,7 @@ class AgentCaller:
         *,
         streaming: bool = False,
     ) -> _Prepared:
-        choice = chosen if chosen is not None and self._allows(chosen) else await self.choice()
+        choice = chosen if chosen is not None else await self.choice()
         dialect = wire.dialect(choice.dialect_name)
         call = self._fitted(call, choice.dialect_name)
         method, params = dialect.encode_call(call)
@@ -275,11 +276,6 @@ class AgentCaller:
         source = self._credential.source if self._credential else None
         asked = Asked(request_id=request_id, dialect_name=dialect.name, where=self.where, credential=source)
         return _Prepared(request, asked, dialect)
-
-    def _allows(self, choice: wire.Choice) -> bool:
-        """Whether the configured address and dialect still allow a choice made earlier."""
-        pinned = self._pinned is None or self._pinned == choice.dialect_name
-        return pinned and wire.still_allowed(choice, self._address.text)
 
     def _fitted(self, call: Call, dialect_name: str) -> Call:
         """In 0.1 the client names the task."""

@@ -93,7 +93,7 @@ class Hub:
             self.gate,
             tokens=tokens,
             callback_base=self._callback_base,
-            signed=lambda agent: self._entry(agent).signed,
+            signed=lambda agent, url: self.broker.entry(agent, url).signed,
         )
         told = [self._settled, *settled]
         self.tracker = Tracker(runtime, executor, ledger, self.events, rules_of(settings), settled=told)
@@ -250,11 +250,8 @@ class Hub:
     def _settled(self, outcome: Outcome) -> None:
         self.health.fold(outcome)
 
-    def _entry(self, agent: str) -> AgentEntry:
-        return self.broker.view(agent).entry
-
-    def _callback_base(self, agent: str) -> str | None:
-        return callback_base(self._entry(agent), self.config.settings, self.url)
+    def _callback_base(self, agent: str, url: str = "") -> str | None:
+        return callback_base(self.broker.entry(agent, url), self.config.settings, self.url)
 
     def _way(self, agent: str, skill: str) -> Way:
         reachable = self._callback_base(agent) is not None and agent not in self._notes.push_refused

@@ -59,6 +59,7 @@ def way_of(view: AgentView, skill: str, *, reachable_by_webhook: bool) -> Way:
     dialect_name = view.choice.dialect_name if view.choice else entry.wire or "0.3"
     return Way(
         agent=entry.name,
+        url=entry.url,
         dialect=dialect_name,
         rpc_url=view.choice.url if view.choice else "",
         tenant=view.choice.tenant if view.choice else None,

@@ -53,14 +53,6 @@ def choose(card: AgentCard, configured_url: str, *, dialect_name: str | None = N
     return Choice(dialect_name=name, url=url, warnings=tuple(warnings), tenant=tenant)
 
 
-def still_allowed(choice: Choice, configured_url: str) -> bool:
-    """Whether the configured address still allows a choice made earlier: same origin, and its path if it has one."""
-    base, then = _split(configured_url), _split(choice.url)
-    if base is None or then is None or "@" in then.netloc or _origin(base) != _origin(then):
-        return False
-    return base.path in {"", "/"} or (base.path, base.query) == (then.path, then.query)
-
-
 def _usable(card: AgentCard, warnings: list[str]) -> list[AgentInterface]:
     """JSON-RPC interfaces of a version we speak, 1.0 before older ones, else in the card's order."""
     spoken = [item for item in card.interfaces if item.binding.upper() == "JSONRPC"]

@@ -11,7 +11,7 @@ from fleetsim.model.errors import ConfigError, MethodNotFound, VersionNotSupport
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import JsonObject, Task
 from fleetsim.wire.cards import read_card, write_card
-from fleetsim.wire.choice import Choice, choose, still_allowed
+from fleetsim.wire.choice import Choice, choose
 from fleetsim.wire.reading import Reply
 from fleetsim.wire.v0_1 import V01
 from fleetsim.wire.v0_3 import V03
@@ -28,7 +28,6 @@ __all__ = [
     "error_dialect",
     "for_request",
     "read_card",
-    "still_allowed",
     "write_card",
 ]
 

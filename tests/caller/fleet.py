@@ -42,10 +42,13 @@ class Clients:
     def __init__(self, clients: dict[str, AgentClient]) -> None:
         self._clients = clients
 
-    def client(self, agent: str) -> AgentClient:
+    def client(self, agent: str, url: str = "") -> AgentClient:
         return self._clients[agent]
 
-    async def refresh(self, agent: str) -> None:
+    def former(self, agent: str, url: str) -> bool:
+        return False
+
+    async def refresh(self, agent: str, url: str = "") -> None:
         await self._clients[agent].discover(refresh=True)
 
 
@@ -143,7 +146,10 @@ async def fleet(
         opened = await stack.enter_async_context(open_ledger(None, clock=runtime.clock, storage="inline"))
         ledger: Any = SlowLedger(opened, runtime.rng.stream("disk"), disk_s) if disk_s else opened
         executor = WatchedExecutor(
-            Clients(clients), Gate(runtime, events), tokens=tokens, callback_base=lambda _: HUB if push else None
+            Clients(clients),
+            Gate(runtime, events),
+            tokens=tokens,
+            callback_base=lambda _agent, _url: HUB if push else None,
         )
         tracker = Tracker(runtime, executor, ledger, events, rules or Rules(), settled=[made.append])
         receiver = CallbackReceiver(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.fleet import AuthEntry
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import EditChunk, Match, Status
 from tests.hub.town import Town, town, worker
@@ -78,26 +79,45 @@ async def test_an_answer_goes_out_as_the_work_did() -> None:
         assert {path for path, _ in calls(t, before)} == {"/a2a"}
 
 
+def posts(t: Town, since: int = 0) -> list[tuple[str, str, str | None, str | None]]:
+    """(URL, method, key, tenant) of every call the hub made to any agent."""
+    seen = [request for request in list(t.network.seen)[since:] if request.method == "POST" and request.rpc_method]
+    headers = [request.request.headers for request in seen]
+    return [(r.url, r.rpc_method, h.get("x-api-key"), h.get("x-tenant")) for r, h in zip(seen, headers, strict=True)]
+
+
+LOCKED = {"auth": AuthEntry(scheme="apiKey", env="QUINN_KEY"), "headers": {"x-tenant": "t-1"}}
+
+
 @pytest.mark.parametrize(
-    ("changed", "path", "method"),
+    ("changed", "key", "tenant"),
     [
-        ({"url": f"{QUINN}/a2a/"}, "/a2a/", "GetTask"),
-        ({"url": QUINN, "wire": "0.3"}, "/a2a", "tasks/get"),
+        ({}, "canary", "t-1"),
+        ({"url": f"{QUINN}/a2a/"}, "canary", "t-1"),
+        ({"wire": "0.3"}, "canary", "t-1"),
+        ({"auth": AuthEntry(scheme="apiKey", env="OTHER_KEY")}, "other", "t-1"),
+        ({"auth": None, "headers": {}}, None, None),
+        ({"enabled": False}, "canary", "t-1"),
         ({"url": "http://moved.example:8000"}, None, None),
+        ({"url": "http://quinn.example:8001"}, None, None),
+        ({"url": "https://quinn.example:8000"}, None, None),
     ],
+    ids=str,
 )
-async def test_what_the_operator_changed_since_counts_more_than_what_was_agreed(
-    changed: dict[str, Any], path: str | None, method: str | None
+async def test_open_work_stays_where_it_was_sent_and_shows_the_current_key_at_its_origin_alone(
+    changed: dict[str, Any], key: str | None, tenant: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with town(worker(), entries={"quinn": {**POLLED, "url": QUINN}}) as t:
+    monkeypatch.setenv("QUINN_KEY", "canary")
+    monkeypatch.setenv("OTHER_KEY", "other")
+    async with town(worker(), entries={"quinn": {**POLLED, **LOCKED, "url": QUINN}}) as t:
         await start(t)
         (entry,) = t.hub.config.agents
         t.hub.config = replace(t.hub.config, agents=(replace(entry, **changed),))
         await t.restart()
         before = len(t.network.seen)
         await asyncio.sleep(60)
-        polled = set(calls(t, before))
-        assert polled == ({(path, method)} if path else set()), "the key goes to the configured origin alone"
+        assert set(posts(t, before)) == {(f"{QUINN}/a2a", "GetTask", key, tenant)}
+        assert (await t.hub.tracker.wait("c-1")).text == "at last"
 
 
 async def test_an_agent_replaced_by_one_of_another_version_is_called_as_its_new_card_says() -> None:

@@ -63,6 +63,9 @@ class RequestRecord:
     the agent took, ``over`` names the questions that are over, the last one last; ``message_id`` stays the same
     over every retry of the first send. ``earlier`` is, of a follow-up, how its task stood before
     (``caller/follow_up.py``); ``warnings`` are for whoever asked.
+
+    ``url`` is the agent's address in agents.yaml at dispatch: the work stays at its origin, wherever the agent is by
+    now ("" in records older than this field).
     """
 
     request: SkillRequest
@@ -72,6 +75,7 @@ class RequestRecord:
     deadline_at: datetime
     message_id: str
     phase: Phase = Phase.INTENT
+    url: str = ""
     dialect: str | None = None
     rpc_url: str = ""
     tenant: str | None = None
@@ -88,6 +92,11 @@ class RequestRecord:
     cancel_wanted: bool = False
     earlier: str = ""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def sent_to(self) -> str:
+        """An address of the origin that this work is at; "" if none was noted."""
+        return self.url or self.rpc_url
 
 
 class QuestionState(StrEnum):
