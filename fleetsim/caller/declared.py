@@ -1,11 +1,12 @@
 """What a card declares of one skill, read once when work is dispatched; later cards change new work only. Pure.
 
-hitl-mode-v1 says how much a person has to do with the skill, effect-domain-v1 which effects it promises.
+hitl-mode-v1 says how much a person has to do with the skill, effect-domain-v1 which effects it promises. Where the
+agent chooses the skill itself, any of them may come, so what is declared of all of them counts together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -20,10 +21,11 @@ VETO_WINDOW_MAX_S = 24 * 3600.0
 DRIFT_MAX = 20
 PROMISED_MAX = 100
 PROMISED_CHARS_MAX = 200
+SKILLS_READ_MAX = 500
 
 
 class HitlMode(StrEnum):
-    """How much a person has to do with a skill (hitl-mode-v1)."""
+    """How much a person has to do with a skill (hitl-mode-v1), the least strict first."""
 
     AUTONOMOUS = "autonomous"
     NOTIFICATION = "notification"
@@ -62,15 +64,47 @@ class PromisedEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """One skill as its agent's card described it when the work was dispatched; ``effects`` None: nothing declared."""
+    """One skill as its agent's card described it when the work was dispatched; ``effects`` None: nothing declared.
+
+    ``any_skill`` says that the agent was left to choose: this is then what its card declares of all skills together.
+    """
 
     hitl: HitlRule | None = None
     effects: tuple[PromisedEffect, ...] | None = None
+    any_skill: bool = False
 
 
-def read_declared(card: AgentCard | None, skill: str) -> Declared:
-    """What the card says of the skill, bounded; what makes no sense counts as not said."""
-    return Declared(hitl=read_hitl(card, skill), effects=_effects(card, skill))
+def read_declared(card: AgentCard | None, skill: str | None) -> Declared:
+    """What the card says of the skill, bounded; what makes no sense counts as not said.
+
+    Without a skill the strictest rule of the card's skills counts, and every effect one of them promises.
+    """
+    if skill is not None:
+        return Declared(hitl=read_hitl(card, skill), effects=_effects(card, skill))
+    rules = [rule for name in _spoken_of(card, HITL_MODE) if (rule := read_hitl(card, name)) is not None]
+    promised = [some for name in _spoken_of(card, EFFECT_DOMAIN) if (some := _effects(card, name)) is not None]
+    effects = tuple(sorted({effect for some in promised for effect in some}))[:PROMISED_MAX] if promised else None
+    return Declared(hitl=_strictest(rules), effects=effects, any_skill=True)
+
+
+def _spoken_of(card: AgentCard | None, uri: str) -> list[str]:
+    """The skills an extension declares something of, listed on the card or not."""
+    extension = card.extension(uri) if card else None
+    skills = extension.params.get("skills") if extension else None
+    return list(skills)[:SKILLS_READ_MAX] if isinstance(skills, Mapping) else []
+
+
+def _strictest(rules: Sequence[HitlRule]) -> HitlRule | None:
+    """The strictest mode, the longest window among those of that mode, and any rule's wish for the operator."""
+    if not rules:
+        return None
+    strictness = list(HitlMode).index
+    mode = max((rule.mode for rule in rules), key=strictness)
+    return HitlRule(
+        mode=mode,
+        veto_window_s=max(rule.veto_window_s for rule in rules if rule.mode is mode),
+        operator_only=any(rule.operator_only for rule in rules),
+    )
 
 
 def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:
@@ -107,11 +141,15 @@ def _effect(item: Any) -> PromisedEffect | None:
 
 
 def drift(promised: Declared, outcome: Outcome) -> list[str]:
-    """Where declared and observed effects of successful work differ, in words; empty if none were declared."""
+    """Where declared and observed effects of successful work differ, in words; empty if none were declared.
+
+    Of work whose skill the agent chose nothing is missed: who knows which of its promises it was to keep.
+    """
     if promised.effects is None or not outcome.success:
         return []
     expected = set(promised.effects)
     seen = {PromisedEffect(delta.domain, delta.path) for delta in outcome.effects}
-    missing = [f"declared but not seen: {effect}" for effect in sorted(expected - seen)]
+    owed = set() if promised.any_skill else expected
+    missing = [f"declared but not seen: {effect}" for effect in sorted(owed - seen)]
     extra = [f"seen but not declared: {effect}" for effect in sorted(seen - expected)]
     return (missing + extra)[:DRIFT_MAX]

@@ -13,23 +13,27 @@ from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.journal import Level
+from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime
 
 TEXT_CHARS_MAX = 256 * 1024
 SHOWN_MAX = 500
-DEFAULT_SKILL = "chat"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How an agent is to be called for a skill, taken from its card and entry at this moment."""
+    """How an agent is to be called for a request, taken from its card and entry at this moment.
+
+    ``hint`` is the ``skillHint`` it is sent, None for none.
+    """
 
     agent: str
     dialect: str
     url: str = ""
     rpc_url: str = ""
     tenant: str | None = None
+    hint: str | None = None
     declared: Declared = field(default_factory=Declared)
     streaming: bool = False
     rejoin: bool = True
@@ -44,7 +48,7 @@ class TaskBusy(NotAccepting):
 
 class Dispatcher:
     """Accepts requests. ``resolve`` maps (skill, targets) to agent names, ``way`` an agent
-    and a skill to how it is called."""
+    and a request to how it is called."""
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class Dispatcher:
         tracker: Tracker,
         *,
         resolve: Callable[[str | None, tuple[str, ...]], tuple[str, ...]],
-        way: Callable[[str, str], Way],
+        way: Callable[[str, SkillRequest], Way],
         cooldowns_s: Mapping[str, float] | None = None,
         token_epoch: Callable[[], int] = lambda: 1,
     ) -> None:
@@ -157,7 +161,7 @@ class Dispatcher:
         skill = request.skill or DEFAULT_SKILL
         self._cool_down(request, agent, skill)
         now = self._runtime.clock.now()
-        way = self._way(agent, skill)
+        way = self._way(agent, request)
         limit = request.timeout_s or way.timeout_s or self._tracker.rules.task_limit_s
         return RequestRecord(
             request=replace(request, targets=(agent,), skill=skill),
@@ -170,6 +174,7 @@ class Dispatcher:
             dialect=way.dialect,
             rpc_url=way.rpc_url,
             tenant=way.tenant,
+            hint=way.hint or "",
             declared=way.declared,
             streaming=way.streaming,
             rejoin=way.rejoin,

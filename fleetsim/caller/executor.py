@@ -249,11 +249,16 @@ class Executor:
         return replace(config, scheme=SCHEME, credentials=secret)
 
     def _metadata(self, record: RequestRecord) -> Mapping[str, Any]:
+        """What goes beside every message. The trace names the skill the agent is told, or none: a name that is ours
+        alone (``chat``, under which the request is booked) would be a skill the agent does not have."""
         request = record.request
-        ours: dict[str, Any] = {"skillHint": record.skill, "correlationId": request.correlation_id}
+        hint = record.skill if record.hint is None else record.hint
+        ours: dict[str, Any] = {"skillHint": hint} if hint else {}
+        ours["correlationId"] = request.correlation_id
         if request.parent_id:
             ours["parentId"] = request.parent_id
-        ours["a2a.trace"] = {"traceId": request.correlation_id, "skill": record.skill, "extension": TRACE}
+        named = {"skill": hint} if hint else {}
+        ours["a2a.trace"] = {"traceId": request.correlation_id, **named, "extension": TRACE}
         return {**request.metadata, **ours}
 
 

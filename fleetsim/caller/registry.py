@@ -17,9 +17,6 @@ from fleetsim.runtime.ports import Rng
 ALL = "all"
 """The target that means every agent with the skill; no agent may have this name."""
 
-DEFAULT_SKILL = "chat"
-"""What a request without a skill is booked under; Workstacean's default."""
-
 Judge: TypeAlias = Callable[[str, str], str]
 """What is wrong with asking a target for a skill, in a sentence; empty if nothing."""
 

@@ -36,7 +36,7 @@ class Talk(Protocol):
 
 @click.command()
 @click.argument("agent")
-@click.option("--skill", help="The skill to talk with.  [default: chat if the agent offers it, else its own choice]")
+@click.option("--skill", help="The skill to talk with.  [default: chat if the agent has it, else its own choice]")
 @click.option("--context-id", help="Go on with an earlier conversation.")
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")

@@ -19,9 +19,10 @@ from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import client_for
 from fleetsim.client import AgentClient, SentTask
 from fleetsim.client.conversation import Conversation
-from fleetsim.model.errors import ConfigError, FleetsimError, HttpRefused, TimedOut, WireError
+from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut
 from fleetsim.model.event import ArtifactUpdate, TaskEvent, fold
 from fleetsim.model.extensions import read_extras
+from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_text, elsewhere
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import real_runtime
@@ -29,7 +30,6 @@ from fleetsim.runtime.real import real_runtime
 if TYPE_CHECKING:
     from fleetsim.caller.fleet import AgentEntry
 
-CHAT = "chat"
 _URL = re.compile(r"(https?://.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9a-fA-F:]+\]:\d{1,5}(/.*)?)", re.ASCII)
 
 
@@ -75,8 +75,7 @@ async def talk(common: Common, asked: Asked) -> AsyncIterator[DirectTalk]:
     found = None if is_url(asked.agent) else await entry(common, asked.agent)
     try:
         client_ = client(asked, found, runtime)
-        skill = asked.skill if asked.skill is not None else await _usual_skill(client_)
-        yield DirectTalk(Conversation(client_, context_id=asked.context_id, skill=skill or None))
+        yield DirectTalk(Conversation(client_, context_id=asked.context_id, skill=asked.skill))
     finally:
         await runtime.transport.aclose()
 
@@ -111,15 +110,6 @@ class DirectTalk:
         return "left without the answer: the agent may go on with it" if self._asking else ""
 
 
-async def _usual_skill(client: AgentClient) -> str:
-    """``chat``, Workstacean's word for talking, unless the card shows that there is no such skill."""
-    try:
-        card = await client.discover()
-    except (HttpRefused, WireError):
-        return CHAT  # an agent without a card may still be called, in the dialect agents.yaml names
-    return CHAT if any(skill.skill_id == CHAT for skill in card.skills) else ""
-
-
 def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentClient:
     """The client of the agent asked for: by its entry, or by the URL given."""
     if found is None:
@@ -140,9 +130,10 @@ def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentCli
 
 
 async def _follow(common: Common, client: AgentClient, asked: Asked, progress: Progress) -> tuple[Task, bool]:
-    metadata = {"skillHint": asked.skill} if asked.skill else {}
-    card = await client.discover()
-    if asked.stream and card.capabilities.streaming and not asked.detach:
+    card = await client.card_if_any()
+    hint = skill_hint(card, asked.skill, continues=asked.task_id is not None)
+    metadata = {"skillHint": hint} if hint else {}
+    if asked.stream and card and card.capabilities.streaming and not asked.detach:
         events = client.stream(asked.text, metadata=metadata, task_id=asked.task_id, context_id=asked.context_id)
         return await _watch(common, events, client), not common.as_json
     sent = await client.send_task(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from fleetsim.client.convenience import WAIT_S, Conveniences, SentTask
 from fleetsim.model.errors import FleetsimError, UnsupportedOperation
+from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import TaskState, elsewhere
 
 
@@ -44,6 +44,8 @@ class Turn:
 class Conversation:
     """Turns with one agent. ``context_id`` and ``task_id`` resume an earlier one.
 
+    ``skill`` names the skill to talk with; without it the agent's card decides (``model.skills.skill_hint``).
+
     ::
 
         chat = Conversation(client)
@@ -57,7 +59,7 @@ class Conversation:
         *,
         context_id: str | None = None,
         task_id: str | None = None,
-        skill: str | None = "chat",
+        skill: str | None = None,
     ) -> None:
         self._client = client
         self._skill = skill
@@ -77,7 +79,7 @@ class Conversation:
         if self.closed:
             raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
         asked_context = self.context_id
-        sent, asked_task = await self._send(text, {**self._hint(), **(metadata or {})}, timeout_s)
+        sent, asked_task = await self._send(text, metadata or {}, timeout_s)
         self.context_id = sent.context_id or self.context_id
         self.task_id = sent.id if sent.waiting else None
         self.closed = done
@@ -90,17 +92,20 @@ class Conversation:
             warnings=elsewhere(sent.id, sent.context_id, asked_task=asked_task, asked_context=asked_context),
         )
 
-    def _hint(self) -> Mapping[str, Any]:
-        return {"skillHint": self._skill} if self._skill else {}
-
     async def _send(self, text: str, metadata: Mapping[str, Any], timeout_s: float) -> tuple[SentTask, str | None]:
         """What came, and the task it was sent to: the waiting one, unless that has ended meanwhile. Then this
         turn opens a new one in the same context."""
-        context_id, task_id, self.task_id = self.context_id, self.task_id, None
-        send = partial(self._client.send_task, text, context_id=context_id, metadata=metadata, timeout_s=timeout_s)
+        task_id, self.task_id = self.task_id, None
         try:
-            return await send(task_id=task_id), task_id
+            return await self._send_to(task_id, text, metadata, timeout_s), task_id
         except UnsupportedOperation:
             if task_id is None:
                 raise
-        return await send(), None
+        return await self._send_to(None, text, metadata, timeout_s), None
+
+    async def _send_to(self, task_id: str | None, text: str, metadata: Mapping[str, Any], timeout_s: float) -> SentTask:
+        hint = skill_hint(await self._client.card_if_any(), self._skill, continues=task_id is not None)
+        told = {**({"skillHint": hint} if hint else {}), **metadata}
+        return await self._client.send_task(
+            text, task_id=task_id, context_id=self.context_id, metadata=told, timeout_s=timeout_s
+        )

@@ -134,6 +134,18 @@ class AgentCaller:
             self.adopt(card)
             return card
 
+    async def card_if_any(self) -> AgentCard | None:
+        """The agent's card, fetched once; None if it has none and its dialect is pinned, so that it can be called.
+
+        Raises as ``discover``.
+        """
+        try:
+            return await self.discover()
+        except (HttpRefused, WireError):
+            if self._pinned is None:
+                raise
+            return None
+
     def adopt(self, card: AgentCard) -> wire.Choice:
         """Use ``card`` from now on, as if discovered, and say how the agent will be called."""
         self._choice = wire.choose(card, self._address.text, dialect_name=self._pinned)
@@ -149,11 +161,8 @@ class AgentCaller:
         """
         if self._choice is not None:
             return self._choice
-        try:
-            card = await self.discover()
-        except (HttpRefused, WireError):
-            if self._pinned is None:
-                raise
+        card = await self.card_if_any()
+        if card is None:
             return wire.choose(AgentCard(name=""), self._address.text, dialect_name=self._pinned)
         return self._choice or self.adopt(card)
 

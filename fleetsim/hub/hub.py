@@ -19,7 +19,7 @@ from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.declared import drift
-from fleetsim.caller.dispatcher import DEFAULT_SKILL, Dispatcher, Way
+from fleetsim.caller.dispatcher import Dispatcher, Way
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.figures import WINDOW
@@ -40,6 +40,7 @@ from fleetsim.hub.rows import agent_facts
 from fleetsim.hub.wiring import callback_base, gate_limits_of, rules_of, way_of
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.journal import Event, Level
+from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Outcome, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
@@ -253,9 +254,9 @@ class Hub:
     def _callback_base(self, agent: str, url: str = "") -> str | None:
         return callback_base(self.broker.entry(agent, url), self.config.settings, self.url)
 
-    def _way(self, agent: str, skill: str) -> Way:
+    def _way(self, agent: str, request: SkillRequest) -> Way:
         reachable = self._callback_base(agent) is not None and agent not in self._notes.push_refused
-        return way_of(self.broker.view(agent), skill, reachable_by_webhook=reachable)
+        return way_of(self.broker.view(agent), request, reachable_by_webhook=reachable)
 
     def _limited(self, request: SkillRequest) -> SkillRequest:
         """The request under its skill's own limit, if it names none itself."""

@@ -10,6 +10,8 @@ from fleetsim.caller.dispatcher import Way
 from fleetsim.caller.fleet import AgentEntry, Settings
 from fleetsim.caller.gate import GateLimits
 from fleetsim.caller.track import Rules
+from fleetsim.model.skills import skill_hint
+from fleetsim.model.work import SkillRequest
 from fleetsim.wire.dialect import dialect
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -52,10 +54,11 @@ def callback_base(entry: AgentEntry, settings: Settings, own_url: str | None) ->
     return settings.base_url
 
 
-def way_of(view: AgentView, skill: str, *, reachable_by_webhook: bool) -> Way:
-    """How the agent is called for the skill now. An explicit ``push`` in agents.yaml overrules the card's silence."""
+def way_of(view: AgentView, request: SkillRequest, *, reachable_by_webhook: bool) -> Way:
+    """How the agent is called for the request now. An explicit ``push`` in agents.yaml overrules the card's silence."""
     entry, capabilities = view.entry, view.capabilities
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
+    hint = skill_hint(view.card, request.skill, continues=request.task_id is not None)
     dialect_name = view.choice.dialect_name if view.choice else entry.wire or "0.3"
     return Way(
         agent=entry.name,
@@ -63,7 +66,8 @@ def way_of(view: AgentView, skill: str, *, reachable_by_webhook: bool) -> Way:
         dialect=dialect_name,
         rpc_url=view.choice.url if view.choice else "",
         tenant=view.choice.tenant if view.choice else None,
-        declared=read_declared(view.card, skill),
+        hint=hint,
+        declared=read_declared(view.card, hint),
         streaming=capabilities.streaming,
         rejoin=dialect(dialect_name).rejoins if entry.rejoin is None else entry.rejoin,
         push=wanted and reachable_by_webhook,

@@ -27,6 +27,7 @@ from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.model.journal import Event
+from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import Task
 from fleetsim.model.work import Outcome, SkillRequest
 from fleetsim.runtime.ports import Runtime
@@ -169,13 +170,14 @@ async def fleet(
         for client in clients.values():
             await client.discover()
 
-        def way(agent: str, _: str) -> Way:
+        def way(agent: str, request: SkillRequest) -> Way:
             client = clients[agent]
             caps = client.card.capabilities if client.card else None
             choice = client._choice
             return Way(
                 agent=agent,
                 rpc_url=choice.url if choice else "",
+                hint=skill_hint(client.card, request.skill),
                 declared=(declared or {}).get(agent, Declared()),
                 dialect=choice.dialect_name if choice else "0.3",
                 streaming=streaming and bool(caps and caps.streaming),

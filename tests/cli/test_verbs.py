@@ -6,11 +6,13 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import reference_agent
 from tests.cli.world import Shell, answering
 
@@ -105,6 +107,33 @@ async def test_an_agent_is_asked_directly_by_its_address(shell: Shell, agent: st
     assert talk.stdout == "Who shall I greet?\nHello Ada\n"
     unnamed = await shell.arun("chat", agent, stdin="hi\n/ask\nAda\n")
     assert unnamed.stdout == "hi\nWho shall I greet?\nHello Ada\n", "no skill chat there: the agent chooses"
+
+
+def greeter() -> Agent:
+    """The README's first agent."""
+    agent = Agent("greeter", description="Says hello")
+
+    @agent.skill("greet", description="Greets whoever is named")
+    async def greet(task: SkillContext) -> str:
+        name = task.text or await task.ask("Whom shall I greet?")
+        return f"Hello {name}"
+
+    return agent
+
+
+async def test_the_first_command_that_up_names_works_on_our_own_agents(shell: Shell, agent: str) -> None:
+    async with greeter().serving() as url:
+        shell.write("agents.yaml", yaml_for(agent, f"  - name: greeter\n    url: {url}/a2a"))
+        for run in ("up", "without"):
+            with shell.up() if run == "up" else nullcontext():
+                echoed = await shell.arun("send", "scout", "hello")
+                assert (echoed.returncode, echoed.stdout) == (0, "hello\n"), echoed.stderr
+                greeted = await shell.arun("send", "greeter", "Ada")
+                assert (greeted.returncode, greeted.stdout) == (0, "Hello Ada\n"), greeted.stderr
+                asked = await shell.arun("send", "greeter", "/greet", "--exit-status")
+                assert (asked.returncode, asked.stdout) == (7, "Whom shall I greet?\n"), asked.stderr
+        by_url = await shell.arun("send", url, "Ada")
+        assert (by_url.returncode, by_url.stdout) == (0, "Hello Ada\n"), by_url.stderr
 
 
 async def test_the_help_names_the_skills_the_agent_has(shell: Shell, agent: str) -> None:
@@ -230,7 +259,7 @@ async def test_an_agent_without_a_card_is_talked_with_in_the_dialect_agents_yaml
         talk = await shell.arun("chat", "bare", stdin="hi\n")
     assert (talk.returncode, talk.stdout) == (0, "hello\n"), talk.stderr
     assert [call["method"] for call in asked] == ["message/send"]
-    assert '"skillHint": "chat"' in json.dumps(asked)
+    assert "skillHint" not in json.dumps(asked), "without a card nobody knows that it has a skill chat"
 
 
 def test_a_dead_agent_is_unreachable(shell: Shell) -> None:

@@ -21,27 +21,40 @@ URL = "http://scout.example:8000"
 
 
 @asynccontextmanager
-async def talking(dialect: str) -> AsyncIterator[tuple[Conversation, MemoryNetwork]]:
+async def talking(
+    dialect: str, skill: str | None = None, *, without: str = ""
+) -> AsyncIterator[tuple[Conversation, MemoryNetwork]]:
     agent = Agent("scout", url=f"{URL}/a2a")
 
-    @agent.skill("chat")
+    async def quiz(task: SkillContext) -> str:
+        return f"{await task.ask('colour?')}!"
+
     async def chat(task: SkillContext) -> str:
         return f"{task.context_id}: {task.text}"
 
-    @agent.skill("quiz")
-    async def quiz(task: SkillContext) -> str:
-        return f"{await task.ask('colour?')}!"
+    async def sing(task: SkillContext) -> str:
+        return "la"
+
+    for run in (quiz, chat, sing):
+        if run.__name__ != without:
+            agent.skill(run.__name__)(run)
 
     network = MemoryNetwork()
     runtime = virtual_runtime(0, network)
     network.mount(URL, build_app(Engine(agent.settings, virtual_runtime(1, network, name="scout"))))
     async with network:
-        yield Conversation(AgentClient(URL, runtime=runtime, dialect=dialect)), network
+        yield Conversation(AgentClient(URL, runtime=runtime, dialect=dialect), skill=skill), network
 
 
 def messages(network: MemoryNetwork) -> list[dict[str, object]]:
     bodies = [json.loads(s.request.body) for s in network.seen if s.method == "POST"]
     return [b["params"]["message"] for b in bodies if "message" in b.get("params", {})]
+
+
+def told(network: MemoryNetwork) -> list[dict[str, object]]:
+    """The metadata of each message."""
+    bodies = [json.loads(s.request.body) for s in network.seen if s.method == "POST"]
+    return [b["params"].get("metadata", {}) for b in bodies if "message" in b.get("params", {})]
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
@@ -65,6 +78,25 @@ async def test_a_question_is_answered_on_the_same_task(dialect: str) -> None:
         second = await chat.say("blue")
         assert (second.text, second.state) == ("blue!", TaskState.COMPLETED)
         assert messages(network)[1]["taskId"] == first.task_id
+
+
+@pytest.mark.parametrize("dialect", ["0.3", "1.0"])
+@pytest.mark.parametrize(("skill", "hints"), [(None, ["chat", "chat"]), ("sing", ["sing", "sing"])])
+async def test_a_conversation_tells_the_skill_its_agent_has(
+    dialect: str, skill: str | None, hints: list[str | None]
+) -> None:
+    async with talking(dialect, skill) as (chat, network):
+        await chat.say("one")
+        await chat.say("two")
+        assert [m.get("skillHint") for m in told(network)] == hints
+
+
+@pytest.mark.parametrize("dialect", ["0.1", "0.3", "1.0"])
+async def test_a_conversation_with_an_agent_that_has_no_skill_chat_names_none(dialect: str) -> None:
+    async with talking(dialect, without="chat") as (chat, network):
+        assert (await chat.say("go")).asks
+        assert (await chat.say("blue")).text == "blue!"
+        assert [m.get("skillHint") for m in told(network)] == [None, None]
 
 
 async def test_the_last_turn_hands_out_no_ids_and_nothing_can_be_said_after_it() -> None:

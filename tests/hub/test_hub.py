@@ -291,4 +291,5 @@ def test_a_broken_stream_is_joined_again_where_that_is_safe_or_asked_for(
     dialect: str, said: bool | None, joined: bool
 ) -> None:
     entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, rejoin=said)
-    assert way_of(AgentView(entry=entry), "echo", reachable_by_webhook=True).rejoin is joined
+    request = SkillRequest(correlation_id="c-1", skill="echo")
+    assert way_of(AgentView(entry=entry), request, reachable_by_webhook=True).rejoin is joined

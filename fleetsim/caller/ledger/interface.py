@@ -66,6 +66,9 @@ class RequestRecord:
 
     ``url`` is the agent's address in agents.yaml at dispatch: the work stays at its origin, wherever the agent is by
     now ("" in records older than this field).
+
+    ``hint`` is the ``skillHint`` that goes out, decided at dispatch too: "" for none, None in records older than this
+    field, whose agent is told the ``skill`` they are booked under.
     """
 
     request: SkillRequest
@@ -79,6 +82,7 @@ class RequestRecord:
     dialect: str | None = None
     rpc_url: str = ""
     tenant: str | None = None
+    hint: str | None = None
     declared: Declared = field(default_factory=Declared)
     streaming: bool = False
     rejoin: bool = True

@@ -23,6 +23,7 @@ from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient, Credential
+from fleetsim.model.skills import skill_hint
 from fleetsim.model.work import Outcome, SkillRequest
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.workers import Workers
@@ -91,11 +92,12 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
         await stack.enter_async_context(broker)
         view = await broker.refresh(AGENT)
 
-        def way(agent: str, _: str) -> Way:
+        def way(agent: str, request: SkillRequest) -> Way:
             choice = broker.choice(agent)
             return Way(
                 agent=agent,
                 dialect=choice.dialect_name if choice else "0.3",
+                hint=skill_hint(broker.card(agent), request.skill),
                 streaming=ways.streaming and view.capabilities.streaming,
                 push=ways.push and view.capabilities.push_notifications,
             )
