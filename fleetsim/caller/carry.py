@@ -34,7 +34,6 @@ from fleetsim.caller.signals import (
 )
 from fleetsim.caller.track import Heard, Now, Track
 from fleetsim.model.errors import (
-    Blame,
     EmptyStream,
     FleetsimError,
     MethodNotFound,
@@ -43,7 +42,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.event import Snapshot, TaskEvent
-from fleetsim.model.work import Outcome, OutcomeKind, Via
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
 from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Runtime
 
@@ -85,7 +84,7 @@ def stolen_task(track: Track, now: Now) -> Outcome:
         now,
         kind=OutcomeKind.PROTOCOL_ERROR,
         reason="the agent answered with a task id that belongs to another request",
-        blame=Blame.AGENT,
+        cause=Cause.PROTOCOL,
     )
 
 

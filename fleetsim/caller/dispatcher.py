@@ -162,13 +162,15 @@ class Dispatcher:
         self._cool_down(request, agent, skill)
         now = self._runtime.clock.now()
         way = self._way(agent, request)
-        limit = request.timeout_s or way.timeout_s or self._tracker.rules.task_limit_s
+        configured = way.timeout_s or self._tracker.rules.task_limit_s
+        limit = request.timeout_s or configured
         return RequestRecord(
             request=replace(request, targets=(agent,), skill=skill),
             agent=agent,
             skill=skill,
             accepted_at=now,
             deadline_at=now + timedelta(seconds=limit),
+            shortened=limit < configured,
             message_id=self._runtime.ids.new(),
             url=way.url,
             dialect=way.dialect,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from fleetsim.model.extensions import Usage
 from fleetsim.model.text import one_line
-from fleetsim.model.work import BESIDE_RATE, Outcome, OutcomeKind, Via
+from fleetsim.model.work import Outcome, OutcomeKind, Via
 
 WINDOW = timedelta(hours=24)
 RECENT = timedelta(hours=1)
@@ -96,7 +96,7 @@ def row_of(outcome: Outcome, cost_usd: float) -> Row:
         outcome.kind,
         outcome.via,
         outcome.success,
-        outcome.kind not in BESIDE_RATE,
+        outcome.counts,
         outcome.duration_ms,
         round(cost_usd * _NANO),
         outcome.confidence,

@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
+from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.track import Now, Track
-from fleetsim.model.errors import Blame
+from fleetsim.model.errors import (
+    AuthRefused,
+    ContentTypeNotSupported,
+    FleetsimError,
+    HttpRefused,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    LimitReached,
+    RpcError,
+    TransportError,
+    WireError,
+)
 from fleetsim.model.extensions import Extras, read_extras
 from fleetsim.model.task import answer_text
 from fleetsim.model.text import one_line
-from fleetsim.model.work import KIND_OF_STATE, Outcome, OutcomeKind, Via
+from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKind, Via
 
 REASON_MAX = 500
-_BLAME_OF_KIND = {
-    OutcomeKind.COMPLETED: Blame.NOBODY,
-    OutcomeKind.FAILED: Blame.AGENT,
-    OutcomeKind.REJECTED: Blame.AGENT,
-    OutcomeKind.CANCELED: Blame.HUMAN,
-}
+
+_BAD_REQUEST = frozenset({400, 413, 414, 415, 422})
+"""Statuses that find fault with the request and not with where it was sent."""
+
+
+def cause_of(error: FleetsimError) -> Cause:
+    """What a call that failed for good says about the end of its request."""
+    match error:
+        case AuthRefused():
+            return Cause.CREDENTIAL_REFUSED
+        case HttpRefused(status=status):
+            return Cause.REQUEST_WRONG if status in _BAD_REQUEST else Cause.REFUSED
+        case WireError():
+            return Cause.PROTOCOL
+        case LimitReached():
+            return Cause.LIMIT_REACHED
+        case InternalError():
+            return Cause.INTERNAL_ERROR
+        case InvalidParams() | InvalidRequest() | ContentTypeNotSupported():
+            return Cause.REQUEST_WRONG
+        case RpcError():
+            return Cause.REFUSED
+        case TransportError():
+            return Cause.UNREACHABLE
+        case _:
+            return Cause.MISCONFIGURED
 
 
 def outcome_of(
@@ -23,11 +56,11 @@ def outcome_of(
     now: Now,
     *,
     kind: OutcomeKind | None = None,
+    cause: Cause | None = None,
     reason: str = "",
-    blame: Blame | None = None,
     via: Via | None = None,
 ) -> Outcome:
-    """The outcome of a track that ends now; ``kind`` None means the agent's own terminal state.
+    """The outcome of a track that ends now; ``kind`` and ``cause`` None mean the agent's own terminal state.
 
     ``success`` means the goal was met: the agent completed it and no payload of its own denies that
     (seed "Health = outcomes"). Text, cost and effects are read from the task as folded, so they are the
@@ -44,7 +77,7 @@ def outcome_of(
         asked = found is OutcomeKind.CANCELED and record.cancel_wanted
         unsaid = "canceled as asked" if asked else f"the agent said {found.value} without a reason"
         reason = one_line(text, REASON_MAX) or unsaid
-    agents_fault = found is OutcomeKind.COMPLETED and not success
+    why = cause or _own_cause(found, success, record)
     cost, confidence = extras.cost, extras.confidence
     return Outcome(
         correlation_id=track.correlation_id,
@@ -54,7 +87,8 @@ def outcome_of(
         system_actor=record.request.system_actor,
         kind=found,
         success=success,
-        blame=blame or (Blame.AGENT if agents_fault else _BLAME_OF_KIND.get(found, Blame.AGENT)),
+        cause=why,
+        blame=BLAME[found, why],
         started_at=record.accepted_at,
         ended_at=now.wall,
         duration_ms=max(0, round((now.mono - track.began) * 1000)),
@@ -71,3 +105,14 @@ def outcome_of(
         effects=extras.deltas,
         warnings=record.warnings,
     )
+
+
+def _own_cause(kind: OutcomeKind, success: bool, record: RequestRecord) -> Cause:
+    """Why the agent ended a task as it did. Whoever had it canceled answers for whatever it became instead."""
+    if success:
+        return Cause.AGENT_SAID
+    if record.cancel_wanted:
+        return Cause.REJECTED_BY_PERSON if record.rejected else Cause.CANCELED_BY_PERSON
+    if kind is OutcomeKind.COMPLETED:
+        return Cause.SUCCESS_DENIED
+    return Cause.CANCELED_UNASKED if kind is OutcomeKind.CANCELED else Cause.AGENT_SAID

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.model.errors import Blame
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task
-from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question, Via
+from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, Via
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +71,8 @@ class Stopped:
     """Why a task is not polled any more, and how its request ends unless something else tells of it."""
 
     kind: OutcomeKind
+    cause: Cause
     reason: str
-    blame: Blame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,15 +22,9 @@ from fleetsim.model.errors import UnknownTarget
 __all__ = ["find", "send", "talk"]
 
 _WAIT_S = 20
-_CODES = {
-    ("undeliverable", "caller"): Exit.AUTH,
-    ("undeliverable", "network"): Exit.UNREACHABLE,
-    ("undeliverable", "agent"): Exit.FAILED,
-    ("unknown", "network"): Exit.FAILED,
-    ("lost", "agent"): Exit.FAILED,
-    ("lost", "caller"): Exit.AUTH,
-    ("protocol_error", "agent"): Exit.FAILED,
-}
+_CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "never_sent": Exit.UNREACHABLE}
+_FAILED = frozenset({"undeliverable", "unknown", "lost", "protocol_error"})
+"""States that are no agent's own end."""
 
 
 async def send(common: Common, asked: Asked) -> Result:
@@ -100,7 +94,10 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
     follow = f"fleetsim task get {cid}"
     if waiting:
         follow = f'fleetsim inbox reply {row["questionId"]} "your answer"'
-    code = Exit.TIMEOUT if late or state == "expired" else _CODES.get((state, row.get("blame", "")), Exit.OK)
+    if late or state == "expired":
+        code = Exit.TIMEOUT
+    else:
+        code = _CODES.get(row.get("cause") or "", Exit.FAILED) if state in _FAILED else Exit.OK
     success = bool(row.get("success"))
     return Result(
         state=state,

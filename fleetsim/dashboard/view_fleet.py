@@ -20,7 +20,7 @@ from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.journal import Event
 from fleetsim.model.text import one_line
-from fleetsim.model.work import BESIDE_RATE, Outcome, OutcomeKind, Via
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
 
 AGENTS_MAX = 1_000
 RUNS_MIN = Thresholds().outcomes_min
@@ -254,7 +254,7 @@ class FleetFold:
         if not self._health.fold(outcome):
             return
         self._total.add(row_of(outcome, self._rates.cost(outcome.usage, outcome.model, outcome.cost_usd)))
-        if outcome.kind not in BESIDE_RATE:
+        if outcome.counts:
             self.trend.add(event.at, outcome.success)
             if agent is not None:
                 agent.trend.add(event.at, outcome.success)
@@ -328,7 +328,7 @@ def _outcome(event: Event) -> Outcome:
     """The outcome an event tells of; whatever it leaves out or gets wrong is given its plainest meaning."""
     payload = event.payload
     ms = max(0, read.count(payload, "durationMs") or 0)
-    kind = read.text(payload, "kind", 40)
+    kind, cause = read.text(payload, "kind", 40), read.text(payload, "cause", 40)
     blame, via = read.text(payload, "blame", 20), read.text(payload, "via", 20)
     return Outcome(
         correlation_id=event.correlation_id or f"seq-{event.seq}",
@@ -345,6 +345,8 @@ def _outcome(event: Event) -> Outcome:
         via=Via(via) if via in set(Via) else Via.LOCAL,
         usage=_usage(payload.get("usage")),
         cost_usd=read.number(payload, "costUsd"),
+        cause=Cause(cause) if cause in set(Cause) else None,
+        agent_ms=read.count(payload, "agentMs"),
         model=read.text(payload, "model", 100) or None,
         confidence=read.number(payload, "confidence"),
     )

@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from fleetsim.caller.cards import CardBroker
@@ -124,7 +123,7 @@ class Hub:
 
     async def submit(self, request: SkillRequest) -> tuple[str, ...]:
         """Accept a request, durably; one correlation id per agent it goes to. Raises UnknownTarget, NotAccepting."""
-        return await self.dispatcher.submit(self._limited(request))
+        return await self.dispatcher.submit(request)
 
     def snapshot(self) -> HealthSnapshot:
         """Fleet health at this moment."""
@@ -256,9 +255,5 @@ class Hub:
 
     def _way(self, agent: str, request: SkillRequest) -> Way:
         reachable = self._callback_base(agent) is not None and agent not in self._notes.push_refused
-        return way_of(self.broker.view(agent), request, reachable_by_webhook=reachable)
-
-    def _limited(self, request: SkillRequest) -> SkillRequest:
-        """The request under its skill's own limit, if it names none itself."""
         limit = self.config.settings.skill_limits_s.get(request.skill or DEFAULT_SKILL)
-        return request if request.timeout_s is not None or limit is None else replace(request, timeout_s=limit)
+        return way_of(self.broker.view(agent), request, reachable_by_webhook=reachable, timeout_s=limit)

@@ -54,7 +54,9 @@ def callback_base(entry: AgentEntry, settings: Settings, own_url: str | None) ->
     return settings.base_url
 
 
-def way_of(view: AgentView, request: SkillRequest, *, reachable_by_webhook: bool) -> Way:
+def way_of(
+    view: AgentView, request: SkillRequest, *, reachable_by_webhook: bool, timeout_s: float | None = None
+) -> Way:
     """How the agent is called for the request now. An explicit ``push`` in agents.yaml overrules the card's silence."""
     entry, capabilities = view.entry, view.capabilities
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
@@ -72,4 +74,5 @@ def way_of(view: AgentView, request: SkillRequest, *, reachable_by_webhook: bool
         rejoin=dialect(dialect_name).rejoins if entry.rejoin is None else entry.rejoin,
         push=wanted and reachable_by_webhook,
         register_push=wanted and reachable_by_webhook and entry.push == "set",
+        timeout_s=timeout_s,
     )

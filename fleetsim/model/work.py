@@ -81,8 +81,104 @@ KIND_OF_STATE: Mapping[TaskState, OutcomeKind] = {
     TaskState.REJECTED: OutcomeKind.REJECTED,
 }
 
-BESIDE_RATE = frozenset({OutcomeKind.UNKNOWN, OutcomeKind.UNDELIVERABLE})
-"""Outcomes the agent does not answer for: counted beside the success rate, not in it."""
+
+class Cause(StrEnum):
+    """What brought a request to its end; with the kind it says whose doing that was (``BLAME``)."""
+
+    AGENT_SAID = "agent_said"
+    SUCCESS_DENIED = "success_denied"
+    INTERNAL_ERROR = "internal_error"
+    REFUSED = "refused"
+    REQUEST_WRONG = "request_wrong"
+    CANCELED_UNASKED = "canceled_unasked"
+    CANCELED_BY_PERSON = "canceled_by_person"
+    REJECTED_BY_PERSON = "rejected_by_person"
+    CANCEL_UNCONFIRMED = "cancel_unconfirmed"
+    UNANSWERED = "unanswered"
+    TASK_DEADLINE = "task_deadline"
+    CALLER_DEADLINE = "caller_deadline"
+    NEVER_SENT = "never_sent"
+    UNREACHABLE = "unreachable"
+    CREDENTIAL_REFUSED = "credential_refused"
+    MISCONFIGURED = "misconfigured"
+    REPLY_LOST = "reply_lost"
+    TASK_GONE = "task_gone"
+    CANNOT_FOLLOW = "cannot_follow"
+    PROTOCOL = "protocol"
+    LIMIT_REACHED = "limit_reached"
+    RECORD_LOST = "record_lost"
+
+
+MEANING: Mapping[Cause, str] = {
+    Cause.AGENT_SAID: "the agent ended the task so",
+    Cause.SUCCESS_DENIED: "the agent said completed, and its own payload says `success: false`",
+    Cause.INTERNAL_ERROR: "the agent answered the send with an internal error",
+    Cause.REFUSED: "the agent refused the send, or an answer, with an error",
+    Cause.REQUEST_WRONG: "the agent says that the request itself is wrong: its parameters, size, media type or task",
+    Cause.CANCELED_UNASKED: "the agent canceled, and nobody had asked for it",
+    Cause.CANCELED_BY_PERSON: "somebody had asked for it to be canceled",
+    Cause.REJECTED_BY_PERSON: "somebody rejected the agent's question",
+    Cause.CANCEL_UNCONFIRMED: "somebody asked for it to be canceled, and the agent did not confirm it in time",
+    Cause.UNANSWERED: "nobody answered the agent's question in time",
+    Cause.TASK_DEADLINE: "the configured time limit passed",
+    Cause.CALLER_DEADLINE: "the caller's own time limit passed, which is shorter than the configured one",
+    Cause.NEVER_SENT: "the time limit passed before it could be sent",
+    Cause.UNREACHABLE: "no connection, or the agent was being left alone after failed ones",
+    Cause.CREDENTIAL_REFUSED: "the agent refused our credential",
+    Cause.MISCONFIGURED: "the hub could not send it: address policy, configuration, storage",
+    Cause.REPLY_LOST: "no reply arrived, and the task was never found: it may have run",
+    Cause.TASK_GONE: "the agent no longer knows the task",
+    Cause.CANNOT_FOLLOW: "the agent offers no way to follow a task",
+    Cause.PROTOCOL: "what the agent sent is not the protocol",
+    Cause.LIMIT_REACHED: "what the agent sent is more than a limit allows",
+    Cause.RECORD_LOST: "the record of it was damaged",
+}
+"""What each cause says, in a person's words."""
+
+BLAME: Mapping[tuple[OutcomeKind, Cause], Blame] = {
+    (OutcomeKind.COMPLETED, Cause.AGENT_SAID): Blame.NOBODY,
+    (OutcomeKind.COMPLETED, Cause.SUCCESS_DENIED): Blame.AGENT,
+    (OutcomeKind.COMPLETED, Cause.CANCELED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.COMPLETED, Cause.REJECTED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.FAILED, Cause.AGENT_SAID): Blame.AGENT,
+    (OutcomeKind.FAILED, Cause.CANCELED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.FAILED, Cause.REJECTED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.FAILED, Cause.INTERNAL_ERROR): Blame.AGENT,
+    (OutcomeKind.FAILED, Cause.REFUSED): Blame.AGENT,
+    (OutcomeKind.FAILED, Cause.REQUEST_WRONG): Blame.CALLER,
+    (OutcomeKind.FAILED, Cause.CREDENTIAL_REFUSED): Blame.CALLER,
+    (OutcomeKind.FAILED, Cause.MISCONFIGURED): Blame.CALLER,
+    (OutcomeKind.FAILED, Cause.UNREACHABLE): Blame.NETWORK,
+    (OutcomeKind.FAILED, Cause.PROTOCOL): Blame.AGENT,
+    (OutcomeKind.FAILED, Cause.LIMIT_REACHED): Blame.AGENT,
+    (OutcomeKind.REJECTED, Cause.AGENT_SAID): Blame.AGENT,
+    (OutcomeKind.REJECTED, Cause.CANCELED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.REJECTED, Cause.REJECTED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.CANCELED, Cause.CANCELED_UNASKED): Blame.AGENT,
+    (OutcomeKind.CANCELED, Cause.CANCELED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.CANCELED, Cause.REJECTED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON): Blame.HUMAN,
+    (OutcomeKind.UNDELIVERABLE, Cause.UNREACHABLE): Blame.NETWORK,
+    (OutcomeKind.UNDELIVERABLE, Cause.CREDENTIAL_REFUSED): Blame.CALLER,
+    (OutcomeKind.UNDELIVERABLE, Cause.MISCONFIGURED): Blame.CALLER,
+    (OutcomeKind.UNDELIVERABLE, Cause.REQUEST_WRONG): Blame.CALLER,
+    (OutcomeKind.UNDELIVERABLE, Cause.REFUSED): Blame.AGENT,
+    (OutcomeKind.UNKNOWN, Cause.REPLY_LOST): Blame.NETWORK,
+    (OutcomeKind.UNKNOWN, Cause.RECORD_LOST): Blame.NOBODY,
+    (OutcomeKind.LOST, Cause.TASK_GONE): Blame.AGENT,
+    (OutcomeKind.LOST, Cause.CANNOT_FOLLOW): Blame.AGENT,
+    (OutcomeKind.LOST, Cause.CREDENTIAL_REFUSED): Blame.CALLER,
+    (OutcomeKind.LOST, Cause.MISCONFIGURED): Blame.CALLER,
+    (OutcomeKind.EXPIRED, Cause.TASK_DEADLINE): Blame.AGENT,
+    (OutcomeKind.EXPIRED, Cause.CALLER_DEADLINE): Blame.CALLER,
+    (OutcomeKind.EXPIRED, Cause.REPLY_LOST): Blame.NETWORK,
+    (OutcomeKind.EXPIRED, Cause.NEVER_SENT): Blame.NETWORK,
+    (OutcomeKind.EXPIRED, Cause.CANCEL_UNCONFIRMED): Blame.HUMAN,
+    (OutcomeKind.EXPIRED, Cause.UNANSWERED): Blame.HUMAN,
+    (OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL): Blame.AGENT,
+    (OutcomeKind.PROTOCOL_ERROR, Cause.LIMIT_REACHED): Blame.AGENT,
+}
+"""The one table of who answers for what. Total over what the caller can produce (tests/house)."""
 
 
 class Via(StrEnum):
@@ -100,8 +196,11 @@ class Outcome:
     """The one result of one accepted request (``autonomous.outcome.{systemActor}.{skill}``).
 
     It names the agent that did the work and the ``system_actor`` that asked. ``success`` means the goal
-    was met. Durations are milliseconds, cost US dollars. ``warnings`` are what whoever asked should know
-    besides: that the agent went on in another task than the one asked for.
+    was met. ``warnings`` are what whoever asked should know besides: that the agent went on in another task
+    than the one asked for. ``cause`` with ``kind`` gave the blame; None in ledgers of versions that had none,
+    whose blame stays as recorded. ``duration_ms`` runs from dispatch to end; ``agent_ms`` is what of it the agent had,
+    without the time people took and the time before the request left (None: not measured). Cost is in US
+    dollars; ``cost_estimated``: the agent named tokens and no cost, and the rates in force priced them.
     """
 
     correlation_id: str
@@ -127,6 +226,14 @@ class Outcome:
     confidence_explanation: str | None = None
     effects: tuple[EffectDelta, ...] = ()
     warnings: tuple[str, ...] = ()
+    cause: Cause | None = None
+    agent_ms: int | None = None
+    cost_estimated: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is the agent's: a success, or a failure blamed on it. Everything else is counted beside."""
+        return self.success or self.blame is Blame.AGENT
 
 
 class QuestionKind(StrEnum):

@@ -12,7 +12,7 @@ from fleetsim.caller.health import Condition, FleetHealth, HealthWord, Threshold
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
-from fleetsim.model.work import BESIDE_RATE, Outcome, OutcomeKind
+from fleetsim.model.work import Outcome, OutcomeKind
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 UP = {"quinn": Condition(reachable=True)}
@@ -28,7 +28,7 @@ def outcome(n: int = 0, *, ago_s: float = 60, success: bool = True, **changes: A
         "system_actor": "user",
         "kind": OutcomeKind.COMPLETED if success else OutcomeKind.FAILED,
         "success": success,
-        "blame": Blame.AGENT,
+        "blame": Blame.NOBODY if success else Blame.AGENT,
         "started_at": ended,
         "ended_at": ended,
         "duration_ms": 100,
@@ -78,8 +78,15 @@ def test_a_cancelled_or_denied_task_is_not_a_success() -> None:
 def test_what_the_agent_does_not_answer_for_is_counted_beside_its_rate() -> None:
     health = folded(
         outcome(1),
-        outcome(2, success=False, kind=OutcomeKind.UNKNOWN, duration_ms=9_000),
-        outcome(3, success=False, kind=OutcomeKind.UNDELIVERABLE, duration_ms=9_000, reason="connection refused"),
+        outcome(2, success=False, kind=OutcomeKind.UNKNOWN, blame=Blame.NETWORK, duration_ms=9_000),
+        outcome(
+            3,
+            success=False,
+            kind=OutcomeKind.UNDELIVERABLE,
+            blame=Blame.NETWORK,
+            duration_ms=9_000,
+            reason="connection refused",
+        ),
     )
     figures = row(health)
     assert (figures.total_outcomes, figures.answered_outcomes, figures.success_rate) == (3, 1, 1.0)
@@ -175,7 +182,7 @@ def test_the_trend_has_sixteen_buckets_of_an_hour_and_a_half() -> None:
 def test_weights_fall_with_failures_and_with_cost() -> None:
     health = folded(outcome(1, cost_usd=1.0), outcome(2, agent="ava"), outcome(3, agent="ava", success=False))
     assert health.weights(NOW) == {"quinn": 0.5, "ava": 0.5}
-    assert folded(outcome(1, kind=OutcomeKind.UNKNOWN, success=False)).weights(NOW) == {}
+    assert folded(outcome(1, kind=OutcomeKind.UNKNOWN, success=False, blame=Blame.NETWORK)).weights(NOW) == {}
 
 
 @pytest.mark.parametrize(
@@ -267,11 +274,12 @@ def test_a_clock_that_jumped_ahead_and_back_counts_again() -> None:
 
 OUTCOMES = st.lists(
     st.builds(
-        lambda n, ago, kind, duration, cost, agent: outcome(
+        lambda n, ago, kind, blame, duration, cost, agent: outcome(
             n,
             ago_s=ago,
             kind=kind,
             success=kind is OutcomeKind.COMPLETED,
+            blame=blame,
             duration_ms=duration,
             cost_usd=cost / 1e6,
             agent=agent,
@@ -279,6 +287,7 @@ OUTCOMES = st.lists(
         st.integers(0, 60),
         AGES,
         st.sampled_from(OutcomeKind),
+        st.sampled_from(Blame),
         st.integers(0, 5_000),
         st.integers(0, 10**7),
         st.sampled_from(["quinn", "ava"]),
@@ -301,7 +310,7 @@ def test_the_rolling_figures_equal_a_recount_at_every_moment(outcomes: list[Outc
         assert sorted(a.agent_name for a in snapshot.agents) == sorted({o.agent for o in kept})
         for found in snapshot.agents:
             mine = [o for o in kept if o.agent == found.agent_name]
-            answered = [o for o in mine if o.kind not in BESIDE_RATE]
+            answered = [o for o in mine if o.success or o.blame is Blame.AGENT]
             durations = sorted(o.duration_ms for o in answered)
             figures = found.figures
             assert figures.total_outcomes == len(mine)

@@ -355,7 +355,7 @@ def test_while_a_stream_tells_nobody_hurries_to_look() -> None:
 
 def limited(*, seconds: float = 5.0, streaming: bool = False) -> Hand:
     kept = record(streaming=streaming, limit_s=seconds)
-    kept = replace(kept, request=replace(kept.request, timeout_s=seconds))
+    kept = replace(kept, request=replace(kept.request, timeout_s=seconds), shortened=True)
     hand = Hand(track=new_track(kept, Now(0.0, START)))
     return hand.tell(Recovered())
 

@@ -62,7 +62,8 @@ class RequestRecord:
     inside the send. ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
     the agent took, ``over`` names the questions that are over, the last one last; ``message_id`` stays the same
     over every retry of the first send. ``earlier`` is, of a follow-up, how its task stood before
-    (``caller/follow_up.py``); ``warnings`` are for whoever asked.
+    (``caller/follow_up.py``); ``warnings`` are for whoever asked. ``shortened``: the caller asked for
+    less time than is configured. ``rejected``: it is canceled because somebody rejected the agent's question.
 
     ``url`` is the agent's address in agents.yaml at dispatch: the work stays at its origin, wherever the agent is by
     now ("" in records older than this field).
@@ -96,6 +97,8 @@ class RequestRecord:
     cancel_wanted: bool = False
     earlier: str = ""
     warnings: tuple[str, ...] = ()
+    rejected: bool = False
+    shortened: bool = False
 
     @property
     def sent_to(self) -> str:

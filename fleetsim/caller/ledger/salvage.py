@@ -24,8 +24,8 @@ from fleetsim.caller.ledger.head import head_path
 from fleetsim.caller.ledger.rows import SUMMED, checked, decoder, encode, micros, moment, row_sum
 from fleetsim.caller.ledger.schema import migrate
 from fleetsim.caller.ledger.wal import replay
-from fleetsim.model.errors import Blame, ConfigError
-from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.work import BLAME, Cause, Outcome, OutcomeKind, SkillRequest
 
 KEYS = {
     "runs": "run_id",
@@ -240,7 +240,8 @@ def _outcome_of(request: Row, now: datetime) -> Row:
         system_actor=record.request.system_actor,
         kind=OutcomeKind.UNKNOWN,
         success=False,
-        blame=Blame.NOBODY,
+        blame=BLAME[OutcomeKind.UNKNOWN, Cause.RECORD_LOST],
+        cause=Cause.RECORD_LOST,
         started_at=record.accepted_at,
         ended_at=now,
         duration_ms=0,

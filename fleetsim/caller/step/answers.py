@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from fleetsim.caller.outcome import cause_of
 from fleetsim.caller.signals import Cancel, Resume, Settle
 from fleetsim.caller.step import hearing, questions
 from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
-    Blame,
     FleetsimError,
     HttpRefused,
     RpcError,
     TaskNotCancelable,
+    TaskNotFound,
     TransportError,
     UnsupportedOperation,
 )
 from fleetsim.model.event import Snapshot
 from fleetsim.model.journal import Level
 from fleetsim.model.task import Message, Task
-from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Via
 
 
 def answered(s: Stepping, answer: Answer) -> None:
@@ -45,6 +46,7 @@ def answered(s: Stepping, answer: Answer) -> None:
 def rejected(s: Stepping, answer: Answer) -> None:
     """Somebody will not answer: nothing is said to the agent but that it should stop."""
     s.emit(Settle(question_id=answer.question_id, state="delivered"))
+    s.record(rejected=True)
     cancel_asked(s, answer.by)
 
 
@@ -91,8 +93,11 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
         )
         s.poll_at(s.now.mono)
         return
+    if isinstance(error, TaskNotFound):
+        s.close(OutcomeKind.LOST, Cause.TASK_GONE, f"the agent no longer knows the task: {error}")
+        return
     code = f" ({error.wire_code})" if isinstance(error, RpcError) else ""
-    s.give_up(OutcomeKind.FAILED, f"the agent refused the answer{code}: {error}", Blame.AGENT)
+    s.give_up(OutcomeKind.FAILED, cause_of(error), f"the agent refused the answer{code}: {error}")
 
 
 def resume_again(s: Stepping) -> None:
@@ -111,7 +116,7 @@ def cancel_asked(s: Stepping, by: str) -> None:
             hearing.cancel_once(s)
     elif s.track.retry_due is not None:
         s.set(retry_due=None)
-        s.close(OutcomeKind.UNDELIVERABLE, f"cancelled by {by} before it was sent", Blame.HUMAN)
+        s.close(OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, f"cancelled by {by} before it was sent")
 
 
 def cancel_replied(s: Stepping) -> None:
@@ -130,7 +135,7 @@ def cancel_lapsed(s: Stepping) -> None:
     """Nobody confirmed the cancel in time."""
     s.set(cancel_due=None)
     reason = "cancel was asked for and the agent did not confirm it in time"
-    s.close(OutcomeKind.EXPIRED, reason, Blame.AGENT)
+    s.close(OutcomeKind.EXPIRED, Cause.CANCEL_UNCONFIRMED, reason)
 
 
 def question_lapsed(s: Stepping) -> None:
@@ -140,4 +145,4 @@ def question_lapsed(s: Stepping) -> None:
         s.emit(Cancel())
     else:
         reason += "; its task was left as it is"
-    s.close(OutcomeKind.EXPIRED, reason, Blame.HUMAN)
+    s.close(OutcomeKind.EXPIRED, Cause.UNANSWERED, reason)

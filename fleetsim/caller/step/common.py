@@ -8,10 +8,9 @@ from typing import Any
 from fleetsim.caller.outcome import outcome_of
 from fleetsim.caller.signals import Cancel, Close, Effect, Save, Say, Settle
 from fleetsim.caller.track import Now, Rules, Track
-from fleetsim.model.errors import Blame
 from fleetsim.model.journal import Level
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import OutcomeKind
+from fleetsim.model.work import Cause, OutcomeKind
 
 
 class Stepping:
@@ -59,27 +58,28 @@ class Stepping:
         """Whether the agent is known to have ended the task, be all of it known or not."""
         return self.track.task is not None and self.track.task.terminal
 
-    def give_up(self, kind: OutcomeKind, reason: str, blame: Blame) -> None:
+    def give_up(self, kind: OutcomeKind, cause: Cause, reason: str) -> None:
         """End the track from our side, and have the agent stop unless it has."""
         if not self.ended:
             self.emit(Cancel())
-        self.close(kind, reason, blame)
+        self.close(kind, cause, reason)
 
-    def close(self, kind: OutcomeKind | None = None, reason: str = "", blame: Blame | None = None) -> None:
+    def close(self, kind: OutcomeKind | None = None, cause: Cause | None = None, reason: str = "") -> None:
         """End the track: fix its outcome, and settle a question nobody needs any more.
 
-        ``kind`` None means the agent's own terminal state. Once that is known, nothing we find instead of it
-        is the outcome: terminal states do not change (decision 7). ``reason`` is then why a result is not known whole.
+        ``kind`` and ``cause`` None mean the agent's own terminal state. Once that is known, nothing we find
+        instead of it is the outcome: terminal states do not change (decision 7). ``reason`` is then why a result
+        is not known whole.
         """
         if self.ended:
             completed = self.track.task is not None and self.track.task.state is TaskState.COMPLETED
             unsure = f"the agent said completed, and its result could not be confirmed: {reason}"
-            kind, reason, blame = None, unsure if reason and completed else "", None
+            kind, cause, reason = None, None, unsure if reason and completed else ""
         asked = self.track.asked
         if asked is not None:
             state = "expired" if kind is OutcomeKind.EXPIRED else "withdrawn"
             self.emit(Settle(question_id=asked.question.question_id, state=state))
             self.set(asked=None)
-        outcome = outcome_of(self.track, self.now, kind=kind, reason=reason, blame=blame)
+        outcome = outcome_of(self.track, self.now, kind=kind, cause=cause, reason=reason)
         self.set(outcome=outcome, parked=())
         self.emit(Close(outcome=outcome))

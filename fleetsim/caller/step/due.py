@@ -7,8 +7,7 @@ from dataclasses import replace
 from fleetsim.caller.signals import Find
 from fleetsim.caller.step import answers, hearing, questions, sending
 from fleetsim.caller.step.common import Stepping
-from fleetsim.model.errors import Blame
-from fleetsim.model.work import OutcomeKind
+from fleetsim.model.work import Cause, OutcomeKind
 
 
 def due(s: Stepping) -> None:
@@ -60,16 +59,18 @@ def _deadline(s: Stepping) -> None:
     if s.track.asked is not None or not _passed(s, s.track.deadline):
         return
     record, limit_s = s.track.record, s.track.limit_s
-    shortened = record.request.timeout_s is not None and limit_s < s.rules.task_limit_s
     reason = f"the time limit of {limit_s:g} s passed before the agent "
     if s.track.task is not None:
         trouble = s.track.stopped.reason if s.track.stopped else s.track.trouble
         reason += "ended the task" + (f"; the last look at it: {trouble}" if trouble else "")
-        s.give_up(OutcomeKind.EXPIRED, reason, Blame.CALLER if shortened else Blame.AGENT)
-        return
-    maybe = s.track.in_air or s.track.reconcile_due is not None
-    reason += "answered: it may have run" if maybe else "could be reached"
-    s.close(OutcomeKind.EXPIRED, reason, Blame.CALLER if shortened else Blame.NETWORK)
+        own = Cause.CANCEL_UNCONFIRMED if record.cancel_wanted else Cause.TASK_DEADLINE
+        s.give_up(OutcomeKind.EXPIRED, Cause.CALLER_DEADLINE if record.shortened else own, reason)
+    elif s.track.in_air or s.track.reconcile_due is not None:
+        reason += "answered: it may have run"
+        s.close(OutcomeKind.EXPIRED, Cause.CALLER_DEADLINE if record.shortened else Cause.REPLY_LOST, reason)
+    else:
+        reason += "could be reached"
+        s.close(OutcomeKind.EXPIRED, Cause.CALLER_DEADLINE if record.shortened else Cause.NEVER_SENT, reason)
 
 
 def _cancel(s: Stepping) -> None:

@@ -12,7 +12,6 @@ from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard, Stopped
 from fleetsim.model.errors import (
     AuthRefused,
-    Blame,
     FleetsimError,
     HttpRefused,
     InternalError,
@@ -28,7 +27,7 @@ from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUp
 from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Task, TaskState, answer_text, elsewhere
 from fleetsim.model.text import one_line
-from fleetsim.model.work import OutcomeKind, Via
+from fleetsim.model.work import Cause, OutcomeKind, Via
 
 SHOWN_MAX = 4_000
 TROUBLE_MAX = 500
@@ -383,14 +382,18 @@ def _refused(s: Stepping, error: FleetsimError) -> None:
         pause = s.rules.poll_interval_s if isinstance(error, WireError) else s.rules.lost_confirm_s
         s.poll_at(s.now.mono + s.jitter(min(pause, s.rules.poll_interval_s)))
         return
-    unreadable = isinstance(error, WireError | LimitReached)
-    if isinstance(error, MethodNotFound | UnsupportedOperation):
+    if isinstance(error, WireError | LimitReached):
+        cause = Cause.PROTOCOL if isinstance(error, WireError) else Cause.LIMIT_REACHED
+        stopped = Stopped(kind=OutcomeKind.PROTOCOL_ERROR, cause=cause, reason=f"the task cannot be read: {error}")
+    elif isinstance(error, MethodNotFound | UnsupportedOperation):
         reason = f"the agent offers no way to follow a task: {error}"
+        stopped = Stopped(kind=OutcomeKind.LOST, cause=Cause.CANNOT_FOLLOW, reason=reason)
     else:
-        reason = f"the task cannot be {'read' if unreadable else 'followed'}: {error}"
-    found = OutcomeKind.PROTOCOL_ERROR if unreadable else OutcomeKind.LOST
-    s.set(stopped=Stopped(kind=found, reason=reason, blame=error.blame), poll_due=None)
-    s.say("agent.poll.stopped", Level.WARN, why=reason, answers=s.rules.refused_polls_max)
+        ours = not isinstance(error, RpcError | HttpRefused)
+        whose = Cause.MISCONFIGURED if ours else Cause.CANNOT_FOLLOW
+        stopped = Stopped(kind=OutcomeKind.LOST, cause=whose, reason=f"the task cannot be followed: {error}")
+    s.set(stopped=stopped, poll_due=None)
+    s.say("agent.poll.stopped", Level.WARN, why=stopped.reason, answers=s.rules.refused_polls_max)
 
 
 def give_up_untold(s: Stepping) -> None:
@@ -403,7 +406,7 @@ def give_up_untold(s: Stepping) -> None:
         return
     _register_once(s)
     if not t.record.push:
-        s.close(t.stopped.kind, t.stopped.reason, t.stopped.blame)
+        s.close(t.stopped.kind, t.stopped.cause, t.stopped.reason)
 
 
 def _gone(s: Stepping, error: FleetsimError) -> None:
@@ -420,7 +423,6 @@ def _gone(s: Stepping, error: FleetsimError) -> None:
         return
     if isinstance(error, AuthRefused):
         s.say("agent.auth.refused", Level.WARN, why=str(error))
-        reason, blame = f"the agent refuses our credential (HTTP {error.status})", Blame.CALLER
+        s.close(OutcomeKind.LOST, Cause.CREDENTIAL_REFUSED, f"the agent refuses our credential (HTTP {error.status})")
     else:
-        reason, blame = f"the agent no longer knows the task: {error}", Blame.AGENT
-    s.close(OutcomeKind.LOST, reason, blame)
+        s.close(OutcomeKind.LOST, Cause.TASK_GONE, f"the agent no longer knows the task: {error}")

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from fleetsim.caller.follow_up import shows_the_message
 from fleetsim.caller.ledger import Phase
+from fleetsim.caller.outcome import cause_of
 from fleetsim.caller.signals import Find, Found, Send
 from fleetsim.caller.step import answers, hearing, questions
 from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
     AuthRefused,
-    Blame,
     EmptyStream,
     FleetsimError,
     HttpRefused,
@@ -20,7 +20,6 @@ from fleetsim.model.errors import (
     InvalidParams,
     LimitReached,
     MethodNotFound,
-    NotAccepting,
     PushNotSupported,
     RpcError,
     TaskNotFound,
@@ -31,7 +30,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import DirectReply, Snapshot
 from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, Message, Task
-from fleetsim.model.work import Answer, Decision, OutcomeKind, Question, Via
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, Via
 
 SEARCHES_MAX = 2
 """Looks for the task of an agent that ended its stream without a word."""
@@ -55,7 +54,7 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None) -> No
     """Go on where the ledger says we were: never resend what may have been accepted (F-29)."""
     record = s.track.record
     if record.phase is Phase.INTENT and record.cancel_wanted:
-        s.close(OutcomeKind.UNDELIVERABLE, "cancelled before it was sent", Blame.HUMAN)
+        s.close(OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
         return
     if record.phase is Phase.INTENT:
         begin(s)
@@ -98,7 +97,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
         _reply_lost(s, str(error))
         return
     if s.track.record.cancel_wanted and _certainly_refused(error):
-        s.close(OutcomeKind.UNDELIVERABLE, "cancelled before it was sent", Blame.HUMAN)
+        s.close(OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
         return
     if s.track.try_stream and isinstance(error, MethodNotFound | UnsupportedOperation):
         s.set(try_stream=False)
@@ -113,9 +112,10 @@ def failed(s: Stepping, error: FleetsimError) -> None:
         _retry(s, error)  # keys are read afresh for every call: the one that was changed meanwhile is used now
         return
     if isinstance(error, WireError | LimitReached):
-        s.close(OutcomeKind.PROTOCOL_ERROR, str(error), error.blame)
+        cause = Cause.PROTOCOL if isinstance(error, WireError) else Cause.LIMIT_REACHED
+        s.close(OutcomeKind.PROTOCOL_ERROR, cause, str(error))
     elif isinstance(error, InternalError):
-        s.close(OutcomeKind.FAILED, f"the agent answered {error.wire_code}: {error}", Blame.AGENT)
+        s.close(OutcomeKind.FAILED, Cause.INTERNAL_ERROR, f"the agent answered {error.wire_code}: {error}")
     elif _maybe_accepted(error):
         _reply_lost(s, str(error))
     elif error.retryable and s.track.attempt < len(s.rules.retry_waits_s):
@@ -124,7 +124,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
         if isinstance(error, AuthRefused):
             s.say("agent.auth.refused", Level.WARN, why=str(error))
         ours = s.track.record.request.task_id is not None and isinstance(error, TaskNotFound | UnsupportedOperation)
-        s.close(OutcomeKind.UNDELIVERABLE, _why(error), Blame.CALLER if ours else _blame(error))
+        s.close(OutcomeKind.UNDELIVERABLE, Cause.REQUEST_WRONG if ours else cause_of(error), _why(error))
 
 
 def _send_otherwise(s: Stepping, reason: str) -> None:
@@ -154,10 +154,6 @@ def _why(error: FleetsimError) -> str:
     if isinstance(error, RpcError):
         return f"the agent refused it with {error.wire_code}: {error}"
     return str(error)
-
-
-def _blame(error: FleetsimError) -> Blame:
-    return Blame.CALLER if isinstance(error, AuthRefused | NotAccepting) else error.blame
 
 
 def _retry(s: Stepping, error: FleetsimError) -> None:
@@ -222,10 +218,10 @@ def give_up_reply(s: Stepping) -> None:
     s.set(reconcile_due=None, find_due=None)
     if s.track.silent:
         reason = "the agent ended the stream without a word and its task was not found: it may have run"
-        s.close(OutcomeKind.PROTOCOL_ERROR, reason, Blame.AGENT)
+        s.close(OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, reason)
     else:
         reason = "the reply was lost and the task was never found: it may have run"
-        s.close(OutcomeKind.UNKNOWN, reason, Blame.NETWORK)
+        s.close(OutcomeKind.UNKNOWN, Cause.REPLY_LOST, reason)
 
 
 def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
