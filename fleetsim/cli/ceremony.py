@@ -13,6 +13,8 @@ from fleetsim.cli import render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import hub
 from fleetsim.cli.main import Common
+from fleetsim.cli.patience import timeout_option, within
+from fleetsim.model.errors import TimedOut
 
 
 @click.group()
@@ -68,10 +70,11 @@ def _wrong(found: dict[str, Any], ceremony_id: str | None = None) -> Iterator[st
 @ceremony.command("run")
 @click.argument("ceremony_id", metavar="ID")
 @click.option("--wait", is_flag=True, help="Wait for the run to end; exit 1 if it failed.")
+@timeout_option("How long to wait in all; then exit 5, and the run goes on.  [default: until it ended]", default=None)
 @click.pass_obj
-def run(common: Common, ceremony_id: str, wait: bool) -> int:
+def run(common: Common, ceremony_id: str, wait: bool, timeout_s: float | None) -> int:
     """Fire a ceremony now, whatever its schedule says."""
-    done = asyncio.run(_run(common, ceremony_id, wait))
+    done = asyncio.run(_run(common, ceremony_id, wait, timeout_s))
     if common.as_json:
         render.emit_json(done)
     else:
@@ -90,8 +93,16 @@ async def _get(common: Common, path: str) -> Any:
         return await found.get(path)
 
 
-async def _run(common: Common, ceremony_id: str, wait: bool) -> dict[str, Any]:
-    async with hub(common) as found:
+async def _run(common: Common, ceremony_id: str, wait: bool, timeout_s: float | None) -> dict[str, Any]:
+    run_id: str | None = None
+
+    def late() -> TimedOut:
+        if run_id is None:
+            return TimedOut(f"the hub did not say within {timeout_s:g} s that it fired {ceremony_id}; it may have")
+        told = f"run {run_id} has not ended after {timeout_s:g} s; it goes on"
+        return TimedOut(told, hint="fleetsim ceremony list, fleetsim task list")
+
+    async with within(timeout_s, late), hub(common) as found:
         run_id = await found.run_ceremony(ceremony_id)
         for line in _wrong(await found.get("/ceremonies"), ceremony_id):
             common.note(line)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import click
 
 from fleetsim.cli import render
+from fleetsim.cli.asking import Asked, Said
 from fleetsim.cli.main import Common
+from fleetsim.cli.patience import timeout_option, within
 from fleetsim.cli.typed import TypedLines
-from fleetsim.model.errors import FleetsimError
-
-if TYPE_CHECKING:
-    from fleetsim.cli.asking import Said
+from fleetsim.model.errors import FleetsimError, TimedOut
 
 
 class Talk(Protocol):
@@ -40,6 +39,7 @@ class Talk(Protocol):
 @click.option("--context-id", help="Go on with an earlier conversation.")
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
+@timeout_option("How long to wait for each answer; what was asked goes on.")
 @click.pass_obj
 def chat(
     common: Common,
@@ -48,6 +48,7 @@ def chat(
     context_id: str | None,
     api_key_env: str | None,
     bearer_env: str | None,
+    timeout_s: float,
 ) -> None:
     """Talk with AGENT (a name from agents.yaml, or a URL). Ctrl-D ends the conversation, Ctrl-C leaves at once.
 
@@ -55,31 +56,29 @@ def chat(
     text piped in, each line is a turn. If a hub is running (fleetsim up), a named agent is talked with through
     it: each turn is recorded and counted, and what the agent asks is in the inbox too.
     """
-    asyncio.run(_talk(common, agent, skill, context_id, api_key_env, bearer_env))
-
-
-async def _talk(
-    common: Common,
-    agent: str,
-    skill: str | None,
-    context_id: str | None,
-    api_key_env: str | None,
-    bearer_env: str | None,
-) -> None:
-    from fleetsim.cli import direct, through_hub
-    from fleetsim.cli.asking import Asked
-
     asked = Asked(
-        agent=agent, text="", skill=skill, context_id=context_id, api_key_env=api_key_env, bearer_env=bearer_env
+        agent=agent,
+        text="",
+        skill=skill,
+        context_id=context_id,
+        api_key_env=api_key_env,
+        bearer_env=bearer_env,
+        timeout_s=timeout_s,
     )
+    asyncio.run(_talk(common, asked))
+
+
+async def _talk(common: Common, asked: Asked) -> None:
+    from fleetsim.cli import direct, through_hub
+
     async with AsyncExitStack() as stack:
         talk: Talk
-        if not direct.is_url(agent) and through_hub.find(common) is not None:
+        if not direct.is_url(asked.agent) and through_hub.find(common) is not None:
             talk = await stack.enter_async_context(through_hub.talk(common, asked))
         else:
             talk = await stack.enter_async_context(direct.talk(common, asked))
         try:
-            await _turns(common, talk)
+            await _turns(common, talk, asked.timeout_s)
         except asyncio.CancelledError:
             if told := talk.left():
                 common.note(f"\n{told}")
@@ -90,13 +89,17 @@ async def _talk(
             )
 
 
-async def _turns(common: Common, talk: Talk) -> None:
+async def _turns(common: Common, talk: Talk, timeout_s: float) -> None:
+    def late() -> TimedOut:
+        return TimedOut(f"no answer within {timeout_s:g} s", hint=talk.left() or None)
+
     lines = TypedLines()
     while (text := await lines.next()) is not None:
         if not text.strip():
             continue
         try:
-            turn = await talk.say(text)
+            async with within(timeout_s, late):
+                turn = await talk.say(text)
         except FleetsimError as error:
             if not lines.typed:
                 raise

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,12 @@ from fleetsim.cli.asking import Asked, Result, Said
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.live import LiveText
 from fleetsim.cli.main import Common
+from fleetsim.cli.patience import within
 from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import client_for
-from fleetsim.client import AgentClient, SentTask
+from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
-from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut
+from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, WireError
 from fleetsim.model.event import ArtifactUpdate, TaskEvent, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.skills import skill_hint
@@ -30,6 +32,8 @@ from fleetsim.runtime.real import real_runtime
 if TYPE_CHECKING:
     from fleetsim.caller.fleet import AgentEntry
 
+MARGIN_S = 1.0
+"""How much longer the call itself may take than the verb that waits for it: the verb says what is known."""
 _URL = re.compile(r"(https?://.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9a-fA-F:]+\]:\d{1,5}(/.*)?)", re.ASCII)
 
 
@@ -60,9 +64,13 @@ async def send(common: Common, asked: Asked, found: AgentEntry | None) -> Result
     runtime = real_runtime()
     client_ = client(asked, found, runtime)
     began = runtime.clock.monotonic()
+    seen = _Seen()
     try:
-        async with Progress(f"{asked.agent} is at work", quiet=common.quiet or asked.stream) as progress:
-            task, shown = await _follow(common, client_, asked, progress)
+        async with (
+            within(asked.timeout_s, lambda: _late(asked, seen)),
+            Progress(f"{asked.agent} is at work", quiet=common.quiet or asked.stream) as progress,
+        ):
+            task, shown = await _follow(common, client_, asked, progress, seen)
     finally:
         await runtime.transport.aclose()
     return _result(asked, task, runtime.clock.monotonic() - began, shown=shown)
@@ -75,7 +83,7 @@ async def talk(common: Common, asked: Asked) -> AsyncIterator[DirectTalk]:
     found = None if is_url(asked.agent) else await entry(common, asked.agent)
     try:
         client_ = client(asked, found, runtime)
-        yield DirectTalk(Conversation(client_, context_id=asked.context_id, skill=asked.skill))
+        yield DirectTalk(Conversation(client_, context_id=asked.context_id, skill=asked.skill), asked.timeout_s)
     finally:
         await runtime.transport.aclose()
 
@@ -83,8 +91,9 @@ async def talk(common: Common, asked: Asked) -> AsyncIterator[DirectTalk]:
 class DirectTalk:
     """Turns with the agent itself."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, timeout_s: float) -> None:
         self._conversation = conversation
+        self._timeout_s = timeout_s
         self._asking = False
 
     @property
@@ -95,7 +104,7 @@ class DirectTalk:
     async def say(self, text: str) -> Said:
         """Say ``text`` and wait for the answer or the agent's next question. Raises as ``Conversation.say``."""
         self._asking = True
-        turn = await self._conversation.say(text)
+        turn = await self._conversation.say(text, timeout_s=self._timeout_s + MARGIN_S)
         self._asking = False
         return Said(
             state=turn.state.value,
@@ -129,49 +138,96 @@ def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentCli
     )
 
 
-async def _follow(common: Common, client: AgentClient, asked: Asked, progress: Progress) -> tuple[Task, bool]:
+@dataclass(slots=True)
+class _Seen:
+    """How far it has come: what is said if the time is over."""
+
+    sent: bool = False
+    task: Task | None = None
+
+
+def _late(asked: Asked, seen: _Seen) -> TimedOut:
+    """The time is over: where the work is, and how to look again. Nothing is cancelled."""
+    after = f"{asked.timeout_s:g} s"
+    if seen.task is not None:
+        about = seen.task.task_id
+        return TimedOut(
+            f"task {about} is still {seen.task.state.value} after {after}; it was left running",
+            hint=f"look again with `fleetsim task get {quote(about)} --agent {quote(asked.agent)}{_how(asked)}`",
+        )
+    if seen.sent:
+        return TimedOut(
+            f"{asked.agent} gave no answer within {after}; it may have taken the work",
+            hint="look at the agent before you send it again, or wait longer with --timeout",
+        )
+    return TimedOut(f"{asked.agent} did not show its card within {after}; nothing was sent", sent=False)
+
+
+def _how(asked: Asked) -> str:
+    """The options that say how the agent is called, for another command."""
+    given = (("api-key-env", asked.api_key_env), ("bearer-env", asked.bearer_env), ("a2a-version", asked.dialect))
+    return "".join(f" --{name} {quote(value)}" for name, value in given if value)
+
+
+async def _follow(
+    common: Common, client: AgentClient, asked: Asked, progress: Progress, seen: _Seen
+) -> tuple[Task, bool]:
     card = await client.card_if_any()
+    seen.sent = True
     hint = skill_hint(card, asked.skill, continues=asked.task_id is not None)
     metadata = {"skillHint": hint} if hint else {}
     if asked.stream and card and card.capabilities.streaming and not asked.detach:
         events = client.stream(asked.text, metadata=metadata, task_id=asked.task_id, context_id=asked.context_id)
-        return await _watch(common, events, client), not common.as_json
+        return await _watch(common, events, client, seen), not common.as_json
     sent = await client.send_task(
-        asked.text, metadata=metadata, wait=False, task_id=asked.task_id, context_id=asked.context_id
+        asked.text,
+        metadata=metadata,
+        wait=False,
+        task_id=asked.task_id,
+        context_id=asked.context_id,
+        timeout_s=asked.timeout_s + MARGIN_S,
     )
+    seen.task = sent.task
     if sent.task is None or asked.detach:
         return sent.task or _message_task(sent.text), False
     progress.say(f"{asked.agent} is at work on task {sent.id}")
-    if not (sent.done or sent.waiting):
-        sent = await _poll(client, sent.id, asked.timeout_s)
-    assert sent.task is not None
-    return sent.task, False
+    return await _until_news(client, sent.task, seen), False
 
 
-async def _poll(client: AgentClient, task_id: str, timeout_s: float) -> SentTask:
+async def _until_news(client: AgentClient, task: Task, seen: _Seen) -> Task:
+    """Look at the task until it ended or waits for somebody; whoever calls limits the time."""
     pause_s = 0.2
-    clock = client.runtime.clock
-    deadline = clock.monotonic() + timeout_s
-    while True:
+    while not (task.terminal or task.state in INTERRUPTED):
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 2.0)
-        sent = await client.get(task_id)
-        if sent.done or sent.waiting:
-            return sent
-        if clock.monotonic() > deadline:
-            raise TimedOut(
-                f"task {task_id} is still {sent.state.value} after {timeout_s:g} s",
-                hint=f"it goes on at the agent; look again with `fleetsim task get {task_id}`",
-            )
+        task = seen.task = (await client.get(task.task_id)).task or task
+    return task
 
 
-async def _watch(common: Common, events: AsyncIterator[TaskEvent], client: AgentClient) -> Task:
+async def look(common: Common, asked: Asked, task_id: str, *, wait: bool) -> Result:
+    """A task of the agent's own, read from it; ``wait`` until it ended or waits for somebody."""
+    runtime = real_runtime()
+    found = None if is_url(asked.agent) else await entry(common, asked.agent)
+    client_, seen, began = client(asked, found, runtime), _Seen(), runtime.clock.monotonic()
+    try:
+        async with within(asked.timeout_s, lambda: _late(asked, seen)):
+            task = seen.task = (await client_.get(task_id)).task
+            if task is None:
+                raise WireError(f"{asked.agent} answered with something that is no task")
+            if wait:
+                task = await _until_news(client_, task, seen)
+    finally:
+        await runtime.transport.aclose()
+    return _result(asked, task, runtime.clock.monotonic() - began, shown=False)
+
+
+async def _watch(common: Common, events: AsyncIterator[TaskEvent], client: AgentClient, seen: _Seen) -> Task:
     """Fold the stream, showing text as it comes; one that breaks off is finished by polling."""
     task: Task | None = None
     live = LiveText()
     try:
         async for event in events:
-            task = fold(task, event)
+            task = seen.task = fold(task, event)
             if common.as_json:
                 render.emit_json_line({"state": task.state.value, "text": task.text})
             elif isinstance(event, ArtifactUpdate):
@@ -180,9 +236,12 @@ async def _watch(common: Common, events: AsyncIterator[TaskEvent], client: Agent
         if task is None:
             raise
         common.note(f"the stream broke off ({error}); polling")
+    except asyncio.CancelledError:
+        if live.shown and not common.as_json:
+            render.say("")
+        raise
     assert task is not None
-    if not task.terminal and task.state not in INTERRUPTED:
-        task = (await _poll(client, task.task_id, 300.0)).task or task
+    task = await _until_news(client, task, seen)
     if not common.as_json:
         render.say(live.more(answer_text(task)), end="")
     return task

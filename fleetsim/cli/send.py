@@ -12,6 +12,7 @@ from fleetsim.cli import render
 from fleetsim.cli.asking import Asked, Result
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
+from fleetsim.cli.patience import timeout_option
 
 WAITING = frozenset({"input-required", "auth-required"})
 ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})
@@ -23,7 +24,7 @@ ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})
 @click.option("--skill", help="The skill to use  [default: chat if the agent has it, else its choice].")
 @click.option("--stream", is_flag=True, help="Show the answer as it comes.")
 @click.option("--async", "detach", is_flag=True, help="Do not wait; print the ids and leave.")
-@click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
+@timeout_option("How long to wait in all; then exit 5. The work is left running, and where it is is said.")
 @click.option("--task-id", help="Continue this task of the agent's (answer its question).")
 @click.option("--context-id", help="Continue this conversation.")
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
@@ -36,7 +37,9 @@ def send(common: Common, /, text: str | None, exit_status: bool, **options: Any)
 
     AGENT is a name from agents.yaml, or the URL of any A2A agent. TEXT may be "-" for standard input. The
     answer goes to stdout; what happens meanwhile to stderr. If a hub is running (fleetsim up), a named agent
-    is asked through it, so that the work is recorded, tracked and counted.
+    is asked through it, so that the work is recorded, tracked and counted. --timeout is how long this command
+    waits, whatever it waits for (the card, the answer, the stream, the hub); it is no limit for the work itself,
+    which the hub's task_limit_s, or timeoutMs of a request over the API, is.
 
     \b
     fleetsim send http://127.0.0.1:9000 "hello"

@@ -8,9 +8,16 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
+from fleetsim.cli.asking import Asked
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import hub
 from fleetsim.cli.main import Common
+from fleetsim.cli.patience import timeout_option, within
+from fleetsim.cli.through_hub import until_news
+from fleetsim.model.errors import TimedOut
+from fleetsim.model.task import TERMINAL, TaskState
+
+MARGIN_S = 0.5
 
 
 @click.group()
@@ -50,12 +57,30 @@ def list_tasks(common: Common, limit: int) -> None:
 @task.command("get")
 @click.argument("task_id", metavar="ID")
 @click.option("--wait", is_flag=True, help="Wait until it ended or needs somebody.")
-@click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
+@timeout_option("How long to wait in all; then exit 5, with the request as it is.")
+@click.option("--agent", help="Read it from this agent (a name or URL), without a hub: ID is then the agent's task id.")
+@click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
+@click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
+@click.option(
+    "--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect (--agent)."
+)
 @click.option("--exit-status", is_flag=True, help="Exit 1 if it failed, 7 if it waits for somebody.")
 @click.pass_obj
-def get(common: Common, task_id: str, wait: bool, timeout_s: float, exit_status: bool) -> int:
-    """Show one request."""
-    row = asyncio.run(_one(common, task_id, wait, timeout_s))
+def get(
+    common: Common,
+    /,
+    task_id: str,
+    wait: bool,
+    timeout_s: float,
+    exit_status: bool,
+    agent: str | None,
+    **how: Any,
+) -> int:
+    """Show one request: of the running hub, or with --agent a task that an agent was asked for directly."""
+    if agent is not None:
+        row = asyncio.run(_of_agent(common, Asked(agent=agent, text="", timeout_s=timeout_s, **how), task_id, wait))
+    else:
+        row = asyncio.run(_one(common, task_id, wait, timeout_s))
     if common.as_json:
         render.emit_json(row)
     else:
@@ -63,7 +88,7 @@ def get(common: Common, task_id: str, wait: bool, timeout_s: float, exit_status:
             [
                 ("state", render.word(row["state"], plain=common.ascii)),
                 ("agent", row["agent"]),
-                ("skill", row["skill"]),
+                ("skill", row.get("skill")),
                 ("task", row.get("taskId")),
                 ("context", row.get("contextId")),
                 ("asked by", row.get("systemActor")),
@@ -76,6 +101,7 @@ def get(common: Common, task_id: str, wait: bool, timeout_s: float, exit_status:
     if row.get("questionId"):
         common.note(f'  next: fleetsim inbox reply {row["questionId"]} "your answer"')
     if wait and row["open"] and not row.get("questionId"):
+        common.note(f"not ended after {timeout_s:g} s; look again: fleetsim task get {task_id} --wait")
         return Exit.TIMEOUT
     if exit_status:
         return Exit.WAITING if row.get("questionId") else Exit.OK if row["open"] or row.get("success") else Exit.FAILED
@@ -104,11 +130,28 @@ async def _cancel(common: Common, task_id: str) -> None:
 
 
 async def _one(common: Common, task_id: str, wait: bool, timeout_s: float) -> Any:
-    async with hub(common) as found:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        while True:
-            row = await found.task(task_id, wait_s=20 if wait else 0)
-            late = loop.time() > deadline
-            if not wait or not row["open"] or row.get("questionId") or late:
-                return row
+    late = TimedOut(f"the hub did not answer within {timeout_s:g} s", hint="is it busy? see `fleetsim health`")
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    async with within(timeout_s + MARGIN_S, lambda: late), hub(common) as found:
+        row = await (until_news(found, task_id, deadline) if wait else found.task(task_id))
+    return {key: value for key, value in row.items() if key != "late"}
+
+
+async def _of_agent(common: Common, asked: Asked, task_id: str, wait: bool) -> Any:
+    from fleetsim.cli import direct
+
+    found = await direct.look(common, asked, task_id, wait=wait)
+    waits = bool(found.next_step)
+    if waits:
+        common.note(f"  next: {found.next_step}")
+    return {
+        "agent": asked.agent,
+        "state": found.state,
+        "open": found.state not in {state.value for state in TERMINAL},
+        "success": found.state == TaskState.COMPLETED,
+        "taskId": found.task_id,
+        "contextId": found.context_id,
+        "text": found.text,
+        "reason": found.reason or None,
+        "costUsd": found.cost_usd,
+    }

@@ -15,11 +15,12 @@ from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
 from fleetsim.cli.live import LivePieces
 from fleetsim.cli.main import Common
+from fleetsim.cli.patience import within
 from fleetsim.cli.progress import Progress
 from fleetsim.hub.remote import HubRemote
-from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.errors import TimedOut, UnknownTarget
 
-__all__ = ["find", "send", "talk"]
+__all__ = ["find", "send", "talk", "until_news"]
 
 _WAIT_S = 20
 _CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "never_sent": Exit.UNREACHABLE}
@@ -37,27 +38,34 @@ async def send(common: Common, asked: Asked) -> Result:
             body["contextId"] = asked.context_id
         if asked.task_id:
             body["taskId"] = asked.task_id
-        accepted = await hub.post("/requests", body)
+        began = asyncio.get_running_loop().time()
+        async with within(asked.timeout_s, lambda: _not_taken(asked)):
+            accepted = await hub.post("/requests", body)
         (cid,) = accepted["correlationIds"]
         if asked.detach:
             return _result(asked, {"correlationId": cid, "state": "submitted"}, 0.0)
-        began = asyncio.get_running_loop().time()
         try:
             async with Progress(f"{asked.agent} is at work on {cid}", quiet=common.quiet or asked.stream):
-                row = await _follow(common, hub, asked, cid, accepted["seq"])
+                row = await _follow(common, hub, asked, cid, accepted["seq"], began + asked.timeout_s)
         except asyncio.CancelledError:
             common.note(f"left running: fleetsim task get {cid}")
             raise
         return _result(asked, row, asyncio.get_running_loop().time() - began)
 
 
-async def _follow(common: Common, hub: HubRemote, asked: Asked, cid: str, seq: int) -> dict[str, Any]:
-    deadline = asyncio.get_running_loop().time() + asked.timeout_s
+def _not_taken(asked: Asked) -> TimedOut:
+    return TimedOut(
+        f"the hub did not say within {asked.timeout_s:g} s that it took the request; it may have",
+        hint="look with `fleetsim task list` before you send it again",
+    )
+
+
+async def _follow(common: Common, hub: HubRemote, asked: Asked, cid: str, seq: int, deadline: float) -> dict[str, Any]:
     if asked.stream and not common.as_json:
         live = LivePieces()
         async with asyncio.TaskGroup() as group:
             shown = group.create_task(_show_stream(hub, cid, seq, live), name="stream")
-            row = await _until(hub, cid, deadline)
+            row = await until_news(hub, cid, deadline)
             shown.cancel()
         if live.shown and row.get("success"):
             render.say(live.rest(row.get("text") or ""), end="")
@@ -65,16 +73,30 @@ async def _follow(common: Common, hub: HubRemote, asked: Asked, cid: str, seq: i
         elif live.shown:
             render.say("")
         return row
-    return await _until(hub, cid, deadline)
+    return await until_news(hub, cid, deadline)
 
 
-async def _until(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any]:
-    while True:
-        row: dict[str, Any] = await hub.task(cid, wait_s=_WAIT_S)
-        if not row["open"] or row.get("questionId"):
+async def until_news(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any]:
+    """The request's row once it ended or needs somebody, or at ``deadline`` (the loop's time) as ``late``.
+
+    Raises:
+        TimedOut: the hub said nothing of it at all by then.
+    """
+    loop = asyncio.get_running_loop()
+    limit = asyncio.timeout_at(None if math.isinf(deadline) else deadline)
+    row: dict[str, Any] | None = None
+    try:
+        async with limit:
+            row = await hub.task(cid)
+            while row["open"] and not row.get("questionId"):
+                row = await hub.task(cid, wait_s=max(1, int(min(_WAIT_S, deadline - loop.time()))))
             return row
-        if asyncio.get_running_loop().time() > deadline:
-            return {**row, "late": True}
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        if row is None:
+            raise TimedOut("the hub does not answer; it has the request", hint=f"fleetsim task get {cid}") from None
+        return {**row, "late": True}
 
 
 async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> None:
@@ -102,7 +124,7 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
     return Result(
         state=state,
         text=row.get("text") or "" if success or waiting or late else "",
-        reason=row.get("reason") or "",
+        reason=f"not ended after {asked.timeout_s:g} s; it was left running" if late else row.get("reason") or "",
         task_id=row.get("taskId"),
         context_id=row.get("contextId"),
         correlation_id=cid,
@@ -142,7 +164,7 @@ class HubTalk:
             self._request = await self._ask(text)
         assert self._request is not None
         async with Progress(f"{self._asked.agent} is at work on {self._request}", quiet=self._common.quiet):
-            row = await _until(self._hub, self._request, math.inf)
+            row = await until_news(self._hub, self._request, math.inf)
         self._question = row.get("questionId")
         self._request = self._request if self._question else None
         self.context_id = row.get("contextId") or self.context_id

@@ -85,26 +85,36 @@ class Conveniences(AgentCaller):
         push: PushConfig | None = None,
         headers: Mapping[str, str] | None = None,
         wait: bool = True,
-        timeout_s: float = WAIT_S,
+        timeout_s: float | None = None,
     ) -> SentTask:
         """Send ``text`` (and ``parts``) and, unless ``wait`` is false, poll until it is done or waits for somebody.
 
-        ``task_id`` and ``context_id`` continue a task or conversation.
+        ``task_id`` and ``context_id`` continue a task or conversation. ``timeout_s`` is for all of it, the first
+        answer included: some agents give it when the work is done. The task is left as it is then. Without one, it
+        is ``WAIT_S``, or the client's own limits if there is nothing to wait for.
 
         Raises:
-            TimedOut: still at work after ``timeout_s``; the message names the task.
+            TimedOut: no answer, or still at work after ``timeout_s``; the message names the task.
         """
         call = self._send(text, task_id, context_id, parts, metadata, push)
-        deadline = self.runtime.clock.monotonic() + timeout_s
-        reply, raw = await self.call_raw(call, headers=headers, timeout_s=timeout_s if wait else None)
-        sent = _sent(reply, raw)
-        pause_s = _POLL_FIRST_S
-        while wait and not (sent.done or sent.waiting or not sent.id):
-            if self.runtime.clock.monotonic() + pause_s > deadline:
-                raise TimedOut(f"{self.where}: task {sent.id} is still {sent.state} after {timeout_s:g} s", sent=True)
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * _POLL_GROWTH, _POLL_MAX_S)
-            sent = await self.get(sent.id, headers=headers)
+        sent: SentTask | None = None
+        allowed = WAIT_S if timeout_s is None and wait else timeout_s
+        limit = asyncio.timeout(allowed)
+        try:
+            async with limit:
+                reply, raw = await self.call_raw(call, headers=headers, timeout_s=allowed)
+                sent = _sent(reply, raw)
+                pause_s = _POLL_FIRST_S
+                while wait and not (sent.done or sent.waiting or not sent.id):
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * _POLL_GROWTH, _POLL_MAX_S)
+                    sent = await self.get(sent.id, headers=headers)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if sent is None:
+                raise TimedOut(f"{self.where}: no answer within {allowed:g} s; it may have taken the work") from None
+            raise TimedOut(f"{self.where}: task {sent.id} is still {sent.state} after {allowed:g} s") from None
         return sent
 
     async def stream(

@@ -10,10 +10,11 @@ from starlette.responses import JSONResponse
 
 from fleetsim.client import AgentClient, SentTask
 from fleetsim.model.call import PushConfig
-from fleetsim.model.errors import InvalidParams, TaskNotFound, TimedOut, WireError
+from fleetsim.model.errors import Blame, EmptyStream, InvalidParams, TaskNotFound, TimedOut, WireError
 from fleetsim.model.event import StatusUpdate
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.faults import CutAfter, Drip, Fault, Match, Stall
 from fleetsim.testbed.network import MemoryNetwork
 from tests.client.scripted import CARD, CARD_10, ScriptedAgent, status, task
 
@@ -87,6 +88,30 @@ async def test_a_task_that_takes_too_long_is_named(runtime: Runtime, network: Me
             await asking.send_task("hello", timeout_s=30)
         assert caught.value.sent
         assert (await asking.send_task("hello", wait=False)).state is TaskState.WORKING
+
+
+@pytest.mark.parametrize("method", ["message/send", "tasks/get"])
+@pytest.mark.parametrize("hang", [Stall(at="connect"), Stall(at="response"), Drip(size=1, every_s=1.0)])
+async def test_waiting_for_a_task_ends_on_time_however_the_agent_hangs(
+    method: str, hang: Fault, runtime: Runtime, network: MemoryNetwork
+) -> None:
+    agent = ScriptedAgent({"*": task("working", None)})
+    network.fault(hang, Match(rpc_method=method))
+    async with network:
+        asking = client(runtime, network, agent)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(TimedOut, match="2 s"):
+            await asking.send_task("hello", timeout_s=2)
+        assert asyncio.get_running_loop().time() - began <= 2.01
+
+
+async def test_a_stream_without_a_word_is_an_error_of_the_agents(runtime: Runtime, network: MemoryNetwork) -> None:
+    agent = ScriptedAgent({"*": [status("working")]})
+    network.fault(CutAfter(bytes_passed=0), Match(rpc_method="message/stream"))
+    async with network:
+        with pytest.raises(EmptyStream, match="without a word") as caught:
+            [event async for event in client(runtime, network, agent).stream("hello")]
+    assert caught.value.blame is Blame.AGENT
 
 
 async def test_answering_goes_to_the_same_task(runtime: Runtime, network: MemoryNetwork) -> None:
