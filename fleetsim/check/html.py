@@ -41,17 +41,18 @@ def _page(report: Report) -> Iterator[str]:
     yield f"<title>fleetsim check: {_text(report.agent)}</title>"
     yield f"<style>{_STYLE}</style></head><body><main>"
     yield f"<h1>fleetsim check: {_text(report.agent)}</h1>"
-    word = "pass" if report.passed() and report.tested else "fail"
-    yield f'<p class="verdict {word}">{_text(report.verdict_line())}</p>'
+    look = {"PASSED": "pass", "INCOMPLETE": "warn"}.get(report.word(), "fail")
+    yield f'<p class="verdict {look}">{_text(report.verdict_line())}</p>'
     yield from _head(report)
     yield from _totals(report)
+    yield from _missing(report)
     for severity in Severity:
         if failures := report.failures(severity):
             yield f"<h2>{severity} failed ({len(failures)})</h2>"
             for finding in failures:
                 yield from _failure(finding)
     yield from _table("Accepted failures", [f for f in report.of(Verdict.FAIL) if f.accepted is not None])
-    yield from _table("Not tested", report.of(Verdict.NOT_TESTED))
+    yield from _table("Not tested, row by row", report.of(Verdict.NOT_TESTED))
     yield from _table("Not applicable", report.of(Verdict.NOT_APPLICABLE))
     yield from _table("Passed", report.of(Verdict.PASS))
     yield "</main></body></html>"
@@ -83,6 +84,16 @@ def _totals(report: Report) -> Iterator[str]:
     for name, findings in sections.items():
         cells = "".join(f'<td class="n">{sum(f.verdict is verdict for f in findings)}</td>' for verdict in Verdict)
         yield f"<tr><td>{_text(name)}</td>{cells}</tr>"
+    yield "</table>"
+
+
+def _missing(report: Report) -> Iterator[str]:
+    if not report.missing():
+        return
+    yield "<h2>Not tested</h2><table><tr><th>Rows</th><th>Would take</th><th>Why</th></tr>"
+    for m in report.missing():
+        option = f"<code>{_text(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
+        yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{_text(m.why)}</td></tr>'
     yield "</table>"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,26 @@ from typing import Any
 from fleetsim.check.row import ONCE, Row, Severity, Verdict
 
 SCHEMA = "fleetsim-check/1"
+
+_COUNTED = {
+    Verdict.PASS: "passed",
+    Verdict.FAIL: "failed",
+    Verdict.NOT_TESTED: "not tested",
+    Verdict.NOT_APPLICABLE: "not applicable",
+}
+
+_OPTION = re.compile(r"(.*?):? add (--[a-z-]+)(?: (\S+))?", re.DOTALL)
+"""How a reason names the option that would have made a row testable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why so many rows were not tested, and the option (with its value) that would have helped, if one would."""
+
+    option: str
+    value: str
+    why: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +137,35 @@ class Report:
         """The report with failures accepted by ``ID`` or ``ID@DIALECT``."""
         return replace(self, findings=tuple(_accept(finding, accepted) for finding in self.findings))
 
+    def word(self, *, strict: bool = False) -> str:
+        """The verdict in a word. What nobody looked at has not been kept: with a third of it untested, or a row
+        lost to a broken connection, nothing has passed as a whole."""
+        if not self.tested:
+            return "NOTHING TESTED"
+        if not self.passed(strict=strict):
+            return "FAILED"
+        untested = len(self.of(Verdict.NOT_TESTED))
+        return "INCOMPLETE" if 3 * untested >= self.tested + untested or self.could_not_tell else "PASSED"
+
+    def coverage(self) -> int:
+        """How many percent of what applies to the agent were tested."""
+        applies = self.tested + len(self.of(Verdict.NOT_TESTED))
+        return 100 * self.tested // applies if applies else 0
+
     def verdict_line(self, *, strict: bool = False) -> str:
         """The whole report in one sentence."""
-        told = ", ".join(f"{count} {name}" for name, count in self.totals().items())
-        if not self.tested:
-            return f"NOTHING TESTED: {told}"
-        words = "PASSED" if self.passed(strict=strict) else "FAILED"
-        return f"{words}: {told}"
+        totals = self.totals()
+        told = ", ".join(f"{totals[verdict.value]} {name}" for verdict, name in _COUNTED.items())
+        return f"{self.word(strict=strict)}: {told}; {self.coverage()} % of what applies was tested"
+
+    def missing(self) -> tuple[Missing, ...]:
+        """What was not tested, by what it would have taken: options first, those that bring most first."""
+        counted: Counter[tuple[str, str, str]] = Counter()
+        for finding in self.of(Verdict.NOT_TESTED):
+            asked = _OPTION.fullmatch(finding.reason)
+            counted[(asked[2], asked[3] or "", asked[1]) if asked else ("", "", finding.reason)] += 1
+        found = [Missing(option, value, why, count) for (option, value, why), count in counted.items()]
+        return tuple(sorted(found, key=lambda missing: (not missing.option, -missing.count, missing.option)))
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON."""
@@ -138,6 +181,8 @@ class Report:
             "seed": self.seed,
             "version": self.version,
             "passed": self.passed(),
+            "verdict": self.word().lower(),
+            "coverage": self.coverage(),
             "totals": self.totals(),
             "findings": [finding.as_json() for finding in self.findings],
         }

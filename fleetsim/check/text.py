@@ -5,12 +5,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from fleetsim.check.report import Finding, Report
+from fleetsim.check.report import Finding, Missing, Report
 from fleetsim.check.row import Row, Severity, Verdict
 from fleetsim.model.text import neutralise, one_line
 
 WIDTH = 110
 CHARS_MAX = 4_000_000
+LISTEN = "127.0.0.1:9199"
+"""A listener's address that can be written into an agent's allow-list, which one on a free port cannot."""
+
 MARKS = {
     Verdict.PASS: ("✓", "ok"),
     Verdict.FAIL: ("✗", "FAIL"),
@@ -19,12 +22,20 @@ MARKS = {
 }
 
 
-def render(report: Report, *, verbose: bool = False, plain: bool = False, strict: bool = False) -> str:
-    """The whole report as text; ``verbose`` lists every row, ``plain`` uses no glyphs."""
-    return neutralise("\n".join(_lines(report, verbose, plain, strict)) + "\n", limit=CHARS_MAX)
+def render(
+    report: Report, *, verbose: bool = False, plain: bool = False, strict: bool = False, command: str = ""
+) -> str:
+    """The whole report as text, the verdict first; ``verbose`` lists every row, ``plain`` uses no glyphs.
+
+    ``command`` is what was run, as a shell takes it: with what would have tested more, it is the last line.
+    """
+    lines = _lines(report, verbose, plain, strict, command or f"fleetsim check {report.url}")
+    return neutralise("\n".join(lines) + "\n", limit=CHARS_MAX)
 
 
-def _lines(report: Report, verbose: bool, plain: bool, strict: bool) -> Iterator[str]:
+def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: str) -> Iterator[str]:
+    yield f"{report.verdict_line(strict=strict)}  ({report.seconds:.1f} s)"
+    yield ""
     yield from _head(report)
     mark = MARKS[Verdict.FAIL][plain]
     for severity in Severity:
@@ -35,12 +46,11 @@ def _lines(report: Report, verbose: bool, plain: bool, strict: bool) -> Iterator
         yield ""
         yield "Accepted failures (baseline):"
         yield from (f"  {f.key:<11} {f.row.title}: {one_line(f.accepted or '', 100)}" for f in accepted)
-    yield from _untested(report)
     if verbose:
         yield from _all(report, plain)
     yield ""
     yield from _totals(report)
-    yield f"{report.verdict_line(strict=strict)}  ({report.seconds:.1f} s)"
+    yield from _untested(report, command, verbose)
 
 
 def _head(report: Report) -> Iterator[str]:
@@ -72,17 +82,29 @@ def _wrapped(label: str, text: str) -> Iterator[str]:
     yield from (f"          {line}" for line in lines[1:])
 
 
-def _untested(report: Report) -> Iterator[str]:
-    by_reason: dict[str, list[str]] = {}
-    for finding in report.of(Verdict.NOT_TESTED):
-        by_reason.setdefault(finding.reason, []).append(finding.key)
-    if by_reason:
-        yield ""
-        yield "Not tested:"
-    for reason, keys in by_reason.items():
-        yield from textwrap.wrap(
-            f"{reason}: {', '.join(keys)}", WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
-        )
+def _untested(report: Report, command: str, verbose: bool) -> Iterator[str]:
+    """One line for each thing that was missing, and the one command that would test most."""
+    missing = report.missing()
+    if not missing:
+        return
+    named = {m: f"{m.option} {_value(m)}".rstrip() for m in missing}
+    width = max(map(len, named.values()))
+    yield ""
+    yield "Not tested" + (":" if verbose else " (--verbose names the rows):")
+    for m in missing:
+        yield f"{m.count:>6}  {named[m]:<{width}}  {one_line(m.why, WIDTH)}".rstrip()
+    added = list(dict.fromkeys(named[m] for m in missing if m.option))
+    if not added:
+        return
+    yield ""
+    yield f"To test {sum(m.count for m in missing if m.option)} more:"
+    yield f"  {' '.join([command, *added])}"
+    if any(m.option == "--webhook-listen" for m in missing):
+        yield f"  and let your agent call {LISTEN} (fleetsim agent --allow-webhook {LISTEN})"
+
+
+def _value(missing: Missing) -> str:
+    return LISTEN if missing.option == "--webhook-listen" else missing.value.partition("[")[0]
 
 
 def _all(report: Report, plain: bool) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Wanted:
     write_baseline: Path | None
     strict: bool
     verbose: bool
+    command: str
 
 
 @click.command()
@@ -73,7 +75,7 @@ class Wanted:
 @click.option("--seed", type=int, default=0, show_default=True, help="Another order of the probes, repeatable.")
 @click.option("--jobs", type=click.IntRange(1, 32), default=8, show_default=True, help="Probes at once.")
 @click.option("--watch", type=float, metavar="SECONDS", help="Run again every so often, or on Enter; 0: on Enter only.")
-@click.option("--verbose", is_flag=True, help="List every row.")
+@click.option("--verbose", is_flag=True, help="List every row, by its id.")
 @click.option("--list", "listing", is_flag=True, help="List the checklist and do nothing.")
 @click.pass_obj
 def check(common: Common, /, url: str | None, **options: Any) -> int:
@@ -88,8 +90,11 @@ def check(common: Common, /, url: str | None, **options: Any) -> int:
     its id or tag on the card, or by --skill-...: SKILL, SKILL=TEXT to send, or =TEXT for an agent that picks
     the skill by itself.
 
-    Exit codes: 0 every MUST passes, 1 something fails, 2 usage, 3 unreachable or could not tell, 4 credentials,
-    6 nothing was tested.
+    The first line is the verdict: PASSED, FAILED, or INCOMPLETE where a third or more was not tested or something
+    was lost on the way. What was not tested is told by what it would take, and the last line tests most of it.
+
+    Exit codes: 0 every MUST that was tested passes, 1 something fails, 2 usage, 3 unreachable or could not tell,
+    4 credentials, 6 nothing was tested.
     """
     rows = select(options["only"])
     if options["listing"]:
@@ -127,7 +132,23 @@ def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
         write_baseline=options["write_baseline"],
         strict=options["strict"],
         verbose=options["verbose"],
+        command=_command(url, options),
     )
+
+
+def _command(url: str, options: dict[str, Any]) -> str:
+    """What was asked for, as a person would type it again."""
+    told = ["fleetsim", "check", url]
+    for option in check.params:
+        given = options.get(option.name or "")
+        if not isinstance(option, click.Option) or given == option.default or given in (None, False, ()):
+            continue
+        if option.is_flag:
+            told.append(option.opts[0])
+            continue
+        for value in given if option.multiple else (given,):
+            told += [option.opts[0], f"{value[0]}={value[1]}" if isinstance(value, tuple) else str(value)]
+    return shlex.join(told)
 
 
 def _headers(key_env: str | None, bearer_env: str | None) -> dict[str, str]:
@@ -207,7 +228,7 @@ async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: List
     if common.as_json:
         emit_json(report.as_json())
     else:
-        shown = render(report, verbose=wanted.verbose, plain=common.ascii, strict=wanted.strict)
+        shown = render(report, verbose=wanted.verbose, plain=common.ascii, strict=wanted.strict, command=wanted.command)
         click.echo(shown, nl=False)
     return exit_code(report, strict=wanted.strict)
 

@@ -69,17 +69,66 @@ def test_the_exit_code_says_what_was_found(findings: tuple[Finding, ...], strict
 def test_the_totals_name_all_four_verdicts_and_never_count_one_as_another() -> None:
     whole = report(PASS, MUST, SHOULD, UNTESTED, MOOT)
     assert whole.totals() == {"pass": 1, "fail": 2, "not applicable": 1, "not tested": 1}
-    assert whole.verdict_line() == "FAILED: 1 pass, 2 fail, 1 not applicable, 1 not tested"
+    assert whole.verdict_line() == (
+        "FAILED: 1 passed, 2 failed, 1 not tested, 1 not applicable; 75 % of what applies was tested"
+    )
     assert report(UNTESTED).verdict_line().startswith("NOTHING TESTED")
 
 
 def test_the_text_tells_failures_first_with_evidence_and_the_fix() -> None:
     shown = render(report(SHOULD, MUST, PASS, UNTESTED), plain=True)
-    assert shown.index("FAIL P-17 MUST") < shown.index("FAIL C-02 SHOULD") < shown.index("Not tested:")
+    assert shown.index("FAIL P-17 MUST") < shown.index("FAIL C-02 SHOULD") < shown.index("Not tested (")
     assert "fix:  Notify from the cancel path as well." in shown
     assert "    | POST /x" in shown
-    assert "no skill: T-08@0.3" in shown
+    assert shown.startswith("FAILED: 1 passed, 2 failed, 1 not tested, 0 not applicable")
     assert "\x1b" not in shown
+
+
+def lacking(count: int, reason: str) -> list[Finding]:
+    ids = [key for key in ROWS if key.startswith("P-")][:count]
+    return [found(key, Verdict.NOT_TESTED, reason=reason) for key in ids]
+
+
+def passing(count: int) -> list[Finding]:
+    return [found(key, Verdict.PASS) for key in [key for key in ROWS if key.startswith("T-")][:count]]
+
+
+@pytest.mark.parametrize(("passed", "untested", "word"), [(7, 3, "PASSED"), (6, 3, "INCOMPLETE"), (1, 9, "INCOMPLETE")])
+def test_a_check_that_left_a_third_untested_has_not_passed(passed: int, untested: int, word: str) -> None:
+    whole = report(*passing(passed), *lacking(untested, "no webhook listener: add --webhook-listen 127.0.0.1:0"))
+    assert render(whole).startswith(f"{word}: {passed} passed, 0 failed, {untested} not tested")
+    assert whole.as_json()["verdict"] == word.lower()
+    assert (f'"verdict {"pass" if word == "PASSED" else "warn"}"' in html(whole)) is True
+    assert exit_code(whole, strict=False) is Exit.OK, "every MUST that was tested is kept"
+
+
+def test_a_row_lost_on_the_way_makes_a_check_incomplete() -> None:
+    assert report(PASS, PASS, PASS, PASS, LOST).word() == "INCOMPLETE"
+
+
+def test_what_was_not_tested_is_one_line_per_option_with_the_command_that_tests_most() -> None:
+    whole = report(
+        *passing(9),
+        *lacking(3, "no webhook listener: add --webhook-listen 127.0.0.1:0"),
+        *lacking(2, "costs or leaves traces: add --allow-side-effects"),
+        *lacking(1, "no skill is known for this: add --skill-slow SKILL[=TEXT]"),
+        *lacking(4, "needs hours"),
+    )
+    shown = render(whole, command="fleetsim check http://agent --only 'P-*'")
+    told = shown[shown.index("Not tested") :].splitlines()
+    assert [line.split()[:2] for line in told[1:5]] == [
+        ["3", "--webhook-listen"],
+        ["2", "--allow-side-effects"],
+        ["1", "--skill-slow"],
+        ["4", "needs"],
+    ]
+    assert told[6] == "To test 6 more:"
+    assert told[7] == (
+        "  fleetsim check http://agent --only 'P-*' --webhook-listen 127.0.0.1:9199 --allow-side-effects"
+        " --skill-slow SKILL"
+    )
+    assert "P-01" not in shown
+    assert "P-01@0.3" in render(whole, verbose=True)
 
 
 def test_an_accepted_failure_no_longer_fails_and_is_still_told_as_a_failure() -> None:
@@ -139,7 +188,7 @@ def test_html_runs_nothing_fetches_nothing_and_escapes_what_agents_say() -> None
     assert "default-src 'none'" in page
     assert "\x1b" not in page
     assert "\u202e" not in page
-    assert page.index("FAILED: 1 pass, 1 fail") < page.index("Totals") < page.index("P-17@0.3")
+    assert page.index("FAILED: 1 passed, 1 failed") < page.index("Totals") < page.index("P-17@0.3")
     assert not {'http-equiv="refresh', "<img", "<link", "src=", "javascript:"} & set(page.split())
 
 
