@@ -1,7 +1,7 @@
 """fleetsim: the caller's side of A2A, with a dashboard, a conformance check, a simulator and a reference agent.
 
-The public names, each imported when it is first used: the client that calls agents, and the agent that is
-called. Everything else is found in its own package (docs/ARCHITECTURE.md).
+The public names, each imported when it is first used: the client that calls agents, the agent that is
+called, and what passes between them. Everything else is found in its own package (docs/ARCHITECTURE.md).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleetsim.agent import Agent, SkillContext, SkillFailed, SkillRejected, skill
+    from fleetsim.agent import Agent, Effect, SkillContext, SkillFailed, SkillRejected, skill
     from fleetsim.client import AgentClient, Credential, SentTask
     from fleetsim.client.conversation import Conversation
     from fleetsim.hub.hub import Hub
     from fleetsim.model.errors import FleetsimError
-    from fleetsim.model.task import Task, TaskState
+    from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Part, Task, TaskState, TextPart
     from fleetsim.model.work import Outcome
 
 __version__ = "0.1.0"
@@ -23,34 +23,48 @@ __version__ = "0.1.0"
 _HOMES = {
     "Agent": "fleetsim.agent",
     "AgentClient": "fleetsim.client",
+    "Artifact": "fleetsim.model.task",
     "Conversation": "fleetsim.client.conversation",
     "Credential": "fleetsim.client",
+    "DataPart": "fleetsim.model.task",
+    "Effect": "fleetsim.agent",
+    "FilePart": "fleetsim.model.task",
     "FleetsimError": "fleetsim.model.errors",
     "Hub": "fleetsim.hub.hub",
+    "Message": "fleetsim.model.task",
     "Outcome": "fleetsim.model.work",
+    "Part": "fleetsim.model.task",
     "SentTask": "fleetsim.client",
     "SkillContext": "fleetsim.agent",
     "SkillFailed": "fleetsim.agent",
     "SkillRejected": "fleetsim.agent",
     "Task": "fleetsim.model.task",
     "TaskState": "fleetsim.model.task",
+    "TextPart": "fleetsim.model.task",
     "skill": "fleetsim.agent",
 }
 
 __all__ = [
     "Agent",
     "AgentClient",
+    "Artifact",
     "Conversation",
     "Credential",
+    "DataPart",
+    "Effect",
+    "FilePart",
     "FleetsimError",
     "Hub",
+    "Message",
     "Outcome",
+    "Part",
     "SentTask",
     "SkillContext",
     "SkillFailed",
     "SkillRejected",
     "Task",
     "TaskState",
+    "TextPart",
     "__version__",
     "skill",
 ]

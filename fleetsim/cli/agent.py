@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,7 @@ def new(common: Common, name: str, folder: Path, force: bool) -> None:
     \b
     fleetsim agent new greeter
     python greeter.py            serves it at port 9000
+    pip install 'fleetsim[test]' brings pytest, once
     pytest test_greeter.py       tests it without a socket
     """
     from fleetsim.agent.template import files_for
@@ -105,7 +107,8 @@ def new(common: Common, name: str, folder: Path, force: bool) -> None:
     except OSError as error:
         raise ConfigError(f"cannot write {error.filename}: {error.strerror}") from None
     module, test = files
-    common.note(f"Run it:   python {folder / module}\nTest it:  pytest {folder / test}")
+    brings = "" if find_spec("pytest") else "  (first: pip install 'fleetsim[test]')"
+    common.note(f"Run it:   python {folder / module}\nTest it:  pytest {folder / test}{brings}")
 
 
 def _made(

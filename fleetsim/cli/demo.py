@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -49,8 +50,11 @@ async def _demo(common: Common, drawn: bool, picture: Path | None) -> int:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetsim-demo-")))
         if drawn:
             stack.enter_context(screen.logging_to(home / "hub.log"))
+        elif logging.getLogger().level == logging.INFO:
+            logging.getLogger().setLevel(logging.WARNING)  # what goes well is in the table; --debug shows all
         hub = await stack.enter_async_context(demo_hub(home))
-        common.note(f"five agents and a hub at {hub.url}")
+        ends = "" if drawn or picture else f"; a table follows within {DEADLINE_S:.0f} s"
+        common.note(f"five agents and a hub at {hub.url}{ends}")
         await stack.enter_async_context(demo_traffic.visitors(hub, forever=drawn or picture is not None))
         if drawn:
             await screen.show(hub, title="demo-fleet", plain=common.ascii)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,7 +75,7 @@ async def watch(common: Common, hub: Hub, home: Path, stopped: asyncio.Event, *,
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
     seen = _Seen(hub, home)
-    async with Progress("waiting for the fleet", quiet=common.quiet) as progress:
+    async with Progress("waiting for the fleet", quiet=common.quiet or not sys.stderr.isatty()) as progress:
         while missing := seen.missing():
             if loop.time() > deadline or stopped.is_set():
                 return missing

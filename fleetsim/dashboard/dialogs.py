@@ -71,7 +71,7 @@ class HelpScreen(ModalScreen[None]):
         """Fill it."""
         self.set_class(bool(getattr(self.app, "ascii_only", False)), "-ascii")
         page = self.query_one(Page)
-        page.entitle(line("Keys"), line(muted("esc closes")))
+        page.entitle(line("Keys"), line(muted("j k scroll, esc closes")))
         page.show(self._lines)
         page.focus()
 

@@ -132,7 +132,7 @@ EventsPane.-opened #event-full { height: 60%; }
 
 HelpScreen, ConfirmScreen { align: center middle; background: $background 60%; }
 #help { width: 78; max-width: 96%; height: auto; max-height: 92%; }
-#help-page { height: auto; max-height: 36; }
+#help-page { height: auto; max-height: 92vh; }
 #confirm { width: 64; max-width: 96%; height: auto; }
 #confirm-lines { height: auto; padding: 0 1; border: round $warning; background: $background; }
 

@@ -289,6 +289,8 @@ async def test_a_demo_without_a_terminal_ends_by_itself_with_a_table(shell: Shel
     assert done.returncode == 0, done.stderr[-2000:]
     for name in ("quinn", "protopen", "flaky", "herald", "archivist"):
         assert name in done.stdout
+    assert len(done.stdout.splitlines()) == 6, "the table, and nothing but the table"
+    assert len(done.stderr.splitlines()) <= 2, done.stderr
 
 
 def test_a_damaged_ledger_is_refused_and_salvaged_when_asked(shell: Shell) -> None:

@@ -11,6 +11,7 @@ from textual.widgets import Input, TextArea
 
 from fleetsim.dashboard.app import DRAWS_PER_S
 from fleetsim.dashboard.panes.inbox import InboxPane
+from fleetsim.dashboard.widgets import Page
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.journal import Event
 from tests.dashboard.journal import NOW, Journal, flood
@@ -133,6 +134,20 @@ async def test_help_shows_the_keys_of_this_screen() -> None:
         assert "shift+tab" in stage.text
         await stage.press("escape")
         assert "shift+tab" not in stage.text
+
+
+async def test_help_scrolls_to_its_end_on_a_small_screen() -> None:
+    async with showing(EVENTS, "4", "question_mark", size=(80, 24)) as stage:
+        assert "fire now" in stage.text
+        assert "too few outcomes" not in stage.text
+        assert "j k scroll" in stage.text
+        await stage.press("G")
+        assert "too few outcomes to judge" in stage.text
+        assert "╰" in stage.text
+        await stage.press("g", *["down"] * 3)
+        assert stage.app.screen.query_one(Page).scroll_offset.y == 3
+        await stage.press("escape")
+        assert "too few outcomes" not in stage.text
 
 
 async def test_follow_goes_on_and_off_and_moving_stops_it() -> None:
