@@ -50,7 +50,9 @@ def init(common: Common, urls: tuple[str, ...], api_key_env: str | None, bearer_
     for agent in read:
         asked = scaffold.asks_for(agent.card) if not (agent.api_key_env or agent.bearer_env) else ""
         wants = f"; its card asks for {asked}" if asked else ""
-        common.note(f"{agent.name}: {len(agent.card.skills)} skills, A2A {agent.dialect}, at {agent.url}{wants}")
+        common.note(
+            f"{agent.name}: {_counted(len(agent.card.skills))}, A2A {scaffold.speaks(agent)}, at {agent.url}{wants}"
+        )
     for one in unread:
         common.note(f"not read: {one.url}: {one.error}" + (f"\n  next: {one.error.hint}" if one.error.hint else ""))
     if urls and not read:
@@ -169,15 +171,21 @@ def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list
     return written, kept
 
 
+def _counted(skills: int) -> str:
+    return "1 skill" if skills == 1 else f"{skills} skills"
+
+
 def _tell(
     common: Common, read: Sequence[Read], unread: Sequence[Unread], written: Sequence[Path], kept: Sequence[Path]
 ) -> None:
+    from fleetsim.cli.scaffold import speaks
+
     if common.as_json:
         agents: list[Mapping[str, object]] = [
             {
                 "name": agent.name,
                 "url": agent.url,
-                "dialect": agent.dialect,
+                "dialect": speaks(agent),
                 "skills": [skill.skill_id for skill in agent.card.skills],
             }
             for agent in read

@@ -20,6 +20,7 @@ from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID
+from fleetsim.wire.cards import major_minor
 
 SCHEMA_FOLDER = ".fleetsim"
 CEREMONIES_FOLDER = "ceremonies"
@@ -108,6 +109,11 @@ def asks_for(card: AgentCard) -> str:
     return {"apiKey": "an API key", "bearer": "a bearer token"}.get(asked, asked)
 
 
+def speaks(agent: Read) -> str:
+    """The dialect the agent is called in under the entry that is written for it."""
+    return "0.1" if _is_oldest(agent.card) else agent.dialect
+
+
 def yaml_text(text: str) -> str:
     """``text`` as one YAML scalar on one line that is read back as exactly this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
@@ -127,13 +133,19 @@ def _entry(agent: Read) -> str:
     able = ["streams"] * card.capabilities.streaming + ["takes webhooks"] * card.capabilities.push_notifications
     lines = [
         *_comment(f"{title}: {said}" if said else title),
-        *_comment(f"A2A {agent.dialect} at {one_line(agent.rpc_url, 200)}" + "".join(f"; {word}" for word in able)),
+        *_comment(f"A2A {speaks(agent)} at {one_line(agent.rpc_url, 200)}" + "".join(f"; {word}" for word in able)),
         *_comment(f"Skills: {', '.join(skills[:_SKILLS_SHOWN])}{more}" if skills else "Its card names no skills."),
         *(line for warning in agent.warnings for line in _comment(f"Note: {warning}")),
         f"  - name: {yaml_text(agent.name)}",
         f"    url: {_url(agent.url)}",
+        *(['    wire: "0.1" # as its card says; it is never guessed'] if _is_oldest(card) else []),
     ]
     return "\n".join([*lines, *(f"    {line}" for line in _credential(agent))]) + "\n"
+
+
+def _is_oldest(card: AgentCard) -> bool:
+    """Whether a card claims 0.1 and nothing newer: the hub takes that for 0.3 unless it is told."""
+    return {major_minor(interface.protocol_version) for interface in card.interfaces} == {"0.1"}
 
 
 def _credential(agent: Read) -> list[str]:

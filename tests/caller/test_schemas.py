@@ -60,3 +60,11 @@ def test_every_key_has_a_sentence_for_the_editor_to_show(schema: str) -> None:
     tables = [parsed["properties"], *(part["properties"] for part in parsed.get("$defs", {}).values())]
     silent = [key for table in tables for key, told in table.items() if not told.get("description")]
     assert silent == []
+
+
+@pytest.mark.parametrize("path", [TOP / "agents.example.yaml", *(TOP / "ceremonies").iterdir()], ids=lambda p: p.name)
+def test_a_shipped_file_names_its_schema(path: Path) -> None:
+    pointer = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+    name = AGENTS_SCHEMA if path.parent == TOP else CEREMONY_SCHEMA
+    assert (path.parent / pointer).resolve() == TOP / "docs" / "reference" / "schemas" / name
+    assert (path.parent / pointer).read_text(encoding="utf-8") == schemas()[name]

@@ -230,6 +230,38 @@ async def test_the_first_hour_from_an_empty_folder(shell: Shell, agent: str) -> 
 
 @pytest.mark.sockets
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize(("dialect", "wire"), [("0.1", "0.1"), ("0.3", None), ("1.0", None)])
+async def test_an_agent_of_any_dialect_answers_under_what_was_written(
+    shell: Shell, dialect: str, wire: str | None
+) -> None:
+    async with reference_agent("old", dialects=(dialect,)).serving() as url:
+        assert (await shell.arun("init", url)).returncode == 0
+        (entry,) = parse_fleet((shell.home / "agents.yaml").read_text(), env={}).agents
+        assert entry.wire == wire
+        said = await shell.arun("send", "old", "hello", "--skill", "echo")
+        assert (said.returncode, said.stdout) == (0, "hello\n"), said.stderr
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
+async def test_a_key_that_is_named_works_and_one_that_is_not_set_writes_nothing(shell: Shell) -> None:
+    shell.env["SCOUT_KEY"] = "canary-key-123"
+    async with reference_agent("scout", api_key="canary-key-123").serving() as url:
+        unset = await shell.arun("init", url, "--api-key-env", "NOT_SET")
+        assert unset.returncode != 0
+        assert "NOT_SET" in unset.stderr
+        assert files(shell.home) == []
+        plain = await shell.arun("--config", "plain/agents.yaml", "init", url)
+        assert "its card asks for an API key" in plain.stderr
+        done = await shell.arun("init", url, "--api-key-env", "SCOUT_KEY")
+        assert done.returncode == 0, done.stderr
+        said = await shell.arun("send", "scout", "hello", "--skill", "echo")
+        assert (said.returncode, said.stdout) == (0, "hello\n"), said.stderr
+    assert "canary" not in (shell.home / "agents.yaml").read_text()
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(120)
 async def test_nothing_that_is_there_is_overwritten(shell: Shell, agent: str) -> None:
     mine = "agents:\n  - name: scout\n    url: http://127.0.0.1:1/mine\n"
     shell.write("agents.yaml", mine)
