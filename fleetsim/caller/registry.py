@@ -20,6 +20,8 @@ ALL = "all"
 Judge: TypeAlias = Callable[[str, str], str]
 """What is wrong with asking a target for a skill, in a sentence; empty if nothing."""
 
+_Fleet: TypeAlias = tuple[Mapping[str, Collection[str]], frozenset[str], Mapping[str, str]]
+
 _NAMES_SHOWN = 12
 
 
@@ -39,6 +41,7 @@ class Registry:
         disabled: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._disabled = disabled
+        self._judged: tuple[_Fleet, Judge] | None = None
         self._offers = offers
         self._weights = weights
         self._chance = rng.stream("registry").random
@@ -55,8 +58,12 @@ class Registry:
         )
 
     def judge(self, unread: Collection[str]) -> Judge:
-        """A judge of what could be asked for at this moment; ``unread`` as for ``judge``."""
-        return judge(offers=self._offers(), unread=unread, disabled=self._disabled())
+        """A judge of what could be asked for at this moment; the same one as long as the fleet is the same."""
+        fleet = (self._offers(), frozenset(unread), self._disabled())
+        if self._judged is None or self._judged[0] != fleet:
+            offers, unread, disabled = fleet
+            self._judged = fleet, judge(offers=offers, unread=unread, disabled=disabled)
+        return self._judged[1]
 
 
 def resolve(
@@ -100,8 +107,10 @@ def judge(
     ``unread`` are agents whose card is still to be read: what they will offer is not doubted.
     """
 
+    every = {skill for skills in offers.values() for skill in skills}
+
     def say(skill: str, target: str) -> str:
-        if target in unread or (target == ALL and unread):
+        if target in unread or (target == ALL and (unread or skill in every)):
             return ""
         try:
             resolve(skill, (target,), offers=offers, weights={}, chance=lambda: 0.0, disabled=disabled)

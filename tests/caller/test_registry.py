@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from fleetsim.caller.registry import Registry, resolve, weight
+from fleetsim.caller.registry import Registry, judge, resolve, weight
 from fleetsim.model.errors import UnknownTarget
 
 OFFERS = {"quinn": {"pr_review", "bug_triage"}, "ava": {"bug_triage", "sitrep"}, "frank": set[str]()}
@@ -120,3 +120,34 @@ def test_the_registry_reads_what_the_fleet_offers_now() -> None:
     with pytest.raises(UnknownTarget):
         registry.resolve("a")
     assert registry.resolve("b", ["quinn"]) == ("quinn",)
+
+
+@pytest.mark.parametrize(
+    ("skill", "target", "says"),
+    [
+        ("pr_review", "quinn", ""),
+        ("pr_review", "all", ""),
+        ("pr_review", "ava", "agent “ava” does not offer the skill “pr_review” (quinn offers it)"),
+        ("pr_review", "quin", "there is no agent “quin” (did you mean “quinn”?)"),
+        ("sing", "all", "no agent offers the skill “sing” (known: bug_triage, pr_review, sitrep)"),
+        ("sing", "sid", "agent “sid” takes no work: not enabled in agents.yaml"),
+    ],
+)
+def test_a_judge_says_what_a_request_would_be_refused_for(skill: str, target: str, says: str) -> None:
+    say = judge(offers=OFFERS, disabled={"sid": "not enabled in agents.yaml"})
+    assert say(skill, target) == says
+
+
+def test_what_an_unread_card_may_offer_is_not_doubted() -> None:
+    say = judge(offers=OFFERS, unread={"frank"})
+    assert (say("sing", "frank"), say("sing", "all")) == ("", "")
+    assert say("sing", "ava") != ""
+
+
+def test_the_judge_is_the_same_as_long_as_the_fleet_is() -> None:
+    offers = {"quinn": ("a",)}
+    registry = Registry(lambda: dict(offers), dict, Seeded())
+    first = registry.judge(["quinn"])
+    assert registry.judge(["quinn"]) is first
+    offers["quinn"] = ("a", "b")
+    assert registry.judge(["quinn"]) is not first

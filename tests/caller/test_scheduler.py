@@ -691,6 +691,6 @@ async def test_a_broken_file_and_a_doubt_are_in_the_log(caplog: pytest.LogCaptur
             await asyncio.sleep(10)
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said == [
-        "ceremonies/b.yaml:5:10: 'targets' must name at least one agent, or [all]; this ceremony is not in force",
         "ceremonies/a.yaml: ceremony “tick”: there is no agent “quin” (did you mean “quinn”?)",
+        "ceremonies/b.yaml:5:10: 'targets' must name at least one agent, or [all]; this ceremony is not in force",
     ]

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fleetsim.caller.ceremonies.ceremony import Ceremony, next_due
-from fleetsim.caller.ceremonies.folder import CeremonyFolder, Problem
+from fleetsim.caller.ceremonies.folder import CeremonyFolder, Loaded, Problem
 from fleetsim.caller.ceremonies.row import CeremonyRow, ceremony_facts
 from fleetsim.caller.ceremonies.runs import CAUGHT_UP, Runs
 from fleetsim.caller.events import EventLog
@@ -93,6 +93,7 @@ class Scheduler:
         self._dispatch = dispatch
         self._judge = judge
         self._doubts: dict[str, tuple[str, ...]] = {}
+        self._judged: tuple[Judge, Loaded] | None = None
         self._runs = Runs(runtime, events, ledger, wait=wait, resolve=resolve)
         self._workers = Workers("scheduler")
         self._entries: dict[str, _Entry] = {}
@@ -165,17 +166,24 @@ class Scheduler:
         async with self._reloading:
             if await self._folder.poll():
                 self._take_over()
-            elif self._doubted() != self._doubts:
+            elif self._judge_targets():
                 self._say_loaded()
 
-    def _doubted(self) -> dict[str, tuple[str, ...]]:
-        """What is wrong with the targets of each ceremony; those with nothing are left out."""
-        judge = self._judge()
-        judged = {
-            key: tuple(filter(None, (judge(ceremony.skill, target) for target in ceremony.targets)))
-            for key, ceremony in self._folder.loaded.ceremonies.items()
-        }
-        return {key: doubts for key, doubts in judged.items() if doubts}
+    def _judge_targets(self) -> bool:
+        """Note what is wrong with the targets of each ceremony, and log what is new; whether anything differs."""
+        judge, loaded = self._judge(), self._folder.loaded
+        if self._judged == (judge, loaded):  # a thousand of them are not judged every few seconds for nothing
+            return False
+        self._judged = judge, loaded
+        before, self._doubts = self._doubts, {}
+        for key, ceremony in loaded.ceremonies.items():
+            doubts = tuple(filter(None, (judge(ceremony.skill, target) for target in ceremony.targets)))
+            if doubts:
+                self._doubts[key] = doubts
+            for doubt in doubts:
+                if doubt not in before.get(key, ()):
+                    log.warning("%s: ceremony “%s”: %s", loaded.paths[key], key, doubt)
+        return self._doubts != before
 
     async def __aenter__(self) -> Scheduler:
         await self._folder.poll()
@@ -216,6 +224,7 @@ class Scheduler:
                 kept[key] = replace(old, ceremony=ceremony)
         self._entries = kept
         self._past.clear()  # what appears from now on has missed nothing
+        self._judge_targets()
         self._say_loaded()
         self._changed.set()
 
@@ -227,11 +236,6 @@ class Scheduler:
                 kept = "its last good version stays" if problem.kept else "this ceremony is not in force"
                 log.warning("%s; %s", problem.error, kept)
         self._told = {problem.path: problem.error for problem in problems}
-        before, self._doubts = self._doubts, self._doubted()
-        for key, doubts in self._doubts.items():
-            for doubt in doubts:
-                if doubt not in before.get(key, ()):
-                    log.warning("%s: ceremony “%s”: %s", self._folder.loaded.paths[key], key, doubt)
         self._events.publish(
             "ceremony.loaded",
             ceremonies=[ceremony_facts(row) for row in self.rows()],
