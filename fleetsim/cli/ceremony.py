@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +12,7 @@ import click
 
 from fleetsim.cli import render
 from fleetsim.cli.exits import Exit
-from fleetsim.cli.hub_client import hub
+from fleetsim.cli.hub_client import find, hub
 from fleetsim.cli.main import Common
 from fleetsim.cli.patience import timeout_option, within
 from fleetsim.model.errors import TimedOut
@@ -26,8 +27,12 @@ def ceremony() -> None:
 @click.option("--strict", is_flag=True, help="Exit 6 if a file is not in force or a target cannot be served.")
 @click.pass_obj
 def list_ceremonies(common: Common, strict: bool) -> int:
-    """List every ceremony, its next fire and how its last run ended, and what is wrong with any."""
-    found = asyncio.run(_get(common, "/ceremonies"))
+    """List every ceremony, its next fire and how its last run ended, and what is wrong with any.
+
+    Without a running hub the files are read: targets are judged by agents.yaml, skills only by the hub, which
+    reads the cards.
+    """
+    found = asyncio.run(_get(common, "/ceremonies") if find(common) else _from_files(common))
     wrong = list(_wrong(found))
     for line in wrong:
         common.note(line)
@@ -91,6 +96,39 @@ def _last(common: Common, row: dict[str, Any]) -> str:
 async def _get(common: Common, path: str) -> Any:
     async with hub(common) as found:
         return await found.get(path)
+
+
+async def _from_files(common: Common) -> dict[str, Any]:
+    """What the hub would list, from the same files, without runs."""
+    from fleetsim.caller.ceremonies.ceremony import next_due
+    from fleetsim.caller.ceremonies.folder import CeremonyFolder
+    from fleetsim.caller.ceremonies.row import CeremonyRow, ceremony_facts
+    from fleetsim.caller.config import load_fleet
+    from fleetsim.caller.jsonable import to_json
+    from fleetsim.caller.registry import judge
+    from fleetsim.runtime.files import DiskFiles
+    from fleetsim.runtime.real import SystemClock
+
+    path = common.require_agents_yaml()
+    fleet = await load_fleet(path, files=DiskFiles(), env=os.environ)
+    folder = CeremonyFolder(DiskFiles(), path.parent / "ceremonies")
+    await folder.poll()
+    # a credential that is not set here may be set where the hub runs
+    working = [agent for agent in fleet.agents if agent.enabled or agent.disabled_why]
+    offers = {agent.name: agent.skill_names for agent in working}
+    disabled = {agent.name: "not enabled in agents.yaml" for agent in fleet.agents if agent not in working}
+    say, now, loaded = judge(offers=offers, unread=offers, disabled=disabled), SystemClock().now(), folder.loaded
+    rows = [
+        CeremonyRow(
+            ceremony=one,
+            path=loaded.paths[key],
+            next_at=next_due(one, now) if one.enabled else None,
+            warnings=tuple(filter(None, (say(one.skill, target) for target in one.targets))),
+        )
+        for key, one in sorted(loaded.ceremonies.items())
+    ]
+    common.note("no hub is running: read from the files")
+    return {"ceremonies": [ceremony_facts(row) for row in rows], "errors": to_json(loaded.problems)}
 
 
 async def _run(common: Common, ceremony_id: str, wait: bool, timeout_s: float | None) -> dict[str, Any]:

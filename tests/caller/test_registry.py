@@ -145,7 +145,7 @@ def test_what_an_unread_card_may_offer_is_not_doubted() -> None:
 
 
 def test_the_judge_is_the_same_as_long_as_the_fleet_is() -> None:
-    offers = {"quinn": ("a",)}
+    offers: dict[str, tuple[str, ...]] = {"quinn": ("a",)}
     registry = Registry(lambda: dict(offers), dict, Seeded())
     first = registry.judge(["quinn"])
     assert registry.judge(["quinn"]) is first

@@ -362,3 +362,21 @@ async def test_what_is_wrong_with_ceremonies_is_said_at_up_in_the_list_and_when_
         hub.send_signal(signal.SIGTERM)
     assert empty in shell.said
     assert typo in shell.said
+
+
+def test_without_a_hub_ceremonies_are_listed_from_the_files(shell: Shell) -> None:
+    assert "there is no agents.yaml here" in shell.run("ceremony", "list").stderr
+    shell.write("agents.yaml", yaml_for("http://127.0.0.1:9", "    apiKeyEnv: NOT_SET_HERE"))
+    shell.write("ceremonies/good.yaml", GOOD.format(id="good", skill="sing", targets="[scout]"))
+    fine = shell.run("ceremony", "list", "--strict")
+    assert fine.returncode == 0, fine.stderr
+    assert "01-01T00:00:00.000Z" in fine.stdout
+    assert "no hub is running: read from the files" in fine.stderr
+    shell.write("ceremonies/typo.yaml", GOOD.format(id="typo", skill="sing", targets="[scuot]"))
+    shell.write("ceremonies/empty.yaml", GOOD.format(id="sweep", skill="echo", targets="[]"))
+    assert shell.run("ceremony", "list").returncode == 0
+    wrong = shell.run("ceremony", "list", "--strict", "-o", "json")
+    assert wrong.returncode == 6
+    assert "warning: typo: there is no agent “scuot” (did you mean “scout”?)" in wrong.stderr
+    assert "not in force: ceremonies/empty.yaml:5:10" in wrong.stderr
+    assert [row["id"] for row in json.loads(wrong.stdout)["ceremonies"]] == ["good", "typo"]
