@@ -52,6 +52,7 @@ class AgentView:
     tried_at: datetime | None = None
     latency_ms: int | None = None
     failures: int = 0
+    unreachable_since: datetime | None = None
     skills: tuple[str, ...] = ()
 
     @property
@@ -228,6 +229,7 @@ class CardBroker:
             tried_at=now,
             latency_ms=latency_ms,
             failures=0,
+            unreachable_since=None,
         )
         self._say_fetched(before, desk.view)
         if self._ledger is not None and before.card != card:
@@ -264,11 +266,13 @@ class CardBroker:
         reason = one_line(f"{error}{f' ({error.hint})' if error.hint else ''}", 300)
         answered = isinstance(error, AuthRefused | WireError) or (isinstance(error, HttpRefused) and error.status < 500)
         usable = view.card is not None or bool(view.entry.skills)
+        reachable, now = answered and usable, self._runtime.clock.now()
         desk.view = replace(
             view,
-            reachable=answered and usable,
+            reachable=reachable,
+            unreachable_since=None if reachable else view.unreachable_since or now,
             stale_reason=reason,
-            tried_at=self._runtime.clock.now(),
+            tried_at=now,
             failures=view.failures + 1,
         )
         self._events.publish(

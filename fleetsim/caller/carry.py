@@ -18,6 +18,7 @@ from fleetsim.caller.signals import (
     Effect,
     Find,
     Found,
+    Left,
     Poll,
     PollFailed,
     PushRegistered,
@@ -32,7 +33,7 @@ from fleetsim.caller.signals import (
     StreamEnded,
     Subscribe,
 )
-from fleetsim.caller.track import Heard, Now, Track
+from fleetsim.caller.track import Heard, Now, Rules, Track
 from fleetsim.model.errors import (
     EmptyStream,
     FleetsimError,
@@ -77,7 +78,7 @@ def work_for(
     raise TypeError(f"no work for {effect}")
 
 
-def stolen_task(track: Track, now: Now) -> Outcome:
+def stolen_task(track: Track, now: Now, rules: Rules) -> Outcome:
     """The outcome of a request whose agent answered with a task id that another request already has (F-20)."""
     return outcome_of(
         track,
@@ -85,6 +86,7 @@ def stolen_task(track: Track, now: Now) -> Outcome:
         kind=OutcomeKind.PROTOCOL_ERROR,
         reason="the agent answered with a task id that belongs to another request",
         cause=Cause.PROTOCOL,
+        rates=rules.rates,
     )
 
 
@@ -100,6 +102,9 @@ class _Carrier:
     def _tell(self, signal: Signal) -> None:
         self._tell_tracker(self._cid, signal)
 
+    def _leaving(self) -> None:
+        self._tell(Left())
+
     async def _intent_to_sending(self) -> None:
         """Nothing leaves before it is on record that it may have left."""
         await self._ledger.update(replace(self._record, phase=Phase.SENDING))
@@ -109,7 +114,7 @@ class _Carrier:
         try:
             await self._intent_to_sending()
             began = self._clock.monotonic()
-            reply = await _declared(self._executor.send(self._record))
+            reply = await _declared(self._executor.send(self._record, leaving=self._leaving))
             fault("after_send_before_bind")
         except FleetsimError as error:
             self._tell(SendFailed(error=error))
@@ -120,7 +125,7 @@ class _Carrier:
         heard = 0
         try:
             await self._intent_to_sending()
-            async with aclosing(_events(self._executor.stream(self._record))) as events:
+            async with aclosing(_events(self._executor.stream(self._record, leaving=self._leaving))) as events:
                 async for event in events:
                     heard += 1
                     self._tell(Heard(event=event, via=Via.STREAM, began=self._clock.monotonic()))
@@ -173,7 +178,7 @@ class _Carrier:
     async def resume(self, effect: Resume) -> None:
         began = self._clock.monotonic()
         try:
-            reply = await _declared(self._executor.resume(self._record, effect.answer))
+            reply = await _declared(self._executor.resume(self._record, effect.answer, leaving=self._leaving))
             fault("after_resume_before_bind")
         except FleetsimError as error:
             self._tell(ResumeFailed(error=error))

@@ -78,14 +78,20 @@ class Executor:
         self._callback_base = callback_base
         self._signed = signed
 
-    async def send(self, record: RequestRecord) -> Task | Message:
-        """Send the request and return the agent's first answer. Raises FleetsimError as the client does."""
+    async def send(self, record: RequestRecord, *, leaving: Callable[[], None] = lambda: None) -> Task | Message:
+        """Send the request and return the agent's first answer. Raises FleetsimError as the client does.
+
+        Here and below ``leaving`` is called once there is a slot, before the first byte.
+        """
         async with self._slot(record):
+            leaving()
             call = self._message(record, streaming=False)
             return _task_or_message(await self._call(record, call))
 
     @asynccontextmanager
-    async def stream(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
+    async def stream(
+        self, record: RequestRecord, *, leaving: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[AsyncIterator[TaskEvent]]:
         """Send and stream. The slot is held until the first byte of the answer only."""
         call = self._message(record, streaming=True)
         slot = self._slot(record)
@@ -94,6 +100,7 @@ class Executor:
         allowed = replace(client.limits.stream, first_event_s=FIRST_EVENT_S)
         opened = client.events(call, headers=_trace(record), limits=allowed, choice=_as_dispatched(record))
         try:
+            leaving()
             with self._without_credential(record):
                 events = await opened.__aenter__()
         except BaseException as error:
@@ -139,7 +146,9 @@ class Executor:
                 return None  # a list shows tasks without what they made: the one it names is read whole
             return _task(await self._call(record, GetTask(task_id=found[0].task_id)))
 
-    async def resume(self, record: RequestRecord, answer: Answer) -> Task | Message:
+    async def resume(
+        self, record: RequestRecord, answer: Answer, *, leaving: Callable[[], None] = lambda: None
+    ) -> Task | Message:
         """Send an answer on the same task and the agent's own context; one message id per answer."""
         task = _bound(record)
         message = Message(
@@ -151,6 +160,7 @@ class Executor:
         )
         call = SendMessage(message=message, metadata=self._metadata(record), task_id=task.task_id)
         async with self._slot(record, breaks=False):
+            leaving()
             return _task_or_message(await self._call(record, call))
 
     async def cancel(self, record: RequestRecord) -> Task:

@@ -5,15 +5,16 @@ Every number is defined in docs/reference/health.md. Reading never walks the row
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Outcome, OutcomeKind, Via
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
 
 WINDOW = timedelta(hours=24)
 RECENT = timedelta(hours=1)
@@ -26,12 +27,13 @@ _NANO = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentFailure:
-    """One outcome that was not a success; ``failure_reason`` is one harmless line."""
+    """One outcome that was not a success, and whose doing that was; ``failure_reason`` is one harmless line."""
 
     timestamp: datetime
     skill: str
     correlation_id: str
     kind: OutcomeKind
+    blame: Blame
     failure_reason: str
 
 
@@ -45,11 +47,17 @@ class TrendBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data."""
+    """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data.
+
+    ``answered_outcomes`` are those the agent answers for: its successes, and the failures blamed on it
+    (``failure_count``). ``beside_counts`` has all the others, by whose doing they were.
+    """
 
     total_outcomes: int = 0
     answered_outcomes: int = 0
     success_count: int = 0
+    failure_count: int = 0
+    beside_counts: Mapping[str, int] = field(default_factory=dict)
     unknown_count: int = 0
     undeliverable_count: int = 0
     success_rate: float | None = None
@@ -73,22 +81,28 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What counts of one outcome, and no more: a day may bring 200,000. ``answered``: the agent answers for it."""
+    """What counts of one outcome, and no more: a day may bring 200,000. ``agent_ms`` is without others' time."""
 
     at: float
     correlation_id: str
     kind: OutcomeKind
     via: Via
     success: bool
-    answered: bool
-    duration_ms: int
+    blame: Blame
+    cause: Cause | None
+    agent_ms: int
     cost_nano_usd: int
     confidence: float | None
     usage: Usage | None
     failure: RecentFailure | None
 
+    @property
+    def answered(self) -> bool:
+        """Whether the agent answers for it (``Outcome.counts``)."""
+        return self.success or self.blame is Blame.AGENT
 
-def row_of(outcome: Outcome, cost_usd: float) -> Row:
+
+def row_of(outcome: Outcome) -> Row:
     """What counts of an outcome: its text is let go, the reason of a failure becomes one harmless line."""
     return Row(
         outcome.ended_at.timestamp(),
@@ -96,9 +110,10 @@ def row_of(outcome: Outcome, cost_usd: float) -> Row:
         outcome.kind,
         outcome.via,
         outcome.success,
-        outcome.counts,
-        outcome.duration_ms,
-        round(cost_usd * _NANO),
+        outcome.blame,
+        outcome.cause,
+        outcome.duration_ms if outcome.agent_ms is None else outcome.agent_ms,
+        round((outcome.cost_usd or 0.0) * _NANO),
         outcome.confidence,
         outcome.usage,
         None if outcome.success else _failure(outcome),
@@ -111,6 +126,7 @@ def _failure(outcome: Outcome) -> RecentFailure:
         skill=outcome.skill,
         correlation_id=outcome.correlation_id,
         kind=outcome.kind,
+        blame=outcome.blame,
         failure_reason=one_line(outcome.reason or outcome.kind.value),
     )
 
@@ -135,7 +151,7 @@ class Bucket:
         insort(self.rows, row, key=_at)
         if row.answered:
             insort(self.answered_at, row.at)
-            insort(self.durations, row.duration_ms)
+            insort(self.durations, row.agent_ms)
         if row.success:
             insort(self.success_at, row.at)
         else:
@@ -152,11 +168,11 @@ class Bucket:
             del times[: bisect_left(times, cutoff)]
         del self.failures[: bisect_left(self.failures, cutoff, key=_at)]
         if len(gone) > len(self.rows) // 8:
-            self.durations = sorted(r.duration_ms for r in self.rows if r.answered)
+            self.durations = sorted(r.agent_ms for r in self.rows if r.answered)
         else:
             for row in gone:
                 if row.answered:
-                    self.durations.pop(bisect_left(self.durations, row.duration_ms))
+                    self.durations.pop(bisect_left(self.durations, row.agent_ms))
         for row in gone:
             self._count(row, -1)
         return gone
@@ -166,13 +182,17 @@ class Bucket:
         sums["kind:" + row.kind] += by
         sums["via:" + row.via] += by
         sums["cost"] += by * row.cost_nano_usd
+        if row.answered:
+            sums["own cost"] += by * row.cost_nano_usd
+        else:
+            sums["beside:" + row.blame] += by
         if row.usage is not None:
             sums["input"] += by * row.usage.input_tokens
             sums["output"] += by * row.usage.output_tokens
         if row.confidence is not None:
             sums["confidence"] += by * round(row.confidence * _NANO)
             sums["confident"] += by
-            sums["confident failure"] += by * (row.confidence >= CONFIDENT_AT and not row.success)
+            sums["confident failure"] += by * (row.confidence >= CONFIDENT_AT and row.answered and not row.success)
 
     def _group(self, prefix: str) -> dict[str, int]:
         return {k[len(prefix) :]: n for k, n in sorted(self.sums.items()) if k.startswith(prefix) and n}
@@ -180,6 +200,14 @@ class Bucket:
     def successes(self) -> int:
         """How many outcomes met their goal."""
         return len(self.success_at)
+
+    def failures_blamed(self) -> int:
+        """How many failures are the agent's."""
+        return len(self.answered_at) - len(self.success_at)
+
+    def beside(self) -> dict[str, int]:
+        """The outcomes that are not the agent's, by whose doing they were."""
+        return self._group("beside:")
 
     def cost_usd(self) -> float:
         """US dollars of all outcomes, failures included."""
@@ -190,8 +218,37 @@ class Bucket:
         return len(self.success_at) / len(self.answered_at) if self.answered_at else None
 
     def cost_per_success(self) -> float:
-        """US dollars of all outcomes over successes; 0 without a success."""
-        return self.cost_usd() / len(self.success_at) if self.success_at else 0.0
+        """US dollars of the outcomes the agent answers for over its successes; 0 without a success."""
+        return self.sums["own cost"] / _NANO / len(self.success_at) if self.success_at else 0.0
+
+    def low_since(self, below: float, outcomes_min: int) -> datetime | None:
+        """Since when the success rate, over the rows kept, has been under ``below``; None if it is not.
+
+        Exact for the newest outcomes; further back it looks at fewer of them, so that a day costs some hundred looks.
+        """
+        n = size = len(self.answered_at)
+        since = None
+        while size >= outcomes_min:
+            at = self.answered_at[size - 1]
+            if bisect_right(self.success_at, at) / bisect_right(self.answered_at, at) >= below:
+                break
+            since = at
+            size -= max(1, (n - size) // 64)
+        return None if since is None else datetime.fromtimestamp(since, UTC)
+
+    def slow_since(self, limit_ms: int) -> datetime | None:
+        """When the oldest outcome ended that took the agent longer than ``limit_ms``."""
+        at = next((row.at for row in self.rows if row.answered and row.agent_ms > limit_ms), None)
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
+    def streak_since(self, causes: Collection[Cause]) -> datetime | None:
+        """When the newest run of outcomes with one of these causes began; None if the last had another."""
+        since = None
+        for row in reversed(self.rows):
+            if row.cause not in causes:
+                break
+            since = row.at
+        return None if since is None else datetime.fromtimestamp(since, UTC)
 
     def _failure_rate_since(self, cutoff: float) -> float:
         answered = len(self.answered_at) - bisect_left(self.answered_at, cutoff)
@@ -221,6 +278,8 @@ class Bucket:
             total_outcomes=len(self.rows),
             answered_outcomes=len(self.answered_at),
             success_count=self.successes(),
+            failure_count=self.failures_blamed(),
+            beside_counts=self.beside(),
             unknown_count=self.sums["kind:" + OutcomeKind.UNKNOWN],
             undeliverable_count=self.sums["kind:" + OutcomeKind.UNDELIVERABLE],
             success_rate=self.rate(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.slots import Bulkhead, Slots
@@ -33,6 +34,7 @@ class _Lane:
     slots: Slots
     failures: int = 0
     open_until: float | None = None
+    opened_at: datetime | None = None
     probing: bool = False
 
 
@@ -48,10 +50,17 @@ class Gate:
         self._former: dict[str, Slots] = {}
         self._rng = runtime.rng.stream("gate")
 
-    def is_open(self, agent: str) -> bool:
-        """Whether the agent's breaker is open now."""
+    def refuses(self, agent: str) -> bool:
+        """Whether work for the agent would be refused now: its breaker is open, or one call is trying it again."""
         lane = self._lanes.get(agent)
-        return lane is not None and lane.open_until is not None
+        if lane is None or lane.open_until is None:
+            return False
+        return lane.probing or lane.open_until > self._runtime.clock.monotonic()
+
+    def opened_at(self, agent: str) -> datetime | None:
+        """When the agent's breaker opened; None while it is closed."""
+        lane = self._lanes.get(agent)
+        return lane.opened_at if lane is not None and lane.open_until is not None else None
 
     @asynccontextmanager
     async def call(
@@ -107,6 +116,7 @@ class Gate:
         newly = lane.open_until is None
         lane.open_until = self._runtime.clock.monotonic() + pause
         if newly:
+            lane.opened_at = self._runtime.clock.now()
             self._events.publish(
                 "agent.breaker.opened",
                 level=Level.WARN,

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleetsim.caller.figures import WINDOW, Bucket, Figures, row_of
 from fleetsim.caller.jsonable import to_json
-from fleetsim.caller.rates import Rates
 from fleetsim.caller.registry import weight
-from fleetsim.model.work import Outcome
+from fleetsim.model.work import Cause, Outcome
 
 OUTCOMES_MAX = 200_000
 
@@ -46,7 +45,7 @@ class Thresholds:
 class Condition:
     """What is known of an agent now, beside its outcomes. ``reachable`` None: nobody has tried yet.
 
-    ``paused_why``: why it is paused, if not because agents.yaml says so.
+    ``paused_why``: why it is paused, if not because agents.yaml says so. The moments are when each was first noticed.
     """
 
     reachable: bool | None = None
@@ -55,15 +54,25 @@ class Condition:
     auth_refused: bool = False
     paused: bool = False
     paused_why: str = ""
+    unreachable_since: datetime | None = None
+    breaker_since: datetime | None = None
+    silent_since: datetime | None = None
+    refused_since: datetime | None = None
+
+    @property
+    def barred(self) -> bool:
+        """Whether work sent now would not be taken: routing gives such an agent none."""
+        return self.reachable is False or self.breaker_open or self.auth_refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentHealth:
-    """One agent's row."""
+    """One agent's row. ``since``: since when its word holds, as far as known; None for one that is up."""
 
     agent_name: str
     health: HealthWord
     why: str
+    since: datetime | None
     figures: Figures
 
 
@@ -78,17 +87,18 @@ class SkillHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemActor:
-    """Whoever asked for work, and how it went."""
+    """Whoever asked for work, and how it went. ``failure_count``: failures of agents; ``beside_counts``: the rest."""
 
     system_actor: str
     total_outcomes: int
     success_count: int
     failure_count: int
+    beside_counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSnapshot:
-    """The fleet at one moment. ``orphaned_skills`` had outcomes and not one success from any agent."""
+    """The fleet at one moment. ``orphaned_skills`` failed, and no agent had a success at them."""
 
     collected_at: datetime
     agents: tuple[AgentHealth, ...]
@@ -123,10 +133,7 @@ class HealthSnapshot:
 class FleetHealth:
     """The rolling aggregate. Folding costs the same whatever has been folded before."""
 
-    def __init__(
-        self, *, rates: Rates | None = None, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX
-    ) -> None:
-        self._rates = rates or Rates()
+    def __init__(self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX) -> None:
         self._thresholds = thresholds or Thresholds()
         self._outcomes_max = outcomes_max
         self._agents: dict[str, Bucket] = {}
@@ -143,7 +150,7 @@ class FleetHealth:
         if outcome.correlation_id in self._known:
             return False
         self._known.add(outcome.correlation_id)
-        row = row_of(outcome, self._rates.cost(outcome.usage, outcome.model, outcome.cost_usd))
+        row = row_of(outcome)
         self._agents.setdefault(outcome.agent, Bucket()).add(row)
         self._skills.setdefault((outcome.agent, outcome.skill), Bucket()).add(row)
         self._actors.setdefault(outcome.system_actor, Bucket()).add(row)
@@ -155,11 +162,15 @@ class FleetHealth:
         """Forget what ended more than 24 hours before ``now``."""
         self._drop_before(now.timestamp() - WINDOW.total_seconds())
 
-    def weights(self, now: datetime) -> dict[str, float]:
-        """What the registry shares work by; agents without an outcome they answer for are left out."""
+    def weights(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> dict[str, float]:
+        """What the registry shares work by: 0 for agents that would not take it now.
+
+        Agents without an outcome they answer for are left out otherwise.
+        """
         self.prune(now)
         rated = ((name, bucket.rate(), bucket.cost_per_success()) for name, bucket in self._agents.items())
-        return {name: weight(rate, cost) for name, rate, cost in rated if rate is not None}
+        found = {name: weight(rate, cost) for name, rate, cost in rated if rate is not None}
+        return found | {name: 0.0 for name, condition in (conditions or {}).items() if condition.barred}
 
     def snapshot(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> HealthSnapshot:
         """All figures at ``now``. ``conditions`` names the configured agents, which appear even without outcomes."""
@@ -184,14 +195,14 @@ class FleetHealth:
         )
 
     def _agent(self, name: str, now: float, condition: Condition) -> AgentHealth:
-        bucket = self._agents.get(name)
-        figures = bucket.figures(now) if bucket else Bucket().figures(now)
-        word, why = judge(figures, condition, self._thresholds)
-        return AgentHealth(agent_name=name, health=word, why=why, figures=figures)
+        bucket = self._agents.get(name) or Bucket()
+        figures = bucket.figures(now)
+        word, why, since = judge(bucket, figures, condition, self._thresholds)
+        return AgentHealth(agent_name=name, health=word, why=why, since=since, figures=figures)
 
     def _orphaned(self) -> tuple[str, ...]:
         worked = {skill for (_, skill), bucket in self._skills.items() if bucket.successes()}
-        return tuple(sorted({skill for _, skill in self._skills} - worked))
+        return tuple(sorted({skill for (_, skill), bucket in self._skills.items() if bucket.answered_at} - worked))
 
     def _shed_oldest(self) -> None:
         """Make room: the oldest tenth goes, and is counted as shed."""
@@ -211,33 +222,56 @@ class FleetHealth:
         self._actors = {k: b for k, b in self._actors.items() if b.rows}
 
 
-def judge(figures: Figures, condition: Condition, limits: Thresholds) -> tuple[HealthWord, str]:
-    """An agent's word and the reason for it. A rate over too few outcomes decides nothing."""
+class Verdict(NamedTuple):
+    """An agent's word, the reason for it, and since when that holds; None: not known, or it is up."""
+
+    word: HealthWord
+    why: str
+    since: datetime | None = None
+
+
+def judge(bucket: Bucket, figures: Figures, condition: Condition, limits: Thresholds) -> Verdict:
+    """An agent's word. A rate over too few outcomes decides nothing."""
     rate = figures.success_rate if figures.answered_outcomes >= limits.outcomes_min else None
     percent = f"{rate:.0%} of {figures.answered_outcomes} succeeded" if rate is not None else ""
     if condition.paused:
-        return HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml"
+        return Verdict(HealthWord.PAUSED, condition.paused_why or "not enabled in agents.yaml")
     if condition.reachable is False:
-        return HealthWord.DOWN, "unreachable"
+        since = _earliest(condition.unreachable_since, bucket.streak_since(_NOT_THERE))
+        return Verdict(HealthWord.DOWN, "unreachable", since)
     if condition.auth_refused:
-        return HealthWord.DOWN, "refuses our credential"
+        since = _earliest(condition.refused_since, bucket.streak_since({Cause.CREDENTIAL_REFUSED}))
+        return Verdict(HealthWord.DOWN, "refuses our credential", since)
     if condition.breaker_open:
-        return HealthWord.DOWN, "left alone after repeated failures"
+        since = _earliest(condition.breaker_since, bucket.streak_since(_NOT_THERE))
+        return Verdict(HealthWord.DOWN, "left alone after repeated failures", since)
     if rate is not None and rate < limits.down_below:
-        return HealthWord.DOWN, percent
+        return Verdict(HealthWord.DOWN, percent, bucket.low_since(limits.down_below, limits.outcomes_min))
     if condition.reachable is None:
-        return HealthWord.UNKNOWN, "not reached yet"
+        return Verdict(HealthWord.UNKNOWN, "not reached yet")
     if rate is not None and rate < limits.up_at:
-        return HealthWord.DEGRADED, percent
+        return Verdict(HealthWord.DEGRADED, percent, bucket.low_since(limits.up_at, limits.outcomes_min))
     if limits.p95_limit_ms is not None and figures.p95_latency_ms > limits.p95_limit_ms:
-        return HealthWord.DEGRADED, f"p95 {figures.p95_latency_ms} ms is over {limits.p95_limit_ms} ms"
+        slow = f"p95 {figures.p95_latency_ms} ms is over {limits.p95_limit_ms} ms"
+        return Verdict(HealthWord.DEGRADED, slow, bucket.slow_since(limits.p95_limit_ms))
     if condition.push_silent:
-        return HealthWord.DEGRADED, "its webhooks do not arrive"
-    return HealthWord.UP, percent
+        return Verdict(HealthWord.DEGRADED, "its webhooks do not arrive", condition.silent_since)
+    return Verdict(HealthWord.UP, percent)
+
+
+_NOT_THERE = frozenset({Cause.UNREACHABLE, Cause.NEVER_SENT})
+
+
+def _earliest(*moments: datetime | None) -> datetime | None:
+    """The first of what is known; outcomes remember more than a hub that was started again."""
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _actor(name: str, bucket: Bucket) -> SystemActor:
-    total, successes = len(bucket.rows), bucket.successes()
     return SystemActor(
-        system_actor=name, total_outcomes=total, success_count=successes, failure_count=total - successes
+        system_actor=name,
+        total_outcomes=len(bucket.rows),
+        success_count=bucket.successes(),
+        failure_count=bucket.failures_blamed(),
+        beside_counts=bucket.beside(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.rates import Rates
 from fleetsim.caller.track import Now, Track
 from fleetsim.model.errors import (
     AuthRefused,
@@ -59,12 +60,13 @@ def outcome_of(
     cause: Cause | None = None,
     reason: str = "",
     via: Via | None = None,
+    rates: Rates | None = None,
 ) -> Outcome:
     """The outcome of a track that ends now; ``kind`` and ``cause`` None mean the agent's own terminal state.
 
     ``success`` means the goal was met: the agent completed it and no payload of its own denies that
     (seed "Health = outcomes"). Text, cost and effects are read from the task as folded, so they are the
-    same whichever channel ended it, and counted once.
+    same whichever channel ended it, and counted once. Tokens without a cost are priced here, once, by ``rates``.
     """
     task, record = track.task, track.record
     extras = read_extras(task) if task else Extras()
@@ -79,6 +81,8 @@ def outcome_of(
         reason = one_line(text, REASON_MAX) or unsaid
     why = cause or _own_cause(found, success, record)
     cost, confidence = extras.cost, extras.confidence
+    reported = cost.cost_usd if cost else None
+    estimated = (rates or Rates()).estimate(cost.usage, cost.model) if cost and reported is None else None
     return Outcome(
         correlation_id=track.correlation_id,
         parent_id=record.request.parent_id,
@@ -92,13 +96,15 @@ def outcome_of(
         started_at=record.accepted_at,
         ended_at=now.wall,
         duration_ms=max(0, round((now.mono - track.began) * 1000)),
+        agent_ms=round(track.agent_s(now.mono) * 1000),
         text=text,
         reason=reason,
         task_id=task.task_id if task else None,
         context_id=task.context_id if task else record.request.context_id,
         via=via or track.via,
         usage=cost.usage if cost else None,
-        cost_usd=cost.cost_usd if cost else None,
+        cost_usd=estimated if reported is None else reported,
+        cost_estimated=estimated is not None,
         model=cost.model if cost else None,
         confidence=confidence.confidence if confidence else None,
         confidence_explanation=confidence.explanation if confidence else None,

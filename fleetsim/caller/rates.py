@@ -49,8 +49,6 @@ class Rates:
         known = [name for name in self.by_model if name != DEFAULT and model and model.startswith(name)]
         return self.by_model[max(known, key=len, default=DEFAULT)]
 
-    def cost(self, usage: Usage | None, model: str | None, reported_usd: float | None) -> float:
-        """US dollars: what the agent reported, else what its tokens cost, else nothing."""
-        if reported_usd is not None:
-            return reported_usd
-        return self.rate(model).price(usage) if usage else 0.0
+    def estimate(self, usage: Usage | None, model: str | None) -> float | None:
+        """US dollars for tokens whose cost the agent did not report; None without tokens."""
+        return self.rate(model).price(usage) if usage else None

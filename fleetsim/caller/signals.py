@@ -26,6 +26,11 @@ class Recovered:
     answer: Answer | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The request, or an answer, has its slot and leaves now: what comes is the agent's time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
     """The first send was answered."""
@@ -126,6 +131,7 @@ class Due:
 Signal: TypeAlias = (
     Begin
     | Recovered
+    | Left
     | Replied
     | SendFailed
     | Heard

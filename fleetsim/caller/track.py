@@ -6,10 +6,11 @@ and what it can ask for. Nothing here waits, sends or reads a clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.rates import Rates
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task
 from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, Via
@@ -17,7 +18,7 @@ from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, V
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The limits a track lives by, in seconds and counts (defaults: docs/reference/limits.md)."""
+    """The limits a track lives by, in seconds and counts (defaults: docs/reference/limits.md), and what tokens cost."""
 
     poll_interval_s: float = 30.0
     task_limit_s: float = 3600.0
@@ -36,6 +37,7 @@ class Rules:
     parked_max: int = 16
     stall_s: float = 1.0
     grace_s: float = 5.0
+    rates: Rates = field(default_factory=Rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Track:
     last took something from us: a young task is looked at often. ``refusals`` names, since the last poll that brought
     the task, each answer that polling cannot mend; ``trouble`` says why the last poll brought nothing. ``silent``: the
     agent ended its stream without a word, and ``searches`` counts the looks for its task that found none.
+    ``turn_from`` is since when it has been the agent's turn; None while the request waits to leave, or for a person.
     """
 
     record: RequestRecord
@@ -110,6 +113,7 @@ class Track:
     taken_at: float = float("-inf")
     silent: bool = False
     searches: int = 0
+    turn_from: float | None = None
     misses: int = 0
     missed_at: float = float("-inf")
     applied_at: float = float("-inf")
@@ -140,6 +144,10 @@ class Track:
     def correlation_id(self) -> str:
         """The request's id."""
         return self.record.request.correlation_id
+
+    def agent_s(self, mono: float) -> float:
+        """How long the agent has had the request by ``mono``."""
+        return self.record.agent_s + (0.0 if self.turn_from is None else max(0.0, mono - self.turn_from))
 
     @property
     def limit_s(self) -> float:

@@ -229,7 +229,7 @@ class Tracker:
         owner = self._by_task.setdefault(key, track.correlation_id)
         if owner == track.correlation_id or not track.task.task_id:
             return True
-        outcome = carry.stolen_task(track, self._now())
+        outcome = carry.stolen_task(track, self._now(), self.rules)
         self._tracks[track.correlation_id] = replace(track, outcome=outcome)
         self._carry_out(track, Close(outcome=outcome))
         return False

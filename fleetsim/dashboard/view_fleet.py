@@ -12,7 +12,6 @@ from typing import Any
 
 from fleetsim.caller.figures import Bucket, Figures, row_of
 from fleetsim.caller.health import Condition, FleetHealth, HealthWord, Thresholds
-from fleetsim.caller.rates import Rates
 from fleetsim.dashboard import read
 from fleetsim.dashboard.trend import Trend
 from fleetsim.dashboard.words import HEALTH_ORDER
@@ -136,10 +135,9 @@ class _Agent:
 class FleetFold:
     """All agents, by name."""
 
-    def __init__(self, rates: Rates | None = None) -> None:
-        self._rates = rates or Rates()
+    def __init__(self) -> None:
         self._agents: dict[str, _Agent] = {}
-        self._health = FleetHealth(rates=self._rates)
+        self._health = FleetHealth()
         self._total = Bucket()
         self.trend = Trend()
         self.push_ok = self.push_again = self.push_refused = 0
@@ -253,7 +251,7 @@ class FleetFold:
         agent, outcome = self._of(event), _outcome(event)
         if not self._health.fold(outcome):
             return
-        self._total.add(row_of(outcome, self._rates.cost(outcome.usage, outcome.model, outcome.cost_usd)))
+        self._total.add(row_of(outcome))
         if outcome.counts:
             self.trend.add(event.at, outcome.success)
             if agent is not None:
@@ -345,6 +343,7 @@ def _outcome(event: Event) -> Outcome:
         via=Via(via) if via in set(Via) else Via.LOCAL,
         usage=_usage(payload.get("usage")),
         cost_usd=read.number(payload, "costUsd"),
+        cost_estimated=payload.get("costEstimated") is True,
         cause=Cause(cause) if cause in set(Cause) else None,
         agent_ms=read.count(payload, "agentMs"),
         model=read.text(payload, "model", 100) or None,

@@ -37,16 +37,17 @@ from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.notes import AgentNotes
 from fleetsim.hub.rows import agent_facts
 from fleetsim.hub.wiring import callback_base, gate_limits_of, rules_of, way_of
-from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
 from fleetsim.model.journal import Event, Level
 from fleetsim.model.skills import DEFAULT_SKILL
-from fleetsim.model.work import Outcome, SkillRequest
+from fleetsim.model.work import Cause, Outcome, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
 
 UNANNOUNCED_BATCH = 1_000
+_NO_TASK = "fleetsim-credential-check"
 
 
 class Hub:
@@ -78,11 +79,11 @@ class Hub:
         self.url = url
         settings = config.settings
         self.events = EventLog(runtime.clock)
-        self.health = FleetHealth(rates=settings.rates, thresholds=settings.health)
+        self.health = FleetHealth(thresholds=settings.health)
         self.broker = CardBroker(runtime, config, self.events, ledger=ledger, client_factory=client_factory)
         self.registry = Registry(
             self.broker.offers,
-            lambda: self.health.weights(runtime.clock.now()),
+            self._weights,
             runtime.rng,
             disabled=self.broker.disabled,
         )
@@ -134,11 +135,15 @@ class Hub:
         return {
             view.entry.name: Condition(
                 reachable=view.reachable,
-                breaker_open=self.gate.is_open(view.entry.name),
+                breaker_open=self.gate.refuses(view.entry.name),
                 push_silent=view.entry.name in self._notes.silent,
                 auth_refused=view.entry.name in self._notes.auth_refused,
                 paused=not view.entry.enabled,
                 paused_why=view.entry.disabled_why,
+                unreachable_since=view.unreachable_since,
+                breaker_since=self.gate.opened_at(view.entry.name),
+                silent_since=self._notes.silent.get(view.entry.name),
+                refused_since=self._notes.auth_refused.get(view.entry.name),
             )
             for view in self.broker.views()
         }
@@ -217,11 +222,31 @@ class Hub:
         agent = event.agent
         if agent is None:
             return
-        if event.topic in {"agent.breaker.opened", "agent.breaker.closed"}:
+        unreachable = event.payload.get("cause") == Cause.UNREACHABLE
+        if unreachable or event.topic in {"agent.breaker.opened", "agent.breaker.closed"}:
             self.broker.hurry(agent)
+        if event.topic == "agent.card.updated" and agent in self._notes.auth_refused:
+            self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
         self._notes.take(agent, event)
 
+    async def _try_credential(self, agent: str) -> None:
+        """Routing leaves out who refuses our key, so no work would tell when it is taken again.
+
+        Asked for a task that does not exist, an agent that says so has let us in.
+        """
+        try:
+            await self.broker.client(agent).get(_NO_TASK)
+        except AuthRefused:
+            return
+        except RpcError:
+            self.events.publish("agent.auth.accepted", agent=agent)
+        except FleetsimError:
+            return
+
     # ------------------------------------------------------------------ wires
+
+    def _weights(self) -> dict[str, float]:
+        return self.health.weights(self.runtime.clock.now(), self.conditions())
 
     def _scheduler(self, folder: Path) -> Scheduler:
         return Scheduler(

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from fleetsim.model.journal import Event
 
-_TAKEN_IN = frozenset({"agent.skill.dispatched", "agent.skill.update"})
+_LET_IN = frozenset({"agent.skill.dispatched", "agent.skill.update", "agent.auth.accepted"})
 
 
 @dataclass(slots=True)
 class AgentNotes:
-    """Names of agents: whose webhooks do not come, who refuse ours (until their next card), who refuse our key."""
+    """Names of agents: whose webhooks do not come and who refuse our key, since when; who refuses our webhooks."""
 
-    silent: set[str] = field(default_factory=set)
+    silent: dict[str, datetime] = field(default_factory=dict)
     push_refused: set[str] = field(default_factory=set)
-    auth_refused: set[str] = field(default_factory=set)
+    auth_refused: dict[str, datetime] = field(default_factory=dict)
 
     def take(self, agent: str, event: Event) -> None:
         """Heed one event about an agent."""
         if event.topic == "agent.push.degraded":
-            (self.push_refused if event.payload.get("refused") else self.silent).add(agent)
+            if event.payload.get("refused"):
+                self.push_refused.add(agent)
+            else:
+                self.silent.setdefault(agent, event.at)
         elif event.topic == "agent.push.accepted":
-            self.silent.discard(agent)
+            self.silent.pop(agent, None)
         elif event.topic == "agent.card.updated":
             self.push_refused.discard(agent)
         elif event.topic == "agent.auth.refused":
-            self.auth_refused.add(agent)
-        elif event.topic in _TAKEN_IN:
-            self.auth_refused.discard(agent)
+            self.auth_refused.setdefault(agent, event.at)
+        elif event.topic in _LET_IN:
+            self.auth_refused.pop(agent, None)

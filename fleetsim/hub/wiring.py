@@ -25,6 +25,7 @@ def rules_of(settings: Settings) -> Rules:
         question_ttl_s=settings.question_ttl_s,
         question_expiry_cancels=settings.question_expiry == "cancel",
         retry_waits_s=settings.retry_waits_s,
+        rates=settings.rates,
     )
 
 

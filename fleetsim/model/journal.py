@@ -162,6 +162,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("config.loaded", "agents.yaml was read", ("path", "agents", "warnings")),
     Topic("config.rejected", "a file is broken; the last good version stays", ("path", "error")),
     Topic("agent.auth.refused", "an agent refuses our credential", ("why",)),
+    Topic("agent.auth.accepted", "an agent that refused our credential takes it again", ()),
     Topic("hub.storage", "the ledger cannot write, for now or, as `reason` says, for good", ("reason",)),
     Topic("hub.stalled", "the event loop did not come round for half a second or more, and does again", ("stalledMs",)),
     Topic("hub.started", "the hub listens", ("url", "pid")),

@@ -39,14 +39,14 @@ async def test_five_failures_in_a_row_open_the_breaker_and_a_probe_after_half_a_
 ) -> None:
     g, events = gate(runtime)
     for _ in range(5):
-        assert not g.is_open("a")
+        assert not g.refuses("a")
         await fail(g, Unreachable("refused"))
     assert topics(events) == ["agent.breaker.opened"]
     with pytest.raises(Unreachable, match="left alone"):
         async with g.call("a"):
             raise AssertionError("it was let through")
     await asyncio.sleep(23.9)
-    assert g.is_open("a")
+    assert g.refuses("a")
     with pytest.raises(Unreachable, match="left alone"):
         async with g.call("a"):
             raise AssertionError("before the pause was over")
@@ -56,7 +56,7 @@ async def test_five_failures_in_a_row_open_the_breaker_and_a_probe_after_half_a_
             async with g.call("a"):
                 raise AssertionError("a second probe")
     assert topics(events) == ["agent.breaker.opened", "agent.breaker.closed"]
-    assert not g.is_open("a")
+    assert not g.refuses("a")
 
 
 async def test_a_probe_that_fails_keeps_the_breaker_open_for_another_pause(runtime: Runtime) -> None:
@@ -87,7 +87,7 @@ async def test_polls_go_out_through_an_open_breaker_and_close_it(runtime: Runtim
         await fail(g, Unreachable("refused"))
     async with g.call("a", breaks=False):
         pass
-    assert not g.is_open("a")
+    assert not g.refuses("a")
 
 
 async def test_one_agents_breaker_is_no_others(runtime: Runtime) -> None:
@@ -95,7 +95,7 @@ async def test_one_agents_breaker_is_no_others(runtime: Runtime) -> None:
     for _ in range(5):
         await fail(g, Unreachable("refused"))
     async with g.call("b"):
-        assert g.is_open("a")
+        assert g.refuses("a")
 
 
 async def test_no_more_than_the_limits_are_inside_at_once(runtime: Runtime) -> None:

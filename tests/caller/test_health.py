@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import time
 import tracemalloc
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +14,7 @@ from fleetsim.caller.health import Condition, FleetHealth, HealthWord, Threshold
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
-from fleetsim.model.work import Outcome, OutcomeKind
+from fleetsim.model.work import Cause, Outcome, OutcomeKind
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 UP = {"quinn": Condition(reachable=True)}
@@ -55,8 +57,14 @@ def test_the_agent_that_did_the_work_has_the_outcome_and_the_actor_is_counted_be
     assert [a["agentName"] for a in snapshot["agents"]] == ["quinn"]
     assert snapshot["agents"][0]["successRate"] == 0.5
     assert snapshot["systemActors"] == [
-        {"systemActor": "ceremony.digest", "totalOutcomes": 1, "successCount": 1, "failureCount": 0},
-        {"systemActor": "user", "totalOutcomes": 1, "successCount": 0, "failureCount": 1},
+        {
+            "systemActor": "ceremony.digest",
+            "totalOutcomes": 1,
+            "successCount": 1,
+            "failureCount": 0,
+            "besideCounts": {},
+        },
+        {"systemActor": "user", "totalOutcomes": 1, "successCount": 0, "failureCount": 1, "besideCounts": {}},
     ]
 
 
@@ -91,6 +99,7 @@ def test_what_the_agent_does_not_answer_for_is_counted_beside_its_rate() -> None
     figures = row(health)
     assert (figures.total_outcomes, figures.answered_outcomes, figures.success_rate) == (3, 1, 1.0)
     assert (figures.unknown_count, figures.undeliverable_count) == (1, 1)
+    assert figures.beside_counts == {"network": 2}
     assert figures.max_latency_ms == 100
     assert figures.failure_rate_1h == 0.0
     assert "connection refused" in {f.failure_reason for f in figures.recent_failures}
@@ -112,17 +121,16 @@ def test_cost_per_success_carries_the_cost_of_failures() -> None:
     assert row(folded(outcome(1, cost_usd=0.3, success=False))).cost_per_successful_outcome == 0.0
 
 
-def test_reported_cost_wins_then_the_models_rate_then_the_default() -> None:
+def test_tokens_are_priced_by_the_models_rate_then_by_the_default() -> None:
     usage = Usage(input_tokens=1_000_000, output_tokens=100_000)
     rates = Rates()
-    assert rates.cost(usage, "gpt-4o", 0.25) == 0.25
-    assert rates.cost(usage, "gpt-4o", None) == pytest.approx(3.5)
-    assert rates.cost(usage, "gpt-4o-mini", None) == pytest.approx(0.21)
-    assert rates.cost(usage, "claude-haiku-4-5-20251001", None) == pytest.approx(0.375)
-    assert rates.cost(usage, "somebody-else", None) == rates.cost(usage, None, None) == pytest.approx(4.5)
-    assert rates.cost(None, "gpt-4o", None) == 0.0
+    assert rates.estimate(usage, "gpt-4o") == pytest.approx(3.5)
+    assert rates.estimate(usage, "gpt-4o-mini") == pytest.approx(0.21)
+    assert rates.estimate(usage, "claude-haiku-4-5-20251001") == pytest.approx(0.375)
+    assert rates.estimate(usage, "somebody-else") == rates.estimate(usage, None) == pytest.approx(4.5)
+    assert rates.estimate(None, "gpt-4o") is None
     mine = Rates(by_model={**BUILT_IN, "somebody": Rate(input_usd=1, output_usd=0)})
-    assert row(folded(outcome(1, usage=usage, model="somebody-else"), rates=mine)).total_cost_usd == 1.0
+    assert mine.estimate(usage, "somebody-else") == 1.0
 
 
 def test_cached_tokens_are_paid_for() -> None:
@@ -246,6 +254,7 @@ def test_json_has_the_field_names_of_workstacean() -> None:
         "skill",
         "correlationId",
         "kind",
+        "blame",
         "failureReason",
     }
     assert found["collectedAt"] == "2026-11-21T12:00:00.000Z"
@@ -315,6 +324,8 @@ def test_the_rolling_figures_equal_a_recount_at_every_moment(outcomes: list[Outc
             figures = found.figures
             assert figures.total_outcomes == len(mine)
             assert figures.success_count == sum(o.success for o in mine)
+            assert figures.answered_outcomes == figures.success_count + figures.failure_count == len(answered)
+            assert figures.beside_counts == Counter(o.blame.value for o in mine if o not in answered)
             assert figures.total_cost_usd == pytest.approx(sum(o.cost_usd or 0 for o in mine))
             assert figures.max_latency_ms == (durations[-1] if durations else 0)
             if durations:
@@ -341,3 +352,104 @@ def test_an_outcome_is_kept_in_half_a_kilobyte_whatever_it_said() -> None:
         tracemalloc.stop()
     assert len(health) == 5_100
     assert kept_bytes / 5_000 < 550
+
+
+def by(blame: Blame, n: int, **changes: Any) -> Outcome:
+    return outcome(n, success=False, kind=OutcomeKind.CANCELED, blame=blame, **changes)
+
+
+def test_what_others_did_moves_no_figure_of_the_agent() -> None:
+    """Rate, word, trend, 1 h failure rate, latencies, weights, orphaned skills: none knows of the others' doing."""
+    own = [outcome(n, cost_usd=0.1) for n in range(5)]
+    alone = folded(*own)
+    others = [Blame.HUMAN, Blame.CALLER, Blame.NETWORK, Blame.NOBODY]
+    noise = [by(blame, 10 + n, duration_ms=99_000, cost_usd=5.0, skill="gate") for n, blame in enumerate(others * 3)]
+    crowded = folded(*own, *noise)
+    for figure in ("success_rate", "answered_outcomes", "failure_count", "failure_rate_1h", "trend", "p95_latency_ms"):
+        assert getattr(row(crowded), figure) == getattr(row(alone), figure), figure
+    assert row(crowded).cost_per_successful_outcome == pytest.approx(0.1)
+    assert crowded.weights(NOW) == alone.weights(NOW)
+    assert crowded.snapshot(NOW).orphaned_skills == ()
+    assert crowded.snapshot(NOW, UP).agents[0].health is HealthWord.UP
+    assert row(crowded).total_outcomes == 17
+    assert row(crowded).beside_counts == {"caller": 3, "human": 3, "network": 3, "nobody": 3}
+
+
+def test_whoever_asked_is_told_apart_from_what_agents_failed_at() -> None:
+    health = folded(outcome(1), outcome(2, success=False), by(Blame.HUMAN, 3), by(Blame.HUMAN, 4))
+    (actor,) = health.snapshot(NOW).system_actors
+    assert (actor.total_outcomes, actor.success_count, actor.failure_count) == (4, 1, 1)
+    assert actor.beside_counts == {"human": 2}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Condition(reachable=False),
+        Condition(reachable=True, breaker_open=True),
+        Condition(reachable=True, auth_refused=True),
+    ],
+)
+def test_an_agent_that_would_take_no_work_weighs_nothing(condition: Condition) -> None:
+    health = folded(outcome(1), outcome(2, agent="ava"))
+    assert health.weights(NOW, {"quinn": condition, "ava": Condition(reachable=True)}) == {"quinn": 0.0, "ava": 1.0}
+    assert FleetHealth().weights(NOW, {"quinn": condition}) == {"quinn": 0.0}
+
+
+def test_latencies_are_of_the_time_the_agent_had() -> None:
+    health = folded(*(outcome(n, duration_ms=3_600_000, agent_ms=200 + n) for n in range(10)))
+    figures = row(health)
+    assert (figures.p50_latency_ms, figures.p95_latency_ms, figures.max_latency_ms) == (205, 209, 209)
+    assert health.snapshot(NOW, UP).agents[0].health is HealthWord.UP
+
+
+def since(health: FleetHealth, condition: Condition) -> datetime | None:
+    return health.snapshot(NOW, {"quinn": condition}).agents[0].since
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def test_an_agent_is_not_up_since_its_rate_fell() -> None:
+    well = [outcome(n, ago_s=5_000 - n) for n in range(20)]
+    badly = [outcome(100 + n, ago_s=1_000 - n, success=False) for n in range(30)]
+    # Of 22 outcomes 20 are 91 %: the second failure took it under 95 %; the 21st under 50 %.
+    assert since(folded(*well, *badly[:3]), Condition(reachable=True)) == ago(999)
+    assert since(folded(*well, *badly), Condition(reachable=True)) == ago(980)
+    assert since(folded(*well), Condition(reachable=True)) is None
+
+
+def test_an_agent_that_recovered_in_between_is_not_up_since_it_fell_again() -> None:
+    first = [outcome(n, ago_s=9_000 - n, success=False) for n in range(5)]
+    well = [outcome(50 + n, ago_s=5_000 - n) for n in range(100)]
+    again = [outcome(200 + n, ago_s=100 - n, success=False) for n in range(5)]
+    found = folded(*first, *well, *again)
+    assert since(found, Condition(reachable=True)) == ago(100)  # 5 of 105 was 95.2 %; the next failure 94.3 %
+
+
+def test_an_agent_is_down_since_it_was_first_noticed_or_outcomes_tell_of_it() -> None:
+    gone = {"kind": OutcomeKind.UNDELIVERABLE, "blame": Blame.NETWORK, "cause": Cause.UNREACHABLE, "success": False}
+    health = folded(outcome(1, ago_s=900), *(outcome(2 + n, ago_s=600 - n, **gone) for n in range(5)))
+    noticed = Condition(reachable=False, unreachable_since=ago(60))
+    assert since(health, noticed) == ago(600)  # the hub that noticed it a minute ago had just been started
+    assert since(folded(outcome(1)), noticed) == ago(60)
+    refused = Condition(reachable=True, auth_refused=True, refused_since=ago(30))
+    assert since(health, refused) == ago(30)
+    assert since(health, Condition(reachable=True, push_silent=True, silent_since=ago(7))) == ago(7)
+    assert since(health, Condition(paused=True)) is None
+
+
+def test_a_slow_agent_is_degraded_since_its_first_slow_outcome() -> None:
+    slow = [outcome(n, ago_s=300 - n, duration_ms=2_000) for n in range(5)]
+    health = folded(outcome(99, ago_s=400), *slow, thresholds=Thresholds(p95_limit_ms=1_000))
+    assert since(health, Condition(reachable=True)) == ago(300)
+
+
+def test_since_when_a_rate_is_low_costs_little_after_a_long_day() -> None:
+    health = folded(*(outcome(n, ago_s=80_000 - n / 10, success=False) for n in range(20_000)))
+    bucket = health._agents["quinn"]
+    assert bucket.low_since(0.95, 5) is not None
+    began = time.perf_counter()
+    bucket.low_since(0.95, 5)
+    assert time.perf_counter() - began < 0.05

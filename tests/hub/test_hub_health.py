@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from fleetsim.agent import SkillContext
 from fleetsim.caller.health import AgentHealth, HealthWord
+from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest
+from fleetsim.testbed.faults import Latency, Match, Status
 from tests.hub.town import Town, town, worker
 
 
@@ -73,3 +76,120 @@ async def test_an_agent_that_cancels_unasked_is_blamed_in_health() -> None:
         outcome = await t.hub.tracker.wait(cid)
         assert (outcome.kind.value, outcome.cause, outcome.blame.value) == ("canceled", "canceled_unasked", "agent")
         assert row(t).figures.success_rate == 0.0
+
+
+async def test_a_question_answered_after_an_hour_does_not_raise_p95() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.hub.submit(
+            SkillRequest(correlation_id=t.runtime.ids.new(), text="go", skill="ask", targets=("quinn",))
+        )
+        await asyncio.sleep(3_600)
+        (question,) = t.hub.tracker.questions()
+        await t.hub.tracker.answer(Answer(question_id=question.question_id, text="main"))
+        outcome = await t.hub.tracker.wait(cid)
+        assert outcome.duration_ms > 3_500_000
+        assert outcome.agent_ms is not None
+        assert outcome.agent_ms < 60_000
+        assert row(t).figures.p95_latency_ms == outcome.agent_ms
+        (told,) = t.events("autonomous.outcome.")
+        assert (told.payload["durationMs"], told.payload["agentMs"]) == (outcome.duration_ms, outcome.agent_ms)
+
+
+async def test_time_in_the_queue_for_a_slot_does_not_raise_p95() -> None:
+    async with town(worker(), calls_per_agent_max=1) as t:
+        await asyncio.sleep(1)
+        t.network.fault(Latency(low_s=5, high_s=5), Match(method="POST"))
+        asked = [
+            SkillRequest(correlation_id=t.runtime.ids.new(), text="hello", skill="echo", targets=("quinn",))
+            for _ in range(12)
+        ]
+        for request in asked:
+            await t.hub.submit(request)
+        ends = [await t.hub.tracker.wait(request.correlation_id) for request in asked]
+        assert max(o.duration_ms for o in ends) > 50_000
+        assert row(t).figures.p95_latency_ms < 15_000
+
+
+async def routed(t: Town) -> str:
+    request = SkillRequest(correlation_id=t.runtime.ids.new(), text="hello", skill="echo")
+    (cid,) = await t.hub.submit(request)
+    return (await t.hub.tracker.wait(cid)).agent
+
+
+async def test_routing_picks_the_agent_that_can_be_reached() -> None:
+    async with town(worker("quinn"), worker("ava")) as t:
+        await asyncio.sleep(1)
+        t.network.down("http://quinn.example:8000")
+        t.hub.broker.hurry("quinn")
+        await asyncio.sleep(1)
+        assert {await routed(t) for _ in range(20)} == {"ava"}
+        outcome = await ask(t, "echo", agent="quinn")  # whoever names it still gets it tried
+        assert outcome.cause == "unreachable"
+        t.network.up("http://quinn.example:8000")
+        await asyncio.sleep(120)
+        assert {await routed(t) for _ in range(30)} == {"ava", "quinn"}
+
+
+async def test_routing_leaves_out_an_agent_that_refuses_our_key_until_it_takes_it_again() -> None:
+    async with town(worker("quinn"), worker("ava"), card_refresh_s=60.0) as t:
+        await asyncio.sleep(1)
+        t.network.fault(Status(status=401), Match(origin="http://quinn.example:8000", method="POST"))
+        assert (await ask(t, "echo", agent="quinn")).cause == "credential_refused"
+        found = row(t)
+        assert (found.health, found.why) == (HealthWord.DOWN, "refuses our credential")
+        assert found.since is not None
+        assert {await routed(t) for _ in range(20)} == {"ava"}
+        await asyncio.sleep(200)
+        assert {await routed(t) for _ in range(20)} == {"ava"}
+        t.network.heal()
+        await asyncio.sleep(200)
+        assert row(t).health is HealthWord.UP
+        assert {await routed(t) for _ in range(30)} == {"ava", "quinn"}
+
+
+async def test_with_nobody_to_route_to_the_work_is_still_sent_and_says_why_it_failed() -> None:
+    async with town(worker("quinn"), worker("ava")) as t:
+        await asyncio.sleep(1)
+        for name in ("quinn", "ava"):
+            t.network.down(f"http://{name}.example:8000")
+            t.hub.broker.hurry(name)
+        await asyncio.sleep(1)
+        request = SkillRequest(correlation_id=t.runtime.ids.new(), text="hello", skill="echo")
+        (cid,) = await t.hub.submit(request)
+        assert (await t.hub.tracker.wait(cid)).cause == "unreachable"
+
+
+async def test_a_tasks_cost_is_the_one_health_adds_up() -> None:
+    agent = worker()
+
+    @agent.skill("think")
+    async def think(task: SkillContext) -> str:
+        task.use(1_000_000, 100_000, model="mine-1")
+        return "thought"
+
+    rates = Rates(by_model={**BUILT_IN, "mine": Rate(input_usd=2.0, output_usd=10.0)})
+    async with town(agent, rates=rates) as t:
+        await asyncio.sleep(1)
+        thought, said = await ask(t, "think"), await ask(t, "echo")
+        rows = {r["skill"]: r for r in (await t.remote.get("/tasks"))["recent"]}
+        assert (rows["think"]["costUsd"], rows["think"]["costEstimated"]) == (3.0, True)
+        assert (rows["echo"]["costUsd"], rows["echo"]["costEstimated"]) == (0.25, False)
+        assert (await t.remote.get(f"/tasks/{thought.correlation_id}"))["costUsd"] == 3.0
+        (quinn,) = (await t.remote.get("/health"))["agents"]
+        assert quinn["totalCostUsd"] == 3.25 == (thought.cost_usd or 0) + (said.cost_usd or 0)
+        assert [e.payload["costUsd"] for e in t.events("autonomous.outcome.")] == [3.0, 0.25]
+
+
+async def test_why_and_since_when_an_agent_is_down_survive_a_restart_of_the_hub() -> None:
+    async with town(worker("quinn")) as t:
+        await asyncio.sleep(1)
+        t.network.down("http://quinn.example:8000")
+        first = await ask(t, "echo")
+        await asyncio.sleep(300)
+        assert row(t).since is not None
+        await t.restart()
+        await asyncio.sleep(60)
+        found = row(t)
+        assert (found.health, found.why) == (HealthWord.DOWN, "unreachable")
+        assert found.since == first.ended_at

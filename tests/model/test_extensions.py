@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.health import FleetHealth
 from fleetsim.caller.outcome import outcome_of
-from fleetsim.caller.rates import Rates
 from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now
 from fleetsim.model.extensions import (
@@ -89,7 +88,7 @@ def test_one_poisoned_outcome_leaves_the_fleets_figures_usable(amount: Any) -> N
     task = done((COST_TYPE, cost), (CONFIDENCE_TYPE, {"confidence": amount}))
     now = Now(10.0, datetime(2026, 1, 1, tzinfo=UTC))
     outcome = outcome_of(replace(new_track(record(), now), record=replace(record(), task=task)), now)
-    health = FleetHealth(rates=Rates())
+    health = FleetHealth()
     health.fold(outcome)
     figures = health.snapshot(outcome.ended_at, {}).to_json()
 

@@ -64,6 +64,8 @@ class RequestRecord:
     over every retry of the first send. ``earlier`` is, of a follow-up, how its task stood before
     (``caller/follow_up.py``); ``warnings`` are for whoever asked. ``shortened``: the caller asked for
     less time than is configured. ``rejected``: it is canceled because somebody rejected the agent's question.
+    ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None
+    while the request waits to leave, or for a person.
 
     ``url`` is the agent's address in agents.yaml at dispatch: the work stays at its origin, wherever the agent is by
     now ("" in records older than this field).
@@ -99,6 +101,8 @@ class RequestRecord:
     warnings: tuple[str, ...] = ()
     rejected: bool = False
     shortened: bool = False
+    agent_s: float = 0.0
+    agent_since: datetime | None = None
 
     @property
     def sent_to(self) -> str:

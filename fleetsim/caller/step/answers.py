@@ -47,6 +47,7 @@ def rejected(s: Stepping, answer: Answer) -> None:
     """Somebody will not answer: nothing is said to the agent but that it should stop."""
     s.emit(Settle(question_id=answer.question_id, state="delivered"))
     s.record(rejected=True)
+    s.agents_turn()
     cancel_asked(s, answer.by)
 
 
@@ -56,6 +57,7 @@ def resumed(s: Stepping, reply: Task | Message, began: float) -> None:
     if answer is not None:
         s.emit(Settle(question_id=answer.question_id, state="delivered"))
     s.set(resume=None, resume_due=None, answered_at=s.now.mono, taken_at=s.now.mono, resubscribes=0)
+    s.agents_turn()
     s.record(answers=s.track.record.answers + 1)
     if isinstance(reply, Message):
         s.poll_at(s.now.mono)
@@ -77,10 +79,12 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
         waits = (*s.rules.retry_waits_s, s.rules.poll_interval_s)
         wait = waits[min(s.track.resume_attempt, len(waits) - 1)] * max(s.now.luck, 0.05)
         s.set(resume_attempt=s.track.resume_attempt + 1, resume_due=s.now.mono + wait)
+        s.not_taken()
         attempt = s.track.resume_attempt + 1
         s.say("agent.skill.retry", Level.WARN, attempt=attempt, inSeconds=round(wait, 1), reason=str(error))
         return
     s.set(resume=None, resume_due=None, answered_at=s.now.mono)
+    s.agents_turn()
     s.record(answers=s.track.record.answers + 1)
     s.emit(Settle(question_id=answer.question_id, state="delivered"))
     if lost or s.ended or isinstance(error, UnsupportedOperation | TaskNotCancelable):

@@ -53,6 +53,20 @@ class Stepping:
         due = self.track.poll_due
         self.set(poll_due=when if due is None else min(due, when))
 
+    def agents_turn(self) -> None:
+        """From now on time is the agent's, if it is not so already."""
+        if self.track.turn_from is None:
+            self.set(turn_from=self.now.mono, record=replace(self.track.record, agent_since=self.now.wall))
+
+    def agents_turn_over(self) -> None:
+        """The agent has done its part: it has ended, or it waits for somebody."""
+        had = self.track.agent_s(self.now.mono)
+        self.set(turn_from=None, record=replace(self.track.record, agent_s=had, agent_since=None))
+
+    def not_taken(self) -> None:
+        """What was sent did not arrive: the time of trying is not the agent's."""
+        self.set(turn_from=None, record=replace(self.track.record, agent_since=None))
+
     @property
     def ended(self) -> bool:
         """Whether the agent is known to have ended the task, be all of it known or not."""
@@ -80,6 +94,6 @@ class Stepping:
             state = "expired" if kind is OutcomeKind.EXPIRED else "withdrawn"
             self.emit(Settle(question_id=asked.question.question_id, state=state))
             self.set(asked=None)
-        outcome = outcome_of(self.track, self.now, kind=kind, cause=cause, reason=reason)
+        outcome = outcome_of(self.track, self.now, kind=kind, cause=cause, reason=reason, rates=self.rules.rates)
         self.set(outcome=outcome, parked=())
         self.emit(Close(outcome=outcome))

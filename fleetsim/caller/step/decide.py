@@ -18,6 +18,7 @@ from fleetsim.caller.signals import (
     Due,
     Effect,
     Found,
+    Left,
     PollFailed,
     PushRegistered,
     Recovered,
@@ -46,9 +47,11 @@ def new_track(record: RequestRecord, now: Now) -> Track:
     limit = max(0.0, (record.deadline_at - record.accepted_at).total_seconds())
     left = min(max((record.deadline_at - now.wall).total_seconds(), 0.0), limit)
     grace = 0.0 if record.phase is Phase.INTENT else 5.0
+    turn = max(0.0, (now.wall - record.agent_since).total_seconds()) if record.agent_since else None
     return Track(
         record=record,
         began=now.mono - min(age, limit),
+        turn_from=None if turn is None else now.mono - min(turn, limit),
         deadline=now.mono + max(left, grace),
         try_stream=record.streaming,
     )
@@ -71,6 +74,8 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
             sending.begin(s)
         case Recovered(question=question, answer=answer):
             sending.recover(s, question, answer)
+        case Left():
+            s.agents_turn()
         case Replied(reply=reply, began=began):
             sending.replied(s, reply, began)
         case SendFailed(error=error):

@@ -190,6 +190,7 @@ def _note_parts(s: Stepping, signal: Heard) -> None:
 def _bind(s: Stepping, signal: Heard) -> None:
     """The first news fixes which task this is (T-07), and how it will be watched."""
     s.set(reconcile_due=None, find_due=None, retry_due=None, silent=False, taken_at=s.now.mono)
+    s.agents_turn()
     task, request = s.track.task, s.track.record.request
     assert task is not None
     warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
@@ -277,6 +278,7 @@ def _end(s: Stepping, signal: Heard) -> None:
         return
     if s.track.owed == 0:
         questions.withdraw(s)
+        s.agents_turn_over()
         s.set(owed=s.rules.owed_polls_max, cancel_due=None, resume_due=None)
         s.poll_at(s.now.mono)
 

@@ -116,6 +116,7 @@ def _arrived(s: Stepping) -> None:
     answer = s.track.resume
     if answer is not None:
         s.set(resume=None, resume_doubt=False)
+        s.agents_turn()
         s.record(answers=s.track.record.answers + 1)
         s.emit(Settle(question_id=answer.question_id, state="delivered"))
 
@@ -156,6 +157,7 @@ def _open(s: Stepping, task: Task, key: str) -> None:
     )
     left = s.track.paused_left if s.track.paused_left is not None else _left(s)
     s.set(asked=Asked(question=question, key=key, due=s.now.mono + ttl, remind=s.now.mono + ttl / 2), paused_left=left)
+    s.agents_turn_over()
     _watch_slowly(s)
     s.emit(Ask(question=question))
 
@@ -221,6 +223,7 @@ def withdraw(s: Stepping) -> None:
         s.emit(Settle(question_id=asked.question.question_id, state="withdrawn"))
         unpause(s)
         s.set(asked=None)
+        s.agents_turn()
         over(s, asked.key)
 
 

@@ -69,6 +69,8 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None) -> No
         hearing.cancel_once(s)  # whether it was said before the restart is not known
     if question is not None:
         _reopen(s, question, answer)
+    elif not s.ended:
+        s.agents_turn()
     if s.track.asked is None and s.track.resume is None and record.task and record.task.state in INTERRUPTED:
         questions.over(s, questions.key_of(record.task))  # answered, or never put on record: a poll tells which
 
@@ -130,6 +132,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
 def _send_otherwise(s: Stepping, reason: str) -> None:
     """The same message in another form, at once: it was refused, so nothing was accepted."""
     s.say("agent.skill.retry", attempt=s.track.attempt, inSeconds=0, reason=reason)
+    s.not_taken()
     _send(s)
 
 
@@ -163,6 +166,7 @@ def _retry(s: Stepping, error: FleetsimError) -> None:
         wait = max(wait, min(max(error.retry_after_s, 0.0), s.rules.retry_after_max_s))
     attempt = s.track.attempt + 1
     s.set(attempt=attempt, retry_due=s.now.mono + wait)
+    s.not_taken()
     s.record(phase=Phase.INTENT)
     s.say("agent.skill.retry", Level.WARN, attempt=attempt + 1, inSeconds=round(wait, 1), reason=str(error))
 
