@@ -73,7 +73,7 @@ async def _talk(common: Common, asked: Asked) -> None:
 
     async with AsyncExitStack() as stack:
         talk: Talk
-        if not direct.is_url(asked.agent) and through_hub.find(common) is not None:
+        if await through_hub.takes(common, asked.agent):
             talk = await stack.enter_async_context(through_hub.talk(common, asked))
         else:
             talk = await stack.enter_async_context(direct.talk(common, asked))

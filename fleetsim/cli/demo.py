@@ -36,16 +36,25 @@ def demo(common: Common, headless: bool, picture: Path | None) -> int:
     asks you something (press 3), one fails now and then, and a ceremony fires every minute. Without a
     terminal it ends by itself, once every agent has an outcome, the schedule has fired and a question was
     answered; it exits 1, naming what is missing, if that takes longer than 100 s.
+
+    While it runs the other verbs, from a second terminal, find it as they would find your own hub: fleetsim inbox
+    list, task list, health, ceremony list, send quinn "hello". If a hub of yours is running, they go to that one,
+    and the demo prints the option that takes them to the demo. It leaves nothing behind.
     """
     from fleetsim.cli import screen
 
     drawn = not headless and picture is None and screen.has_terminal()
-    return asyncio.run(_demo(common, drawn, picture))
+    try:
+        return asyncio.run(_demo(common, drawn, picture))
+    except asyncio.CancelledError:
+        return Exit.INTERRUPTED
 
 
 async def _demo(common: Common, drawn: bool, picture: Path | None) -> int:
     from fleetsim.cli import demo_traffic, screen
+    from fleetsim.hub.state import StateDir, state_path
 
+    _leave_cleanly()
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetsim-demo-")))
         if drawn:
@@ -54,10 +63,15 @@ async def _demo(common: Common, drawn: bool, picture: Path | None) -> int:
             logging.getLogger().setLevel(logging.WARNING)  # what goes well is in the table; --debug shows all
         hub = await stack.enter_async_context(demo_hub(home))
         ends = "" if drawn or picture else f"; a table follows within {DEADLINE_S:.0f} s"
+        own = StateDir(home / "state")
+        found = stack.enter_context(StateDir(state_path(os.environ, common.state)).lent(own, os.getpid()))
+        option = "" if found else f" --state {own.path}"
         common.note(f"five agents and a hub at {hub.url}{ends}")
+        common.note(f"  next: in another terminal `fleetsim inbox list{option}`, `fleetsim send quinn hello{option}`")
         await stack.enter_async_context(demo_traffic.visitors(hub, forever=drawn or picture is not None))
         if drawn:
-            await screen.show(hub, title="demo-fleet", plain=common.ascii)
+            note = f"another terminal: fleetsim health{option}"
+            await screen.show(hub, title="demo-fleet", note=note, plain=common.ascii)
             return Exit.OK
         code = await _until_seen(common, hub, home)
         if picture is not None:
@@ -78,17 +92,22 @@ async def _until_seen(common: Common, hub: Hub, home: Path) -> int:
     from fleetsim.cli import demo_traffic
     from fleetsim.cli.health import show
 
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    missing = await demo_traffic.watch(common, hub, home, stopped, deadline_s=DEADLINE_S)
-    show(common, hub.snapshot().to_json()["agents"])
-    if stopped.is_set():
-        return Exit.INTERRUPTED
+    try:
+        missing = await demo_traffic.watch(common, hub, home, deadline_s=DEADLINE_S)
+    finally:
+        show(common, hub.snapshot().to_json()["agents"])
     for what in missing:
         common.note(f"missing after {DEADLINE_S:.0f} s: {what}")
     return Exit.FAILED if missing else Exit.OK
+
+
+def _leave_cleanly() -> None:
+    """Have SIGTERM, and a terminal that is closed, end the demo as Ctrl-C does: its files go with it."""
+    running = asyncio.current_task()
+    assert running is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
 
 
 @asynccontextmanager

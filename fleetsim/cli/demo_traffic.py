@@ -67,7 +67,7 @@ async def _until_known(hub: Hub) -> None:
             await heard.next_batch()
 
 
-async def watch(common: Common, hub: Hub, home: Path, stopped: asyncio.Event, *, deadline_s: float) -> list[str]:
+async def watch(common: Common, hub: Hub, home: Path, *, deadline_s: float) -> list[str]:
     """Wait until all there is to see was seen, answering one question as a second process would.
 
     Returns what is missing when the time is up; nothing if the demo showed everything.
@@ -77,7 +77,7 @@ async def watch(common: Common, hub: Hub, home: Path, stopped: asyncio.Event, *,
     seen = _Seen(hub, home)
     async with Progress("waiting for the fleet", quiet=common.quiet or not sys.stderr.isatty()) as progress:
         while missing := seen.missing():
-            if loop.time() > deadline or stopped.is_set():
+            if loop.time() > deadline:
                 return missing
             progress.say("waiting for " + "; ".join(missing))
             await seen.answer_one()

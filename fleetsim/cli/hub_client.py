@@ -17,8 +17,9 @@ _BEGIN = "write agents.yaml with `fleetsim init URL`, then start one with `fleet
 
 
 def find(common: Common) -> HubAddress | None:
-    """The hub running on this machine for this state directory, if there is one."""
-    return StateDir(state_path(os.environ, common.state)).find()
+    """The hub running on this machine for this state directory, if there is one; else a demo's, if one runs."""
+    state = StateDir(state_path(os.environ, common.state))
+    return state.find() or state.find_demo()
 
 
 @asynccontextmanager
@@ -34,6 +35,8 @@ async def hub(common: Common) -> AsyncIterator[HubRemote]:
         raise ConfigError(
             "no hub is running for this state directory", hint=_START if common.agents_yaml.exists() else _BEGIN
         )
+    if address.demo:
+        common.note("no hub of yours is running: this is the demo's")
     runtime = real_runtime()
     try:
         yield HubRemote(address, runtime)

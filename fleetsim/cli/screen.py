@@ -54,8 +54,8 @@ def has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-async def show(hub: Hub, *, title: str, plain: bool = False, read_only: bool = False) -> None:
-    """Draw the hub until the person quits, beginning with what the ledger remembers."""
+async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, read_only: bool = False) -> None:
+    """Draw the hub until the person quits, beginning with what the ledger remembers; ``note`` is for the tabs' row."""
     from fleetsim.dashboard.app import FleetApp
     from fleetsim.dashboard.feed import Live
 
@@ -67,6 +67,7 @@ async def show(hub: Hub, *, title: str, plain: bool = False, read_only: bool = F
             HubControls(hub),
             clock=hub.runtime.clock,
             title=title,
+            note=note,
             ascii=plain,
             read_only=read_only,
         )

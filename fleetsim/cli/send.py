@@ -60,11 +60,10 @@ def send(common: Common, /, text: str | None, exit_status: bool, **options: Any)
 async def _carry_out(common: Common, asked: Asked) -> Result:
     from fleetsim.cli import direct, through_hub
 
-    if direct.is_url(asked.agent):
-        return await direct.send(common, asked, None)
-    if through_hub.find(common) is not None:
+    if await through_hub.takes(common, asked.agent):
         return await through_hub.send(common, asked)
-    return await direct.send(common, asked, await direct.entry(common, asked.agent))
+    found = None if direct.is_url(asked.agent) else await direct.entry(common, asked.agent)
+    return await direct.send(common, asked, found)
 
 
 def _show(common: Common, asked: Asked, result: Result) -> None:

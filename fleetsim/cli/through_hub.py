@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fleetsim.cli import render
+from fleetsim.cli import direct, render
 from fleetsim.cli.asking import Asked, Result, Said
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import find
@@ -18,14 +18,27 @@ from fleetsim.cli.main import Common
 from fleetsim.cli.patience import within
 from fleetsim.cli.progress import Progress
 from fleetsim.hub.remote import HubRemote
-from fleetsim.model.errors import TimedOut, UnknownTarget
-
-__all__ = ["find", "send", "talk", "until_news"]
+from fleetsim.model.errors import ConfigError, TimedOut, UnknownTarget
 
 _WAIT_S = 20
 _CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "never_sent": Exit.UNREACHABLE}
 _FAILED = frozenset({"undeliverable", "unknown", "lost", "protocol_error"})
 """States that are no agent's own end."""
+
+
+async def takes(common: Common, agent: str) -> bool:
+    """Whether AGENT is to be asked through a hub: a name, and one runs.
+
+    The demo's hub is for the demo's agents: a name of the person's own agents.yaml is asked as if there were no demo.
+    """
+    address = None if direct.is_url(agent) else find(common)
+    if address is None or not address.demo:
+        return address is not None
+    try:
+        await direct.entry(common, agent)
+    except ConfigError:
+        return True
+    return False
 
 
 async def send(common: Common, asked: Asked) -> Result:

@@ -39,12 +39,14 @@ from fleetsim.runtime.ports import Clock
 log = logging.getLogger(__name__)
 
 DRAWS_PER_S = 8
+NOTE_S = 20.0
 
 
 class FleetApp(Intents):
     """The screens over one feed.
 
-    ``controls`` carries out what a person asks for; with ``read_only`` nothing of it is offered.
+    ``controls`` carries out what a person asks for; with ``read_only`` nothing of it is offered. ``note`` is
+    said at the start, and stands beside the tabs while there is room and nothing more urgent to say there.
     """
 
     CSS = CSS
@@ -79,6 +81,7 @@ class FleetApp(Intents):
         *,
         clock: Clock,
         title: str,
+        note: str = "",
         ascii: bool = False,
         read_only: bool = False,
     ) -> None:
@@ -86,6 +89,7 @@ class FleetApp(Intents):
         self._feed = feed
         self._clock = clock
         self._fleet_name = one_line(title, 60)
+        self._standing_note = one_line(note, 200)
         self.ascii_only = ascii
         self._read_only = read_only
         self._builder = ViewBuilder()
@@ -132,6 +136,8 @@ class FleetApp(Intents):
         self.pane.main.focus()
         self.run_worker(self._listen(), name="feed", exit_on_error=False)
         self.set_interval(1 / DRAWS_PER_S, self._tick, name="draw")
+        if self._standing_note:
+            self.say(self._standing_note, seconds=NOTE_S)
         self.call_after_refresh(self.draw)
 
     async def _listen(self) -> None:
@@ -213,7 +219,7 @@ class FleetApp(Intents):
     def _note(self, view: View) -> str:
         if self._link.state is LinkState.LOST:
             return "as of " + f"{view.last_at or view.now:%H:%M:%SZ}"
-        return "read only" if self._read_only else ""
+        return "read only" if self._read_only else self._standing_note
 
     def _status_line(self, view: View) -> Line:
         said, until = self._said

@@ -10,9 +10,9 @@ import base64
 import json
 import os
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from fleetsim.runtime.ports import Ids
 API_KEY_FILE = "api-key"
 CALLBACK_KEYS_FILE = "callback-keys.json"
 HUB_FILE = "hub.json"
+DEMO_FILE = "demo.json"
 LEDGER_FILE = "ledger.db"
 EPOCHS_KEPT = 2
 _BYTES_MAX = 64 * 1024
@@ -30,10 +31,11 @@ _BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubAddress:
-    """A running hub, as another process on this machine finds it."""
+    """A running hub, as another process on this machine finds it; ``demo``: it is a demo's, and not the person's."""
 
     url: str
     pid: int
+    demo: bool = False
     api_key: str = field(repr=False)
 
 
@@ -115,9 +117,41 @@ class StateDir:
             return HubAddress(url=said["url"], pid=said["pid"], api_key=api_key)
         return None
 
-    def _announced(self) -> dict[str, Any] | None:
+    @contextmanager
+    def lent(self, demo: StateDir, pid: int) -> Iterator[bool]:
+        """Let whoever looks here for a hub, and finds none, find the demo's that keeps its state in ``demo``.
+
+        Yields False, having done nothing, if a hub or another demo can be found here, or nothing can be written.
+        Afterwards all is as before, folders included; a demo that is killed leaves a file that nobody believes.
+        """
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        lent = False
         try:
-            said = json.loads(_read(self.path / HUB_FILE))
+            with suppress(ConfigError):
+                if self.find() is None and self.find_demo() is None:
+                    self.open()._write(DEMO_FILE, json.dumps({"state": str(demo.path.resolve()), "pid": pid}))
+                    lent = True
+            yield lent
+        finally:
+            with suppress(ConfigError, OSError):
+                if lent and (self._announced(DEMO_FILE) or {}).get("pid") == pid:
+                    (self.path / DEMO_FILE).unlink()
+            with suppress(OSError):
+                for folder in made:
+                    folder.rmdir()
+
+    def find_demo(self) -> HubAddress | None:
+        """The demo whose hub may be used from here; None if none runs."""
+        with suppress(ConfigError):
+            said = self._announced(DEMO_FILE) or {}
+            if isinstance(where := said.get("state"), str) and os.path.isabs(where):
+                found = StateDir(Path(where)).find()
+                return replace(found, demo=True) if found is not None and found.pid == said.get("pid") else None
+        return None
+
+    def _announced(self, name: str = HUB_FILE) -> dict[str, Any] | None:
+        try:
+            said = json.loads(_read(self.path / name))
         except ValueError:
             return None
         return said if isinstance(said, dict) else None

@@ -127,7 +127,7 @@ class Terminal:
                 except OSError:  # the other side is closed
                     piece = b""
                 assert piece, f"it ended before {wanted!r}:\n{self.text}"
-                self.text += piece.decode()
+                self.text += piece.decode(errors="replace")
 
     def type(self, text: str) -> None:
         os.write(self._screen, text.encode())
