@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from shlex import quote
 from typing import Any
 
 from fleetsim.cli import direct, render
@@ -133,6 +134,10 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
         code = Exit.TIMEOUT
     else:
         code = _CODES.get(row.get("cause") or "", Exit.FAILED) if state in _FAILED else Exit.OK
+    refused = asked.task_id is not None and row.get("cause") == "request_wrong"
+    if refused:  # the agent does not have the task, or takes nothing for it any more
+        context = f" --context-id {quote(row['contextId'])}" if row.get("contextId") else ""
+        follow = f'without the task: fleetsim send {quote(asked.agent)}{context} "…"'
     success = bool(row.get("success"))
     return Result(
         state=state,
@@ -144,7 +149,7 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
         duration_s=(row.get("durationMs") or took_s * 1000) / 1000,
         cost_usd=row.get("costUsd"),
         code=code,
-        next_step=follow if waiting or late or asked.detach else "",
+        next_step=follow if waiting or late or refused or asked.detach else "",
         shown=bool(row.get("shown")),
         warnings=tuple(row.get("warnings") or ()),
     )

@@ -217,6 +217,10 @@ async def test_the_verbs_for_conversations_go_through_the_running_hub(shell: She
         assert answer["correlationId"] == asked["correlationId"], "the request that asked goes on"
         (row,) = (await asyncio.to_thread(shell.json, "health"))["agents"]
         assert row["totalOutcomes"] == 2
+        late = await shell.arun("send", "scout", "Eve", "--task-id", asked["taskId"])
+        assert late.returncode == 1, "not 4: it is no matter of credentials"
+        assert "the task is already completed" in late.stderr
+        assert f"fleetsim send scout --context-id {asked['contextId']}" in late.stderr
 
 
 @pytest.mark.sockets

@@ -154,6 +154,16 @@ async def test_a_follow_up_on_a_task_nobody_knows_is_the_askers_mistake(dialect:
         assert "-32001" in row["reason"]
 
 
+async def test_a_follow_up_in_a_context_that_is_not_the_tasks_is_the_askers_mistake() -> None:
+    async with town(worker(), **spoken("1.0")) as t:
+        await asyncio.sleep(1)
+        task_id, _ = await waiting_elsewhere(t, "1.0")
+        body = {"text": "main", "targets": ["quinn"], "taskId": task_id, "contextId": "c-wrong"}
+        (cid,) = await t.remote.submit(body)
+        row = await ended(t, cid)
+        assert (row["state"], row["blame"]) == ("undeliverable", "caller")
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_both_requests_of_one_task_survive_a_restart(dialect: str) -> None:
     async with town(worker(), **spoken(dialect), question_ttl_s=60.0, question_expiry="leave") as t:

@@ -125,7 +125,8 @@ def failed(s: Stepping, error: FleetsimError) -> None:
     else:
         if isinstance(error, AuthRefused):
             s.say("agent.auth.refused", Level.WARN, why=str(error))
-        ours = s.track.record.request.task_id is not None and isinstance(error, TaskNotFound | UnsupportedOperation)
+        asked = s.track.record.request.task_id
+        ours = asked is not None and isinstance(error, TaskNotFound | UnsupportedOperation | InvalidParams)
         s.close(OutcomeKind.UNDELIVERABLE, Cause.REQUEST_WRONG if ours else cause_of(error), _why(error))
 
 
