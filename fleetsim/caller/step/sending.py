@@ -210,7 +210,8 @@ def found(s: Stepping, signal: Found) -> None:
         hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))
         return
     if signal.error is not None:
-        s.set(find_due=s.now.mono + s.rules.lost_confirm_s)
+        if s.track.silent:
+            s.set(find_due=s.now.mono + s.rules.lost_confirm_s)
         return
     s.set(searches=s.track.searches + 1)
     hopeless = not signal.possible or (s.track.silent and s.track.searches >= SEARCHES_MAX)
