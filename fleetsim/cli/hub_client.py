@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
+from fleetsim.caller.ledger import PREFIX_CHARS_MIN
 from fleetsim.cli.main import Common
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import HubAddress, StateDir, state_path
-from fleetsim.model.errors import ConfigError, Unreachable
+from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
+from fleetsim.model.text import one_line
 from fleetsim.runtime.real import real_runtime
 
 _START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
@@ -44,3 +47,30 @@ async def hub(common: Common) -> AsyncIterator[HubRemote]:
         raise Unreachable(f"the hub at {address.url} does not answer: {error}", hint=_START) from error
     finally:
         await runtime.transport.aclose()
+
+
+async def request_id(found: HubRemote, text: str) -> str:
+    """The whole id of the request that ``text`` names: its id, a beginning of it that no other id has, the id of the
+    ceremony's run it belongs to, or the agent's whole task id (the newest request of that task). Raises UnknownTarget.
+    """
+    known = [row for row in await found.get("/ids", prefix=text) if row["kind"] != "question"]
+    if known and known[0]["kind"] == "task" and len({row["agent"] for row in known}) == 1:
+        return str(known[0]["correlationId"])
+    return _only(text, {row["correlationId"]: row for row in known}, "request", "fleetsim task list")
+
+
+async def question_id(found: HubRemote, text: str) -> str:
+    """The whole id of the question that ``text`` names: its id, or a beginning no other has. Raises UnknownTarget."""
+    known = [row for row in await found.get("/ids", prefix=text) if row["kind"] == "question"]
+    return _only(text, {row["id"]: row for row in known}, "question", "fleetsim inbox list")
+
+
+def _only(text: str, known: Mapping[str, Any], what: str, listing: str) -> str:
+    if text in known or len(known) == 1:
+        return text if text in known else next(iter(known))
+    shown = one_line(text, 64)
+    if not known:
+        least = f" (at least {PREFIX_CHARS_MIN} characters of it)" if len(text) < PREFIX_CHARS_MIN else ""
+        raise UnknownTarget(f"no {what} “{shown}” is known{least}", hint=f"`{listing}` shows them")
+    which = "".join(f"\n  {key}  {row['agent']}  {row['at']}" for key, row in known.items())
+    raise UnknownTarget(f"“{shown}” may be any of {len(known)} {what}s:{which}", hint="give more of the id")

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.hub_client import hub
+from fleetsim.cli.hub_client import hub, question_id, request_id
 from fleetsim.cli.main import Common
 
 
 @click.group()
 def inbox() -> None:
-    """What agents wait for. A question takes one answer, once."""
+    """What agents wait for. A question takes one answer, once. Any unique beginning of an id will do."""
 
 
 @inbox.command("list")
@@ -91,9 +91,9 @@ async def _get(common: Common, path: str) -> Any:
 
 async def _veto(common: Common, correlation_id: str, by: str) -> Any:
     async with hub(common) as found:
-        return await found.veto(correlation_id, by=by)
+        return await found.veto(await request_id(found, correlation_id), by=by)
 
 
 async def _answer(common: Common, question: str, text: str, decision: str, by: str) -> Any:
     async with hub(common) as found:
-        return await found.answer(question, text, decision=decision, by=by)
+        return await found.answer(await question_id(found, question), text, decision=decision, by=by)

@@ -60,9 +60,13 @@ def labels(rows: Iterable[tuple[str, Any]]) -> None:
             click.echo(f"{label}: {neutralise(str(value))}")
 
 
+CELL_CHARS_MAX = 128
+"""What a cell shows of a text; the longest id there can be is shown whole."""
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, right: frozenset[int] = frozenset()) -> None:
     """Columns padded to their widest cell; ``right`` names columns that align right."""
-    cells = [[one_line("-" if c is None else str(c), 60) for c in row] for row in rows]
+    cells = [[one_line("-" if c is None else str(c), CELL_CHARS_MAX) for c in row] for row in rows]
     widths = [
         max(len(str(head[i])), *(len(row[i]) for row in cells)) if cells else len(head[i]) for i in range(len(head))
     ]

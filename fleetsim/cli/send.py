@@ -87,7 +87,7 @@ def _show(common: Common, asked: Asked, result: Result) -> None:
     elif result.shown:
         render.say("")
     cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
-    ids = f" (task {result.task_id})" if result.task_id else ""
+    ids = f" (task {result.correlation_id or result.task_id})" if result.correlation_id or result.task_id else ""
     common.note(
         f"{render.word(result.state, plain=common.ascii)} in {render.seconds(result.duration_s)}{cost}{ids}"
         + (f": {result.reason}" if result.reason and result.reason != result.text else "")

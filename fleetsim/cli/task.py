@@ -10,7 +10,7 @@ import click
 from fleetsim.cli import render
 from fleetsim.cli.asking import Asked
 from fleetsim.cli.exits import Exit
-from fleetsim.cli.hub_client import hub
+from fleetsim.cli.hub_client import hub, request_id
 from fleetsim.cli.main import Common
 from fleetsim.cli.patience import timeout_option, within
 from fleetsim.cli.through_hub import until_news
@@ -22,7 +22,8 @@ MARGIN_S = 0.5
 
 @click.group()
 def task() -> None:
-    """Requests of the running hub. An ID is the correlation id that `send` and `task list` print."""
+    """Requests of the running hub. An ID is the correlation id that `send` and `task list` print, any
+    unique beginning of it (4 characters or more), a ceremony run's id, or the agent's whole task id."""
 
 
 @task.command("list")
@@ -87,6 +88,7 @@ def get(
         render.labels(
             [
                 ("state", render.word(row["state"], plain=common.ascii)),
+                ("id", row.get("correlationId")),
                 ("agent", row["agent"]),
                 ("skill", row.get("skill")),
                 ("task", row.get("taskId")),
@@ -113,7 +115,7 @@ def get(
 @click.pass_obj
 def cancel(common: Common, task_id: str) -> None:
     """Ask for a request to be stopped."""
-    asyncio.run(_cancel(common, task_id))
+    task_id = asyncio.run(_cancel(common, task_id))
     if common.as_json:
         render.emit_json({"correlationId": task_id})
     common.note(f"asked for {task_id} to be stopped; see: fleetsim task get {task_id} --wait")
@@ -124,15 +126,18 @@ async def _get(common: Common, path: str) -> Any:
         return await found.get(path)
 
 
-async def _cancel(common: Common, task_id: str) -> None:
+async def _cancel(common: Common, given: str) -> str:
     async with hub(common) as found:
+        task_id = await request_id(found, given)
         await found.cancel(task_id)
+        return task_id
 
 
 async def _one(common: Common, task_id: str, wait: bool, timeout_s: float) -> Any:
     late = TimedOut(f"the hub did not answer within {timeout_s:g} s", hint="is it busy? see `fleetsim health`")
     deadline = asyncio.get_running_loop().time() + timeout_s
     async with within(timeout_s + MARGIN_S, lambda: late), hub(common) as found:
+        task_id = await request_id(found, task_id)
         row = await (until_news(found, task_id, deadline) if wait else found.task(task_id))
     return {key: value for key, value in row.items() if key != "late"}
 

@@ -66,7 +66,7 @@ def settled_row(question: QuestionRow, now: datetime) -> Row:
 
 def title(question: QuestionRow) -> Line:
     """The head of the question's panel."""
-    return line(f"{question.agent or '-'} / {question.skill or '-'}   task {question.correlation_id[:8]}")
+    return line(f"{question.agent or '-'} / {question.skill or '-'}   task {question.correlation_id}")
 
 
 def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, roomy: bool) -> list[Line]:

@@ -80,7 +80,7 @@ def summary(shown: int, view: View) -> str:
 def title(detail: TaskDetail) -> Line:
     """The head of a task's panel."""
     row = detail.row
-    return line(f"{row.correlation_id[:8]}  {row.agent or '-'} / {row.skill or '-'}")
+    return line(f"{row.correlation_id}  {row.agent or '-'} / {row.skill or '-'}")
 
 
 def facts(detail: TaskDetail, now: datetime, width: int) -> list[Line]:

@@ -24,7 +24,7 @@ from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody, VetoBody
 from fleetsim.hub.http import Door, Refusal, answer, endpoint, hosts_of, read_body
 from fleetsim.hub.hub import Hub
-from fleetsim.hub.rows import agent_row, event_row, outcome_row, question_row, record_row, track_row
+from fleetsim.hub.rows import agent_row, event_row, known_row, outcome_row, question_row, record_row, track_row
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.journal import Event
 from fleetsim.model.text import one_line
@@ -62,6 +62,7 @@ class Api:
             "/api/tasks": self.tasks,
             "/api/tasks/{id}": self.task,
             "/api/inbox": self.inbox,
+            "/api/ids": self.ids,
             "/api/ceremonies": self.ceremonies,
             "/api/ceremonies/{id}/runs": self.runs,
             "/api/journal": self.journal,
@@ -137,6 +138,11 @@ class Api:
         return answer(
             {"questions": [question_row(q) for q in hub.tracker.questions()], "vetoes": list(hub.desk.vetoes())}
         )
+
+    async def ids(self, request: Request) -> Response:
+        """What ``?prefix=`` may mean: requests, questions, runs of ceremonies, and agents' tasks by their whole id."""
+        text = request.query_params.get("prefix", "")
+        return answer([known_row(known) for known in await self._hub.ledger.ids(text)] if text else [])
 
     async def ceremonies(self, _: Request) -> Response:
         """Every ceremony in force, and what is wrong with the files that are not."""

@@ -9,7 +9,7 @@ from fleetsim.caller.closing import outcome_payload
 from fleetsim.caller.fleet import FleetConfig
 from fleetsim.caller.health import HealthSnapshot
 from fleetsim.caller.jsonable import iso
-from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.ledger import KnownId, RequestRecord
 from fleetsim.caller.track import Track
 from fleetsim.model.journal import Event
 from fleetsim.model.task import answer_text
@@ -118,6 +118,17 @@ def question_row(question: Question) -> dict[str, Any]:
         "expiresAt": iso(question.expires_at),
         "checkpoint": question.checkpoint,
         "systemActor": question.system_actor,
+    }
+
+
+def known_row(known: KnownId) -> dict[str, Any]:
+    """One thing that an id, or the beginning of one, may mean."""
+    return {
+        "id": known.id,
+        "kind": known.kind,
+        "correlationId": known.correlation_id,
+        "agent": known.agent,
+        "at": iso(known.at),
     }
 
 

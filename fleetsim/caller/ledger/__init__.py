@@ -1,7 +1,9 @@
 """What the caller must never forget: the interface (here) and its SQLite form (``sqlite.open_ledger``)."""
 
 from fleetsim.caller.ledger.interface import (
+    PREFIX_CHARS_MIN,
     CardSnapshot,
+    KnownId,
     Ledger,
     LedgerBroken,
     LedgerDamaged,
@@ -16,7 +18,9 @@ from fleetsim.caller.ledger.interface import (
 )
 
 __all__ = [
+    "PREFIX_CHARS_MIN",
     "CardSnapshot",
+    "KnownId",
     "Ledger",
     "LedgerBroken",
     "LedgerDamaged",

@@ -20,6 +20,9 @@ from fleetsim.model.journal import Event
 from fleetsim.model.task import JsonObject, Task
 from fleetsim.model.work import Answer, Outcome, Question, SkillRequest
 
+PREFIX_CHARS_MIN = 4
+"""So much of an id is wanted at least, as git does: less would name something else tomorrow."""
+
 
 class LedgerDamaged(ConfigError):
     """The file is not a ledger, or not whole. It is never replaced: a person decides (``--salvage``)."""
@@ -176,6 +179,20 @@ class CardSnapshot:
     card: JsonObject = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownId:
+    """Something the ledger knows by an id, and the request it belongs to.
+
+    ``kind`` is ``request``, ``question``, ``run`` (of a ceremony) or ``task`` (an agent's own id).
+    """
+
+    id: str
+    kind: str
+    correlation_id: str
+    agent: str
+    at: datetime
+
+
 class Ledger(Protocol):
     """The caller's memory.
 
@@ -276,6 +293,14 @@ class Ledger(Protocol):
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """Journal rows after ``after_seq``, oldest first."""
+        ...
+
+    async def ids(self, text: str, *, limit: int = 20) -> tuple[KnownId, ...]:
+        """What is known by an id that is ``text`` or, from ``PREFIX_CHARS_MIN`` characters on, begins with it.
+
+        Requests and questions first, by id, so that a whole match comes first of its kind; then the requests of runs;
+        only if there are none of these, those of the agents' task of exactly that id, the newest first.
+        """
         ...
 
     async def last_seq(self) -> int:

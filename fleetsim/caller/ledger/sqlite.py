@@ -15,6 +15,7 @@ from typing import Literal
 
 from fleetsim.caller.ledger import (
     CardSnapshot,
+    KnownId,
     Ledger,
     QuestionRecord,
     QuestionState,
@@ -162,6 +163,10 @@ class SqliteLedger(Ledger):
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """Journal rows after ``after_seq``, oldest first."""
         return await self._storage.read(partial(diary.events, after_seq=after_seq, limit=limit))
+
+    async def ids(self, text: str, *, limit: int = 20) -> tuple[KnownId, ...]:
+        """What is known by an id that begins with ``text``, or by an agent's task id that is ``text``."""
+        return await self._storage.read(partial(work.ids, text=text, limit=limit))
 
     async def last_seq(self) -> int:
         """The highest event number ever appended."""

@@ -6,12 +6,21 @@ own. Knows SQL and the values; not threads, files or clocks.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from fleetsim.caller.ledger import Phase, QuestionRecord, QuestionState, RequestRecord, RunRecord
+from fleetsim.caller.ledger import (
+    PREFIX_CHARS_MIN,
+    KnownId,
+    Phase,
+    QuestionRecord,
+    QuestionState,
+    RequestRecord,
+    RunRecord,
+)
 from fleetsim.caller.ledger.rows import (
     SUMMED,
     checked,
@@ -203,6 +212,34 @@ def unannounced(connection: Connection, limit: int) -> tuple[Outcome, ...]:
         f"SELECT body, {checked('outcomes')} FROM outcomes WHERE announced = 0 ORDER BY seq LIMIT ?", (limit,)
     )
     return read(Outcome, rows)
+
+
+# -- ids ------------------------------------------------------------------------------------------------------
+
+_BY_ID = """SELECT correlation_id, 'request', correlation_id, agent, accepted_at FROM requests
+    WHERE correlation_id >= ?1 AND correlation_id <= ?2 ORDER BY correlation_id LIMIT ?3"""
+_BY_QUESTION = """SELECT question_id, 'question', correlation_id, agent, accepted_at FROM questions
+    JOIN requests USING (correlation_id) WHERE question_id >= ?1 AND question_id <= ?2 ORDER BY question_id LIMIT ?3"""
+_BY_RUN = """SELECT run_id, 'run', correlation_id, agent, accepted_at FROM requests
+    WHERE run_id >= ?1 AND run_id <= ?2 ORDER BY run_id, requests.seq LIMIT ?3"""
+_BY_TASK = """SELECT ?1, 'task', correlation_id, requests.agent, accepted_at FROM requests
+    LEFT JOIN outcomes USING (correlation_id)
+    WHERE ?1 IN (CASE WHEN instr(outcomes.body, ?2) THEN json_extract(outcomes.body, '$.task_id') END,
+        CASE WHEN instr(requests.body, ?2) THEN json_extract(requests.body, '$.task.task_id') END)
+    ORDER BY requests.seq DESC LIMIT ?3"""
+"""An agent's task ids are in no index: every row is looked through, but only parsed where the id occurs."""
+
+
+def ids(connection: Connection, text: str, limit: int) -> tuple[KnownId, ...]:
+    """What is known by an id that begins with ``text``; if nothing is, by an agent's task id that is ``text``."""
+    upto = text + "\U0010ffff" if len(text) >= PREFIX_CHARS_MIN else text
+    rows = [row for sql in (_BY_ID, _BY_QUESTION, _BY_RUN) for row in connection.execute(sql, (text, upto, limit))]
+    if not rows:
+        rows = list(connection.execute(_BY_TASK, (text, json.dumps(text, ensure_ascii=False)[1:-1], limit)))
+    return tuple(
+        KnownId(id=known, kind=kind, correlation_id=cid, agent=agent, at=moment(at))
+        for known, kind, cid, agent, at in rows
+    )
 
 
 # -- questions ------------------------------------------------------------------------------------------------
