@@ -21,6 +21,15 @@ from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
 from fleetsim.model.errors import RPC_ERRORS
 from fleetsim.model.journal import TOPICS
+from fleetsim.model.limits import (
+    CHARACTER_BYTES_WORST,
+    ENVELOPE_BYTES,
+    EXCERPT_CHARS_MAX,
+    PARTS_BYTES_MAX,
+    ROW_BYTES_MAX,
+    TEXT_CHARS_MAX,
+    WIRE_BYTES_MAX,
+)
 from fleetsim.model.work import BLAME, MEANING
 from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.runtime.ports import Limits
@@ -52,6 +61,9 @@ def events() -> str:
         + "Everything the hub does is an event: `seq`, `at`, `topic`, `level`, `correlationId`, `parentId`, `agent`, "
         "`skill`, `taskId` and a `payload`. Topics are Workstacean's where it had one. Follow them with "
         "`fleetsim events`, `GET /api/events`, or the dashboard's fifth screen. Keys without a value are left out.\n\n"
+        f"A text in an event has at most {EXCERPT_CHARS_MAX:,} characters. If that is not all of it, `truncated` is "
+        "true and `textChars` says how many there are; the whole is at `GET /api/tasks/ID` (a question: "
+        "`GET /api/inbox/ID`).\n\n"
         "| topic | when | payload |\n|---|---|---|\n" + rows + "\n"
     )
 
@@ -107,9 +119,21 @@ def limits() -> str:
     """The limits reference."""
     parts = ["# Limits\n\n" + NOTE + "Names end in their unit; reaching a limit is a named outcome, not a surprise. "]
     parts.append(
-        "JSON from outside is at most 1 MiB and 64 deep; ids are at most 1,024 characters, URLs 8,192, and a list in "
-        "a card 1,000 items.\n"
+        f"JSON from outside is at most {WIRE_BYTES_MAX:,} bytes and 64 deep; ids are at most 1,024 characters, URLs "
+        "8,192, and a list in a card 1,000 items.\n\n## Text, files and data\n\n"
+        "Two limits are chosen, and hold at every door. The sizes on the wire are what they come to: each character "
+        "as JSON escapes it at worst, files as base64, and what is around them.\n\n| limit | value |\n|---|---|\n"
     )
+    wire = "an API body, an agent's answer, an event of a stream, a webhook"
+    parts += [
+        f"| `text_chars_max` | {TEXT_CHARS_MAX} |\n",
+        f"| `parts_bytes_max`, decoded | {PARTS_BYTES_MAX} |\n",
+        f"| `excerpt_chars_max`: a text in an event or a list | {EXCERPT_CHARS_MAX} |\n",
+        f"| `character_bytes_worst` | {CHARACTER_BYTES_WORST} |\n",
+        f"| `envelope_bytes` | {ENVELOPE_BYTES} |\n",
+        f"| `wire_bytes_max`: {wire} | {WIRE_BYTES_MAX} |\n",
+        f"| `row_bytes_max`: a row of the ledger | {ROW_BYTES_MAX} |\n",
+    ]
     for title, holder in LIMITS.items():
         summary = (holder.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")
         parts.append(f"\n## {title}\n\n{summary}\n\n| limit | default |\n|---|---|\n")

@@ -23,6 +23,7 @@ from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.record import Push, Record, TaskKey
 from fleetsim.model.call import GetTask, Operation, PushConfig
 from fleetsim.model.errors import ConfigError, WireError
+from fleetsim.model.limits import ROW_BYTES_MAX
 from fleetsim.model.task import Task
 from fleetsim.wire.dialect import dialect
 from fleetsim.wire.json import dump, parse_untrusted
@@ -33,7 +34,6 @@ Row: TypeAlias = tuple[str, str, bytes]
 
 FORM = 1
 RETRY_S = 1.0
-ROW_BYTES_MAX = 64 * 1024 * 1024
 _NATIVE = "1.0"  # the dialect whose JSON loses least of a task
 
 _SCHEMA = """

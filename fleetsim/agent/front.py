@@ -63,6 +63,7 @@ class Door:
 
     def __init__(self, gate: Gate, limits: AgentLimits, *, oversize_status: int = 413) -> None:
         self._gate, self._limits, self._oversize_status = gate, limits, oversize_status
+        self._held = 0
 
     def admit(self, request: Request) -> str:
         """Check everything that headers tell, and return who calls. Raises Refusal."""
@@ -82,7 +83,7 @@ class Door:
             raise Refusal(415, InvalidRequest("send the request as application/json"))
 
     async def body(self, request: Request) -> bytes:
-        """The body, under its cap and deadline. Raises Refusal, ClientLeft."""
+        """The body, under its cap, all bodies' cap and the deadline. Raises Refusal, ClientLeft."""
         read = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_deadline_s):
@@ -90,14 +91,21 @@ class Door:
                     message = await request.receive()
                     if message["type"] == "http.disconnect":
                         raise ClientLeft("the client left before the request was complete")
-                    read += message.get("body", b"")
+                    chunk = message.get("body", b"")
+                    self._held += len(chunk)
+                    read += chunk
                     if len(read) > self._limits.body_bytes_max:
                         raise self._too_large()
+                    if self._held > self._limits.bodies_bytes_max:
+                        full = AtCapacity(f"the agent reads at most {self._limits.bodies_bytes_max} bytes at once")
+                        raise Refusal(429, full, {"connection": "close", "retry-after": "1"})
                     if not message.get("more_body", False):
                         return bytes(read)
         except TimeoutError:
             late = InvalidRequest(f"the body did not arrive within {self._limits.body_deadline_s:g} s")
             raise Refusal(408, late, {"connection": "close"}) from None
+        finally:
+            self._held -= len(read)
 
     def _check_length(self, request: Request) -> None:
         declared = request.headers.getlist("content-length")

@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetsim.model.errors import LimitReached, RpcError
-
-MIB = 1024 * 1024
-KIB = 1024
+from fleetsim.model.limits import KIB, MIB, PARTS_BYTES_MAX, TEXT_CHARS_MAX, WIRE_BYTES_MAX
 
 
 class AtCapacity(RpcError):
@@ -33,16 +31,18 @@ class AgentLimits:
     terminal_ttl_s: float = 3600.0
     task_life_s: float = 24 * 3600.0
     sweep_interval_s: float = 60.0
-    output_chars_max: int = MIB
+    text_chars_max: int = TEXT_CHARS_MAX
+    output_chars_max: int = TEXT_CHARS_MAX + PARTS_BYTES_MAX * 4 // 3
     events_per_task_max: int = 20_000
     history_messages_max: int = 100
-    history_chars_max: int = 2 * MIB
+    history_chars_max: int = 2 * (TEXT_CHARS_MAX + PARTS_BYTES_MAX * 4 // 3)
     inbox_messages_max: int = 32
     page_tasks_max: int = 100
     page_tasks_default: int = 50
     id_chars_max: int = 128
 
-    body_bytes_max: int = MIB
+    body_bytes_max: int = WIRE_BYTES_MAX
+    bodies_bytes_max: int = 256 * MIB
     body_deadline_s: float = 10.0
     header_bytes_max: int = 32 * KIB
     header_deadline_s: float = 5.0
@@ -61,6 +61,6 @@ class AgentLimits:
     notices_in_flight_max: int = 32
     notices_per_s_max: float = 100.0
     notices_burst_max: int = 100
-    notice_bytes_max: int = 256 * KIB
+    notice_bytes_max: int = WIRE_BYTES_MAX
     drain_s: float = 5.0
     stop_s: float = 5.0

@@ -13,13 +13,14 @@ from typing import Any
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.kit import direct_reply, kit_skills
-from fleetsim.agent.limits import MIB, AgentLimits
+from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.manners import MANNERS
 from fleetsim.agent.personas import almanac_skills, quinn_skills, selectools_skills
 from fleetsim.agent.shape import REFERENCE, Shape
 from fleetsim.agent.skills import Skill
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.limits import MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

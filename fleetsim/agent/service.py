@@ -49,6 +49,7 @@ from fleetsim.model.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
+from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.task import FilePart, Message, Role, Task, TaskState, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Ids
@@ -313,10 +314,15 @@ class Service:
             raise InvalidParams(f"{name} must have 1 to {self._limits.id_chars_max} characters")
 
     def _check_offered(self, call: Call) -> None:
-        """Refuse what this kind of agent has no method for. Raises MethodNotFound."""
+        """Refuse what this kind of agent has no method for, and text past the limit. Raises RpcError."""
         operations = self._offer.shape.operations
         if operations is not None and operation_of(call) not in operations:
             raise MethodNotFound
+        if isinstance(call, SendMessage):
+            try:
+                check_text(call.message.text, "the message", self._limits.text_chars_max)
+            except TooMuchText as error:
+                raise InvalidParams(str(error)) from None
 
     def _check_modes(self, message: Message, skill: Skill) -> None:
         """Refuse files of a type that neither the skill nor the agent takes, where they say what they take."""

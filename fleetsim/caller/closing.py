@@ -8,13 +8,12 @@ from typing import Any
 
 from fleetsim.caller.events import EventLog
 from fleetsim.model.journal import Level, outcome_topic
+from fleetsim.model.limits import EXCERPT_CHARS_MAX, excerpt, shown_text
 from fleetsim.model.work import Outcome
 
-TEXT_MAX = 16_000
 
-
-def outcome_payload(outcome: Outcome) -> Mapping[str, Any]:
-    """An outcome in camelCase, as events and the HTTP API carry it."""
+def outcome_payload(outcome: Outcome, *, text_chars_max: int = EXCERPT_CHARS_MAX) -> Mapping[str, Any]:
+    """An outcome in camelCase, as events and the HTTP API carry it, with so much of its text."""
     usage = outcome.usage
     return {
         "kind": outcome.kind.value,
@@ -22,7 +21,7 @@ def outcome_payload(outcome: Outcome) -> Mapping[str, Any]:
         "cause": outcome.cause.value if outcome.cause else None,
         "blame": outcome.blame.value,
         "reason": outcome.reason,
-        "text": outcome.text[:TEXT_MAX],
+        **shown_text(outcome.text, chars=outcome.text_chars, chars_max=text_chars_max),
         "taskState": outcome.kind.value,
         "durationMs": outcome.duration_ms,
         "agentMs": outcome.agent_ms,
@@ -53,7 +52,8 @@ def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> 
     level = Level.INFO if outcome.success else Level.ERROR
     topic = outcome_topic(outcome.system_actor, outcome.skill)
     events.publish(topic, level=level, **about, **outcome_payload(outcome))
-    said = {"content": outcome.text[:TEXT_MAX]} if outcome.success else {"error": outcome.reason}
+    answer = excerpt(outcome.text, name="content", chars=outcome.text_chars)
+    said = answer if outcome.success else {"error": outcome.reason}
     events.publish(
         f"agent.skill.response.{outcome.correlation_id}",
         level=Level.DEBUG,

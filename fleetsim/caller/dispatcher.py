@@ -13,12 +13,10 @@ from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.journal import Level
+from fleetsim.model.limits import TooMuchText, check_text, excerpt
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime
-
-TEXT_CHARS_MAX = 256 * 1024
-SHOWN_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +80,7 @@ class Dispatcher:
         Raises:
             UnknownTarget: no such agent or skill, or the skill is cooling down.
             TaskBusy: an open request has the task, and it asks for nothing.
+            TooMuchText: the text is longer than ``text_chars_max``.
             NotAccepting: the ledger cannot record it, or the hub is closing; nothing was sent.
         """
         if request.task_id is not None:
@@ -137,10 +136,10 @@ class Dispatcher:
         """The agents a request goes to, if anything is accepted at all."""
         if not self.accepting:
             raise self._dropped(request, "closing", NotAccepting("the hub is closing and takes no new work"))
-        if len(request.text) > TEXT_CHARS_MAX:
-            raise self._dropped(
-                request, "too_long", UnknownTarget(f"the text is longer than {TEXT_CHARS_MAX} characters")
-            )
+        try:
+            check_text(request.text, "the text", self._tracker.rules.text_chars_max)
+        except TooMuchText as error:
+            raise self._dropped(request, "too_long", error) from None
         try:
             return self._resolve(request.skill, request.targets)
         except UnknownTarget as error:
@@ -207,7 +206,7 @@ class Dispatcher:
                 parent_id=request.parent_id,
                 agent=record.agent,
                 skill=record.skill,
-                text=request.text[:SHOWN_MAX],
+                **excerpt(request.text),
                 targets=list(request.targets),
                 systemActor=request.system_actor,
                 source=request.source.interface,

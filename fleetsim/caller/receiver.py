@@ -24,6 +24,7 @@ from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, Via
@@ -44,7 +45,7 @@ _ENDS = frozenset(state.value for state in TERMINAL)
 class ReceiverLimits:
     """Bytes and seconds for one webhook body, and webhooks per second and agent."""
 
-    body_bytes_max: int = 256 * 1024
+    body_bytes_max: int = WIRE_BYTES_MAX
     body_s: float = 10.0
     per_agent_per_s: float = 50.0
     burst: float = 200.0
@@ -85,7 +86,7 @@ class CallbackReceiver:
             return self._refuse(request, "no token of ours")
         if not self._spend(bearer.agent):
             return JSONResponse({"success": False, "error": "too many webhooks"}, 429, {"Retry-After": "1"})
-        body = await self._body(request)
+        body = await self._body(request, bearer)
         if isinstance(body, Response):
             return body
         signed_id = None
@@ -120,14 +121,24 @@ class CallbackReceiver:
         token = given_token(request)
         return None if token is None else self._tokens.verify(token)
 
-    async def _body(self, request: Request) -> bytes | Response:
+    async def _body(self, request: Request, bearer: Bearer) -> bytes | Response:
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_s):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > self._limits.body_bytes_max:
-                        return JSONResponse({"success": False, "error": "body too large"}, 413)
+                        limit = self._limits.body_bytes_max
+                        why = f"the webhook is larger than {limit:,} bytes (body_bytes_max); polling brings the task"
+                        self._events.publish(
+                            "agent.push.rejected",
+                            level=Level.WARN,
+                            correlation_id=bearer.correlation_id,
+                            agent=bearer.agent,
+                            status=413,
+                            why=why,
+                        )
+                        return JSONResponse({"success": False, "error": f"larger than {limit} bytes"}, 413)
         except TimeoutError:
             return JSONResponse({"success": False, "error": "body too slow"}, 408)
         except ClientDisconnect:
@@ -189,7 +200,7 @@ class CallbackReceiver:
         """One answer for every token that does not fit: same status, same bytes."""
         if self._spend("\0refused"):
             peer = request.client.host if request.client else "?"
-            self._events.publish("agent.push.rejected", level=Level.WARN, why=why, peer=one_line(peer, 64))
+            self._events.publish("agent.push.rejected", level=Level.WARN, why=why, status=401, peer=one_line(peer, 64))
         return JSONResponse({"success": False, "error": "Invalid notification token"}, 401)
 
     def _spend(self, agent: str) -> bool:

@@ -12,6 +12,7 @@ from datetime import datetime
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.rates import Rates
 from fleetsim.model.event import TaskEvent
+from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.task import Task
 from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, Via
 
@@ -33,7 +34,7 @@ class Rules:
     owed_polls_max: int = 6
     look_first_s: float = 1.0
     refused_polls_max: int = 3
-    text_chars_max: int = 1024 * 1024
+    text_chars_max: int = TEXT_CHARS_MAX
     parked_max: int = 16
     stall_s: float = 1.0
     grace_s: float = 5.0

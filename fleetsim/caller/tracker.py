@@ -42,6 +42,7 @@ from fleetsim.caller.track import Heard, Now, Rules, Track
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
+from fleetsim.model.limits import check_text, excerpt
 from fleetsim.model.work import Answer, Outcome, Question, Via
 from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Runtime
@@ -143,7 +144,9 @@ class Tracker:
 
         Raises:
             UnknownTarget: the question is not open (answered, withdrawn or expired meanwhile).
+            TooMuchText: the answer is longer than ``text_chars_max``.
         """
+        check_text(answer.text, "the answer", self.rules.text_chars_max)
         found = [t for t in self._tracks.values() if t.asked and t.asked.question.question_id == answer.question_id]
         question = await self._ledger.answer(answer, self._runtime.clock.now()) if found else None
         if question is None:
@@ -317,7 +320,7 @@ class Tracker:
             task_id=question.task_id,
             questionId=question.question_id,
             kind=question.kind.value,
-            question=question.text,
+            **excerpt(question.text, name="question", chars=question.text_chars),
             expiresAt=question.expires_at.isoformat(),
             checkpoint=question.checkpoint,
             contextId=question.context_id,

@@ -47,7 +47,8 @@ def read_result(asked: Asked, status: int, headers: Mapping[str, str], body: byt
     """
     refuse_status(asked.where, asked.credential, status, headers, body, now, tolerate_rpc=True)
     try:
-        return read_response(parse_untrusted(body), expect_id=asked.request_id, dialect_name=asked.dialect_name)
+        value = parse_untrusted(body, bytes_max=len(body))  # its size was bounded while it was read
+        return read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect_name)
     except WireError as error:
         if not 200 <= status < 300:
             raise http_refused(asked.where, status, headers, body, now) from None
@@ -117,7 +118,7 @@ def describe(headers: Mapping[str, str], body: bytes) -> str:
 def _error_message(body: bytes) -> str | None:
     """The message of ``{"error": ...}`` in the forms in use."""
     try:
-        value = parse_untrusted(body)
+        value = parse_untrusted(body, bytes_max=len(body))
     except WireError:
         return None
     found = value.get("error", value.get("detail")) if isinstance(value, dict) else None

@@ -20,6 +20,7 @@ from fleetsim.client.stream import EventStream
 from fleetsim.model.call import Call, SendMessage, operation_of
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import HttpRefused, WireError
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of
 from fleetsim.runtime.http_sse import StreamLimits, read_events
 from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime, Transport
@@ -36,7 +37,7 @@ class ClientLimits:
     first_byte_s: float = 10.0
     total_s: float = 15.0
     card_bytes_max: int = 256 * 1024
-    body_bytes_max: int = 1024 * 1024
+    body_bytes_max: int = WIRE_BYTES_MAX
     stream: StreamLimits = field(default_factory=StreamLimits)
 
     def for_call(self, timeout_s: float | None) -> Limits:

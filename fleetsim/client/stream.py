@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 BAD_FRAMES_MAX = 20
 """At so many frames that are no event, the stream is given up."""
 
-FRAME_BYTES_MAX = 1024 * 1024
-
 
 class EventStream(AsyncIterator[TaskEvent]):
     """The events of one stream, in order. ``skipped`` counts frames that were no event.
@@ -98,7 +96,8 @@ def read_frame(data: str, asked: Asked, dialect: Dialect) -> TaskEvent:
         WireError: no event, or one that answers another request.
         RpcError: an error frame.
     """
-    value: Any = parse_untrusted(data.encode(), bytes_max=FRAME_BYTES_MAX)
+    frame = data.encode()
+    value: Any = parse_untrusted(frame, bytes_max=len(frame))  # its size was bounded while it was read
     if isinstance(value, dict) and "jsonrpc" not in value and not {"result", "error"} & value.keys():
         return dialect.decode_event(value)
     return dialect.decode_event(read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect_name))

@@ -27,6 +27,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.rows import agent_row, event_row, known_row, outcome_row, question_row, record_row, track_row
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.journal import Event
+from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import one_line
 from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
 
@@ -63,6 +64,7 @@ class Api:
             "/api/tasks/{id}": self.task,
             "/api/inbox": self.inbox,
             "/api/ids": self.ids,
+            "/api/inbox/{id}": self.question,
             "/api/ceremonies": self.ceremonies,
             "/api/ceremonies/{id}/runs": self.runs,
             "/api/journal": self.journal,
@@ -95,12 +97,13 @@ class Api:
         return answer([agent_row(view, snapshot) for view in self._hub.broker.views()])
 
     async def tasks(self, request: Request) -> Response:
-        """Requests in flight, and the newest of those that ended in the last day."""
+        """Requests in flight, and the newest of those that ended in the last day; their texts are excerpts."""
         limit = _number(request, "limit", 50, PAGE_MAX)
         since = self._hub.runtime.clock.now() - WINDOW
         ended = await self._hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
-        recent = [outcome_row(outcome) for outcome in reversed(ended)]
-        return answer({"open": [track_row(track) for track in self._hub.tracker.tracks()], "recent": recent})
+        recent = [outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX) for outcome in reversed(ended)]
+        flying = [track_row(track, chars_max=EXCERPT_CHARS_MAX) for track in self._hub.tracker.tracks()]
+        return answer({"open": flying, "recent": recent})
 
     async def task(self, request: Request) -> Response:
         """One request; with ``?wait=SECONDS`` once it ended or needs somebody, or the time is up."""
@@ -133,11 +136,18 @@ class Api:
                 return
 
     async def inbox(self, _: Request) -> Response:
-        """What agents wait for, and work that may still be vetoed."""
+        """What agents wait for (long questions as excerpts), and work that may still be vetoed."""
         hub = self._hub
-        return answer(
-            {"questions": [question_row(q) for q in hub.tracker.questions()], "vetoes": list(hub.desk.vetoes())}
-        )
+        asked = [question_row(question, chars_max=EXCERPT_CHARS_MAX) for question in hub.tracker.questions()]
+        return answer({"questions": asked, "vetoes": list(hub.desk.vetoes())})
+
+    async def question(self, request: Request) -> Response:
+        """One open question, whole."""
+        question_id = request.path_params["id"]
+        found = [question for question in self._hub.tracker.questions() if question.question_id == question_id]
+        if not found:
+            raise UnknownTarget(f"no question “{one_line(question_id, 64)}” is open")
+        return answer(question_row(found[0]))
 
     async def ids(self, request: Request) -> Response:
         """What ``?prefix=`` may mean: requests, questions, runs of ceremonies, and agents' tasks by their whole id."""

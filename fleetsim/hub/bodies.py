@@ -104,7 +104,7 @@ class RequestBody(_Body):
 class AnswerBody(_Body):
     """Answer a question, or reject it, which cancels the task."""
 
-    text: Annotated[str, Field(max_length=32_768)] = ""
+    text: str = ""
     decision: Literal["answer", "reject"] = "answer"
     by: _Person = "operator"
 

@@ -22,11 +22,12 @@ from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.keys import HubKeys
 from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.explain import in_words
 from fleetsim.wire.json import parse_untrusted
 
-BODY_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = WIRE_BYTES_MAX
 BODY_S = 10.0
 OPEN_PATHS = frozenset({"/health"})
 

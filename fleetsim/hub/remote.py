@@ -10,12 +10,15 @@ from urllib.parse import quote, urlencode
 from fleetsim.hub.keys import API_KEY_HEADER
 from fleetsim.hub.state import HubAddress
 from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, NotAccepting, UnknownTarget, WireError
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.http_sse import StreamLimits, read_events
 from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.wire.json import dump, parse_untrusted
 
-REPLY_BYTES_MAX = 16 * 1024 * 1024
+REPLY_BYTES_MAX = 2 * WIRE_BYTES_MAX
+"""Bytes of one answer of the hub: a request and what came of it, or a page of excerpts."""
+
 WAIT_S = 30
 _MARGIN_S = 10.0
 
@@ -48,6 +51,10 @@ class HubRemote:
     async def task(self, correlation_id: str, *, wait_s: int = 0) -> Any:
         """One request, after at most ``wait_s`` seconds for news of it."""
         return await self.get(f"/tasks/{_part(correlation_id)}", total_s=wait_s + _MARGIN_S, wait=wait_s or None)
+
+    async def question(self, question_id: str) -> Any:
+        """One open question, whole."""
+        return await self.get(f"/inbox/{_part(question_id)}")
 
     async def cancel(self, correlation_id: str) -> None:
         """Ask for a request to be stopped."""

@@ -12,10 +12,9 @@ from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import KnownId, RequestRecord
 from fleetsim.caller.track import Track
 from fleetsim.model.journal import Event
-from fleetsim.model.task import answer_text
+from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text
+from fleetsim.model.task import answer_chars, answer_text
 from fleetsim.model.work import Outcome, Question
-
-TEXT_SHOWN_MAX = 16_000
 
 
 def agent_facts(config: FleetConfig) -> list[dict[str, Any]]:
@@ -54,9 +53,10 @@ def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
     }
 
 
-def record_row(record: RequestRecord) -> dict[str, Any]:
-    """What is known of a request whatever became of it."""
+def record_row(record: RequestRecord, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
+    """What is known of a request whatever became of it, with so many characters of either text."""
     request, task = record.request, record.task
+    text, chars = (answer_text(task), answer_chars(task)) if task else ("", 0)
     return {
         "correlationId": request.correlation_id,
         "parentId": request.parent_id,
@@ -64,7 +64,8 @@ def record_row(record: RequestRecord) -> dict[str, Any]:
         "skill": record.skill,
         "systemActor": request.system_actor,
         "source": request.source.interface,
-        "prompt": request.text[:TEXT_SHOWN_MAX],
+        "prompt": request.text[:chars_max],
+        "promptChars": len(request.text),
         "phase": record.phase.value,
         "acceptedAt": iso(record.accepted_at),
         "deadlineAt": iso(record.deadline_at),
@@ -72,24 +73,27 @@ def record_row(record: RequestRecord) -> dict[str, Any]:
         "taskId": task.task_id if task else None,
         "contextId": task.context_id if task else request.context_id,
         "state": task.state.value if task else record.phase.value,
-        "text": answer_text(task)[:TEXT_SHOWN_MAX] if task else "",
+        **shown_text(text, chars=chars, chars_max=chars_max),
         "warnings": list(record.warnings),
     }
 
 
-def track_row(track: Track) -> dict[str, Any]:
-    """One request in flight."""
+def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
+    """One request in flight. While it waits for somebody, ``text`` is what it asks."""
+    question = track.asked.question if track.asked else None
+    asked = shown_text(question.text, chars=question.text_chars, chars_max=chars_max) if question else {}
     return {
-        **record_row(track.record),
+        **record_row(track.record, chars_max=chars_max),
+        **asked,
         "via": track.via.value,
-        "questionId": track.asked.question.question_id if track.asked else None,
+        "questionId": question.question_id if question else None,
         "pollStopped": track.stopped.reason if track.stopped else None,
         "pollTrouble": track.trouble or None,
         "open": True,
     }
 
 
-def outcome_row(outcome: Outcome) -> dict[str, Any]:
+def outcome_row(outcome: Outcome, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
     """One request that ended."""
     return {
         "correlationId": outcome.correlation_id,
@@ -99,11 +103,11 @@ def outcome_row(outcome: Outcome) -> dict[str, Any]:
         "taskId": outcome.task_id,
         "state": outcome.kind.value,
         "open": False,
-        **outcome_payload(outcome),
+        **outcome_payload(outcome, text_chars_max=chars_max),
     }
 
 
-def question_row(question: Question) -> dict[str, Any]:
+def question_row(question: Question, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
     """One thing an agent waits for."""
     return {
         "questionId": question.question_id,
@@ -113,7 +117,7 @@ def question_row(question: Question) -> dict[str, Any]:
         "taskId": question.task_id,
         "contextId": question.context_id,
         "kind": question.kind.value,
-        "question": question.text[:TEXT_SHOWN_MAX],
+        **shown_text(question.text, name="question", chars=question.text_chars, chars_max=chars_max),
         "askedAt": iso(question.asked_at),
         "expiresAt": iso(question.expires_at),
         "checkpoint": question.checkpoint,

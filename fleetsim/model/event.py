@@ -9,6 +9,7 @@ from fleetsim.model.task import (
     Artifact,
     JsonObject,
     Message,
+    Part,
     Task,
     TaskState,
     TaskStatus,
@@ -127,12 +128,55 @@ def _grow(task: Task, more: Artifact) -> Task:
         for part in more.parts:
             last = parts[-1] if parts else None
             if isinstance(part, TextPart) and isinstance(last, TextPart) and _alike(last, part):
-                parts = (*parts[:-1], replace(last, text=last.text + part.text))
+                parts = (*parts[:-1], _joined(last, part))
             else:
                 parts = (*parts, part)
         return _put(task, replace(old, parts=parts, metadata={**old.metadata, **more.metadata}))
     return _put(task, more)
 
 
+def _joined(last: TextPart, part: TextPart) -> TextPart:
+    """One text of two; what follows a text that was cut is left out with the rest of it."""
+    if last.left_out:
+        return replace(last, left_out=last.left_out + len(part.text) + part.left_out)
+    return replace(last, text=last.text + part.text, left_out=part.left_out)
+
+
 def _alike(last: TextPart, part: TextPart) -> bool:
     return last.metadata == part.metadata and last.media_type == part.media_type
+
+
+def bounded(task: Task, text_chars_max: int) -> Task:
+    """``task`` with at most so much text in its artifacts, and in its message; its parts count what was left out.
+
+    The history may hold twice that, the newest first: what was asked and what was answered.
+    """
+    left, artifacts = text_chars_max, list(task.artifacts)
+    for at, artifact in enumerate(artifacts):
+        parts, left = _cut(artifact.parts, left)
+        left = max(left - 1, 0)  # the line between two artifacts
+        artifacts[at] = artifact if parts is artifact.parts else replace(artifact, parts=parts)
+    if any(new is not old for new, old in zip(artifacts, task.artifacts, strict=True)):
+        task = replace(task, artifacts=tuple(artifacts))
+    message = task.status.message
+    if message is not None and (said := _cut(message.parts, text_chars_max)[0]) is not message.parts:
+        task = replace(task, status=replace(task.status, message=replace(message, parts=said)))
+    left, history = 2 * text_chars_max, list(task.history)
+    for at in reversed(range(len(history))):
+        parts, left = _cut(history[at].parts, left)
+        history[at] = history[at] if parts is history[at].parts else replace(history[at], parts=parts)
+    if any(new is not old for new, old in zip(history, task.history, strict=True)):
+        task = replace(task, history=tuple(history))
+    return task
+
+
+def _cut(parts: tuple[Part, ...], left: int) -> tuple[tuple[Part, ...], int]:
+    """The parts with at most ``left`` characters of text, the very same ones if they have no more; and what is left."""
+    kept = list(parts)
+    for at, part in enumerate(parts):
+        if not isinstance(part, TextPart):
+            continue
+        if len(part.text) > left:
+            kept[at] = replace(part, text=part.text[:left], left_out=part.left_out + len(part.text) - left)
+        left = 0 if part.left_out else max(left - len(part.text), 0)
+    return (parts if all(new is old for new, old in zip(kept, parts, strict=True)) else tuple(kept)), left

@@ -50,14 +50,18 @@ class Topic:
 
 TOPICS: tuple[Topic, ...] = (
     Topic(
-        "agent.skill.request", "a request was accepted, durably", ("skill", "text", "targets", "systemActor", "source")
+        "agent.skill.request",
+        "a request was accepted, durably",
+        ("skill", "text", "truncated", "textChars", "targets", "systemActor", "source"),
     ),
     Topic(
         "agent.skill.dispatched",
         "the agent's first answer bound the request to a task",
         ("state", "contextId", "dialect", "via"),
     ),
-    Topic("agent.skill.update", "a task was seen to move", ("state", "previous", "via", "text")),
+    Topic(
+        "agent.skill.update", "a task was seen to move", ("state", "previous", "via", "text", "truncated", "textChars")
+    ),
     Topic("agent.skill.stale", "a signal came too late and was not applied", ("state", "via", "why")),
     Topic("agent.skill.elsewhere", "the agent went on in another task or context than the one asked for", ("why",)),
     Topic(
@@ -71,10 +75,12 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "agent.skill.response.{correlationId}",
         "the answer to whoever asked",
-        ("content", "error", "taskState", "contextId"),
+        ("content", "truncated", "textChars", "error", "taskState", "contextId"),
     ),
     Topic(
-        "agent.chat.inbound", "text or status arrived over a stream", ("type", "text", "append", "artifactId", "state")
+        "agent.chat.inbound",
+        "text or status arrived over a stream",
+        ("type", "text", "truncated", "textChars", "append", "artifactId", "state"),
     ),
     Topic("agent.chat.outbound", "a conversation turn was sent", ("text",)),
     Topic(
@@ -87,6 +93,8 @@ TOPICS: tuple[Topic, ...] = (
             "blame",
             "reason",
             "text",
+            "truncated",
+            "textChars",
             "taskState",
             "durationMs",
             "agentMs",
@@ -103,7 +111,17 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "hitl.request.{correlationId}",
         "an agent waits for a person",
-        ("questionId", "kind", "question", "expiresAt", "checkpoint", "contextId", "systemActor"),
+        (
+            "questionId",
+            "kind",
+            "question",
+            "truncated",
+            "textChars",
+            "expiresAt",
+            "checkpoint",
+            "contextId",
+            "systemActor",
+        ),
     ),
     Topic(
         "hitl.response.{correlationId}", "a question was answered or rejected", ("questionId", "decision", "decidedBy")
@@ -156,7 +174,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("agent.breaker.opened", "an agent is left alone for a while", ("failures", "retryInSeconds", "reason")),
     Topic("agent.breaker.closed", "an agent answers again", ()),
     Topic("agent.push.accepted", "a webhook was verified", ("state", "duplicate", "parked")),
-    Topic("agent.push.rejected", "a webhook was refused with 401", ("why", "peer")),
+    Topic("agent.push.rejected", "a webhook was refused; nothing ends by it", ("why", "status", "peer")),
     Topic("agent.push.registered", "the agent took our webhook", ()),
     Topic("agent.push.degraded", "webhooks do not arrive, or are `refused`; polling instead", ("why", "refused")),
     Topic("config.loaded", "agents.yaml was read", ("path", "agents", "warnings")),

@@ -76,11 +76,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPart:
-    """Plain text."""
+    """Plain text. ``left_out`` counts the characters that followed and were not kept (``event.bounded``)."""
 
     text: str
     media_type: str | None = None
     metadata: JsonObject = field(default_factory=dict)
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,10 +190,25 @@ def answer_text(task: Task) -> str:
     A failure speaks through its status message first, so that partial output never hides the reason;
     everything else through its artifacts first (seed "A2A Runtime": artifacts, then message).
     """
-    said = task.status.message.text if task.status.message else ""
+    return "\n".join(text for parts in _answer(task) if (text := join_text(parts)))
+
+
+def answer_chars(task: Task) -> int:
+    """How many characters ``answer_text`` would have if none had been left out."""
+    return len(answer_text(task)) + sum(left_out(parts) for parts in _answer(task))
+
+
+def left_out(parts: tuple[Part, ...]) -> int:
+    """How many characters of the text parts were not kept."""
+    return sum(p.left_out for p in parts if isinstance(p, TextPart))
+
+
+def _answer(task: Task) -> tuple[tuple[Part, ...], ...]:
+    artifacts = tuple(a.parts for a in task.artifacts) if task.text else ()
+    said = _spoken(task.status.message)
     if task.state in {TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED}:
-        return said or _last_agent_text(task) or task.text
-    return task.text or said or (_last_agent_text(task) if task.terminal else "")
+        return said or _last_of_agent(task) or artifacts
+    return artifacts or said or (_last_of_agent(task) if task.terminal else ())
 
 
 def elsewhere(
@@ -207,8 +223,9 @@ def elsewhere(
     return tuple(told)
 
 
-def _last_agent_text(task: Task) -> str:
-    for message in reversed(task.history):
-        if message.role is Role.AGENT and message.text:
-            return message.text
-    return ""
+def _spoken(message: Message | None) -> tuple[tuple[Part, ...], ...]:
+    return (message.parts,) if message is not None and message.text else ()
+
+
+def _last_of_agent(task: Task) -> tuple[tuple[Part, ...], ...]:
+    return next((said for m in reversed(task.history) if m.role is Role.AGENT and (said := _spoken(m))), ())

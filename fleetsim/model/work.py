@@ -201,6 +201,8 @@ class Outcome:
     whose blame stays as recorded. ``duration_ms`` runs from dispatch to end; ``agent_ms`` is what of it the agent had,
     without the time people took and the time before the request left (None: not measured). Cost is in US
     dollars; ``cost_estimated``: the agent named tokens and no cost, and the rates in force priced them.
+    ``text_chars`` is how much the agent said as far as it was counted; ``truncated`` that ``text`` is only its
+    beginning.
     """
 
     correlation_id: str
@@ -229,6 +231,8 @@ class Outcome:
     cause: Cause | None = None
     agent_ms: int | None = None
     cost_estimated: bool = False
+    truncated: bool = False
+    text_chars: int = 0
 
     @property
     def counts(self) -> bool:
@@ -245,7 +249,10 @@ class QuestionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """An agent waits for somebody. ``question_id`` is a digest of (agent, task, status message, answers so far)."""
+    """An agent waits for somebody. ``question_id`` is a digest of (agent, task, status message, answers so far).
+
+    ``text_chars`` and ``truncated`` are as an outcome's.
+    """
 
     question_id: str
     correlation_id: str
@@ -259,6 +266,8 @@ class Question:
     expires_at: datetime
     checkpoint: int = 1
     system_actor: str = "user"
+    truncated: bool = False
+    text_chars: int = 0
 
 
 class Decision(StrEnum):

@@ -15,6 +15,7 @@ import httpx
 from httpx_sse import EventSource
 
 from fleetsim.model.errors import LimitReached, TimedOut, WireError
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Incoming
 
@@ -26,12 +27,13 @@ class StreamLimits:
     """What one stream may cost: sizes in bytes, times in seconds, None for no limit.
 
     ``idle_s`` allows that long without a byte, ``first_event_s`` and ``idle_event_s`` without an event:
-    keep-alive comments count as bytes and not as events.
+    keep-alive comments count as bytes and not as events. One event may hold a whole task, a stream that and all
+    of it again in pieces.
     """
 
-    line_bytes_max: int = 256 * 1024
-    event_bytes_max: int = 1024 * 1024
-    stream_bytes_max: int = 16 * 1024 * 1024
+    line_bytes_max: int = WIRE_BYTES_MAX
+    event_bytes_max: int = WIRE_BYTES_MAX
+    stream_bytes_max: int = 2 * WIRE_BYTES_MAX
     events_max: int = 20_000
     lines_max: int = 200_000
     idle_s: float | None = 60.0

@@ -16,6 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from fleetsim.model.limits import WIRE_BYTES_MAX
+
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
 
@@ -74,7 +76,7 @@ class Limits:
     connect_s: float = 3.0
     first_byte_s: float = 10.0
     total_s: float | None = 15.0
-    body_bytes_max: int = 1024 * 1024
+    body_bytes_max: int = WIRE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fleetsim.model.errors import BlockedAddress, FleetsimError, TransportError
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy, WebhookUrl, blocked, parse_webhook_url
 from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
@@ -21,7 +22,7 @@ from fleetsim.runtime.signing import is_signing, read_secret, sign
 
 log = logging.getLogger(__name__)
 
-BODY_BYTES_MAX = 256 * 1024
+BODY_BYTES_MAX = WIRE_BYTES_MAX
 """Largest body sent; what receivers of the fleet take (reference "Default limits")."""
 
 REPLY_BYTES_MAX = 64 * 1024

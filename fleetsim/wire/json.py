@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.model.errors import WireError
+from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
 
-BODY_BYTES_MAX = 1024 * 1024
+BODY_BYTES_MAX = WIRE_BYTES_MAX
 """Largest JSON body read from a peer, in bytes (limits table: docs/reference/limits.md)."""
+
+VALUES_MAX = 2 * TEXT_CHARS_MAX
+"""Most commas and opening brackets in a body: what a small one may cost as values in memory."""
 
 DEPTH_MAX = 64
 """Deepest nesting of arrays and objects read from a peer."""
@@ -26,11 +30,13 @@ def parse_untrusted(data: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
     """The value of ``data``. Half surrogate pairs become U+FFFD, since peers cut text inside them.
 
     Raises:
-        WireError: too large, not UTF-8, not JSON, nested deeper than 64, NaN or infinite numbers, numbers
-            of thousands of digits, or an object that names a member twice.
+        WireError: too large, too many values, not UTF-8, not JSON, nested deeper than 64, NaN or infinite
+            numbers, numbers of thousands of digits, or an object that names a member twice.
     """
     if len(data) > bytes_max:
         raise WireError(f"JSON is larger than {bytes_max} bytes")
+    if len(data) > VALUES_MAX and sum(map(data.count, (b",", b"[", b"{"))) > VALUES_MAX:
+        raise WireError(f"JSON holds more than {VALUES_MAX} values")
     try:
         value = json.loads(
             data.decode("utf-8-sig"),

@@ -240,7 +240,7 @@ async def test_a_result_too_large_for_a_webhook_goes_without_it(rigged: Rigging)
     async def big(task: SkillContext) -> str:
         return "x" * 300_000
 
-    rig = await rigged(skills=[big])
+    rig = await rigged(skills=[big], limits=AgentLimits(notice_bytes_max=256 * 1024))
     await rig.call("message/send", with_push(sent("x")))
     await asyncio.sleep(1)
     assert rig.hook.states == ["working", "completed"]

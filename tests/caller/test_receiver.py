@@ -13,6 +13,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Reply, Request
 from fleetsim.testbed.faults import LoseRequest, Match
@@ -193,11 +194,15 @@ async def test_a_body_that_is_no_webhook_is_refused_without_a_trace(body: bytes)
         assert f.tracker.track(cid) is not None
 
 
-@pytest.mark.parametrize(("size", "status"), [(256 * 1024, 400), (256 * 1024 + 1, 413)])
+@pytest.mark.parametrize(("size", "status"), [(WIRE_BYTES_MAX, 400), (WIRE_BYTES_MAX + 1, 413)])
 async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(size: int, status: int) -> None:
     async with fleet(slow("scout")) as f:
         cid, _, token = await under_way(f)
         assert (await post(f, cid, b" " * size, authorization=f"Bearer {token}")).status == status
+        refused = [e for e in f.events.recent(limit=1_000) if e.topic == "agent.push.rejected"]
+        assert [(e.correlation_id, e.payload["status"]) for e in refused] == ([(cid, 413)] if status == 413 else [])
+        assert all("24,029,868 bytes" in e.payload["why"] for e in refused)
+        assert f.tracker.track(cid) is not None, "a webhook that is too large ends nothing"
 
 
 async def test_one_agents_flood_is_turned_away_and_anothers_webhooks_still_pass() -> None:

@@ -25,6 +25,7 @@ from fleetsim.model.errors import (
     Unreachable,
     WireError,
 )
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import Message, Role, TaskState, TextPart
 from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.testbed.network import in_process
@@ -185,7 +186,7 @@ async def test_a_stream_of_comments_ends_at_the_total_limit(secret_client: Any) 
 
 
 async def test_an_endless_line_is_left(secret_client: Any) -> None:
-    assert isinstance(await _stream_of(b"x" * 65_536, secret_client), LimitReached)
+    assert isinstance(await _stream_of(b"x" * (WIRE_BYTES_MAX // 8), secret_client), LimitReached)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
+from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import Message, Role, Task, TaskState, TaskStatus, TextPart
 from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.runtime.ports import Runtime
@@ -172,7 +173,7 @@ async def test_json_instead_of_a_stream_is_one_event(runtime: Runtime, network: 
         (HTMLResponse("<title>Oops</title>"), WireError),
         (Response(b"data: {}\n\n", media_type="text/event-stream", status_code=500), HttpRefused),
         (Response(b"", status_code=302, headers={"location": "http://evil.example/"}), WireError),
-        (Response(b"x" * 2_000_000), LimitReached),
+        (Response(b"x" * (WIRE_BYTES_MAX + 1)), LimitReached),
         (Response(b"x", media_type="text/event-stream", headers={"content-encoding": "gzip"}), LimitReached),
         (JSONResponse({"jsonrpc": "2.0", "id": "other", "result": {}}), WireError),
         ({"odd": True}, WireError),

@@ -320,13 +320,11 @@ async def test_a_bad_request_gets_one_clear_line(body: bytes, code: int, says: s
 
 
 @pytest.mark.parametrize(("size", "code"), [(BODY_BYTES_MAX, 202), (BODY_BYTES_MAX + 1, 413)])
-async def test_a_body_of_more_than_64_kib_is_refused(size: int, code: int) -> None:
+async def test_a_body_larger_than_the_largest_text_can_be_is_refused(size: int, code: int) -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
-        shell = b'{"skill": "echo", "text": "%s"}'
-        body = shell % (b"x" * (size - len(shell) + 2))
-        assert len(body) == size
-        assert (await t.http("POST", "/api/requests", body)).status == code
+        body = b'{"skill": "echo", "text": "hi"}'
+        assert (await t.http("POST", "/api/requests", body + b" " * (size - len(body)))).status == code
 
 
 async def test_unknown_things_are_not_found() -> None:

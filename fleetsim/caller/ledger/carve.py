@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from fleetsim.caller.ledger.rows import SUMMED, row_sum
+from fleetsim.model.limits import ROW_BYTES_MAX
 
 Row: TypeAlias = dict[str, Any]
 
 PAGE_BYTES = 4096
-ROW_BYTES_MAX = 64 * 1024 * 1024
 _LEAF = 0x0D
 _INTEGER_BYTES = (0, 1, 2, 3, 4, 6, 8)
 

@@ -23,13 +23,13 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
-from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, bounded, fold
 from fleetsim.model.journal import Level
-from fleetsim.model.task import INTERRUPTED, TERMINAL, Task, TaskState, answer_text, elsewhere
+from fleetsim.model.limits import excerpt
+from fleetsim.model.task import INTERRUPTED, TERMINAL, Task, TaskState, answer_chars, answer_text, elsewhere
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, OutcomeKind, Via
 
-SHOWN_MAX = 4_000
 TROUBLE_MAX = 500
 
 
@@ -127,7 +127,7 @@ def _fold(s: Stepping, signal: Heard) -> None:
     if questions.doubtful(s, signal):
         s.poll_at(s.now.mono)
         return
-    task = fold(before, _bounded(s, signal.event))
+    task = bounded(fold(before, signal.event), s.rules.text_chars_max)
     request = s.track.record.request
     if not task.context_id:
         made_by_agent = request.task_id is not None or request.first_turn
@@ -158,15 +158,6 @@ def unpark(s: Stepping) -> None:
     for early in parked:
         if s.track.outcome is None:
             heard(s, early)
-
-
-def _bounded(s: Stepping, event: TaskEvent) -> TaskEvent:
-    """Text past the limit is not kept; the closing artifact or a poll brings the bounded whole."""
-    if isinstance(event, ArtifactUpdate) and event.append and s.track.task is not None:
-        held = sum(len(a.text) for a in s.track.task.artifacts)
-        if held + len(event.artifact.text) > s.rules.text_chars_max:
-            return replace(event, artifact=replace(event.artifact, parts=()))
-    return event
 
 
 def _note_parts(s: Stepping, signal: Heard) -> None:
@@ -244,7 +235,7 @@ def _publish(s: Stepping, signal: Heard, before: Task | None, task: Task) -> Non
             state=task.state.value,
             previous=before.state.value if before else None,
             via=signal.via.value,
-            text=answer_text(task)[:SHOWN_MAX],
+            **excerpt(answer_text(task), chars=answer_chars(task)),
         )
 
 
@@ -255,17 +246,17 @@ def _publish_stream(s: Stepping, event: TaskEvent) -> None:
                 "agent.chat.inbound",
                 Level.DEBUG,
                 type="artifact",
-                text=artifact.text[:SHOWN_MAX],
+                **excerpt(artifact.text),
                 append=append,
                 artifactId=artifact.artifact_id,
             )
         case StatusUpdate(status=status):
-            said = status.message.text[:SHOWN_MAX] if status.message else ""
-            s.say("agent.chat.inbound", Level.DEBUG, type="status", text=said, state=status.state.value)
+            said = excerpt(status.message.text if status.message else "")
+            s.say("agent.chat.inbound", Level.DEBUG, type="status", state=status.state.value, **said)
         case Snapshot(task=task):
-            s.say("agent.chat.inbound", Level.DEBUG, type="task", text=task.text[:SHOWN_MAX], state=task.state.value)
+            s.say("agent.chat.inbound", Level.DEBUG, type="task", state=task.state.value, **excerpt(task.text))
         case DirectReply(message=message):
-            s.say("agent.chat.inbound", Level.DEBUG, type="message", text=message.text[:SHOWN_MAX])
+            s.say("agent.chat.inbound", Level.DEBUG, type="message", **excerpt(message.text))
 
 
 def _end(s: Stepping, signal: Heard) -> None:

@@ -11,10 +11,10 @@ from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Asked, Heard
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.journal import Level
-from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
+from fleetsim.model.limits import excerpt
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus, answer_chars, left_out
 from fleetsim.model.work import Answer, Question, QuestionKind, Via
 
-QUESTION_MAX = 8_000
 KEY_CHARS = 24
 OVER_MAX = 32
 """Of how many questions of one task it is remembered that they are over."""
@@ -139,7 +139,12 @@ def _id(agent: str, task: Task, asked_at: datetime) -> str:
 def _open(s: Stepping, task: Task, key: str) -> None:
     record = s.track.record
     checkpoint = record.answers + 1
-    said = task.status.message.text if task.status.message else ""
+    message = task.status.message
+    if message is not None and message.text:
+        text, chars = message.text, len(message.text) + left_out(message.parts)
+    else:
+        text = task.text or _SILENT
+        chars = answer_chars(task) if task.text else len(text)
     ttl = s.rules.question_ttl_s
     question = Question(
         question_id=_id(record.agent, task, s.now.wall),
@@ -149,11 +154,13 @@ def _open(s: Stepping, task: Task, key: str) -> None:
         task_id=task.task_id,
         context_id=task.context_id,
         kind=QuestionKind(task.state.value),
-        text=(said or task.text or _SILENT)[:QUESTION_MAX],
+        text=text,
         asked_at=s.now.wall,
         expires_at=s.now.wall + timedelta(seconds=ttl),
         checkpoint=checkpoint,
         system_actor=record.request.system_actor,
+        truncated=chars > len(text),
+        text_chars=chars,
     )
     left = s.track.paused_left if s.track.paused_left is not None else _left(s)
     s.set(asked=Asked(question=question, key=key, due=s.now.mono + ttl, remind=s.now.mono + ttl / 2), paused_left=left)
@@ -192,7 +199,7 @@ def remind(s: Stepping) -> None:
         "hitl.reminder.{correlationId}",
         Level.WARN,
         questionId=asked.question.question_id,
-        question=asked.question.text,
+        **excerpt(asked.question.text, name="question", chars=asked.question.text_chars),
         expiresAt=asked.question.expires_at.isoformat(),
     )
 
