@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 
 from fleetsim.cli.exits import Exit
+from fleetsim.model.limits import TEXT_CHARS_MAX
+
+REASON_MAX = 500
+"""Characters of the reason of a failure on its one line; the text has all of it."""
+
+
+def whole_at(agent: str, task_id: str | None, chars: int) -> str:
+    """The command that reads so long a text from the agent that keeps it."""
+    return f"fleetsim task get {quote(task_id or 'TASK')} --agent {quote(agent)} --text-max {chars}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +32,16 @@ class Asked:
     api_key_env: str | None = None
     bearer_env: str | None = None
     dialect: str | None = None
+    text_max: int = TEXT_CHARS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of it. ``code`` is the exit code without ``--exit-status``."""
+    """What came of it. ``code`` is the exit code without ``--exit-status``.
+
+    ``text`` is what the agent said, whatever came of it; ``text_chars`` how much that was in all, and ``rest`` the
+    command that shows all of it.
+    """
 
     state: str
     text: str = ""
@@ -40,6 +55,13 @@ class Result:
     next_step: str = ""
     shown: bool = False
     warnings: tuple[str, ...] = ()
+    text_chars: int = 0
+    rest: str = ""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether ``text`` is only the beginning of what the agent said."""
+        return self.text_chars > len(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

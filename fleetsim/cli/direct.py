@@ -12,20 +12,21 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetsim.cli import render
-from fleetsim.cli.asking import Asked, Result, Said
+from fleetsim.cli.asking import REASON_MAX, Asked, Result, Said
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.live import LiveText
 from fleetsim.cli.main import Common
 from fleetsim.cli.patience import within
 from fleetsim.cli.progress import Progress
-from fleetsim.cli.reach import client_for
+from fleetsim.cli.reach import client_for, limits_for
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, WireError
-from fleetsim.model.event import ArtifactUpdate, TaskEvent, fold
+from fleetsim.model.event import ArtifactUpdate, TaskEvent, bounded, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.skills import skill_hint
-from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_text, elsewhere
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_chars, answer_text, elsewhere, left_out
+from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import real_runtime
 
@@ -128,6 +129,7 @@ def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentCli
             api_key_env=asked.api_key_env,
             bearer_env=asked.bearer_env,
             dialect=asked.dialect,
+            limits=limits_for(asked.text_max),
         )
     return AgentClient(
         found.url,
@@ -135,6 +137,7 @@ def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentCli
         credential=found.auth.credential() if found.auth else None,
         headers=tuple(found.headers.items()),
         dialect=asked.dialect or found.wire,
+        limits=limits_for(asked.text_max),
     )
 
 
@@ -178,7 +181,7 @@ async def _follow(
     metadata = {"skillHint": hint} if hint else {}
     if asked.stream and card and card.capabilities.streaming and not asked.detach:
         events = client.stream(asked.text, metadata=metadata, task_id=asked.task_id, context_id=asked.context_id)
-        return await _watch(common, events, client, seen), not common.as_json
+        return await _watch(common, events, client, asked, seen), not common.as_json
     sent = await client.send_task(
         asked.text,
         metadata=metadata,
@@ -221,13 +224,15 @@ async def look(common: Common, asked: Asked, task_id: str, *, wait: bool) -> Res
     return _result(asked, task, runtime.clock.monotonic() - began, shown=False)
 
 
-async def _watch(common: Common, events: AsyncIterator[TaskEvent], client: AgentClient, seen: _Seen) -> Task:
+async def _watch(
+    common: Common, events: AsyncIterator[TaskEvent], client: AgentClient, asked: Asked, seen: _Seen
+) -> Task:
     """Fold the stream, showing text as it comes; one that breaks off is finished by polling."""
     task: Task | None = None
     live = LiveText()
     try:
         async for event in events:
-            task = seen.task = fold(task, event)
+            task = seen.task = bounded(fold(task, event), asked.text_max)
             if common.as_json:
                 render.emit_json_line({"state": task.state.value, "text": task.text})
             elif isinstance(event, ArtifactUpdate):
@@ -243,7 +248,7 @@ async def _watch(common: Common, events: AsyncIterator[TaskEvent], client: Agent
     assert task is not None
     task = await _until_news(client, task, seen)
     if not common.as_json:
-        render.say(live.more(answer_text(task)), end="")
+        render.say(live.more(answer_text(bounded(task, asked.text_max))), end="")
     return task
 
 
@@ -254,19 +259,31 @@ def _message_task(text: str) -> Task:
     return fold(None, DirectReply(message=Message(message_id="-", role=Role.AGENT, parts=(TextPart(text=text),))))
 
 
+def _rest(asked: Asked, task_id: str, chars: int) -> str:
+    """The command that shows all of a text: the agent keeps a task; what came without one must be asked for again."""
+    again = f"fleetsim task get {quote(task_id)} --agent {quote(asked.agent)}" if task_id else ""
+    more = f" --text-max {chars}" if chars > asked.text_max else ""
+    return (again or f"fleetsim send {quote(asked.agent)} TEXT") + _how(asked) + more
+
+
 def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
-    text = answer_text(task)
+    task = bounded(task, asked.text_max)
+    text, chars = answer_text(task), answer_chars(task)
     bad = task.state in {TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED}
     waiting = task.state in INTERRUPTED
-    question = task.status.message.text if waiting and task.status.message else ""
+    message = task.status.message if waiting else None
+    if message is not None and message.text:
+        text, chars = message.text, len(message.text) + left_out(message.parts)
     cost = read_extras(task).cost
     follow = f"fleetsim send {quote(asked.agent)} --task-id {quote(task.task_id)}"
     if asked.context_id or task.context_id:
         follow += f" --context-id {quote(task.context_id)}"
     return Result(
         state=task.state.value,
-        text=question or ("" if bad else text),
-        reason=text if bad else "",
+        text=text,
+        text_chars=chars,
+        rest=_rest(asked, task.task_id, chars),
+        reason=one_line(text, REASON_MAX) if bad else "",
         task_id=task.task_id or None,
         context_id=task.context_id or None,
         duration_s=took_s,

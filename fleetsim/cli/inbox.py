@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
+from fleetsim.cli.asking import whole_at
 from fleetsim.cli.hub_client import hub, question_id, request_id
 from fleetsim.cli.main import Common
 
@@ -38,10 +39,28 @@ def list_questions(common: Common) -> None:
             f"may be stopped until {veto['expiresAt']}: {veto['agent']} {veto['skill']}\n"
             f"  next: fleetsim inbox veto {veto['correlationId']}"
         )
+    if any(q["truncated"] for q in found["questions"]):
+        common.note("  long questions are cut here; all of one: fleetsim inbox show QUESTION")
     if found["questions"]:
         common.note('  next: fleetsim inbox reply QUESTION "your answer"')
     else:
         common.note("nobody waits for you")
+
+
+@inbox.command("show")
+@click.argument("question")
+@click.pass_obj
+def show(common: Common, question: str) -> None:
+    """Show the whole of QUESTION."""
+    found = asyncio.run(_question(common, question))
+    if common.as_json:
+        render.emit_json(found)
+    else:
+        render.say(found["question"])
+    if found["truncated"]:
+        rest = whole_at(found["agent"], found["taskId"], found["textChars"])
+        common.warn(render.cut_short(len(found["question"]), found["textChars"], rest))
+    common.note(f'  next: fleetsim inbox reply {question} "your answer"')
 
 
 @inbox.command("reply")
@@ -92,6 +111,11 @@ async def _get(common: Common, path: str) -> Any:
 async def _veto(common: Common, correlation_id: str, by: str) -> Any:
     async with hub(common) as found:
         return await found.veto(await request_id(found, correlation_id), by=by)
+
+
+async def _question(common: Common, question: str) -> Any:
+    async with hub(common) as found:
+        return await found.question(await question_id(found, question))
 
 
 async def _answer(common: Common, question: str, text: str, decision: str, by: str) -> Any:

@@ -21,19 +21,43 @@ class LiveText:
 
 @dataclass(slots=True)
 class LivePieces:
-    """As ``LiveText``, from the pieces of each artifact: the first of a stream does not say ``append``."""
+    """As ``LiveText``, from the pieces of each artifact: the first of a stream does not say ``append``.
 
-    _texts: dict[str, LiveText] = field(default_factory=dict)
+    ``hold`` stops the showing where pieces are missing or do not go on from what was shown; ``rest`` then shows
+    what is missing, so that nothing is left out and nothing stands in the wrong place.
+    """
 
-    def more(self, artifact_id: str, piece: str, *, append: bool) -> str:
-        """What to print for one piece."""
-        text = self._texts.setdefault(artifact_id, LiveText())
-        return text.more(text.shown + piece if append else piece)
+    _texts: dict[str, list[str]] = field(default_factory=dict)
+    _shown: list[str] = field(default_factory=list)
+    _held: bool = False
+
+    def more(self, artifact_id: str, piece: str, *, append: bool, cut: bool = False) -> str:
+        """What to print for one piece; ``cut`` says that it is only a beginning."""
+        if self._held:
+            return ""
+        if append and artifact_id in self._texts and artifact_id == next(reversed(self._texts)):
+            self._texts[artifact_id].append(piece)
+            new = piece
+        else:
+            before = self._texts.get(artifact_id, []) if append else []
+            self._texts[artifact_id] = [*before, piece]
+            whole, shown = "\n".join(filter(None, map("".join, self._texts.values()))), self.shown
+            if not whole.startswith(shown):
+                self.hold()
+                return ""
+            new = whole[len(shown) :]
+        self._held = cut
+        self._shown.append(new)
+        return new
+
+    def hold(self) -> None:
+        """Pieces are missing: show no more of them."""
+        self._held = True
 
     @property
     def shown(self) -> str:
-        """All that was shown, one artifact a line."""
-        return "\n".join(text.shown for text in self._texts.values())
+        """All that was shown."""
+        return "".join(self._shown)
 
     def rest(self, whole: str) -> str:
         """What to print so that the finished answer has been seen."""

@@ -77,6 +77,10 @@ class Common:
         if not self.quiet:
             click.echo(neutralise(text), err=True)
 
+    def warn(self, text: str) -> None:
+        """Tell the person, however quiet, that what stdout carries is not all."""
+        click.echo(neutralise(text), err=True)
+
 
 class LazyGroup(click.Group):
     """A group whose verbs are imported when they are used."""

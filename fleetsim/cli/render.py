@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ def labels(rows: Iterable[tuple[str, Any]]) -> None:
     """``Label: value`` lines; empty values are left out."""
     for label, value in rows:
         if value not in (None, "", []):
-            click.echo(f"{label}: {neutralise(str(value))}")
+            say(f"{label}: {value}")
 
 
 CELL_CHARS_MAX = 128
@@ -91,5 +92,14 @@ def seconds(value: float | None) -> str:
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """An agent's text, made harmless, on stdout."""
-    click.echo(neutralise(text, limit=1_048_576) + end, nl=False)
+    """An agent's text on stdout: made harmless on a terminal, each character as it was said anywhere else."""
+    click.echo(_shown(text).encode("utf-8", "replace") + end.encode(), nl=False)
+
+
+def _shown(text: str) -> str:
+    return neutralise(text, limit=len(text) + 1) if sys.stdout.isatty() else text
+
+
+def cut_short(chars: int, in_all: int, rest: str) -> str:
+    """The line that says that a text is not whole, and how to read the rest."""
+    return f"the text is cut: {chars:,} of {in_all:,} characters\n  next: {rest}"

@@ -9,13 +9,16 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.asking import Asked, Result
+from fleetsim.cli.asking import REASON_MAX, Asked, Result
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
 from fleetsim.cli.patience import timeout_option
+from fleetsim.cli.reach import TEXT_MAX_HELP, TEXT_MAX_MAX
+from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
 
 WAITING = frozenset({"input-required", "auth-required"})
 ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})
+NO_ANSWER = ENDED_BADLY | {"expired", "lost", "undeliverable", "unknown", "protocol_error"}
 
 
 @click.command()
@@ -30,6 +33,7 @@ ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
 @click.option("--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect.")
+@click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
 @click.option("--exit-status", is_flag=True, help="Exit 1 if the task failed, 7 if it waits for somebody.")
 @click.pass_obj
 def send(common: Common, /, text: str | None, exit_status: bool, **options: Any) -> int:
@@ -49,7 +53,8 @@ def send(common: Common, /, text: str | None, exit_status: bool, **options: Any)
         text = sys.stdin.read()
     if not text:
         raise click.UsageError("nothing to send: give a TEXT, or '-' for standard input")
-    asked = Asked(text=text, **options)
+    check_text(text, "the text")
+    asked = Asked(text=text, **{name: value for name, value in options.items() if value is not None})
     result = asyncio.run(_carry_out(common, asked))
     _show(common, asked, result)
     if exit_status and result.code is Exit.OK:
@@ -60,7 +65,7 @@ def send(common: Common, /, text: str | None, exit_status: bool, **options: Any)
 async def _carry_out(common: Common, asked: Asked) -> Result:
     from fleetsim.cli import direct, through_hub
 
-    if await through_hub.takes(common, asked.agent):
+    if asked.text_max == TEXT_CHARS_MAX and await through_hub.takes(common, asked.agent):
         return await through_hub.send(common, asked)
     found = None if direct.is_url(asked.agent) else await direct.entry(common, asked.agent)
     return await direct.send(common, asked, found)
@@ -73,6 +78,8 @@ def _show(common: Common, asked: Asked, result: Result) -> None:
             "agent": asked.agent,
             "state": result.state,
             "text": result.text,
+            "truncated": result.truncated,
+            "textChars": max(result.text_chars, len(result.text)),
             "reason": result.reason or None,
             "taskId": result.task_id,
             "contextId": result.context_id,
@@ -82,7 +89,7 @@ def _show(common: Common, asked: Asked, result: Result) -> None:
             "warnings": list(result.warnings),
         }
         (render.emit_json_line if asked.stream else render.emit_json)(told)
-    elif result.text and not result.shown:
+    elif result.text and not result.shown and result.state not in NO_ANSWER:
         render.say(result.text)
     elif result.shown:
         render.say("")
@@ -90,9 +97,13 @@ def _show(common: Common, asked: Asked, result: Result) -> None:
     ids = f" (task {result.correlation_id or result.task_id})" if result.correlation_id or result.task_id else ""
     common.note(
         f"{render.word(result.state, plain=common.ascii)} in {render.seconds(result.duration_s)}{cost}{ids}"
-        + (f": {result.reason}" if result.reason and result.reason != result.text else "")
+        + (f": {result.reason}" if result.reason else "")
     )
     for warning in result.warnings:
         common.note(f"warning: {warning}")
+    if result.truncated:
+        common.warn(render.cut_short(len(result.text), result.text_chars, result.rest))
+    elif result.state in ENDED_BADLY and len(result.text) > REASON_MAX and not common.as_json:
+        common.note(f"  next: all {len(result.text):,} characters of its reason: {result.rest}")
     if result.next_step:
         common.note(f"  next: {result.next_step}")

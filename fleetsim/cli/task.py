@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.asking import Asked
+from fleetsim.cli.asking import Asked, whole_at
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import hub, request_id
 from fleetsim.cli.main import Common
 from fleetsim.cli.patience import timeout_option, within
+from fleetsim.cli.reach import TEXT_MAX_HELP, TEXT_MAX_MAX
 from fleetsim.cli.through_hub import until_news
 from fleetsim.model.errors import TimedOut
 from fleetsim.model.task import TERMINAL, TaskState
@@ -66,6 +67,7 @@ def list_tasks(common: Common, limit: int) -> None:
     "--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect (--agent)."
 )
 @click.option("--exit-status", is_flag=True, help="Exit 1 if it failed, 7 if it waits for somebody.")
+@click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
 @click.pass_obj
 def get(
     common: Common,
@@ -77,9 +79,15 @@ def get(
     agent: str | None,
     **how: Any,
 ) -> int:
-    """Show one request: of the running hub, or with --agent a task that an agent was asked for directly."""
+    """Show one request: of the running hub, or with --agent a task that an agent was asked for directly.
+
+    The hub keeps text up to a limit and says what it left out; --agent with --text-max is the way to the rest.
+    """
+    given = {name: value for name, value in how.items() if value is not None}
     if agent is not None:
-        row = asyncio.run(_of_agent(common, Asked(agent=agent, text="", timeout_s=timeout_s, **how), task_id, wait))
+        row = asyncio.run(_of_agent(common, Asked(agent=agent, text="", timeout_s=timeout_s, **given), task_id, wait))
+    elif "text_max" in given:
+        raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
     else:
         row = asyncio.run(_one(common, task_id, wait, timeout_s))
     if common.as_json:
@@ -100,6 +108,9 @@ def get(
                 ("text", row.get("text")),
             ]
         )
+    if row.get("truncated"):
+        rest = whole_at(row["agent"], row.get("taskId"), row["textChars"])
+        common.warn(render.cut_short(len(row["text"]), row["textChars"], rest))
     if row.get("questionId"):
         common.note(f'  next: fleetsim inbox reply {row["questionId"]} "your answer"')
     if wait and row["open"] and not row.get("questionId"):
@@ -154,6 +165,8 @@ async def _of_agent(common: Common, asked: Asked, task_id: str, wait: bool) -> A
         "state": found.state,
         "open": found.state not in {state.value for state in TERMINAL},
         "success": found.state == TaskState.COMPLETED,
+        "truncated": found.truncated,
+        "textChars": found.text_chars,
         "taskId": found.task_id,
         "contextId": found.context_id,
         "text": found.text,

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any
 
 from fleetsim.cli import direct, render
-from fleetsim.cli.asking import Asked, Result, Said
+from fleetsim.cli.asking import Asked, Result, Said, whole_at
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
@@ -116,11 +116,14 @@ async def until_news(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any
 async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> None:
     """Live text, as it comes."""
     async for event in hub.events(after=seq):
+        if event["topic"] == "events.dropped":
+            live.hold()
         if event["correlationId"] == cid and event["topic"] == "agent.chat.inbound":
             payload = event["payload"]
             if payload.get("type") == "artifact":
                 piece, append = str(payload.get("text") or ""), bool(payload.get("append"))
-                render.say(live.more(str(payload.get("artifactId")), piece, append=append), end="")
+                cut = bool(payload.get("truncated"))
+                render.say(live.more(str(payload.get("artifactId")), piece, append=append, cut=cut), end="")
 
 
 def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
@@ -138,10 +141,13 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
     if refused:  # the agent does not have the task, or takes nothing for it any more
         context = f" --context-id {quote(row['contextId'])}" if row.get("contextId") else ""
         follow = f'without the task: fleetsim send {quote(asked.agent)}{context} "…"'
-    success = bool(row.get("success"))
+    text, chars = row.get("text") or "", row.get("textChars") or 0
+    rest = whole_at(asked.agent, row.get("taskId"), chars) if chars > len(text) else f"fleetsim task get {cid}"
     return Result(
         state=state,
-        text=row.get("text") or "" if success or waiting or late else "",
+        text=text,
+        text_chars=chars,
+        rest=rest,
         reason=f"not ended after {asked.timeout_s:g} s; it was left running" if late else row.get("reason") or "",
         task_id=row.get("taskId"),
         context_id=row.get("contextId"),

@@ -20,7 +20,7 @@ from fleetsim.client.stream import EventStream
 from fleetsim.model.call import Call, SendMessage, operation_of
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import HttpRefused, WireError
-from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX, check_text
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of
 from fleetsim.runtime.http_sse import StreamLimits, read_events
 from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime, Transport
@@ -38,6 +38,7 @@ class ClientLimits:
     total_s: float = 15.0
     card_bytes_max: int = 256 * 1024
     body_bytes_max: int = WIRE_BYTES_MAX
+    text_chars_max: int = TEXT_CHARS_MAX
     stream: StreamLimits = field(default_factory=StreamLimits)
 
     def for_call(self, timeout_s: float | None) -> Limits:
@@ -188,6 +189,7 @@ class AgentCaller:
             TransportError: no answer; ``sent`` says whether the agent may have acted.
             ConfigError: the credential is not there.
             BlockedAddress: ``choice`` is of another origin.
+            TooMuchText: a message longer than ``text_chars_max``; nothing was sent.
         """
         reply, _ = await self.call_raw(call, headers=headers, timeout_s=timeout_s, choice=choice)
         return reply
@@ -267,6 +269,8 @@ class AgentCaller:
         *,
         streaming: bool = False,
     ) -> _Prepared:
+        if isinstance(call, SendMessage):
+            check_text(call.message.text, "the message", self.limits.text_chars_max)
         choice = chosen if chosen is not None else await self.choice()
         dialect = wire.dialect(choice.dialect_name)
         call = self._fitted(call, choice.dialect_name)

@@ -21,6 +21,10 @@ REPLY_BYTES_MAX = 2 * WIRE_BYTES_MAX
 
 WAIT_S = 30
 _MARGIN_S = 10.0
+_NO_EVENT: Mapping[str, Any] = dict.fromkeys(("seq", "correlationId", "parentId", "agent", "skill", "taskId")) | {
+    "at": "",
+    "level": "warn",
+}
 
 
 class HubRemote:
@@ -75,7 +79,10 @@ class HubRemote:
         return str(said["runId"])
 
     async def events(self, *, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
-        """Events as they happen, those after ``after`` first; ends when the hub closes."""
+        """Events as they happen, those after ``after`` first; ends when the hub closes.
+
+        Events that were lost because this reader was too slow are told as one of topic ``events.dropped``.
+        """
         path = "/events" + (f"?after={after}" if after is not None else "")
         limits = StreamLimits(stream_bytes_max=2**40, events_max=2**40, lines_max=2**40)
         request = self._request("GET", path, b"", Limits(total_s=None, body_bytes_max=2**40), streaming=True)
@@ -85,6 +92,8 @@ class HubRemote:
             async for event in read_events(incoming, limits=limits):
                 if event.event == "message":
                     yield json.loads(event.data)
+                elif event.event == "dropped":
+                    yield {**_NO_EVENT, "topic": "events.dropped", "payload": json.loads(event.data)}
 
     async def _exchange(self, method: str, path: str, body: bytes, total_s: float) -> Any:
         limits = Limits(total_s=total_s, first_byte_s=total_s, body_bytes_max=REPLY_BYTES_MAX)

@@ -36,4 +36,25 @@ def test_an_answer_that_takes_back_what_was_shown_begins_a_line() -> None:
 
 def test_artifacts_do_not_mix() -> None:
     live = LivePieces()
-    assert live.more("a", "one", append=False) + live.more("b", "one", append=False) == "oneone"
+    shown = live.more("a", "one", append=False) + live.more("b", "one", append=False)
+    assert (shown, live.rest("one\none")) == ("one\none", "")
+
+
+def test_pieces_that_come_back_to_an_earlier_artifact_wait_for_the_whole() -> None:
+    live = LivePieces()
+    shown = "".join(live.more(name, text, append=True) for name, text in (("a", "1"), ("b", "2"), ("a", "3")))
+    assert shown == "1\n2"
+    assert live.rest("13\n2") == "\n13\n2"
+
+
+@given(st.lists(st.tuples(st.text(max_size=6), st.booleans()), max_size=8), st.integers(0, 9))
+def test_excerpts_and_lost_pieces_still_add_up_to_the_answer(pieces: list[tuple[str, bool]], lost_at: int) -> None:
+    live, shown = LivePieces(), ""
+    for at, (piece, cut) in enumerate(pieces):
+        if at == lost_at:
+            live.hold()
+            continue
+        cut = cut and len(piece) > 3
+        shown += live.more("a", piece[:3] if cut else piece, append=at > 0, cut=cut)
+    whole = "".join(piece for piece, _ in pieces)
+    assert shown + live.rest(whole) == whole
