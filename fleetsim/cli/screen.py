@@ -11,8 +11,10 @@ from pathlib import Path
 
 from fleetsim.caller.events import KEEP_MAX
 from fleetsim.cli.logs import LOG_FORMAT
+from fleetsim.dashboard.controls import WholeText
 from fleetsim.hub.hub import Hub
 from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.task import answer_chars, answer_text
 from fleetsim.model.work import Answer, Decision
 
 
@@ -47,6 +49,20 @@ class HubControls:
     async def refresh(self, agent: str) -> None:
         """Fetch an agent's card again."""
         await self._hub.broker.refresh(agent)
+
+    async def text(self, correlation_id: str) -> WholeText:
+        """All of a text that is kept."""
+        track = self._hub.tracker.track(correlation_id)
+        if track is not None and track.asked is not None:
+            question = track.asked.question
+            return WholeText(text=question.text, chars=max(question.text_chars, len(question.text)))
+        if track is not None:
+            task = track.task
+            return WholeText(text=answer_text(task) if task else "", chars=answer_chars(task) if task else 0)
+        outcome = await self._hub.ledger.outcome(correlation_id)
+        if outcome is None:
+            raise UnknownTarget("the ledger has it no more")
+        return WholeText(text=outcome.text, chars=max(outcome.text_chars, len(outcome.text)))
 
 
 def has_terminal() -> bool:

@@ -101,6 +101,7 @@ class FleetApp(Intents):
         self._waiting: set[str] = set()
         self._waiting_known = False
         self._fitted = False
+        self._lost = 0
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = THEMES[0].name
@@ -120,6 +121,8 @@ class FleetApp(Intents):
         self._filter = Input(id="filter", placeholder="words  key=value|value  level=warn  !word", compact=True)
         self._filter.cursor_blink = False
         self._body = ContentSwitcher(*self._panes.values(), initial="fleet", id="body")
+        for pane in self._panes.values():
+            pane.whole = self._whole
         yield self._header
         yield self._tabs
         yield self._body
@@ -147,6 +150,9 @@ class FleetApp(Intents):
                 state = LinkState.LIVE if self._feed.live else LinkState.REPLAY
                 if self._link.state is not state:
                     self._link = Link(state, self._clock.now())
+                if self._feed.dropped > self._lost:
+                    self._lost = self._feed.dropped
+                    self._builder.lost_events()
                 self._builder.fold_all(batch)
         except (FleetsimError, OSError) as error:
             self._link = Link(LinkState.LOST, self._clock.now(), one_line(str(error)))
@@ -198,6 +204,8 @@ class FleetApp(Intents):
             if set(pane.wants()) - set(view.details):
                 self._view = self._builder.snapshot(view.now, pane.wants())
                 pane.draw(self._view)
+            if pane.lacks is not None:
+                self.fetch(pane.lacks)
         except Exception as error:
             log.exception("the %s screen failed", pane.id)
             what = f"this screen failed ({type(error).__name__}); the others go on, the log has the rest"

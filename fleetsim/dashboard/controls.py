@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeText:
+    """What a request's agent said or asks, as far as the hub keeps it; ``chars`` is how long it was in all."""
+
+    text: str
+    chars: int
 
 
 class Controls(Protocol):
@@ -30,4 +39,8 @@ class Controls(Protocol):
 
     async def refresh(self, agent: str) -> None:
         """Fetch an agent's card again."""
+        ...
+
+    async def text(self, correlation_id: str) -> WholeText:
+        """All that is kept of what a request's agent asks now, or else said: events have excerpts."""
         ...

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
+from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.draw_fleet import LABEL_MAX, origin
-from fleetsim.dashboard.draw_tasks import spoken
+from fleetsim.dashboard.draw_tasks import mark, spoken
 from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, strong
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
@@ -69,6 +71,11 @@ def title(question: QuestionRow) -> Line:
     return line(f"{question.agent or '-'} / {question.skill or '-'}   task {question.correlation_id}")
 
 
+def with_whole(question: QuestionRow, whole: WholeText | None) -> QuestionRow:
+    """The question with all of its text, if that has come."""
+    return question if whole is None else replace(question, text=whole.text, chars=whole.chars)
+
+
 def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, roomy: bool) -> list[Line]:
     """When it was asked and until when, what was said before, and the question; without room, that first."""
     said: list[Line] = []
@@ -77,6 +84,8 @@ def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, wid
     if detail is not None and detail.text and not detail.final:
         said += [*spoken(question.agent or "agent", detail.text[-600:], width, Role.MUTED), BLANK]
     asked = spoken(question.agent or "agent", question.text or "(no text)", width, Role.STRONG)
+    if question.cut:
+        asked.append(mark(f"the first {len(question.text):,} of {question.chars:,} characters"))
     facts = _facts(question, now, width)
     return [*facts, BLANK, *said, *asked] if roomy else [*asked, BLANK, *facts, BLANK, *said]
 

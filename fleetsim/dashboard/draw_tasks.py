@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
+from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.draw_fleet import LABEL_MAX, origin
 from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, wrap
 from fleetsim.dashboard.view import View
@@ -150,11 +152,27 @@ def live_title(detail: TaskDetail | None, follow: bool) -> Line:
         return line("Live output")
     word = "Answer" if detail.final else "Live output"
     pieces = [line(word)]
-    if detail.chars:
-        pieces.append(line(muted(f"{detail.chars:,} characters")))
+    if detail.cut:
+        pieces.append(line((amount(detail), Role.WARN)))
+    elif detail.chars:
+        pieces.append(line(muted(amount(detail))))
     if not detail.final:
         pieces.append(line(("FOLLOW", Role.GOOD) if follow else muted("f follow")))
     return fitted(pieces, 100, gap=3)
+
+
+def amount(detail: TaskDetail) -> str:
+    """How much of the text is shown."""
+    if detail.gaps:
+        return f"excerpts of {detail.chars:,} characters"
+    if detail.shown < detail.chars:
+        return f"the {'first' if detail.first else 'last'} {detail.shown:,} of {detail.chars:,} characters"
+    return f"{detail.chars:,} characters"
+
+
+def with_whole(detail: TaskDetail, whole: WholeText) -> TaskDetail:
+    """The task with all of its text, instead of what the events had."""
+    return replace(detail, text=whole.text, shown=len(whole.text), chars=whole.chars, first=True, gaps=False)
 
 
 def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[Line]:
@@ -163,11 +181,17 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[L
     lines: list[Line] = []
     if detail.request:
         lines += spoken("you", detail.request, width, Role.MUTED)
+        if detail.request_chars > len(detail.request):
+            lines.append(mark(f"the first {len(detail.request):,} of {detail.request_chars:,} characters"))
         lines.append(BLANK)
     if detail.final and not row.success:
-        mark = mark_of(STATE, row.state)
-        lines += [line(mark), *wrap(row.reason or "no reason given", width, mark.role), BLANK]
+        state = mark_of(STATE, row.state)
+        lines += [line(state), *wrap(row.reason or "no reason given", width, state.role), BLANK]
+    if detail.cut and not detail.first:
+        lines.append(mark(amount(detail)))
     lines += wrap(detail.text, width) if detail.text else []
+    if detail.cut and detail.first:
+        lines.append(mark(amount(detail)))
     if row.waiting:
         lines += [BLANK] if detail.text else []
         asked = question.text if question else row.last
@@ -176,6 +200,11 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[L
     elif not detail.text and not detail.final:
         lines.append(line(muted("nothing said yet")))
     return lines
+
+
+def mark(words: str) -> Line:
+    """Where a text is not whole."""
+    return line((f"… {words}", Role.WARN))
 
 
 def spoken(who: str, text: str, width: int, role: Role) -> list[Line]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from rich.cells import cell_len, set_cell_size
@@ -21,6 +22,8 @@ Line: TypeAlias = tuple[Span, ...]
 BLANK: Line = ()
 MARGIN = 2
 """Cells at the left of a table, where the cursor stands."""
+LONG_CHARS = 20_000
+"""A text longer than that is wrapped once, not at each drawing."""
 AIR = 24
 """Columns stand two cells apart only if that leaves so many cells for those that can use more."""
 
@@ -104,6 +107,16 @@ def spread(left: Line, right: Line, width: int) -> Line:
 
 def wrap(text: str, width: int, role: Role = Role.PLAIN, indent: str = "") -> list[Line]:
     """Text in lines of at most ``width`` cells, broken at spaces where it can be."""
+    return list(_wrap_long(text, width, role, indent) if len(text) > LONG_CHARS else _wrap(text, width, role, indent))
+
+
+@lru_cache(maxsize=4)
+def _wrap_long(text: str, width: int, role: Role, indent: str) -> tuple[Line, ...]:
+    """A long text is drawn again every second, and seldom another one."""
+    return tuple(_wrap(text, width, role, indent))
+
+
+def _wrap(text: str, width: int, role: Role, indent: str) -> list[Line]:
     lines: list[Line] = []
     for paragraph in text.split("\n"):
         lines += [((indent + piece, role),) if piece else BLANK for piece in _pieces(paragraph, width - len(indent))]
@@ -114,16 +127,19 @@ def _pieces(paragraph: str, width: int) -> list[str]:
     width = max(2, width)
     paragraph = paragraph.expandtabs(4).rstrip()
     pieces: list[str] = []
-    while cell_len(paragraph) > width:
-        cut = _cut(paragraph, width)
-        space = paragraph.rfind(" ", 1, cut + 1)
+    at = 0
+    while True:  # through a window: a paragraph may be a million characters
+        window = paragraph[at : at + 6 * width]
+        if at + len(window) >= len(paragraph) and cell_len(window) <= width:
+            return [*pieces, window]
+        cut = _cut(window, width)
+        space = window.rfind(" ", 1, cut + 1)
         if space > cut // 3:
-            pieces.append(paragraph[:space].rstrip())
-            paragraph = paragraph[space + 1 :]
+            pieces.append(window[:space].rstrip())
+            at += space + 1
         else:
-            pieces.append(paragraph[:cut])
-            paragraph = paragraph[cut:]
-    return [*pieces, paragraph]
+            pieces.append(window[:cut])
+            at += cut
 
 
 def _cut(text: str, width: int) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import cast
 
-from fleetsim.dashboard.controls import Controls
+from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.dialogs import ConfirmScreen
 from fleetsim.dashboard.ink import Line, line, muted, strong
 from fleetsim.dashboard.paint import InkedApp
-from fleetsim.dashboard.panes.base import PaneBase
+from fleetsim.dashboard.panes.base import PaneBase, TextKey
 from fleetsim.dashboard.panes.ceremonies import CeremoniesPane
 from fleetsim.dashboard.panes.fleet import AgentPane, FleetPane
 from fleetsim.dashboard.panes.inbox import InboxPane
@@ -17,10 +18,14 @@ from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
 from fleetsim.dashboard.words import Role
 from fleetsim.model.errors import FleetsimError
+from fleetsim.model.text import neutralise
 
 SAID_S = 8.0
 FAILED_S = 30.0
 """How long a message stays in the status line."""
+
+WHOLE_MAX = 4
+"""Whole texts kept, the newest."""
 
 WRITING = frozenset({"reply", "cancel", "fire", "send_answer", "reject", "refresh_card"})
 """Actions that change the fleet, or lead there: a reader does not have them."""
@@ -34,6 +39,8 @@ class Intents(InkedApp):
         self._controls = controls
         self._busy: set[str] = set()
         self._panes: dict[str, PaneBase] = {}
+        self._whole: dict[TextKey, WholeText] = {}
+        self._fetched: set[TextKey] = set()
 
     @property
     def pane(self) -> PaneBase:
@@ -50,6 +57,30 @@ class Intents(InkedApp):
 
     def show_pane(self, name: str) -> None:
         """Open a screen."""
+
+    def draw(self) -> None:
+        """Draw the screen that is open."""
+
+    def fetch(self, key: TextKey) -> None:
+        """Have the whole of a text that events carry an excerpt of, and draw it when it is there."""
+        if key in self._fetched:
+            return
+        self._fetched.add(key)
+
+        async def ask() -> None:
+            try:
+                found = await self._controls.text(key[0])
+            except FleetsimError as error:
+                self.say(f"only an excerpt of the text can be had: {error}", Role.WARN)
+                return
+            self._whole[key] = replace(found, text=neutralise(found.text, limit=len(found.text) + 1))
+            while len(self._whole) > WHOLE_MAX:
+                oldest = next(iter(self._whole))
+                del self._whole[oldest]
+                self._fetched.discard(oldest)
+            self.draw()
+
+        self.run_worker(ask(), name="text", exit_on_error=False)
 
     def action_reply(self) -> None:
         """To the question under the cursor, or that of the task under it."""

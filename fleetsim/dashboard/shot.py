@@ -11,6 +11,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from fleetsim.dashboard.app import FleetApp
+from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.feed import Replay
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.journal import Event
@@ -63,6 +64,9 @@ class _NoControls:
 
     async def refresh(self, agent: str) -> None:
         raise FleetsimError("this is a picture")
+
+    async def text(self, correlation_id: str) -> WholeText:
+        raise FleetsimError("a recording has excerpts")
 
 
 class _Frozen(Replay):

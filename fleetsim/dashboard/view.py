@@ -271,6 +271,11 @@ class ViewBuilder:
     def _hub_stopping(self, event: Event) -> None:
         self._stopping = True
 
+    def lost_events(self) -> None:
+        """The feed could not tell everything."""
+        self._tasks.lost_events()
+        self.version += 1
+
     def snapshot(self, now: datetime, details: Collection[str] = ()) -> View:
         """The view at ``now``, with the details of the tasks whose correlation ids are given."""
         tasks = self._task_rows()

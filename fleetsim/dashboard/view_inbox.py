@@ -37,6 +37,12 @@ class QuestionRow:
     decision: str = ""
     by: str = ""
     settled_at: datetime | None = None
+    chars: int = 0
+
+    @property
+    def cut(self) -> bool:
+        """Whether ``text`` is only the first of its ``chars`` characters."""
+        return self.chars > len(self.text)
 
     @property
     def veto(self) -> bool:
@@ -71,6 +77,7 @@ class InboxFold:
             asked_at=event.at,
             expires_at=read.moment(payload, "expiresAt"),
             checkpoint=read.count(payload, "checkpoint") or 1,
+            chars=read.count(payload, "textChars") or 0,
         )
         self._open[key] = row
         return row

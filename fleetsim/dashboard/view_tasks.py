@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from fleetsim.dashboard import read
 from fleetsim.dashboard.live_text import LIVE_CHARS_MAX, LiveText, tokens
@@ -68,7 +70,11 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDetail:
-    """Everything known of one task. ``text`` is its live text, or its final text once it has one."""
+    """Everything known of one task. ``text`` is its live text, or its final text once it has one.
+
+    ``shown`` of its ``chars`` characters are in ``text``: the newest, or with ``first`` the first of them. ``gaps``
+    says that some are missing in the middle, ``request_chars`` how long the request is in all.
+    """
 
     row: TaskRow
     context_id: str
@@ -82,6 +88,15 @@ class TaskDetail:
     chunks: int
     confidence: float | None
     tokens: tuple[int, int] | None
+    shown: int = 0
+    first: bool = False
+    gaps: bool = False
+    request_chars: int = 0
+
+    @property
+    def cut(self) -> bool:
+        """Whether ``text`` is not all there is."""
+        return self.gaps or self.shown < self.chars
 
 
 class _Task:
@@ -99,6 +114,7 @@ class _Task:
         "duration_ms",
         "ended_at",
         "final",
+        "final_chars",
         "last",
         "live",
         "origin",
@@ -106,6 +122,7 @@ class _Task:
         "question_id",
         "reason",
         "request",
+        "request_chars",
         "row",
         "since",
         "skill",
@@ -126,6 +143,7 @@ class _Task:
         self.agent = self.skill = self.origin = self.task_id = self.context_id = self.parent_id = ""
         self.via = self.last = self.dialect = self.request = self.reason = ""
         self.final: str | None = None
+        self.final_chars = self.request_chars = 0
         self.attempt = 1
         self.question_id: str | None = None
         self.duration_ms: int | None = None
@@ -188,6 +206,17 @@ class _Task:
         return self.row
 
 
+def _chars(payload: Mapping[str, Any], text: str) -> int:
+    """How long a text is of which a payload may carry an excerpt."""
+    return max(read.count(payload, "textChars") or 0, len(text))
+
+
+def _text(payload: Mapping[str, Any], key: str) -> tuple[str, int]:
+    """A text of a payload, harmless, and how long it is in all."""
+    raw = payload.get(key)
+    return (read.prose(payload, key, LIVE_CHARS_MAX), _chars(payload, raw)) if isinstance(raw, str) else ("", 0)
+
+
 class TaskFold:
     """All tasks, by correlation id."""
 
@@ -237,7 +266,7 @@ class TaskFold:
         if not task.agent and len(targets) == 1:
             task.agent = targets[0]
         task.origin = read.text(payload, "systemActor", 100)
-        task.request = read.prose(payload, "text", 4_000)
+        task.request, task.request_chars = _text(payload, "text")
         task.step(event, "→", "request accepted")
 
     def dispatched(self, event: Event) -> None:
@@ -264,11 +293,11 @@ class TaskFold:
         task.via = via or task.via
         task.last = said or task.last
         if said and isinstance(raw, str) and via != Via.STREAM and state == TaskState.WORKING:
-            task.live.replace_all(raw)
+            task.live.replace_all(raw, _chars(payload, raw))
         moved = state != task.state
         task.move(state, event.at)
         if moved or said:
-            what = said if moved or not task.live.chunks else f"{len(raw or '')} characters"
+            what = said if moved or not task.live.chunks else f"{_chars(payload, raw or '')} characters"
             task.step(event, "←", what, via, state)
 
     def stale(self, event: Event) -> None:
@@ -311,9 +340,10 @@ class TaskFold:
             task.last = one_line(raw)
             task.step(event, "←", task.last, "stream", state)
         elif kind == "task":
-            task.live.replace_all(raw)
+            task.live.replace_all(raw, _chars(payload, raw))
         else:
-            task.live.add(artifact if isinstance(artifact, str) else "", raw, payload.get("append") is True)
+            name, append = artifact if isinstance(artifact, str) else "", payload.get("append") is True
+            task.live.add(name, raw, append, _chars(payload, raw))
             task.last = "writing"
 
     def outbound(self, event: Event) -> None:
@@ -324,8 +354,9 @@ class TaskFold:
     def response(self, event: Event) -> None:
         """``agent.skill.response.*``: the text whoever asked was given."""
         if (task := self._of(event)) and task.final is None:
-            content = read.prose(event.payload, "content", LIVE_CHARS_MAX)
+            content, chars = _text(event.payload, "content")
             task.final = content or read.prose(event.payload, "error", LIVE_CHARS_MAX) or None
+            task.final_chars = chars or len(task.final or "")
 
     def outcome(self, event: Event) -> TaskRow | None:
         """``autonomous.outcome.*``: the end. Returns the row, or None if this task had ended before."""
@@ -344,8 +375,9 @@ class TaskFold:
         task.confidence = read.number(payload, "confidence")
         task.tokens = tokens(payload.get("usage"))
         task.question_id = None
-        text = read.prose(payload, "text", LIVE_CHARS_MAX)
-        task.final = text or task.final
+        text, chars = _text(payload, "text")
+        if text:
+            task.final, task.final_chars = text, chars
         if not task.success and task.state != "completed":
             task.last = task.reason or task.last
         else:
@@ -369,6 +401,12 @@ class TaskFold:
             task.question_id = None
             task.step(event, "→", what)
 
+    def lost_events(self) -> None:
+        """Events are missing: the live text of what is under way may have gaps."""
+        for task in self._tasks.values():
+            if task.ended_at is None and task.live.chunks:
+                task.live.gaps = True
+
     def get(self, correlation_id: str) -> TaskRow | None:
         """One task's row."""
         task = self._tasks.get(correlation_id)
@@ -383,18 +421,26 @@ class TaskFold:
         task = self._tasks.get(correlation_id)
         if task is None:
             return None
+        text, shown, first = neutralise(task.live.text()), len(task.live.text()), False
+        chars, gaps = task.live.chars, task.live.gaps
         final = task.final if task.ended_at is not None else None
+        if final and not (task.live.whole and chars == task.final_chars):
+            text, shown, first, chars, gaps = final, min(len(final), task.final_chars), True, task.final_chars, False
         return TaskDetail(
             row=task.frozen(),
             context_id=task.context_id,
             parent_id=task.parent_id,
             dialect=task.dialect,
             request=task.request,
-            text=final or neutralise(task.live.text()),
+            text=text,
             final=task.ended_at is not None,
             steps=tuple(task.steps),
-            chars=task.live.chars,
+            chars=chars,
             chunks=task.live.chunks,
+            shown=shown,
+            first=first,
+            gaps=gaps,
+            request_chars=task.request_chars,
             confidence=task.confidence,
             tokens=task.tokens,
         )

@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from fleetsim.dashboard.app import FleetApp
+from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.panes.base import PaneBase
 from fleetsim.dashboard.widgets import Grid
 from fleetsim.model.journal import Event
@@ -71,6 +72,7 @@ class Desk:
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
         self.error: Exception | None = None
+        self.whole: WholeText | None = None
         self.gate: asyncio.Event | None = None
 
     async def _do(self, *what: str) -> None:
@@ -98,6 +100,10 @@ class Desk:
 
     async def refresh(self, agent: str) -> None:
         await self._do("refresh", agent)
+
+    async def text(self, correlation_id: str) -> WholeText:
+        await self._do("text", correlation_id)
+        return self.whole or WholeText(text="", chars=0)
 
 
 @dataclass

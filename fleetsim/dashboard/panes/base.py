@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, TypeAlias
 
 from textual.containers import Vertical
 
+from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.frame import Keys, Pane, Size
 from fleetsim.dashboard.query import Query, parse
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.widgets import Grid
 
+TextKey: TypeAlias = tuple[str, int]
+"""Whose text, by correlation id, and how long it is."""
+
 
 class PaneBase(Vertical):
-    """A screen. ``draw`` is called a few times a second with the newest view."""
+    """A screen. ``draw`` is called a few times a second with the newest view.
+
+    ``whole`` has texts that the events carry excerpts of; drawing says in ``lacks`` which one it misses.
+    """
 
     PANE: ClassVar[Pane]
     KEYS: ClassVar[Keys] = ()
@@ -23,6 +31,8 @@ class PaneBase(Vertical):
         self.filter_text = ""
         self.query_now = Query()
         self.room = Size.FULL
+        self.whole: Mapping[TextKey, WholeText] = {}
+        self.lacks: TextKey | None = None
 
     @property
     def main(self) -> Grid:

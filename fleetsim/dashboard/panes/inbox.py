@@ -76,6 +76,10 @@ class InboxPane(PaneBase):
         row = self.current
         self.set_class(row is not None and not row.decision, "-question")
         self.set_class(row is not None and row.veto, "-veto")
+        self.lacks = None
+        if row is not None and row.cut and not row.decision:
+            self.lacks = (row.correlation_id, row.chars)
+            row = draw_inbox.with_whole(row, self.whole.get(self.lacks))
         if row is None:
             self._reading.entitle(line("Question"))
             self._reading.show([])

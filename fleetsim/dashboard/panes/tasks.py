@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from fleetsim.dashboard import draw_tasks
+from fleetsim.dashboard import draw_inbox, draw_tasks
 from fleetsim.dashboard.frame import Keys, Pane
 from fleetsim.dashboard.ink import LazyRows, line, muted
 from fleetsim.dashboard.panes.base import PaneBase
@@ -56,12 +56,20 @@ class TasksPane(PaneBase):
         shown = LazyRows(rows, lambda row: row.correlation_id, lambda row: draw_tasks.row(row, view.now))
         self._tasks.show(shown, empty=[line(muted(words))])
         detail = view.details.get(self._tasks.key or "")
+        self.lacks = None
+        if detail is not None and detail.cut and detail.final:
+            self.lacks = (detail.row.correlation_id, detail.chars)
+            if self.lacks in self.whole:
+                detail = draw_tasks.with_whole(detail, self.whole[self.lacks])
         self._live.entitle(draw_tasks.live_title(detail, self._live.follow))
         if detail is None:
             self._story.show([])
             self._live.show([])
             return
         question = view.question(detail.row.question_id) if detail.row.question_id else None
+        if question is not None and question.cut:
+            self.lacks = (question.correlation_id, question.chars)
+            question = draw_inbox.with_whole(question, self.whole.get(self.lacks))
         self._story.entitle(draw_tasks.title(detail))
         self._story.show(draw_tasks.story(detail, view.now, max(20, self._story.inner_width)))
         self._live.show(draw_tasks.live(detail, question, max(20, self._live.inner_width)))
