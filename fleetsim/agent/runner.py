@@ -15,6 +15,7 @@ from fleetsim.agent.record import Record, TaskEnded, TaskKey
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.store import Store
 from fleetsim.model.errors import InvalidMove, TaskNotFound
+from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.task import TERMINAL, Artifact, JsonObject, Message, TaskState
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.runtime.ports import Rng
@@ -22,7 +23,7 @@ from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
 
-REASON_CHARS_MAX = 4_000
+NOTE_CHARS_MAX = 4_000
 CUT_OFF = "the agent stopped before the skill ended"
 
 
@@ -43,7 +44,8 @@ class Job:
 
     def note(self, text: str) -> None:
         """Show what the skill is doing. Raises TaskEnded, OutputLimit."""
-        self.store.note(self.key, text[:REASON_CHARS_MAX])
+        cut = len(text) > NOTE_CHARS_MAX
+        self.store.note(self.key, text[: NOTE_CHARS_MAX - 1] + "…" if cut else text)
 
     async def ask(self, question: str, *, auth: bool) -> Message:
         """Wait for an answer in input-required or auth-required. Raises TaskEnded."""
@@ -151,4 +153,4 @@ class Runner:
 
 
 def _reason(error: Exception, otherwise: str) -> str:
-    return neutralise(str(error), limit=REASON_CHARS_MAX) or otherwise
+    return neutralise(str(error), limit=TEXT_CHARS_MAX) or otherwise

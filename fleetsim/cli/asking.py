@@ -72,4 +72,6 @@ class Said:
     text: str
     context_id: str | None
     task_id: str | None
+    text_chars: int = 0
+    rest: str = ""
     warnings: tuple[str, ...] = ()

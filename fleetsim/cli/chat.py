@@ -113,6 +113,8 @@ def _show(common: Common, turn: Said) -> None:
         told = {
             "state": turn.state,
             "text": turn.text,
+            "truncated": turn.text_chars > len(turn.text),
+            "textChars": max(turn.text_chars, len(turn.text)),
             "contextId": turn.context_id,
             "taskId": turn.task_id,
             "warnings": list(turn.warnings),
@@ -120,6 +122,8 @@ def _show(common: Common, turn: Said) -> None:
         render.emit_json_line(told)
     else:
         render.say(turn.text)
+    if turn.text_chars > len(turn.text):
+        common.warn(render.cut_short(len(turn.text), turn.text_chars, turn.rest))
     if turn.state != "completed":
         common.note(render.word(turn.state, plain=common.ascii))
     for warning in turn.warnings:

@@ -198,6 +198,8 @@ class HubTalk:
             text=(row.get("text") if good else row.get("reason")) or "",
             context_id=self.context_id,
             task_id=row.get("taskId") if self._question else None,
+            text_chars=(row.get("textChars") or 0) if good else 0,
+            rest=whole_at(row.get("agent") or "", row.get("taskId"), row.get("textChars") or 0),
             warnings=tuple(row.get("warnings") or ()),
         )
 

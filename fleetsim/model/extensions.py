@@ -136,7 +136,9 @@ def _count(value: Any, high: int) -> int:
 
 
 def _text(value: Any) -> str | None:
-    return value[:TEXT_MAX] if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    return value if len(value) <= TEXT_MAX else value[: TEXT_MAX - 1] + "…"
 
 
 def _flag(value: Any) -> bool | None:

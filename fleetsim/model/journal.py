@@ -67,6 +67,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "agent.skill.retry", "a send is tried again, nothing having been accepted", ("attempt", "inSeconds", "reason")
     ),
+    Topic("agent.stream.broken", "a stream ended with an error, or at a limit; the task is polled", ("why",)),
     Topic(
         "agent.poll.stopped",
         "the agent answered so many looks at a task in the same way, which no further look can mend",

@@ -18,7 +18,7 @@ BODY_BYTES_MAX = WIRE_BYTES_MAX
 """Largest JSON body read from a peer, in bytes (limits table: docs/reference/limits.md)."""
 
 VALUES_MAX = 2 * TEXT_CHARS_MAX
-"""Most commas and opening brackets in a body: what a small one may cost as values in memory."""
+"""Most commas and opening brackets in ``BODY_BYTES_MAX``: what a body may cost as values in memory."""
 
 DEPTH_MAX = 64
 """Deepest nesting of arrays and objects read from a peer."""
@@ -35,8 +35,9 @@ def parse_untrusted(data: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
     """
     if len(data) > bytes_max:
         raise WireError(f"JSON is larger than {bytes_max} bytes")
-    if len(data) > VALUES_MAX and sum(map(data.count, (b",", b"[", b"{"))) > VALUES_MAX:
-        raise WireError(f"JSON holds more than {VALUES_MAX} values")
+    values_max = VALUES_MAX * -(-len(data) // WIRE_BYTES_MAX)
+    if len(data) > values_max and sum(map(data.count, (b",", b"[", b"{"))) > values_max:
+        raise WireError(f"JSON holds more than {values_max} values")
     try:
         value = json.loads(
             data.decode("utf-8-sig"),

@@ -10,11 +10,49 @@ import pytest
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.gate import GateLimits
 from fleetsim.caller.ledger.sqlite import LedgerLimits
+from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.track import Rules
 from fleetsim.client.core import ClientLimits
+from fleetsim.hub import http as hub_http
+from fleetsim.hub import remote
+from fleetsim.model.limits import PARTS_BYTES_MAX, ROW_BYTES_MAX, TEXT_CHARS_MAX
+from fleetsim.runtime import webhook
 from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.runtime.ports import Limits
+from fleetsim.wire import json
 from tests.house.tree import sources
+
+
+def test_whatever_keeps_to_the_two_chosen_limits_fits_through_every_door() -> None:
+    """A character is twelve bytes at worst, base64 four for three: no door may be narrower."""
+    needed = 12 * TEXT_CHARS_MAX + 4 * PARTS_BYTES_MAX // 3
+    doors = {
+        "an answer": Limits().body_bytes_max,
+        "an answer to the client": ClientLimits().body_bytes_max,
+        "a line of a stream": StreamLimits().line_bytes_max,
+        "an event of a stream": StreamLimits().event_bytes_max,
+        "a stream": StreamLimits().stream_bytes_max // 2,
+        "a webhook that comes": ReceiverLimits().body_bytes_max,
+        "a webhook that goes": webhook.BODY_BYTES_MAX,
+        "a notice of the agent": AgentLimits().notice_bytes_max,
+        "a request to the agent": AgentLimits().body_bytes_max,
+        "a request to the hub": hub_http.BODY_BYTES_MAX,
+        "an answer of the hub": remote.REPLY_BYTES_MAX // 2,
+        "JSON": json.BODY_BYTES_MAX,
+        "a row": ROW_BYTES_MAX // 4,
+    }
+    assert {name: size for name, size in doors.items() if size < needed} == {}
+    for chars in (Rules().text_chars_max, ClientLimits().text_chars_max, AgentLimits().text_chars_max):
+        assert chars == TEXT_CHARS_MAX
+
+
+def test_no_module_has_a_limit_for_text_of_its_own() -> None:
+    """A number that cuts a prompt, an answer or an outcome stands in one place; what is shorter is an excerpt."""
+    own = re.compile(r"\b(?:text|prompt|content)\[:\s*[A-Z\d_]+\]")
+    rooms = {"agent", "caller", "client", "dashboard", "hub", "model"}
+    mine = [path for path in sources("fleetsim") if rooms & set(path.parts) and path.name != "cron.py"]
+    found = {path.name: own.findall(path.read_text()) for path in mine}
+    assert {name: cuts for name, cuts in found.items() if cuts} == {}
 
 
 @pytest.mark.parametrize(

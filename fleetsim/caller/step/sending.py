@@ -30,6 +30,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import DirectReply, Snapshot
 from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, Message, Task
+from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, Via
 
 SEARCHES_MAX = 2
@@ -238,7 +239,9 @@ def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
         return
     if s.track.task.terminal or s.track.asked is not None:
         return
-    refused = isinstance(error, MethodNotFound | UnsupportedOperation | TaskNotFound)
+    if error is not None:
+        s.say("agent.stream.broken", Level.DEBUG, why=one_line(str(error), 500))
+    refused = isinstance(error, MethodNotFound | UnsupportedOperation | TaskNotFound | LimitReached)
     if s.track.record.rejoin and not refused and s.track.resubscribes < s.rules.resubscribes_max:
         wait = s.rules.retry_waits_s[min(s.track.resubscribes, len(s.rules.retry_waits_s) - 1)] * s.now.luck
         s.set(retry_due=s.now.mono + wait, resubscribes=s.track.resubscribes + 1, gap=True)

@@ -1,0 +1,67 @@
+"""What the decision keeps of a text, and what it tells when a limit is reached."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetsim.caller.signals import Ask, Poll, Say, StreamEnded, Subscribe
+from fleetsim.caller.track import Rules
+from fleetsim.model.errors import ConnectionLost, FleetsimError, LimitReached
+from fleetsim.model.limits import EXCERPT_CHARS_MAX
+from fleetsim.model.task import TaskState
+from fleetsim.model.work import Via
+from tests.caller.steps import Hand, chunk, status, task
+
+SMALL = Rules(text_chars_max=100)
+
+
+def said(hand: Hand, topic: str) -> list[Say]:
+    return [e for e in hand.effects if isinstance(e, Say) and e.topic == topic]
+
+
+@pytest.mark.parametrize("via", [Via.REPLY, Via.POLL, Via.PUSH])
+def test_a_snapshot_past_the_limit_ends_with_its_beginning_and_its_length(via: Via) -> None:
+    hand = Hand.begun(SMALL).hear(task(TaskState.WORKING), Via.REPLY)
+    hand.hear(task(TaskState.COMPLETED, "x" * 101), via)
+    (outcome,) = hand.outcomes
+    assert (outcome.text, outcome.truncated, outcome.text_chars) == ("x" * 100, True, 101)
+
+
+def test_chunks_past_the_limit_are_counted_not_dropped() -> None:
+    hand = Hand.begun(SMALL, streaming=True)
+    hand.hear(task(TaskState.WORKING), Via.STREAM)
+    for at in range(30):
+        hand.hear(chunk("0123456789", append=at > 0), Via.STREAM)
+    hand.hear(chunk("", last=True), Via.STREAM)
+    hand.hear(status(TaskState.COMPLETED, final=True), Via.STREAM)
+    hand.hear(task(TaskState.COMPLETED, "0123456789" * 30), Via.POLL)
+    (outcome,) = hand.outcomes
+    assert (outcome.text, outcome.text_chars) == ("0123456789" * 10, 300)
+
+
+def test_a_question_past_the_limit_says_so() -> None:
+    hand = Hand.begun(SMALL).hear(task(TaskState.INPUT_REQUIRED, said="q" * 150), Via.REPLY)
+    (asked,) = hand.asked_for(Ask)
+    assert isinstance(asked, Ask)
+    assert (asked.question.text, asked.question.truncated, asked.question.text_chars) == ("q" * 100, True, 150)
+
+
+def test_events_carry_excerpts_that_say_they_are() -> None:
+    hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), Via.STREAM)
+    hand.hear(chunk("y" * 9_000, append=False), Via.STREAM)
+    (told,) = said(hand, "agent.chat.inbound")
+    assert (len(told.payload["text"]), told.payload["truncated"]) == (EXCERPT_CHARS_MAX, True)
+    assert told.payload["textChars"] == 9_000
+    hand.hear(chunk("short"), Via.STREAM)
+    (told,) = said(hand, "agent.chat.inbound")
+    assert (told.payload["text"], told.payload.get("truncated")) == ("short", None)
+
+
+@pytest.mark.parametrize("error", [LimitReached("the stream is larger than 7 bytes"), ConnectionLost("cut", sent=True)])
+def test_a_stream_that_ends_at_a_limit_says_which_and_the_task_is_polled(error: FleetsimError) -> None:
+    hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), Via.STREAM)
+    hand.tell(StreamEnded(error=error))
+    assert [e.payload["why"] for e in said(hand, "agent.stream.broken")] == [str(error)]
+    hand.wait(2.0)
+    assert hand.asked_for(Poll)
+    assert bool(hand.asked_for(Subscribe)) is isinstance(error, ConnectionLost), "what is too large stays too large"

@@ -1,0 +1,107 @@
+"""Text at the command line: whole when piped, marked when cut, refused when too long; by URL and through the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.model.limits import TEXT_CHARS_MAX
+from tests.cli.world import Shell
+
+pytestmark = [pytest.mark.sockets, pytest.mark.timeout(240)]
+
+HEAD, TAIL = "A\u200d\u200c\U0001f600\x01", "\x1b[2J\u200d\U0001f3f3\ufe0f\u200d\U0001f308Z"
+
+
+@pytest_asyncio.fixture
+async def agent() -> AsyncIterator[str]:
+    agent = Agent("scout")
+
+    @agent.skill("say")
+    async def say(task: SkillContext) -> str:
+        return HEAD + "x" * (int(task.text.split()[0]) - len(HEAD) - len(TAIL)) + TAIL
+
+    @agent.skill("chunks")
+    async def chunks(task: SkillContext) -> None:
+        for number in range(int(task.text.split()[0])):
+            await task.say(f"{number:04d}\u200d" * (2_000 if number == 7 else 1))
+
+    @agent.skill("fail")
+    async def fail(task: SkillContext) -> str:
+        raise SkillFailed("r" * int(task.text.split()[0]))
+
+    async with agent.serving() as url:
+        yield url
+
+
+def whole(chars: int) -> str:
+    return HEAD + "x" * (chars - len(HEAD) - len(TAIL)) + TAIL
+
+
+async def test_text_at_the_command_line_by_url_and_through_the_hub(tmp_path: Path, agent: str) -> None:
+    shell = Shell(tmp_path)
+    shell.write("agents.yaml", f"agents:\n  - name: scout\n    url: {agent}/a2a\n")
+    url = f"{agent}/a2a"
+    streamed = "".join(f"{number:04d}\u200d" * (2_000 if number == 7 else 1) for number in range(300))
+    with shell.up():
+        for door in (url, "scout"):
+            done = await shell.arun("send", door, "200000", "--skill", "say")
+            assert (done.returncode, done.stdout == whole(200_000) + "\n") == (0, True), done.stderr
+            assert "cut" not in done.stderr
+
+            done = await shell.arun("send", door, "300", "--skill", "chunks", "--stream")
+            assert (done.returncode, done.stdout == streamed + "\n") == (0, True), done.stderr
+
+            done = await shell.arun("send", door, "1100000", "--skill", "say", "-o", "json")
+            told = json.loads(done.stdout)
+            assert (len(told["text"]), told["truncated"], told["textChars"]) == (TEXT_CHARS_MAX, True, 1_100_000)
+            assert told["text"] == whole(1_100_000)[:TEXT_CHARS_MAX]
+
+            done = await shell.arun("send", door, "1100000", "--skill", "say", "--quiet")
+            assert len(done.stdout) == TEXT_CHARS_MAX + 1
+            assert "1,048,576 of 1,100,000 characters" in done.stderr
+            command = done.stderr.rpartition("next: fleetsim ")[2].split()
+            rest = await shell.arun(*command, "-o", "json")
+            assert json.loads(rest.stdout)["text"] == whole(1_100_000), rest.stderr
+            assert json.loads(rest.stdout)["truncated"] is False
+
+            done = await shell.arun("send", door, "-", stdin="y" * (TEXT_CHARS_MAX + 1))
+            assert (done.returncode, done.stdout) == (1, "")
+            assert "1,048,577 characters; at most 1,048,576" in done.stderr
+
+            done = await shell.arun("send", door, "3000", "--skill", "fail", "-o", "json")
+            told = json.loads(done.stdout)
+            assert (told["text"], len(told["reason"])) == ("r" * 3_000, 500)
+        listed = await asyncio.to_thread(shell.json, "task", "list")
+        cut = next(row for row in listed["recent"] if row["textChars"] == 1_100_000)
+        assert (len(cut["text"]), cut["truncated"]) == (4_000, True)
+        got = await asyncio.to_thread(shell.json, "task", "get", cut["correlationId"])
+        assert (len(got["text"]), got["truncated"], got["textChars"]) == (TEXT_CHARS_MAX, True, 1_100_000)
+
+
+def test_a_terminal_gets_text_that_cannot_fool_it_and_all_of_it() -> None:
+    terminal, screen = pty.openpty()
+    said = "render.say('\\x1b[2Jred\\u202e' + 'x' * 70_000 + 'END')"
+    command = [sys.executable, "-c", f"from fleetsim.cli import render; {said}"]
+    with subprocess.Popen(command, stdout=screen):
+        os.close(screen)
+        seen = b""
+        with contextlib.suppress(OSError):  # how a terminal ends on Linux
+            while chunk := os.read(terminal, 65_536):
+                seen += chunk
+    os.close(terminal)
+    text = seen.decode()
+    assert [bad for bad in ("\x1b", "\u202e") if bad in text] == []
+    assert text.strip()[-3:] == "END"
+    assert text.count("x") == 70_000
