@@ -8,7 +8,7 @@ and credentials, limits and trace go with every fetch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,7 +20,15 @@ from fleetsim.client import AgentClient
 from fleetsim.client.address import origin_of
 from fleetsim.client.core import ClientLimits
 from fleetsim.model.card import AgentCard, Capabilities
-from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, NotAccepting, UnknownTarget, WireError
+from fleetsim.model.errors import (
+    AuthRefused,
+    ConfigError,
+    FleetsimError,
+    HttpRefused,
+    NotAccepting,
+    UnknownTarget,
+    WireError,
+)
 from fleetsim.model.journal import Level
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
@@ -29,6 +37,9 @@ from fleetsim.wire.dialect import Choice, read_card, write_card
 
 RETRY_WAITS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Pauses after failed fetches; the last one repeats."""
+
+FORMER_KEPT_S = 60.0
+"""How long a place where an agent was is kept once no work is there."""
 
 REFRESH_JITTER = 0.1
 SKILLS_MAX = 500
@@ -75,6 +86,7 @@ class _Desk:
     client: AgentClient
     view: AgentView
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    worker: asyncio.Task[None] | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +95,7 @@ class _Former:
 
     entry: AgentEntry
     client: AgentClient
+    unused_since: float | None = None
 
 
 def reconcile(
@@ -120,6 +133,7 @@ class CardBroker:
             for entry in config.agents
         }
         self._former: dict[tuple[str, tuple[str, str, int] | None], _Former] = {}
+        self._replaced: list[tuple[float, AgentClient]] = []
 
     # ------------------------------------------------------------------ reading
 
@@ -168,8 +182,21 @@ class CardBroker:
     # ------------------------------------------------------------------ fetching
 
     def hurry(self, agent: str) -> None:
-        """Have a card fetched now rather than when it is due. Raises UnknownTarget."""
-        self._desk(agent).wake.set()
+        """Have a card fetched now rather than when it is due, if there is such an agent."""
+        if agent in self._desks:
+            self._desks[agent].wake.set()
+
+    def uncallable(self, agent: str, url: str) -> str:
+        """Why work of an agent at ``url`` cannot be gone on with after a restart; empty if it can."""
+        if agent not in self._desks:
+            return f"agents.yaml has no agent “{agent}” any more"
+        auth = self.entry(agent, url).auth
+        try:
+            if auth is not None:
+                auth.credential().headers()
+        except ConfigError as error:
+            return f"agent “{agent}” has no credential any more: {error}"
+        return ""
 
     async def refresh(self, agent: str, url: str = "") -> AgentView:
         """Fetch an agent's card and return what is known then; a failure is in the view. Raises UnknownTarget.
@@ -181,32 +208,100 @@ class CardBroker:
             with suppress(FleetsimError):
                 await left.client.discover(refresh=True)
             return AgentView(entry=left.entry, card=left.client.card)
-        desk = self._desk(agent)
+        return await self._refresh(self._desk(agent))
+
+    async def _refresh(self, desk: _Desk) -> AgentView:
         began = self._runtime.clock.monotonic()
         try:
             card = await desk.client.discover(refresh=True)
         except FleetsimError as error:
-            self._failed(desk, error)
-        else:
+            if self._in_force(desk):
+                self._failed(desk, error)
+            return desk.view
+        if self._in_force(desk):
             await self._fetched(desk, card, round((self._runtime.clock.monotonic() - began) * 1000))
         return desk.view
 
     async def __aenter__(self) -> CardBroker:
         await self._remember()
-        for name, desk in self._desks.items():
-            if desk.view.entry.enabled:
-                self._workers.start(self._keep_fresh(desk), name=name)
+        for desk in self._desks.values():
+            self._attend(desk)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.close()
-        for client in [desk.client for desk in self._desks.values()] + [left.client for left in self._former.values()]:
+        clients = [desk.client for desk in self._desks.values()]
+        clients += [left.client for left in self._former.values()]
+        for client in clients + [client for _, client in self._replaced]:
             await client.aclose()
+
+    def apply(self, config: FleetConfig) -> None:
+        """Follow a changed agents.yaml. Agents whose entry is as it was go on undisturbed.
+
+        An agent that is gone, or at another origin now, is still called there for work it has, without credential.
+        """
+        rebuild = config.settings.send_total_s != self._settings.send_total_s
+        self._settings = config.settings
+        before, self._desks = self._desks, {}
+        for entry in config.agents:
+            old = before.pop(entry.name, None)
+            if old is not None and old.view.entry == entry and not rebuild:
+                self._desks[entry.name] = old
+                continue
+            self._desks[entry.name] = desk = self._successor(entry, old)
+            self._attend(desk)
+        for old in before.values():
+            self._dismiss(old)
+
+    def _successor(self, entry: AgentEntry, old: _Desk | None) -> _Desk:
+        """The desk of a new or changed entry. At the same address what its card said holds until the next one."""
+        desk = _Desk(self._make(entry), AgentView(entry=entry, skills=entry.skill_names))
+        if old is None:
+            return desk
+        self._dismiss(old, moved_to=entry.url)
+        view = old.view
+        if view.entry.url == entry.url:
+            seen = replace(view, entry=entry, card=None, choice=None, skills=entry.skill_names)
+            desk.view = _with_card(seen, view.card, desk.client.adopt(view.card)) if view.card is not None else seen
+        return desk
+
+    def _dismiss(self, desk: _Desk, *, moved_to: str = "") -> None:
+        """An entry that is in force no more; where it was is kept if the agent is not there any more."""
+        if desk.worker is not None:
+            desk.worker.cancel()
+        self._replaced.append((self._runtime.clock.monotonic(), desk.client))
+        entry = desk.view.entry
+        if origin_of(entry.url) != origin_of(moved_to):
+            self._leave(entry)
+
+    async def release(self, in_use: Iterable[tuple[str, str]]) -> None:
+        """Let go of places where agents were and no work is any more, and close the clients of entries before.
+
+        ``in_use`` are (agent, url) of open work.
+        """
+        used = {(agent, origin_of(url)) for agent, url in in_use}
+        now = self._runtime.clock.monotonic()
+        for key, left in list(self._former.items()):
+            if key in used:
+                left.unused_since = None
+            elif left.unused_since is None:
+                left.unused_since = now  # a last word, that it may stop, can still be on its way
+            elif now - left.unused_since >= FORMER_KEPT_S:
+                del self._former[key]
+                self._replaced.append((left.unused_since, left.client))
+        due = [client for since, client in self._replaced if now - since >= FORMER_KEPT_S]
+        self._replaced = [(since, client) for since, client in self._replaced if now - since < FORMER_KEPT_S]
+        for client in due:
+            await client.aclose()
+
+    def _attend(self, desk: _Desk) -> None:
+        if desk.view.entry.enabled:
+            desk.worker = self._workers.start(self._keep_fresh(desk), name=desk.view.entry.name)
 
     async def _keep_fresh(self, desk: _Desk) -> None:
         while True:
             desk.wake.clear()
-            view = await self.refresh(desk.view.entry.name)
+            view = await self._refresh(desk)
             try:
                 async with asyncio.timeout(self._pause(view)):
                     await desk.wake.wait()
@@ -285,6 +380,10 @@ class CardBroker:
 
     # ------------------------------------------------------------------ parts
 
+    def _in_force(self, desk: _Desk) -> bool:
+        """Whether agents.yaml still has this entry: the answer to a question asked under another is not news."""
+        return self._desks.get(desk.view.entry.name) is desk
+
     def _desk(self, agent: str) -> _Desk:
         try:
             return self._desks[agent]
@@ -301,8 +400,10 @@ class CardBroker:
 
     def _leave(self, entry: AgentEntry) -> None:
         """From now on the origin of this entry is called without credential and headers: they are no longer its."""
-        bare = replace(entry, auth=None, headers={})
-        self._former[entry.name, origin_of(entry.url)] = _Former(bare, self._make(bare))
+        key = (entry.name, origin_of(entry.url))
+        if key not in self._former:
+            bare = replace(entry, auth=None, headers={})
+            self._former[key] = _Former(bare, self._make(bare))
 
     def _client_for(self, entry: AgentEntry) -> AgentClient:
         """``timeoutMs`` is how long the agent may take to answer a call."""

@@ -66,7 +66,7 @@ class Dispatcher:
         self._tracker = tracker
         self._resolve = resolve
         self._way = way
-        self._cooldowns_s = dict(cooldowns_s or {})
+        self.cooldowns_s = cooldowns_s or {}
         self._token_epoch = token_epoch
         self._last: dict[tuple[str, str], float] = {}
         self.accepting = True
@@ -185,7 +185,7 @@ class Dispatcher:
         )
 
     def _cool_down(self, request: SkillRequest, agent: str, skill: str) -> None:
-        window = self._cooldowns_s.get(skill, 0.0)
+        window = self.cooldowns_s.get(skill, 0.0)
         now = self._runtime.clock.monotonic()
         last = self._last.get((agent, skill))
         if window and last is not None and now - last < window:

@@ -6,7 +6,7 @@ Names end in their unit; defaults are those of docs/reference/limits.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeAlias
 
 from fleetsim.caller.health import Thresholds
@@ -116,3 +116,50 @@ class FleetConfig:
     def agent(self, name: str) -> AgentEntry | None:
         """The entry of that name."""
         return next((entry for entry in self.agents if entry.name == name), None)
+
+
+AT_START = frozenset({"calls_max", "calls_per_agent_max", "rates", "health"})
+"""Settings that a running hub does not take up: calls hold slots, and the day's figures were made with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetChange:
+    """What differs between two versions of agents.yaml: agents by name, settings by key.
+
+    ``changed`` names agents that differ in more than whether they take work; ``at_start`` settings that count only
+    from the next start on.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    paused: tuple[str, ...] = ()
+    resumed: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    at_start: tuple[str, ...] = ()
+
+    @property
+    def in_words(self) -> str:
+        """The change in one line, empty if there is none."""
+        said = ((f.name.replace("_", " "), getattr(self, f.name)) for f in fields(self))
+        return "; ".join(f"{what}: {', '.join(names)}" for what, names in said if names)
+
+
+def difference(before: FleetConfig, now: FleetConfig) -> FleetChange:
+    """What became different. Pure."""
+    old, new = ({entry.name: entry for entry in config.agents} for config in (before, now))
+    both = [name for name in new if name in old]
+    differing = [f.name for f in fields(Settings) if getattr(before.settings, f.name) != getattr(now.settings, f.name)]
+
+    def apart_from_work(entry: AgentEntry) -> AgentEntry:
+        return replace(entry, enabled=True, disabled_why="")
+
+    return FleetChange(
+        added=tuple(name for name in new if name not in old),
+        changed=tuple(name for name in both if apart_from_work(old[name]) != apart_from_work(new[name])),
+        removed=tuple(name for name in old if name not in new),
+        paused=tuple(name for name in both if old[name].enabled and not new[name].enabled),
+        resumed=tuple(name for name in both if new[name].enabled and not old[name].enabled),
+        settings=tuple(name for name in differing if name not in AT_START),
+        at_start=tuple(name for name in differing if name in AT_START),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from fleetsim.caller.events import EventLog
@@ -49,6 +49,10 @@ class Gate:
         self._lanes: dict[str, _Lane] = {}
         self._former: dict[str, Slots] = {}
         self._rng = runtime.rng.stream("gate")
+
+    def breaker_limits(self, limits: GateLimits) -> None:
+        """Take other failures and another pause from ``limits``; the slots stay as many as they are."""
+        self._limits = replace(self._limits, failures_max=limits.failures_max, pause_s=limits.pause_s)
 
     def refuses(self, agent: str) -> bool:
         """Whether work for the agent would be refused now: its breaker is open, or one call is trying it again."""

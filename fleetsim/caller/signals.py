@@ -20,10 +20,14 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Start again after a restart, from what the ledger kept. ``question`` is the open one, if any."""
+    """Start again after a restart, from what the ledger kept. ``question`` is the open one, if any.
+
+    ``uncallable``: why its agent cannot be asked about it any more.
+    """
 
     question: Question | None = None
     answer: Answer | None = None
+    uncallable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,8 +98,15 @@ class Tracker:
         self._tracks[record.request.correlation_id] = new_track(record, self._now())
         self.signal(record.request.correlation_id, Begin())
 
-    def recover(self, record: RequestRecord, question: Question | None = None, answer: Answer | None = None) -> None:
-        """Take a request up again after a restart."""
+    def recover(
+        self,
+        record: RequestRecord,
+        question: Question | None = None,
+        answer: Answer | None = None,
+        *,
+        uncallable: str = "",
+    ) -> None:
+        """Take a request up again after a restart; ``uncallable`` says why it can only be ended."""
         cid = record.request.correlation_id
         self._tracks[cid] = new_track(record, self._now())
         named = record.task.task_id if record.task is not None else record.request.task_id
@@ -107,7 +114,7 @@ class Tracker:
             self._by_task[record.agent, named] = cid
         if question is not None and answer is None:
             self._on_record.add(question.question_id)
-        self.signal(cid, Recovered(question=question, answer=answer))
+        self.signal(cid, Recovered(question=question, answer=answer, uncallable=uncallable))
 
     def tracks(self) -> tuple[Track, ...]:
         """All open tracks, oldest first."""

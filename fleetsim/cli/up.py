@@ -83,6 +83,7 @@ async def _up(
     allow_remote: bool,
 ) -> None:
     from fleetsim.caller.config import load_fleet
+    from fleetsim.caller.fleet_file import FleetFile
     from fleetsim.caller.ledger.sqlite import open_ledger
     from fleetsim.cli import screen
     from fleetsim.cli.logs import LOG_FORMAT
@@ -115,6 +116,7 @@ async def _up(
                 state=state,
                 host=host,
                 port=port,
+                file=FleetFile(runtime.files, path, config, env=os.environ),
                 ceremonies=folder,
                 allow_remote=allow_remote,
             )

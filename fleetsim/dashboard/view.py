@@ -149,6 +149,7 @@ class ViewBuilder:
             "agent.push.degraded": lambda event: fleet.pushed(event, "degraded"),
             "ceremony.loaded": self._ceremonies_loaded,
             "config.loaded": self._config_loaded,
+            "config.reloaded": self._config_reloaded,
             "config.rejected": self._config_rejected,
             "hub.started": self._hub_started,
             "hub.stopping": self._hub_stopping,
@@ -244,6 +245,13 @@ class ViewBuilder:
         self._configured = True
         self._config_errors.pop(read.text(event.payload, "path", 300), None)
         self._fleet.config(event)
+
+    def _config_reloaded(self, event: Event) -> None:
+        path = read.text(event.payload, "path", 300)
+        self._config_errors.pop(path, None)
+        self._fleet.reconfigured(event)
+        for warning in read.names(event.payload, "warnings", 300):
+            self._notice(event, path.rsplit("/", 1)[-1], warning)
 
     def _config_rejected(self, event: Event) -> None:
         path = read.text(event.payload, "path", 300)

@@ -233,6 +233,16 @@ _TELLERS: Mapping[str, _Teller] = {
     "agent.poll.stopped": lambda e, p: _joined("polling stopped:", read.text(p, "why")),
     "agent.push.degraded": lambda e, p: _joined("polling instead:", read.text(p, "why")),
     "config.loaded": lambda e, p: _joined(plural(len(read.names(p, "agents")), "agent"), read.text(p, "path", 300)),
+    "config.reloaded": lambda e, p: (
+        _joined(
+            *(
+                f"{what} {', '.join(names)}"
+                for what in ("added", "changed", "removed", "paused", "resumed", "settings")
+                if (names := read.names(p, what))
+            )
+        )
+        or "as it was"
+    ),
     "config.rejected": lambda e, p: _joined(read.text(p, "error", 400), "last good kept"),
     "hub.started": lambda e, p: _joined(read.text(p, "url"), _by(p, "pid", "pid")),
     "hub.stopping": lambda e, p: "closing",

@@ -164,11 +164,21 @@ class FleetFold:
 
         The hub reads the file when it starts: what an earlier run found of reachability is void.
         """
-        listed = read.names(event.payload, "agents")
-        self._changes += 1
         for known in self._agents.values():
             known.breaker_until, known.breaker_why, known.why = None, "", ""
             known.reachable = None if known.reachable is False else known.reachable
+        self.reconfigured(event)
+
+    def reconfigured(self, event: Event) -> None:
+        """``config.reloaded``: as ``config``, but the hub knows of those that stayed what it knew.
+
+        What it knew of an agent that changed is void.
+        """
+        listed = read.names(event.payload, "agents")
+        self._changes += 1
+        for name in read.names(event.payload, "changed"):
+            if (changed := self._agents.get(name)) is not None:
+                changed.reachable, changed.why, changed.card = None, "", replace(changed.card, url="")
         for name in listed:
             self._named(name, event.at)
         for name in set(self._agents) - set(listed) if listed else ():

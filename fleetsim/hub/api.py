@@ -41,8 +41,12 @@ PAGE_MAX = 1_000
 def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
     """The application of a hub. ``allow_hosts`` are further Host headers it answers to."""
     api = Api(hub)
-    settings = hub.config.settings
-    hosts = hosts_of(hub.url, settings.base_url, settings.internal_base_url) | {h.lower() for h in allow_hosts}
+    allowed = frozenset(host.lower() for host in allow_hosts)
+
+    def hosts() -> frozenset[str]:
+        settings = hub.config.settings
+        return hosts_of(hub.url, settings.base_url, settings.internal_base_url) | allowed
+
     app = Starlette(routes=[*api.routes(), *hub.receiver.routes()])
     return Door(app, keys=hub.keys, hosts=hosts, running=lambda: hub.running)
 

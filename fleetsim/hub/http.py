@@ -7,7 +7,7 @@ foreign Origin, and JSON bodies of bounded size and time (T-30, T-32). Refusals 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -136,14 +136,16 @@ def hosts_of(*urls: str | None) -> frozenset[str]:
 class Door:
     """ASGI middleware that lets in whoever may come in.
 
-    ``hosts`` are the Host headers that are ours; ``running`` says whether the hub behind the door works: a
+    ``hosts`` gives the Host headers that are ours now; ``running`` says whether the hub behind the door works: a
     webhook that comes too early or too late is told to come again, not taken and lost.
     """
 
-    def __init__(self, app: ASGIApp, *, keys: HubKeys, hosts: Iterable[str], running: Callable[[], bool]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, keys: HubKeys, hosts: Callable[[], Collection[str]], running: Callable[[], bool]
+    ) -> None:
         self._app = app
         self._keys = keys
-        self._hosts = frozenset(hosts)
+        self._hosts = hosts
         self._running = running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,7 +161,7 @@ class Door:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
         hosts = [value for name, value in headers if name == b"host"]
         path: str = scope["path"]
-        if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts or not path.startswith("/"):
+        if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts() or not path.startswith("/"):
             return Refusal(421, "WRONG_HOST", "this is not the host you asked for")
         if path in OPEN_PATHS:
             return None
@@ -178,7 +180,7 @@ class Door:
 
     def _own(self, origin: bytes) -> bool:
         scheme, _, host = origin.decode("latin-1").lower().partition("://")
-        return scheme in {"http", "https"} and host in self._hosts
+        return scheme in {"http", "https"} and host in self._hosts()
 
 
 def _is_json(headers: Iterable[tuple[bytes, bytes]]) -> bool:

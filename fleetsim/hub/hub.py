@@ -22,7 +22,9 @@ from fleetsim.caller.dispatcher import Dispatcher, Way
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.figures import WINDOW
-from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.file_watch import LOOK_EVERY_S
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, difference
+from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.gate import Gate
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
@@ -68,11 +70,13 @@ class Hub:
         *,
         keys: HubKeys,
         url: str | None = None,
+        file: FleetFile | None = None,
         ceremonies: Path | None = None,
         client_factory: Callable[[AgentEntry], AgentClient] | None = None,
         settled: Sequence[Callable[[Outcome], None]] = (),
     ) -> None:
         self.config = config
+        self.file = file
         self.runtime = runtime
         self.ledger = ledger = heeded(ledger, self._ledger_failed)
         self.keys = keys
@@ -117,6 +121,7 @@ class Hub:
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
         self._notes = AgentNotes()
+        self._warned = set(config.warnings)
         self._workers = Workers("hub")
         self._stack = AsyncExitStack()
 
@@ -195,6 +200,7 @@ class Hub:
         await enter(self.tracker)
         await enter(self.desk)
         await self._recover()
+        self._workers.start(self._keep_config(), name="config")
         if self.scheduler is not None:
             await enter(self.scheduler)
         self.running = True
@@ -205,11 +211,69 @@ class Hub:
         questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
         for record in await self.ledger.open_requests():
             asked = questions.get(record.request.correlation_id)
-            self.tracker.recover(record, asked.question if asked else None, asked.answer if asked else None)
+            self.tracker.recover(
+                record,
+                asked.question if asked else None,
+                asked.answer if asked else None,
+                uncallable=self.broker.uncallable(record.agent, record.sent_to),
+            )
         self.desk.take_up()
         for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
             told = await self.ledger.request(outcome.correlation_id)
             publish_outcome(self.events, outcome, drift=drift(told.declared, outcome) if told else [])
+
+    # ------------------------------------------------------------------ agents.yaml
+
+    async def reload(self) -> None:
+        """Look at agents.yaml now, and take up what changed in it. What is wrong with it is told once."""
+        if self.file is None or not await self.file.poll():
+            return
+        path, problem = str(self.file.path), self.file.problem
+        if problem:
+            log.warning("agents.yaml stays as it was: %s", problem)
+            self.events.publish("config.rejected", level=Level.WARN, path=path, error=problem)
+            return
+        change = difference(self.config, self.file.config)
+        self._take_over(self.file.config)
+        warnings = [warning for warning in self.config.warnings if warning not in self._warned]
+        self._warned.update(self.config.warnings)
+        if change.at_start:
+            warnings.append(f"{', '.join(change.at_start)}: in force from the next start on")
+        log.info("agents.yaml was read again: %s", change.in_words or "nothing changed")
+        for warning in warnings:
+            log.warning("%s", warning)
+        self.events.publish(
+            "config.reloaded",
+            level=Level.WARN if warnings else Level.INFO,
+            path=path,
+            agents=agent_facts(self.config),
+            warnings=warnings,
+            added=list(change.added),
+            changed=list(change.changed),
+            removed=list(change.removed),
+            paused=list(change.paused),
+            resumed=list(change.resumed),
+            settings=list(change.settings),
+        )
+
+    def _take_over(self, config: FleetConfig) -> None:
+        before, self.config = self.config, config
+        for entry in before.agents:
+            now = config.agent(entry.name)
+            if now is None or (now.url, now.auth) != (entry.url, entry.auth):
+                self._notes.forget(entry.name)
+        self.broker.apply(config)
+        self.gate.breaker_limits(gate_limits_of(config.settings))
+        self.tracker.rules = rules_of(config.settings)
+        self.dispatcher.cooldowns_s = config.settings.cooldowns_s
+
+    async def _keep_config(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self.reload()
+            await self.broker.release((track.record.agent, track.record.sent_to) for track in self.tracker.tracks())
+
+    # ------------------------------------------------------------------ between rooms
 
     async def _heed(self) -> None:
         """What one room's event means for another: a breaker is news for the broker, a webhook for health."""

@@ -18,6 +18,12 @@ class AgentNotes:
     push_refused: set[str] = field(default_factory=set)
     auth_refused: dict[str, datetime] = field(default_factory=dict)
 
+    def forget(self, agent: str) -> None:
+        """It is another agent by now, or none, or has another key."""
+        self.silent.pop(agent, None)
+        self.push_refused.discard(agent)
+        self.auth_refused.pop(agent, None)
+
     def take(self, agent: str, event: Event) -> None:
         """Heed one event about an agent."""
         if event.topic == "agent.push.degraded":

@@ -16,6 +16,7 @@ from pathlib import Path
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.server import Server, configure, listen
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.ledger import Ledger
 from fleetsim.client import AgentClient
 from fleetsim.hub.api import build_app
@@ -43,6 +44,7 @@ async def running_hub(
     state: StateDir | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
+    file: FleetFile | None = None,
     ceremonies: Path | None = None,
     allow_hosts: Iterable[str] = (),
     allow_remote: bool = False,
@@ -51,7 +53,7 @@ async def running_hub(
     """A hub that answers at ``hub.url`` while the context lasts; port 0 picks a free one.
 
     With ``state`` its keys are kept there and other processes can find it; without, its keys last as long
-    as it does. ``ledger`` is open already.
+    as it does. ``ledger`` is open already. ``file`` is agents.yaml, to be taken up again when it changes.
 
     Raises:
         ConfigError: the address cannot be had, is not loopback without ``allow_remote`` (T-32), or the state
@@ -64,7 +66,16 @@ async def running_hub(
     listener = listen(host, port)
     try:
         url = f"http://{_own_host(host)}:{listener.getsockname()[1]}"
-        hub = Hub(config, runtime, ledger, keys=keys, url=url, ceremonies=ceremonies, client_factory=client_factory)
+        hub = Hub(
+            config,
+            runtime,
+            ledger,
+            keys=keys,
+            url=url,
+            file=file,
+            ceremonies=ceremonies,
+            client_factory=client_factory,
+        )
         app = build_app(hub, allow_hosts=allow_hosts)
         server = Server(configure(app, _BOUNDS), on_stop=hub.stop_streams, signals=False)
         watchdog = Watchdog(lambda ms: hub.events.publish("hub.stalled", level=Level.WARN, stalledMs=ms))

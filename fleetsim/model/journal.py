@@ -179,6 +179,11 @@ TOPICS: tuple[Topic, ...] = (
     Topic("agent.push.registered", "the agent took our webhook", ()),
     Topic("agent.push.degraded", "webhooks do not arrive, or are `refused`; polling instead", ("why", "refused")),
     Topic("config.loaded", "agents.yaml was read", ("path", "agents", "warnings")),
+    Topic(
+        "config.reloaded",
+        "agents.yaml changed, or is whole again; `agents` are all there are now",
+        ("path", "agents", "added", "changed", "removed", "paused", "resumed", "settings", "warnings"),
+    ),
     Topic("config.rejected", "a file is broken; the last good version stays", ("path", "error")),
     Topic("agent.auth.refused", "an agent refuses our credential", ("why",)),
     Topic("agent.auth.accepted", "an agent that refused our credential takes it again", ()),

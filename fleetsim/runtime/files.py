@@ -32,6 +32,10 @@ class DiskFiles:
         """Files by name with digests; hidden ones are left out, irregular ones marked. Raises ConfigError."""
         return await asyncio.to_thread(_listing, folder, suffixes)
 
+    async def stamp(self, path: Path) -> FileStamp | None:
+        """One file with its digest, an irregular one marked; None if there is none."""
+        return await asyncio.to_thread(_stamp, path)
+
     async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
         """Replace atomically: temporary file beside it, sync, rename, sync the folder. Raises ConfigError."""
         await asyncio.to_thread(_write, path, data, mode)
@@ -74,6 +78,10 @@ def _listing(folder: Path, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
     except OSError as error:
         raise _said(folder, error) from error
     return tuple(FileStamp(path=folder / name, digest=_digest(folder / name)) for name in names)
+
+
+def _stamp(path: Path) -> FileStamp | None:
+    return FileStamp(path=path, digest=_digest(path)) if os.path.lexists(path) else None
 
 
 def _digest(path: Path) -> str:

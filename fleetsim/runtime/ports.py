@@ -161,6 +161,10 @@ class Files(Protocol):
         """
         ...
 
+    async def stamp(self, path: Path) -> FileStamp | None:
+        """One file as ``listing`` would show it, hidden or not; None if there is none."""
+        ...
+
     async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
         """Replace atomically (temporary file, sync, rename)."""
         ...

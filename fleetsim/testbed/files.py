@@ -45,6 +45,11 @@ class MemoryFiles:
             if path.parent == folder and path.suffix in suffixes
         )
 
+    async def stamp(self, path: Path) -> FileStamp | None:
+        """One file with its digest; None if there is none."""
+        content = self._content.get(path)
+        return None if content is None else FileStamp(path=path, digest=hashlib.sha256(content).hexdigest())
+
     async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
         """Replace at once; the mode is kept in ``modes``."""
         self._content[path] = data

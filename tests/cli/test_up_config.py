@@ -62,3 +62,38 @@ async def test_the_ceremonies_beside_the_configured_file_are_found_from_anywhere
     )
     with shell.up("--config", "fleet/agents.yaml"):
         assert "scout.hello" in (await shell.arun("ceremony", "list")).stdout
+
+
+async def until(shell: Shell, seconds: float, *words: str) -> None:
+    """Until the running hub has written a line with all these words."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if any(all(word in line for word in words) for line in shell.told):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_an_edited_file_is_in_force_within_seconds_and_a_broken_one_changes_nothing(
+    shell: Shell, agent: str
+) -> None:
+    one = f"agents:\n  - {{name: scout, url: {agent}/a2a}}\n"
+    shell.write("agents.yaml", one)
+    with shell.up():
+        assert (await shell.arun("send", "guide", "hello", "--skill", "echo")).returncode == 2
+        shell.write("agents.yaml", one + f"  - {{name: guide, url: {agent}/a2a}}\n")
+        await until(shell, 8, "agents.yaml was read again", "added: guide")
+        assert (await shell.arun("send", "guide", "hello", "--skill", "echo")).stdout == "hello\n"
+        asked = await shell.arun("send", "guide", "hi", "--skill", "ask")
+        assert "Who shall I greet?" in asked.stdout
+        shell.write("agents.yaml", "agents: [\n")
+        await until(shell, 8, "agents.yaml stays as it was", "agents.yaml:2:1")
+        assert (await shell.arun("send", "guide", "still", "--skill", "echo")).stdout == "still\n"
+        shell.write("agents.yaml", one)
+        await until(shell, 8, "agents.yaml was read again", "removed: guide")
+        refused = await shell.arun("send", "guide", "hello", "--skill", "echo")
+        assert refused.returncode == 2
+        assert "there is no agent “guide”" in refused.stderr
+        (question,) = (await asyncio.to_thread(shell.json, "inbox", "list"))["questions"]
+        assert (await shell.arun("inbox", "reply", question["questionId"], "Ada")).returncode == 0
+        ended = await shell.arun("task", "get", question["correlationId"], "--wait")
+        assert "Hello Ada" in ended.stdout

@@ -95,6 +95,37 @@ def test_a_disabled_agent_is_paused_and_last() -> None:
     assert [(row.name, row.health) for row in rows] == [("on", HealthWord.UNKNOWN), ("off", HealthWord.PAUSED)]
 
 
+def test_a_file_read_again_changes_who_is_there_and_keeps_what_is_known_of_the_rest() -> None:
+    j = journal()
+    j.say("config.loaded", agents=[{"name": n, "url": f"http://{n}"} for n in ("a", "b", "c")], path="agents.yaml")
+    for name in ("a", "b"):
+        j.card(name, "0.3", ("echo",))
+    j.say("config.rejected", Level.WARN, path="agents.yaml", error="agents.yaml:7:9 unknown key")
+    facts = [
+        {"name": "a", "url": "http://a"},
+        {"name": "b", "url": "http://moved"},
+        {"name": "d", "enabled": False, "why": "its credential D_KEY is not set"},
+    ]
+    j.say(
+        "config.reloaded",
+        Level.WARN,
+        path="agents.yaml",
+        agents=facts,
+        added=["d"],
+        changed=["b"],
+        removed=["c"],
+        warnings=["D_KEY is not set; d is disabled"],
+    )
+    seen = view(j)
+    rows = {row.name: row for row in seen.agents}
+    assert sorted(rows) == ["a", "b", "d"]
+    assert (rows["a"].health, rows["b"].health) == (HealthWord.UP, HealthWord.UNKNOWN)
+    assert rows["b"].card.url == "http://moved"
+    assert (rows["d"].health, rows["d"].why) == (HealthWord.PAUSED, "its credential D_KEY is not set")
+    assert seen.config_error == ""
+    assert "D_KEY is not set; d is disabled" in [notice.text for notice in seen.notices]
+
+
 def test_a_failed_refresh_keeps_the_row_and_marks_it_stale() -> None:
     j = journal()
     j.card("quinn", "0.3", ("echo",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +12,9 @@ from typing import Any
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.agent.app import build_app as build_agent
 from fleetsim.agent.engine import Engine
+from fleetsim.caller.config import load_fleet
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
+from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.api import build_app
@@ -29,6 +32,7 @@ HUB = "http://hub.example:8080"
 KEY = "k" * 43
 KEYS = HubKeys(api_key=KEY, callback={1: b"c" * 32})
 FOLDER = Path("ceremonies")
+AGENTS = Path("agents.yaml")
 
 
 def worker(name: str = "quinn", **options: Any) -> Agent:
@@ -83,8 +87,11 @@ class Town:
         """Close the hub and start another on the same ledger; the agents go on meanwhile."""
         await self.hub.__aexit__(None, None, None)
         await self.network.unmount(HUB)
-        before = self.hub
-        self.hub = Hub(before.config, self.runtime, self.ledger, keys=KEYS, url=HUB, ceremonies=FOLDER)
+        config, file = self.hub.config, None
+        if self.hub.file is not None:
+            config = await load_fleet(AGENTS, files=self.files, env=os.environ)
+            file = FleetFile(self.files, AGENTS, config, env=os.environ)
+        self.hub = Hub(config, self.runtime, self.ledger, keys=KEYS, url=HUB, file=file, ceremonies=FOLDER)
         self.network.mount(HUB, build_app(self.hub))
         await self.hub.__aenter__()
 
@@ -98,9 +105,13 @@ async def town(
     ceremony: str | None = None,
     ledger: Ledger | None = None,
     entries: Mapping[str, Mapping[str, Any]] | None = None,
+    agents_yaml: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Town]:
-    """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach."""
+    """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
+
+    With ``agents_yaml`` that is the fleet, read from the file and again when the file changes.
+    """
     network = MemoryNetwork()
     network.addresses["hub.example"] = ("93.184.216.34",)
     files = MemoryFiles({str(FOLDER / "README.md"): "about"})
@@ -114,11 +125,15 @@ async def town(
         own = virtual_runtime(100 + number, network, name=name)
         network.mount(url, build_agent(Engine(replace(agent.settings, url=f"{url}/a2a"), own)))
         made.append(AgentEntry(**{"name": name, "url": f"{url}/a2a", **(entries or {}).get(name, {})}))
-    config = FleetConfig(agents=tuple(made), settings=Settings(base_url=HUB, **settings))
+    config, file = FleetConfig(agents=tuple(made), settings=Settings(base_url=HUB, **settings)), None
+    if agents_yaml is not None:
+        files.put(AGENTS, agents_yaml)
+        config = await load_fleet(AGENTS, files=files, env=os.environ)
+        file = FleetFile(files, AGENTS, config, env=os.environ)
     async with AsyncExitStack() as stack:
         own_ledger = open_ledger(None, clock=runtime.clock, storage="inline")
         kept: Ledger = ledger if ledger is not None else await stack.enter_async_context(own_ledger)
-        hub = Hub(config, runtime, kept, keys=KEYS, url=HUB, ceremonies=FOLDER)
+        hub = Hub(config, runtime, kept, keys=KEYS, url=HUB, file=file, ceremonies=FOLDER)
         network.mount(HUB, build_app(hub))
         await stack.enter_async_context(network)
         await hub.__aenter__()

@@ -6,13 +6,13 @@ Change is told by content, not by size; a broken file keeps its last good versio
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
+from fleetsim.caller.file_watch import Changes, FileWatch
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Files
@@ -21,8 +21,6 @@ from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
 SUFFIXES = (".yaml", ".yml")
 CEREMONIES_MAX = 1_000
 PER_OWNER_MAX = 100
-SETTLE_S = 0.25
-"""A file that still changes within this time is being written in place, and waits for the next look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +47,6 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    digest: str
     ceremony_id: str = ""
     good: Ceremony | None = None
     error: str = ""
@@ -63,59 +60,37 @@ class CeremonyFolder:
         self.path = path
         self._seen: dict[Path, _File] = {}
         self._trouble = ""
-        self._looked = False
+        self._watch = FileWatch(lambda: files.listing(path, suffixes=SUFFIXES))
         self.loaded = Loaded()
 
     async def poll(self) -> bool:
         """Look once; True if ``loaded`` changed. Never raises: what is wrong is among the problems."""
-        first, self._looked = not self._looked, True
-        trouble, listed, new = "", dict[Path, str](), set[Path]()
+        trouble, changes = "", Changes()
         try:
-            listed = await self._list()
-            new = self._new(listed)
-            if new and not first:
-                await asyncio.sleep(SETTLE_S)
-                again = await self._list()
-                new = {path for path in new if again.get(path) == listed[path]}
+            changes = await self._watch.look()
         except ConfigError as error:
             trouble = str(error)
-        if not trouble:
-            gone = self._seen.keys() - listed.keys()
-            for path in gone:
-                del self._seen[path]
-            for path in sorted(new):
-                self._seen[path] = await self._read(path, listed[path])
-            if not (gone or new or self._trouble):
-                return False
+        if not (changes or trouble or self._trouble):
+            return False
+        for path in changes.gone:
+            del self._seen[path]
+        for path in changes.changed:
+            self._seen[path] = await self._read(path)
         before, self._trouble = self.loaded, trouble
         self.loaded = self._in_force()
         return self.loaded != before
 
-    async def _list(self) -> dict[Path, str]:
-        """The files; none as long as there never was a folder, for one may yet be made."""
-        try:
-            stamps = await self._files.listing(self.path, suffixes=SUFFIXES)
-        except ConfigError as error:
-            if self._seen or not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            return {}
-        return {stamp.path: stamp.digest for stamp in stamps}
-
-    def _new(self, listed: Mapping[Path, str]) -> set[Path]:
-        """Files whose content differs from what was read of them last."""
-        return {path for path, digest in listed.items() if path not in self._seen or self._seen[path].digest != digest}
-
-    async def _read(self, path: Path, digest: str) -> _File:
+    async def _read(self, path: Path) -> _File:
         good = self._seen[path].good if path in self._seen else None
         key = path.stem
         try:
             document = load(await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX), str(path))
             said = document.at(("id",))
             key = one_line(said, 128) if isinstance(said, str) else key
-            return _File(digest=digest, ceremony_id=key, good=parse_ceremony(document))
+            return _File(ceremony_id=key, good=parse_ceremony(document))
         except ConfigError as error:
             hint = f" ({error.hint})" if error.hint else ""
-            return _File(digest=digest, ceremony_id=key, good=good, error=f"{error}{hint}")
+            return _File(ceremony_id=key, good=good, error=f"{error}{hint}")
 
     def _in_force(self) -> Loaded:
         """The first file of an id counts, by name; limits are per owner and overall (T-34)."""

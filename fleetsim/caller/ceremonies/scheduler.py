@@ -19,6 +19,7 @@ from fleetsim.caller.ceremonies.folder import CeremonyFolder, Loaded, Problem
 from fleetsim.caller.ceremonies.row import CeremonyRow, ceremony_facts
 from fleetsim.caller.ceremonies.runs import CAUGHT_UP, Runs
 from fleetsim.caller.events import EventLog
+from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
 from fleetsim.caller.registry import Judge, nearest_of
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
@@ -30,7 +31,6 @@ from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
 
-POLL_S = 5.0
 SLICE_S = 60.0
 GRACE_S = 60.0
 """A slot no later than this simply fires: it was not missed, the hub was busy."""
@@ -84,7 +84,7 @@ class Scheduler:
         wait: Callable[[str], Awaitable[Outcome]],
         resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]],
         judge: Callable[[], Judge],
-        poll_s: float = POLL_S,
+        poll_s: float = LOOK_EVERY_S,
     ) -> None:
         self._clock = runtime.clock
         self._events = events

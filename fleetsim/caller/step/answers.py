@@ -8,6 +8,7 @@ from fleetsim.caller.step import hearing, questions
 from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
+    ConfigError,
     FleetsimError,
     HttpRefused,
     RpcError,
@@ -87,6 +88,9 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
     s.agents_turn()
     s.record(answers=s.track.record.answers + 1)
     s.emit(Settle(question_id=answer.question_id, state="delivered"))
+    if isinstance(error, ConfigError):
+        s.close(OutcomeKind.LOST, Cause.MISCONFIGURED, f"the answer could not be sent: {error}")
+        return
     if lost or s.ended or isinstance(error, UnsupportedOperation | TaskNotCancelable):
         s.say(
             "agent.skill.retry",

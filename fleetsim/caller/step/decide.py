@@ -72,8 +72,10 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
     match signal:
         case Begin():
             sending.begin(s)
-        case Recovered(question=question, answer=answer):
+        case Recovered(question=question, answer=answer, uncallable=""):
             sending.recover(s, question, answer)
+        case Recovered(question=question, answer=answer, uncallable=why):
+            sending.abandon(s, question if answer is None else None, why)
         case Left():
             s.agents_turn()
         case Replied(reply=reply, began=began):

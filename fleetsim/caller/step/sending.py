@@ -76,6 +76,19 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None) -> No
         questions.over(s, questions.key_of(record.task))  # answered, or never put on record: a poll tells which
 
 
+def abandon(s: Stepping, question: Question | None, why: str) -> None:
+    """Nobody can be asked about it any more: end it with that reason, and as what it was."""
+    record = s.track.record
+    if question is not None:
+        questions.reopen(s, question)
+    if record.phase is Phase.INTENT:
+        s.close(OutcomeKind.UNDELIVERABLE, Cause.MISCONFIGURED, f"it was never sent: {why}")
+    elif record.task is None:
+        s.close(OutcomeKind.UNKNOWN, Cause.MISCONFIGURED, f"it may have run: {why}")
+    else:
+        s.close(OutcomeKind.LOST, Cause.MISCONFIGURED, why)
+
+
 def _reopen(s: Stepping, question: Question, answer: Answer | None) -> None:
     if answer is None:
         questions.reopen(s, question)
