@@ -61,13 +61,18 @@ def labels(rows: Iterable[tuple[str, Any]]) -> None:
             say(f"{label}: {value}")
 
 
-CELL_CHARS_MAX = 128
-"""What a cell shows of a text; the longest id there can be is shown whole."""
+CELL_CHARS_MAX = 60
+ID_CHARS_MAX = 128
+IDS = frozenset({"ID", "QUESTION"})
+"""Columns whose cells are typed and copied: the longest id there can be is shown whole."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, right: frozenset[int] = frozenset()) -> None:
     """Columns padded to their widest cell; ``right`` names columns that align right."""
-    cells = [[one_line("-" if c is None else str(c), CELL_CHARS_MAX) for c in row] for row in rows]
+    limits = [ID_CHARS_MAX if name in IDS else CELL_CHARS_MAX for name in head]
+    cells = [
+        [one_line("-" if c is None else str(c), limit) for c, limit in zip(row, limits, strict=True)] for row in rows
+    ]
     widths = [
         max(len(str(head[i])), *(len(row[i]) for row in cells)) if cells else len(head[i]) for i in range(len(head))
     ]

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fleetsim.cli.hub_client import question_id, request_id
+from fleetsim.cli.render import table
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import SkillRequest
 from tests.hub.town import Town, town, worker
@@ -17,6 +18,13 @@ CEREMONY = 'id: a.b\nname: B\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [quin
 async def ask(t: Town, cid: str, skill: str = "echo") -> None:
     await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill=skill, targets=("quinn",)))
     await asyncio.sleep(60)
+
+
+def test_a_table_shows_ids_whole_and_texts_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    table(["ID", "TEXT"], [["i" * 128, "t" * 200]])
+    shown = capsys.readouterr().out
+    assert "i" * 128 in shown
+    assert "t" * 60 not in shown
 
 
 async def test_a_unique_beginning_of_a_requests_id_will_do_however_old_it_is() -> None:

@@ -243,3 +243,11 @@ def test_debug_events_show_only_when_asked_for() -> None:
 def _rows(window: draw_events.Window) -> tuple[Event, ...]:
     window.update(tuple(EVENTS))
     return window.rows()
+
+
+def test_the_details_show_ids_whole() -> None:
+    """Tables shorten ids; where one thing is shown, its id can be read, and ``y`` copies it."""
+    (cid, detail), *_ = HOUR.details.items()
+    assert cid in plain([draw_tasks.title(detail)])
+    question = HOUR.questions[0]
+    assert question.correlation_id in plain([draw_inbox.title(question)])
