@@ -7,9 +7,19 @@ from dataclasses import asdict
 from typing import Any
 
 from fleetsim.caller.events import EventLog
+from fleetsim.model.errors import Blame
 from fleetsim.model.journal import Level, outcome_topic
 from fleetsim.model.limits import EXCERPT_CHARS_MAX, excerpt, shown_text
 from fleetsim.model.work import Outcome
+
+_LEVEL = {
+    Blame.AGENT: Level.ERROR,
+    Blame.NETWORK: Level.WARN,
+    Blame.CALLER: Level.WARN,
+    Blame.HUMAN: Level.INFO,
+    Blame.NOBODY: Level.WARN,
+}
+"""How loud an end without success is: an error is what an agent failed at."""
 
 
 def outcome_payload(outcome: Outcome, *, text_chars_max: int = EXCERPT_CHARS_MAX) -> Mapping[str, Any]:
@@ -49,7 +59,7 @@ def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> 
         "skill": outcome.skill,
         "task_id": outcome.task_id,
     }
-    level = Level.INFO if outcome.success else Level.ERROR
+    level = Level.INFO if outcome.success else _LEVEL[outcome.blame]
     topic = outcome_topic(outcome.system_actor, outcome.skill)
     events.publish(topic, level=level, **about, **outcome_payload(outcome))
     answer = excerpt(outcome.text, name="content", chars=outcome.text_chars)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,6 +12,9 @@ from fleetsim.cli import render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import hub
 from fleetsim.cli.main import Common
+from fleetsim.model.errors import Blame
+from fleetsim.model.text import one_line
+from fleetsim.model.work import WHOSE
 
 
 @click.command()
@@ -21,8 +24,9 @@ from fleetsim.cli.main import Common
 def health(common: Common, agents: Sequence[str], fail_if_down: bool) -> int:
     """Show success rate, latency, cost and failures per agent, worst first, from the running hub.
 
-    Success means the agent met the goal. Requests whose fate is unknown, or that could not be delivered, are
-    counted beside the rate, not in it.
+    Only what an agent answers for is in its figures: its successes, and the failures blamed on it. What people,
+    callers and the network did is counted BESIDE. Latency is the time the agent had, without people's and the
+    queue's. Under the table: why an agent is not up, and since when (UTC).
     """
     found = asyncio.run(_get(common))
     shown = [row for row in found["agents"] if not agents or row["agentName"] in agents]
@@ -37,43 +41,66 @@ def health(common: Common, agents: Sequence[str], fail_if_down: bool) -> int:
 
 
 _WORST_FIRST = ("down", "degraded", "unknown", "paused", "up")
+NAME_MAX = 64
+LINE_MAX = 60
 
 
 def show(common: Common, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The health table, worst first."""
+    """The health table, worst first, and what there is to say of each agent."""
     rows = sorted(rows, key=lambda row: (_WORST_FIRST.index(row["health"]), row["agentName"]))
     render.table(
-        ["HEALTH", "AGENT", "RUNS", "OK%", "P50", "P95", "COST", "$/OK", "FAIL%1H", "LAST FAILURE"],
+        ["HEALTH", "AGENT", "RUNS", "OK%", "BESIDE", "P50", "P95", "COST", "$/OK", "FAIL%1H"],
         [
             [
                 render.word(row["health"], plain=common.ascii),
                 row["agentName"],
                 row["totalOutcomes"],
                 _percent(row["successRate"]),
+                row["totalOutcomes"] - row["answeredOutcomes"],
                 _latency(row, "p50LatencyMs"),
                 _latency(row, "p95LatencyMs"),
-                f"${row['totalCostUsd']:.4f}" if row["totalCostUsd"] else "-",
-                f"${row['costPerSuccessfulOutcome']:.4f}" if row["costPerSuccessfulOutcome"] else "-",
+                _money(row["totalCostUsd"]),
+                _money(row["costPerSuccessfulOutcome"]),
                 _percent(row["failureRate1h"]),
-                _failure(row),
             ]
             for row in rows
         ],
-        right=frozenset({2, 3, 4, 5, 6, 7, 8}),
+        right=frozenset({2, 3, 4, 5, 6, 7, 8, 9}),
     )
+    said = [line for row in rows for line in _remarks(row)]
+    if said:
+        render.say("\n" + "\n".join(said))
+
+
+def _remarks(row: Mapping[str, Any]) -> Iterator[str]:
+    """Why it is not up and since when, what was not its doing, and its last failure."""
+    name = one_line(row["agentName"], NAME_MAX)
+    if row["health"] != "up":
+        since = f" since {_moment(row['since'])}" if row["since"] else ""
+        yield f"{name} is {row['health']}{since}: {one_line(row['why'], LINE_MAX)}"
+    if row["besideCounts"]:
+        counts = ", ".join(f"{count} {WHOSE[Blame(blame)]}" for blame, count in row["besideCounts"].items())
+        yield f"{name}: beside its figures: {counts}"
+    own = [failure for failure in row["recentFailures"] if failure["blame"] == "agent"]
+    if own:
+        when, why = _moment(own[0]["timestamp"]), one_line(own[0]["failureReason"], LINE_MAX)
+        yield f"{name}: last failure {when}, {one_line(own[0]['skill'], NAME_MAX)}: {why}"
+
+
+def _moment(told: str) -> str:
+    return told[:16].replace("T", " ") + "Z"
 
 
 def _percent(rate: float | None) -> str:
     return "-" if rate is None else f"{rate * 100:.1f}"
 
 
+def _money(usd: float) -> str:
+    return f"${usd:.4f}" if usd else "-"
+
+
 def _latency(row: Mapping[str, Any], key: str) -> str:
-    return render.seconds(row[key] / 1000) if row["totalOutcomes"] and row[key] is not None else "-"
-
-
-def _failure(row: Mapping[str, Any]) -> str:
-    recent = row.get("recentFailures") or []
-    return str(recent[0].get("failureReason") or recent[0].get("reason") or "")[:60] if recent else "-"
+    return render.seconds(row[key] / 1000) if row["answeredOutcomes"] else "-"
 
 
 async def _get(common: Common) -> Any:

@@ -8,6 +8,8 @@ from fleetsim.dashboard.draw_fleet import push, share_role, trouble
 from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, strong
 from fleetsim.dashboard.view_fleet import RUNS_MIN, AgentRow, SkillRow
 from fleetsim.dashboard.words import HEALTH, STATE, Role, mark_of, money, percent, since, took
+from fleetsim.model.errors import Blame
+from fleetsim.model.work import WHOSE
 
 SKILL_COLUMNS = (
     Column(title="SKILL", width=14, flex=2, most=40),
@@ -54,7 +56,7 @@ def facts(agent: AgentRow, now: datetime, width: int) -> list[Line]:
     health = HEALTH[agent.health]
     lines = _pairs(
         [
-            ("state", line(health, muted(f"  {agent.why}" if agent.why else ""))),
+            ("state", line(health, muted(_because(agent, now)))),
             ("card", line(latency + fetched)),
             ("card url", line(card.url or muted("-"))),
             ("rpc url", line(card.rpc_url or muted("-"))),
@@ -69,6 +71,12 @@ def facts(agent: AgentRow, now: datetime, width: int) -> list[Line]:
         changed = f"card changed {since(card.changed_at, now)} ago: {card.changes}"
         lines.append(fitted([line(("! ", Role.WARN), changed)], width))
     return lines
+
+
+def _because(agent: AgentRow, now: datetime) -> str:
+    """Why it is as it is, and since when."""
+    lasting = f"  for {since(agent.since, now)}" if agent.since else ""
+    return lasting + (f"  {agent.why}" if agent.why else "")
 
 
 def _claim(word: str, claimed: bool | None) -> tuple[str, Role]:
@@ -90,6 +98,8 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Line]:
     share = percent(f.success_count, f.answered_outcomes)
     cost = line(f"${money(f.total_cost_usd)}", muted("  per ok "), f"${money(f.cost_per_successful_outcome)}")
     tokens = f"{f.input_tokens:,} in {f.output_tokens:,} out"
+    others = [line(f"{count} ", muted(WHOSE[Blame(blame)])) for blame, count in f.beside_counts.items()]
+    beside = [("beside", fitted(others, width - 10))] if others else []
     lines = _pairs(
         [
             (
@@ -111,6 +121,7 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Line]:
                 ),
             ),
             ("outcomes", fitted(kinds, width - 10)),
+            *beside,
             ("arrived", fitted(channels, width - 10)),
             ("cost", cost if f.total_cost_usd else line(muted("none reported"))),
             ("tokens", line(tokens)),
@@ -122,5 +133,6 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Line]:
         lines += _pairs([("sure", line(sure))], width)
     for failure in f.recent_failures[:3]:
         text = f"{since(failure.timestamp, now)} ago {failure.skill}: {failure.failure_reason}"
-        lines.append(fitted([line(("✗ ", Role.BAD), text)], width))
+        mark = ("✗ ", Role.BAD) if failure.blame is Blame.AGENT else ("– ", Role.MUTED)
+        lines.append(fitted([line(mark, text)], width))
     return lines

@@ -27,6 +27,7 @@ from fleetsim.dashboard.words import (
     spark,
     took,
 )
+from fleetsim.model.errors import Blame
 
 LABEL_MAX = 24
 
@@ -121,11 +122,15 @@ def trouble(agent: AgentRow, now: datetime) -> Line:
     if agent.breaker_until is not None:
         wait = max(0, int((agent.breaker_until - now).total_seconds()))
         return line((f"left alone, again in {wait}s: {agent.why}", Role.BAD))
+    if agent.health in {HealthWord.DOWN, HealthWord.DEGRADED} and agent.card.failed_at is None:
+        role = Role.BAD if agent.health is HealthWord.DOWN else Role.WARN
+        return line(muted(f"{since(agent.since, now)} " if agent.since else ""), (agent.why, role))
     if agent.card.failed_at is not None:
         age = f"card is {since(agent.stale_since, now)} old: " if agent.stale_since else ""
         return line(muted(since(agent.card.failed_at, now) + " "), (age + agent.card.error, Role.WARN))
-    if agent.figures.recent_failures:
-        last = agent.figures.recent_failures[0]
+    own = [failure for failure in agent.figures.recent_failures if failure.blame is Blame.AGENT]
+    if own:
+        last = own[0]
         return line(muted(since(last.timestamp, now) + " "), last.failure_reason or last.kind.value)
     if agent.card.fetched_at is None:
         return line(muted(f"fetching its card, {since(agent.listed_at, now)}"))
@@ -254,12 +259,17 @@ def needs(view: View) -> list[Line]:
     if view.config_error:
         found.append(line(("! " + view.config_error, Role.BAD)))
     down = [row for row in view.agents if row.health is HealthWord.DOWN]
-    found += [line(("! ", Role.BAD), f"{row.name} is down", muted(f" {row.why}")) for row in down]
+    found += [line(("! ", Role.BAD), f"{row.name} is down", muted(f" {_lasting(row, view)}{row.why}")) for row in down]
     for notice in view.notices:
         if not notice.error:
             what = f"{notice.about} {notice.text}".strip()
             found.append(line(("! ", Role.WARN), what, muted(f" {since(notice.at, view.now)}")))
     return found
+
+
+def _lasting(row: AgentRow, view: View) -> str:
+    """For how long, if that is known."""
+    return f"{since(row.since, view.now)}: " if row.since else ""
 
 
 def upcoming(view: View) -> CeremonyRow | None:

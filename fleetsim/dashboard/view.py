@@ -132,8 +132,8 @@ class ViewBuilder:
         tasks, fleet = self._tasks, self._fleet
         return {
             "agent.skill.request": self._request,
-            "agent.skill.dispatched": tasks.dispatched,
-            "agent.skill.update": tasks.update,
+            "agent.skill.dispatched": self._taken(tasks.dispatched),
+            "agent.skill.update": self._taken(tasks.update),
             "agent.skill.stale": tasks.stale,
             "agent.skill.retry": tasks.retry,
             "agent.poll.stopped": tasks.unwatched,
@@ -143,6 +143,8 @@ class ViewBuilder:
             "agent.card.failed": fleet.card_failed,
             "agent.breaker.opened": lambda event: fleet.breaker(event, opened=True),
             "agent.breaker.closed": lambda event: fleet.breaker(event, opened=False),
+            "agent.auth.refused": lambda event: fleet.credential(event, refused=True),
+            "agent.auth.accepted": lambda event: fleet.credential(event, refused=False),
             "agent.push.accepted": lambda event: fleet.pushed(event, "accepted"),
             "agent.push.rejected": lambda event: fleet.pushed(event, "rejected"),
             "agent.push.registered": lambda event: fleet.pushed(event, "registered"),
@@ -154,6 +156,15 @@ class ViewBuilder:
             "hub.started": self._hub_started,
             "hub.stopping": self._hub_stopping,
         }
+
+    def _taken(self, then: Callable[[Event], object]) -> Callable[[Event], object]:
+        """News of a task also says that its agent takes our credential."""
+
+        def handle(event: Event) -> None:
+            self._fleet.credential(event, refused=False)
+            then(event)
+
+        return handle
 
     def fold_all(self, events: Iterable[Event]) -> None:
         """Take in events, in order."""
@@ -205,8 +216,6 @@ class ViewBuilder:
         self._recent.appendleft(row)
         self._inbox.withdraw(event.correlation_id, event.at)
         self._fleet.outcome(event)
-        if not row.success and row.state != "canceled" and event.level is not Level.ERROR:
-            self._errors.append(event.at)
 
     def _hitl(self, event: Event, what: str) -> None:
         if what == "request":

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleetsim.caller.figures import Bucket, Figures, row_of
-from fleetsim.caller.health import Condition, FleetHealth, HealthWord, Thresholds
+from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, Thresholds
 from fleetsim.dashboard import read
 from fleetsim.dashboard.trend import Trend
 from fleetsim.dashboard.words import HEALTH_ORDER
@@ -67,7 +67,9 @@ class SkillRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRow:
-    """An agent and how it is. ``why`` is the reason for its word; ``stale_since`` greys the row.
+    """An agent and how it is. ``why`` is the reason for its word, ``since`` since when it holds if that is known.
+
+    ``stale_since`` greys the row.
 
     ``trend`` has (successes, outcomes) per cell.
     """
@@ -75,6 +77,7 @@ class AgentRow:
     name: str
     health: HealthWord
     why: str
+    since: datetime | None
     figures: Figures
     trend: tuple[tuple[int, int], ...]
     running: int
@@ -96,6 +99,7 @@ class _Agent:
     """One agent while its events come in."""
 
     __slots__ = (
+        "breaker_since",
         "breaker_until",
         "breaker_why",
         "card",
@@ -105,7 +109,10 @@ class _Agent:
         "paused_why",
         "push",
         "reachable",
+        "refused_since",
+        "silent_since",
         "trend",
+        "unreachable_since",
         "why",
     )
 
@@ -119,17 +126,40 @@ class _Agent:
         self.why = ""
         self.paused = False
         self.paused_why = ""
+        self.unreachable_since: datetime | None = None
+        self.breaker_since: datetime | None = None
         self.breaker_until: datetime | None = None
         self.breaker_why = ""
+        self.refused_since: datetime | None = None
+        self.silent_since: datetime | None = None
+
+    def reached(self) -> None:
+        self.reachable, self.unreachable_since, self.why = True, None, ""
+
+    def missed(self, at: datetime, why: str) -> None:
+        self.reachable, self.unreachable_since, self.why = False, self.unreachable_since or at, why
 
     def condition(self) -> Condition:
         return Condition(
             reachable=self.reachable,
             breaker_open=self.breaker_until is not None,
             push_silent=self.push is Push.SILENT,
+            auth_refused=self.refused_since is not None,
             paused=self.paused,
             paused_why=self.paused_why,
+            unreachable_since=self.unreachable_since,
+            breaker_since=self.breaker_since,
+            silent_since=self.silent_since,
+            refused_since=self.refused_since,
         )
+
+    def because(self, found: AgentHealth) -> str:
+        """The reason for its word, with what was said when that was noticed."""
+        if found.health is not HealthWord.DOWN or self.paused:
+            return found.why
+        if self.reachable is False:
+            return self.why or found.why
+        return found.why if self.refused_since else self.breaker_why or found.why
 
 
 class FleetFold:
@@ -165,7 +195,8 @@ class FleetFold:
         The hub reads the file when it starts: what an earlier run found of reachability is void.
         """
         for known in self._agents.values():
-            known.breaker_until, known.breaker_why, known.why = None, "", ""
+            known.breaker_since = known.breaker_until = known.unreachable_since = known.refused_since = None
+            known.breaker_why, known.why = "", ""
             known.reachable = None if known.reachable is False else known.reachable
         self.reconfigured(event)
 
@@ -198,7 +229,7 @@ class FleetFold:
         payload, before = event.payload, agent.card
         changes = read.text(payload, "changed") or ", ".join(read.names(payload, "changed"))
         changed = bool(changes) or payload.get("changed") is True
-        agent.reachable, agent.why = True, ""
+        agent.reached()
         agent.card = CardFacts(
             url=read.text(payload, "url", 500),
             rpc_url=read.text(payload, "rpcUrl", 500),
@@ -227,7 +258,7 @@ class FleetFold:
         reason = read.text(event.payload, "reason") or "no card"
         agent.card = replace(agent.card, failed_at=agent.card.failed_at or event.at, error=reason)
         if agent.card.fetched_at is None and event.payload.get("stale") is not True:
-            agent.reachable, agent.why = False, reason
+            agent.missed(event.at, reason)
 
     def breaker(self, event: Event, opened: bool) -> None:
         """``agent.breaker.opened`` and ``agent.breaker.closed``."""
@@ -235,10 +266,17 @@ class FleetFold:
         if agent is None:
             return
         wait = read.number(event.payload, "retryInSeconds") or 0.0
+        agent.breaker_since = event.at if opened else None
         agent.breaker_until = event.at + timedelta(seconds=min(max(0.0, wait), 1e6)) if opened else None
         agent.breaker_why = read.text(event.payload, "reason") if opened else ""
         if not opened:
-            agent.reachable, agent.why = True, ""
+            agent.reached()
+
+    def credential(self, event: Event, refused: bool) -> None:
+        """``agent.auth.refused``, and what shows that the credential is taken again."""
+        agent = self._of(event)
+        if agent is not None:
+            agent.refused_since = (agent.refused_since or event.at) if refused else None
 
     def pushed(self, event: Event, what: str) -> None:
         """``agent.push.*``."""
@@ -250,9 +288,9 @@ class FleetFold:
         if agent is None:
             return
         if what == "accepted":
-            agent.push = Push.WORKING
+            agent.push, agent.silent_since = Push.WORKING, None
         elif what == "degraded":
-            agent.push = Push.SILENT
+            agent.push, agent.silent_since = Push.SILENT, agent.silent_since or event.at
         elif what == "registered" and agent.push is not Push.WORKING:
             agent.push = Push.REGISTERED
 
@@ -270,9 +308,9 @@ class FleetFold:
             return
         if outcome.kind is OutcomeKind.UNDELIVERABLE:
             if outcome.blame is Blame.NETWORK:
-                agent.reachable, agent.why = False, outcome.reason
+                agent.missed(outcome.ended_at, outcome.reason)
         elif outcome.kind not in {OutcomeKind.UNKNOWN, OutcomeKind.LOST, OutcomeKind.EXPIRED, OutcomeKind.CANCELED}:
-            agent.reachable, agent.why = True, ""
+            agent.reached()
 
     def total(self, now: datetime) -> Figures:
         """The figures of the whole fleet."""
@@ -302,7 +340,8 @@ class FleetFold:
                 AgentRow(
                     name=name,
                     health=found.health,
-                    why=agent.breaker_why or agent.why or found.why,
+                    why=agent.because(found),
+                    since=found.since,
                     figures=found.figures,
                     trend=agent.trend.cells(now, span_s),
                     running=running,

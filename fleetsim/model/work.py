@@ -241,6 +241,15 @@ class Outcome:
         return self.success or self.blame is Blame.AGENT
 
 
+WHOSE: Mapping[Blame, str] = {
+    Blame.HUMAN: "ended by people",
+    Blame.CALLER: "by the caller",
+    Blame.NETWORK: "by the network",
+    Blame.NOBODY: "by nobody known",
+}
+"""Whose doing an outcome was that is not the agent's, in a person's words."""
+
+
 class QuestionKind(StrEnum):
     """What the agent waits for."""
 

@@ -470,3 +470,51 @@ def test_the_view_needs_no_textual_and_no_event_loop() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def six_rejections() -> Journal:
+    j = journal()
+    j.card("quinn", "0.3", ("echo",))
+    for _ in range(6):
+        j.end(j.request("quinn", "echo"))
+    for _ in range(6):
+        j.end(j.request("quinn", "echo"), "canceled", blame="human", cause="rejected_by_person", reason="rejected")
+    return j
+
+
+def test_what_people_rejected_leaves_a_sound_agent_up_on_the_screen() -> None:
+    (row,) = view(six_rejections()).agents
+    assert (row.health, row.figures.success_rate, row.figures.beside_counts) == (HealthWord.UP, 1.0, {"human": 6})
+    assert sum(runs for _, runs in row.trend) == 6
+
+
+def test_an_agent_that_refuses_our_key_is_down_since_then_until_it_takes_it() -> None:
+    j = journal()
+    j.card("quinn", "0.3", ("echo",))
+    refused = j.say("agent.auth.refused", agent="quinn", why="401")
+    j.later(600)
+    j.say("agent.auth.refused", agent="quinn", why="401")
+    (row,) = view(j).agents
+    assert (row.health, row.why, row.since) == (HealthWord.DOWN, "refuses our credential", refused.at)
+    j.say("agent.auth.accepted", agent="quinn")
+    assert view(j).agents[0].health is HealthWord.UP
+
+
+def test_since_when_an_agent_is_not_up_is_shown_with_the_reason() -> None:
+    j = journal()
+    j.card("quinn", "0.3", ("echo",))
+    first = j.say("agent.breaker.opened", agent="quinn", failures=5, retryInSeconds=30, reason="connection refused")
+    (row,) = view(j).agents
+    assert (row.health, row.why, row.since) == (HealthWord.DOWN, "connection refused", first.at)
+    j.say("agent.breaker.closed", agent="quinn")
+    silent = j.say("agent.push.degraded", agent="quinn", why="silent")
+    j.later(60)
+    j.say("agent.push.degraded", agent="quinn", why="silent")
+    (row,) = view(j).agents
+    assert (row.health, row.why, row.since) == (HealthWord.DEGRADED, "its webhooks do not arrive", silent.at)
+
+
+def test_latencies_on_the_screen_are_of_the_agents_own_time() -> None:
+    j = journal()
+    j.end(j.request("quinn", "echo"), ms=3_600_000, agentMs=900)
+    assert view(j).agents[0].figures.p95_latency_ms == 900
