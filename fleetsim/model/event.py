@@ -29,7 +29,8 @@ class Snapshot:
 class StatusUpdate:
     """A move between states (A2A 1.0 section 4.2.1).
 
-    ``artifacts`` carries what a fleet webhook puts beside the status (seed "Push notifications").
+    ``artifacts`` carries what a fleet webhook puts beside the status (seed "Push notifications"); ``lone`` says
+    that the news is of one artifact alone, so that the task may hold more than those.
     ``final`` closes a 0.3 stream; 1.0 has no such field.
     """
 
@@ -38,6 +39,7 @@ class StatusUpdate:
     status: TaskStatus
     final: bool = False
     artifacts: tuple[Artifact, ...] = ()
+    lone: bool = False
     metadata: JsonObject = field(default_factory=dict)
 
 

@@ -25,7 +25,8 @@ def read_push_body(value: Any) -> tuple[TaskEvent, ...]:
     if obj.get("eventType") is not None and obj.get("status") is not None:
         update = read_status_update(obj)
         at = update.status.timestamp or fields.read_time(obj.get("timestamp"))
-        return (replace(update, status=replace(update.status, timestamp=at)),)
+        lone = obj["eventType"] == "artifact" and obj.get("artifacts") is None
+        return (replace(update, status=replace(update.status, timestamp=at), lone=lone),)
     return read_events(obj)
 
 

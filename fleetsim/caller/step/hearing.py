@@ -170,9 +170,10 @@ def _note_parts(s: Stepping, signal: Heard) -> None:
         case ArtifactUpdate(artifact=artifact, append=append, last_chunk=last):
             closed = last and not append
             whole = whole | {artifact.artifact_id} if closed else whole - {artifact.artifact_id}
-        case StatusUpdate(status=status, artifacts=artifacts):
+        case StatusUpdate(status=status, artifacts=artifacts, lone=lone):
             beside = {a.artifact_id for a in artifacts}  # of a running task: what there was of them so far
-            whole = whole | beside if status.state in TERMINAL else whole - beside
+            # Of several artifacts 0.1 sends a webhook each, and the state the task has by then with each.
+            whole = whole | beside if status.state in TERMINAL and not lone else whole - beside
         case DirectReply():
             pass
     s.set(whole=whole)
