@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fleetsim.caller.events import EventLog
+from fleetsim.caller.part_rows import part_notes
 from fleetsim.model.errors import Blame
 from fleetsim.model.journal import Level, outcome_topic
 from fleetsim.model.limits import EXCERPT_CHARS_MAX, excerpt, shown_text
@@ -47,6 +48,8 @@ def outcome_payload(outcome: Outcome, *, text_chars_max: int = EXCERPT_CHARS_MAX
         "contextId": outcome.context_id,
         "via": outcome.via.value,
         "warnings": list(outcome.warnings),
+        "parts": part_notes(outcome.parts),
+        "partsTotal": outcome.parts_total,
     }
 
 

@@ -10,10 +10,12 @@ from fleetsim.caller.declared import Declared
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.follow_up import follow_up
 from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
+from fleetsim.caller.part_rows import part_notes
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.journal import Level
 from fleetsim.model.limits import TooMuchText, check_text, excerpt
+from fleetsim.model.parts import listed_parts, require_parts
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime
@@ -81,6 +83,7 @@ class Dispatcher:
             UnknownTarget: no such agent or skill, or the skill is cooling down.
             TaskBusy: an open request has the task, and it asks for nothing.
             TooMuchText: the text is longer than ``text_chars_max``.
+            TooManyParts: its files, data and metadata are more than one message may carry.
             NotAccepting: the ledger cannot record it, or the hub is closing; nothing was sent.
         """
         if request.task_id is not None:
@@ -116,7 +119,13 @@ class Dispatcher:
         track = self._tracker.track(holder)
         if track is None or track.asked is None:
             raise self._busy(request, holder)
-        answer = Answer(question_id=track.asked.question.question_id, text=request.text, by=request.system_actor)
+        answer = Answer(
+            question_id=track.asked.question.question_id,
+            text=request.text,
+            by=request.system_actor,
+            parts=request.parts,
+            metadata=request.metadata,
+        )
         try:
             await self._tracker.answer(answer)
         except UnknownTarget:
@@ -138,8 +147,11 @@ class Dispatcher:
             raise self._dropped(request, "closing", NotAccepting("the hub is closing and takes no new work"))
         try:
             check_text(request.text, "the text", self._tracker.rules.text_chars_max)
+            require_parts(request.parts, request.metadata)
         except TooMuchText as error:
             raise self._dropped(request, "too_long", error) from None
+        except FleetsimError as error:
+            raise self._dropped(request, "too_large", error) from None
         try:
             return self._resolve(request.skill, request.targets)
         except UnknownTarget as error:
@@ -207,6 +219,7 @@ class Dispatcher:
                 agent=record.agent,
                 skill=record.skill,
                 **excerpt(request.text),
+                parts=part_notes(listed_parts(request.parts)),
                 targets=list(request.targets),
                 systemActor=request.system_actor,
                 source=request.source.interface,

@@ -30,7 +30,7 @@ from fleetsim.model.call import (
 from fleetsim.model.errors import AuthRefused, ConfigError, MethodNotFound, RpcError, VersionNotSupported, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
-from fleetsim.model.task import Message, Role, Task, TextPart
+from fleetsim.model.task import Message, Part, Role, Task, TextPart
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.signing import SCHEME, write_secret
 from fleetsim.wire.dialect import Choice, Reply
@@ -154,11 +154,12 @@ class Executor:
         message = Message(
             message_id=f"{answer.question_id}-answer",
             role=Role.USER,
-            parts=(TextPart(text=answer.text),),
+            parts=_said(answer.text, answer.parts),
             context_id=task.context_id or None,
             task_id=task.task_id,
         )
-        call = SendMessage(message=message, metadata=self._metadata(record), task_id=task.task_id)
+        metadata = {**answer.metadata, **self._metadata(record)}
+        call = SendMessage(message=message, metadata=metadata, task_id=task.task_id)
         async with self._slot(record, breaks=False):
             leaving()
             return _task_or_message(await self._call(record, call))
@@ -229,7 +230,7 @@ class Executor:
         message = Message(
             message_id=record.message_id,
             role=Role.USER,
-            parts=(TextPart(text=request.text),),
+            parts=_said(request.text, request.parts),
             context_id=request.context_id or _fresh_context(request),
             task_id=request.task_id,
         )
@@ -270,6 +271,11 @@ class Executor:
         named = {"skill": hint} if hint else {}
         ours["a2a.trace"] = {"traceId": request.correlation_id, **named, "extension": TRACE}
         return {**request.metadata, **ours}
+
+
+def _said(text: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Text first; none stands for itself only where nothing else does."""
+    return (TextPart(text=text), *parts) if text or not parts else parts
 
 
 def _fresh_context(request: SkillRequest) -> str | None:

@@ -19,6 +19,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.extensions import Extras, read_extras
+from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import answer_chars, answer_text
 from fleetsim.model.text import one_line
 from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKind, Via
@@ -73,6 +74,7 @@ def outcome_of(
     found = kind or KIND_OF_STATE[task.state] if task else kind or OutcomeKind.UNKNOWN
     success = found is OutcomeKind.COMPLETED and not extras.denies_success
     text, chars = (answer_text(task), answer_chars(task)) if task else ("", 0)
+    parts, parts_total = answer_parts(task) if task else ((), 0)
     if found is OutcomeKind.COMPLETED and not success:
         reason = reason or "the agent said completed, and its own payload says success: false"
     elif not success and not reason:
@@ -112,6 +114,8 @@ def outcome_of(
         warnings=record.warnings,
         truncated=chars > len(text),
         text_chars=chars,
+        parts=parts,
+        parts_total=parts_total,
     )
 
 

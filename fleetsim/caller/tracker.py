@@ -43,6 +43,7 @@ from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
 from fleetsim.model.limits import check_text, excerpt
+from fleetsim.model.parts import require_parts
 from fleetsim.model.work import Answer, Outcome, Question, Via
 from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Runtime
@@ -152,8 +153,10 @@ class Tracker:
         Raises:
             UnknownTarget: the question is not open (answered, withdrawn or expired meanwhile).
             TooMuchText: the answer is longer than ``text_chars_max``.
+            TooManyParts: its files, data and metadata are more than one message may carry.
         """
         check_text(answer.text, "the answer", self.rules.text_chars_max)
+        require_parts(answer.parts, answer.metadata)
         found = [t for t in self._tracks.values() if t.asked and t.asked.question.question_id == answer.question_id]
         question = await self._ledger.answer(answer, self._runtime.clock.now()) if found else None
         if question is None:

@@ -25,7 +25,8 @@ from fleetsim.model.call import (
 )
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import EmptyStream, TimedOut, WireError
-from fleetsim.model.event import TaskEvent
+from fleetsim.model.event import DirectReply, TaskEvent, fold
+from fleetsim.model.parts import ListedPart, answer_parts, require_parts
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
@@ -50,6 +51,7 @@ class SentTask:
 
     ``id`` and ``context_id`` are empty for an agent that answered with a message alone. ``raw`` is the
     undecoded result, ``task`` the decoded one. Text is the agent's own: neutralise it before showing it.
+    ``parts`` are the files and data it answered with, of ``parts_total`` it sent (``model.parts.answer_parts``).
     """
 
     id: str
@@ -59,6 +61,8 @@ class SentTask:
     error: str | None = None
     raw: Any = field(default=None, repr=False)
     task: Task | None = field(default=None, repr=False)
+    parts: tuple[ListedPart, ...] = field(default=(), repr=False)
+    parts_total: int = 0
 
     @property
     def done(self) -> bool:
@@ -94,6 +98,7 @@ class Conveniences(AgentCaller):
         is ``WAIT_S``, or the client's own limits if there is nothing to wait for.
 
         Raises:
+            LimitReached: the files, data and metadata are more than one message may carry; nothing was sent.
             TimedOut: no answer, or still at work after ``timeout_s``; the message names the task.
         """
         call = self._send(text, task_id, context_id, parts, metadata, push)
@@ -208,6 +213,7 @@ class Conveniences(AgentCaller):
         metadata: Mapping[str, Any] | None,
         push: PushConfig | None,
     ) -> SendMessage:
+        require_parts(parts, metadata or {})
         message = Message(
             message_id=self.runtime.ids.new(),
             role=Role.USER,
@@ -222,6 +228,7 @@ def _sent(reply: Reply, raw: Any) -> SentTask:
     match reply:
         case Task():
             text = answer_text(reply)
+            parts, parts_total = answer_parts(reply)
             return SentTask(
                 id=reply.task_id,
                 context_id=reply.context_id,
@@ -230,14 +237,19 @@ def _sent(reply: Reply, raw: Any) -> SentTask:
                 error=(text or f"the agent gave no reason for {reply.state}") if reply.state in _FAILED else None,
                 raw=raw,
                 task=reply,
+                parts=parts,
+                parts_total=parts_total,
             )
         case Message():
+            parts, parts_total = answer_parts(fold(None, DirectReply(message=reply)))
             return SentTask(
                 id=reply.task_id or "",
                 context_id=reply.context_id or "",
                 state=TaskState.COMPLETED,
                 text=reply.text,
                 raw=raw,
+                parts=parts,
+                parts_total=parts_total,
             )
         case _:
             raise WireError("the agent answered with neither a task nor a message")

@@ -13,8 +13,9 @@ from typing import Any
 
 from fleetsim.client.convenience import WAIT_S, Conveniences, SentTask
 from fleetsim.model.errors import FleetsimError, UnsupportedOperation
+from fleetsim.model.parts import ListedPart
 from fleetsim.model.skills import skill_hint
-from fleetsim.model.task import TaskState, elsewhere
+from fleetsim.model.task import Part, TaskState, elsewhere
 
 
 class ConversationClosed(FleetsimError):
@@ -23,9 +24,10 @@ class ConversationClosed(FleetsimError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What one turn brought. The ids are None after the last one, so that nobody goes on by mistake.
+    """What one turn brought, ``parts`` its files and data.
 
-    ``warnings`` say where the agent went on elsewhere than in the task or context it was asked to.
+    The ids are None after the last one, so that nobody goes on by mistake. ``warnings`` say where the agent went
+    on elsewhere than in the task or context it was asked to.
     """
 
     text: str
@@ -34,6 +36,8 @@ class Turn:
     context_id: str | None
     task_id: str | None
     warnings: tuple[str, ...] = ()
+    parts: tuple[ListedPart, ...] = ()
+    parts_total: int = 0
 
     @property
     def asks(self) -> bool:
@@ -68,9 +72,17 @@ class Conversation:
         self.closed = False
 
     async def say(
-        self, text: str, *, done: bool = False, metadata: Mapping[str, Any] | None = None, timeout_s: float = WAIT_S
+        self,
+        text: str,
+        *,
+        parts: tuple[Part, ...] = (),
+        done: bool = False,
+        metadata: Mapping[str, Any] | None = None,
+        timeout_s: float = WAIT_S,
     ) -> Turn:
         """Say ``text`` and wait for the answer or the agent's next question; ``done`` makes it the last turn.
+
+        ``parts`` are files and data to go with it.
 
         Raises:
             ConversationClosed: an earlier turn was the last one.
@@ -79,7 +91,7 @@ class Conversation:
         if self.closed:
             raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
         asked_context = self.context_id
-        sent, asked_task = await self._send(text, metadata or {}, timeout_s)
+        sent, asked_task = await self._send(text, parts, metadata or {}, timeout_s)
         self.context_id = sent.context_id or self.context_id
         self.task_id = sent.id if sent.waiting else None
         self.closed = done
@@ -90,22 +102,28 @@ class Conversation:
             context_id=None if done else self.context_id,
             task_id=None if done else self.task_id,
             warnings=elsewhere(sent.id, sent.context_id, asked_task=asked_task, asked_context=asked_context),
+            parts=sent.parts,
+            parts_total=sent.parts_total,
         )
 
-    async def _send(self, text: str, metadata: Mapping[str, Any], timeout_s: float) -> tuple[SentTask, str | None]:
+    async def _send(
+        self, text: str, parts: tuple[Part, ...], metadata: Mapping[str, Any], timeout_s: float
+    ) -> tuple[SentTask, str | None]:
         """What came, and the task it was sent to: the waiting one, unless that has ended meanwhile. Then this
         turn opens a new one in the same context."""
         task_id, self.task_id = self.task_id, None
         try:
-            return await self._send_to(task_id, text, metadata, timeout_s), task_id
+            return await self._send_to(task_id, text, parts, metadata, timeout_s), task_id
         except UnsupportedOperation:
             if task_id is None:
                 raise
-        return await self._send_to(None, text, metadata, timeout_s), None
+        return await self._send_to(None, text, parts, metadata, timeout_s), None
 
-    async def _send_to(self, task_id: str | None, text: str, metadata: Mapping[str, Any], timeout_s: float) -> SentTask:
+    async def _send_to(
+        self, task_id: str | None, text: str, parts: tuple[Part, ...], metadata: Mapping[str, Any], timeout_s: float
+    ) -> SentTask:
         hint = skill_hint(await self._client.card_if_any(), self._skill, continues=task_id is not None)
         told = {**({"skillHint": hint} if hint else {}), **metadata}
         return await self._client.send_task(
-            text, task_id=task_id, context_id=self.context_id, metadata=told, timeout_s=timeout_s
+            text, task_id=task_id, context_id=self.context_id, parts=parts, metadata=told, timeout_s=timeout_s
         )

@@ -24,10 +24,20 @@ from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody, VetoBody
 from fleetsim.hub.http import Door, Refusal, answer, endpoint, hosts_of, read_body
 from fleetsim.hub.hub import Hub
-from fleetsim.hub.rows import agent_row, event_row, known_row, outcome_row, question_row, record_row, track_row
+from fleetsim.hub.rows import (
+    agent_row,
+    event_row,
+    known_row,
+    outcome_row,
+    question_row,
+    record_row,
+    track_row,
+    with_content,
+)
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.journal import Event
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
+from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
 from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
 
@@ -117,10 +127,10 @@ class Api:
             await self._until_news(correlation_id, wait_s)
         track = self._hub.tracker.track(correlation_id)
         if track is not None:
-            return answer(track_row(track))
+            return answer(with_content(track_row(track), answer_parts(track.task)[0] if track.task else ()))
         outcome = await self._hub.ledger.outcome(correlation_id)
         if outcome is not None:
-            return answer(outcome_row(outcome))
+            return answer(with_content(outcome_row(outcome), outcome.parts))
         record = await self._hub.ledger.request(correlation_id)
         if record is None:
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
@@ -252,7 +262,7 @@ class Api:
     async def reply(self, request: Request) -> Response:
         """Answer a question; lands at most once."""
         body = await read_body(request, AnswerBody)
-        if body.decision == "answer" and not body.text.strip():
+        if body.decision == "answer" and not body.text.strip() and not body.parts:
             raise Refusal(400, "BAD_REQUEST", "text: an answer says something", hint="or reject the question")
         try:
             question = await self._hub.tracker.answer(body.answer(request.path_params["id"]))

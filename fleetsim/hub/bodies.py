@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import binascii
 import re
-from typing import Annotated, Literal, Self, TypeAlias
+from base64 import b64decode
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from fleetsim.model.parts import PARTS_MAX
+from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 from fleetsim.model.work import Answer, Decision, SkillRequest, Source, plain_id
 
 WEEK_MS = 7 * 86_400_000
@@ -52,14 +56,78 @@ class Empty(_Body):
     """Nothing."""
 
 
+class TextPartBody(_Body):
+    """More text."""
+
+    kind: Literal["text"]
+    text: str
+
+    def part(self) -> Part:
+        """The part."""
+        return TextPart(text=self.text)
+
+
+class FilePartBody(_Body):
+    """A file: its content in ``bytes`` (base64), or its address in ``uri``, which the agent may fetch."""
+
+    kind: Literal["file"]
+    content: Annotated[str | None, Field(alias="bytes")] = None
+    uri: Annotated[str, Field(min_length=1, max_length=8_192)] | None = None
+    name: Annotated[str, Field(max_length=1_024)] | None = None
+    mime_type: _Name | None = None
+    metadata: dict[str, Any] = {}
+
+    @field_validator("content")
+    @classmethod
+    def _decodes(cls, value: str | None) -> str | None:
+        try:
+            b64decode(value or "", validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("not base64 (the standard alphabet, padded, on one line)") from None
+        return value
+
+    @model_validator(mode="after")
+    def _has_one_content(self) -> Self:
+        if (self.content is None) is (self.uri is None):
+            raise ValueError("a file has bytes or a uri, and not both")
+        return self
+
+    def part(self) -> Part:
+        """The part."""
+        return FilePart(
+            raw=self.content, uri=self.uri, filename=self.name, media_type=self.mime_type, metadata=self.metadata
+        )
+
+
+class DataPartBody(_Body):
+    """Any JSON value."""
+
+    kind: Literal["data"]
+    data: Any
+    mime_type: _Name | None = None
+    metadata: dict[str, Any] = {}
+
+    def part(self) -> Part:
+        """The part."""
+        return DataPart(data=self.data, media_type=self.mime_type, metadata=self.metadata)
+
+
+_Part: TypeAlias = Annotated[TextPartBody | FilePartBody | DataPartBody, Field(discriminator="kind")]
+_Parts: TypeAlias = Annotated[list[_Part], Field(max_length=PARTS_MAX)]
+
+
 class RequestBody(_Body):
     """Ask for work. ``targets`` are agent names or ``all``; empty means any agent with the skill.
 
     ``taskId`` is one more message on a task of the one target's; ``conversation`` lets the agent make the
-    context, as for the first turn of a conversation.
+    context, as for the first turn of a conversation. ``parts`` are files and data to go with ``text``, or instead
+    of it. ``metadata`` goes with the message; what the hub says there itself (``skillHint``, ``correlationId``,
+    ``parentId``, ``a2a.trace``) wins.
     """
 
-    text: Annotated[str, Field(min_length=1)]
+    text: str = ""
+    parts: _Parts = []
+    metadata: dict[str, Any] = {}
     skill: _Name | None = None
     targets: Annotated[list[_Name], Field(max_length=64)] = []
     correlation_id: _Id | None = None
@@ -71,12 +139,11 @@ class RequestBody(_Body):
     interface: _Interface = "api"
     timeout_ms: Annotated[int, Field(gt=0, le=WEEK_MS)] | None = None
 
-    @field_validator("text")
-    @classmethod
-    def _says_something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("must not be blank")
-        return value
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.text.strip() and not self.parts:
+            raise ValueError("text: must not be blank, unless there are parts")
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -89,6 +156,8 @@ class RequestBody(_Body):
         return SkillRequest(
             correlation_id=self.correlation_id or fresh_id,
             text=self.text,
+            parts=tuple(part.part() for part in self.parts),
+            metadata=self.metadata,
             skill=self.skill,
             targets=tuple(self.targets),
             context_id=self.context_id,
@@ -105,9 +174,16 @@ class AnswerBody(_Body):
     """Answer a question, or reject it, which cancels the task."""
 
     text: str = ""
+    parts: _Parts = []
     decision: Literal["answer", "reject"] = "answer"
     by: _Person = "operator"
 
     def answer(self, question_id: str) -> Answer:
         """The answer to that question."""
-        return Answer(question_id=question_id, text=self.text, by=self.by, decision=Decision(self.decision))
+        return Answer(
+            question_id=question_id,
+            text=self.text,
+            by=self.by,
+            decision=Decision(self.decision),
+            parts=tuple(part.part() for part in self.parts),
+        )

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from fleetsim.hub.keys import API_KEY_HEADER
 from fleetsim.hub.state import HubAddress
 from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, NotAccepting, UnknownTarget, WireError
-from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.model.limits import WIRE_BYTES_MAX, TooMuch
 from fleetsim.model.text import one_line
 from fleetsim.runtime.http_sse import StreamLimits, read_events
 from fleetsim.runtime.ports import Limits, Request, Runtime
@@ -120,6 +120,8 @@ def _error(status: int, said: Mapping[str, Any]) -> FleetsimError:
     code = str(said.get("code")).removeprefix("FLEETSIM_ERR_")
     if code in {"UNKNOWN_TARGET", "NOT_OPEN", "NO_VETO"}:
         return UnknownTarget(message, hint=hint)
+    if code == "TOO_LARGE":
+        return TooMuch(message, hint=hint)
     if code in {"BUSY", "NOT_ACCEPTING"}:
         return NotAccepting(message, hint=hint)
     if status in {401, 403}:

@@ -10,9 +10,11 @@ from fleetsim.caller.fleet import FleetConfig
 from fleetsim.caller.health import HealthSnapshot
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import KnownId, RequestRecord
+from fleetsim.caller.part_rows import part_notes, part_row
 from fleetsim.caller.track import Track
 from fleetsim.model.journal import Event
 from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text
+from fleetsim.model.parts import ListedPart, answer_parts, listed_parts
 from fleetsim.model.task import answer_chars, answer_text
 from fleetsim.model.work import Outcome, Question
 
@@ -57,6 +59,7 @@ def record_row(record: RequestRecord, *, chars_max: int = TEXT_CHARS_MAX) -> dic
     """What is known of a request whatever became of it, with so many characters of either text."""
     request, task = record.request, record.task
     text, chars = (answer_text(task), answer_chars(task)) if task else ("", 0)
+    parts, parts_total = answer_parts(task) if task else ((), 0)
     return {
         "correlationId": request.correlation_id,
         "parentId": request.parent_id,
@@ -75,7 +78,15 @@ def record_row(record: RequestRecord, *, chars_max: int = TEXT_CHARS_MAX) -> dic
         "state": task.state.value if task else record.phase.value,
         **shown_text(text, chars=chars, chars_max=chars_max),
         "warnings": list(record.warnings),
+        "sent": part_notes(listed_parts(request.parts)),
+        "parts": part_notes(parts),
+        "partsTotal": parts_total,
     }
+
+
+def with_content(row: dict[str, Any], parts: tuple[ListedPart, ...]) -> dict[str, Any]:
+    """A request's row with the content of the files and data it lists."""
+    return {**row, "parts": [part_row(part) for part in parts]}
 
 
 def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:

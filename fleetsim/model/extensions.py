@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetsim.model.card import AgentCard
-from fleetsim.model.task import Artifact, DataPart, Task
+from fleetsim.model.task import Artifact, DataPart, Part, Task
 
 BASE = "https://proto-labs.ai/a2a/ext/"
 COST = BASE + "cost-v1"
@@ -27,6 +27,9 @@ COST_TYPE = "application/vnd.protolabs.cost-v1+json"
 CONFIDENCE_TYPE = "application/vnd.protolabs.confidence-v1+json"
 WORLDSTATE_DELTA_TYPE = "application/vnd.protolabs.worldstate-delta+json"
 WORLDSTATE_DELTA_TYPES = (WORLDSTATE_DELTA_TYPE, "application/vnd.protolabs.worldstate-delta-v1+json")
+
+PAYLOAD_TYPES = frozenset({COST_TYPE, COST, CONFIDENCE_TYPE, CONFIDENCE, *WORLDSTATE_DELTA_TYPES, WORLDSTATE_DELTA})
+"""What a data part names itself when it is a payload that ``read_extras`` reads."""
 
 TOKENS_MAX = 10**12
 COST_USD_MAX = 1e6
@@ -109,12 +112,22 @@ def read_extras(task: Task) -> Extras:
     return Extras(cost=cost, confidence=confidence, deltas=tuple(deltas.values())[:DELTAS_MAX])
 
 
+def is_payload(part: Part) -> bool:
+    """Whether a part is an extension's payload, and no data of the user's."""
+    return isinstance(part, DataPart) and isinstance(part.data, Mapping) and _type_of(part) in PAYLOAD_TYPES
+
+
+def _type_of(part: DataPart) -> str | None:
+    kind = part.metadata.get("mimeType") or part.media_type
+    return kind if isinstance(kind, str) else None
+
+
 def _payloads(artifact: Artifact) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(media type or URI, payload): data parts first, then metadata keyed by URI."""
     for part in artifact.parts:
         if isinstance(part, DataPart) and isinstance(part.data, Mapping):
-            kind = part.metadata.get("mimeType") or part.media_type
-            if isinstance(kind, str):
+            kind = _type_of(part)
+            if kind is not None:
                 yield kind, part.data
     for uri, data in artifact.metadata.items():
         if isinstance(data, Mapping):

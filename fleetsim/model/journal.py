@@ -52,7 +52,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "agent.skill.request",
         "a request was accepted, durably",
-        ("skill", "text", "truncated", "textChars", "targets", "systemActor", "source"),
+        ("skill", "text", "truncated", "textChars", "parts", "targets", "systemActor", "source"),
     ),
     Topic(
         "agent.skill.dispatched",
@@ -105,6 +105,8 @@ TOPICS: tuple[Topic, ...] = (
             "confidence",
             "systemActor",
             "via",
+            "parts",
+            "partsTotal",
             "warnings",
         ),
     ),

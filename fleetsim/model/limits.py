@@ -42,10 +42,14 @@ ROW_BYTES_MAX = 4 * WIRE_BYTES_MAX
 """Bytes of one row on disk: the request, and the task with its artifacts, message and history."""
 
 
-class TooMuchText(LimitReached):
-    """A prompt or an answer is longer than ``text_chars_max``; nothing was accepted or sent."""
+class TooMuch(LimitReached):
+    """What was to be sent is more than a limit allows; nothing was accepted or sent."""
 
     blame = Blame.CALLER
+
+
+class TooMuchText(TooMuch):
+    """A prompt or an answer is longer than ``text_chars_max``."""
 
 
 def check_text(text: str, what: str, text_chars_max: int = TEXT_CHARS_MAX) -> None:

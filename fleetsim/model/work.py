@@ -10,7 +10,8 @@ from enum import StrEnum
 
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import EffectDelta, Usage
-from fleetsim.model.task import JsonObject, TaskState
+from fleetsim.model.parts import ListedPart
+from fleetsim.model.task import JsonObject, Part, TaskState
 
 ID = re.compile(r"[A-Za-z0-9_][\w.\-]{0,127}", re.ASCII)
 """The ids that people and callers give: of ceremonies and requests. Matched in full, never searched (T-35)."""
@@ -42,11 +43,13 @@ class SkillRequest:
     request that reaches the tracker has exactly one. ``system_actor`` names who asked. ``timeout_s``
     limits the whole of it, None meaning the configured limit. ``task_id`` makes it a follow-up: one more
     message on a task the agent has already. ``first_turn`` leaves the context to the agent, as the first turn
-    of a conversation does; any other request without a ``context_id`` is in one of its own.
+    of a conversation does; any other request without a ``context_id`` is in one of its own. ``parts`` are
+    files and data to go with ``text``; ``metadata`` goes with the message, below what we say there ourselves.
     """
 
     correlation_id: str
     text: str = ""
+    parts: tuple[Part, ...] = ()
     skill: str | None = None
     targets: tuple[str, ...] = ()
     parent_id: str | None = None
@@ -203,7 +206,8 @@ class Outcome:
     without the time people took and the time before the request left (None: not measured). Cost is in US
     dollars; ``cost_estimated``: the agent named tokens and no cost, and the rates in force priced them.
     ``text_chars`` is how much the agent said as far as it was counted; ``truncated`` that ``text`` is only its
-    beginning.
+    beginning. ``parts`` are the files and data the agent answered with, of ``parts_total`` it sent
+    (``model.parts.answer_parts``).
     """
 
     correlation_id: str
@@ -234,6 +238,8 @@ class Outcome:
     cost_estimated: bool = False
     truncated: bool = False
     text_chars: int = 0
+    parts: tuple[ListedPart, ...] = ()
+    parts_total: int = 0
 
     @property
     def counts(self) -> bool:
@@ -289,9 +295,11 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A reply to one question; it lands at most once."""
+    """A reply to one question; it lands at most once. ``parts`` and ``metadata`` go with it as with a request."""
 
     question_id: str
     text: str
     by: str = "operator"
     decision: Decision = Decision.ANSWER
+    parts: tuple[Part, ...] = ()
+    metadata: JsonObject = field(default_factory=dict)

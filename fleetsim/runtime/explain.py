@@ -15,6 +15,7 @@ from fleetsim.model.text import one_line
 from fleetsim.runtime.yaml import Document, Path
 
 PROBLEMS_MAX = 20
+_QUOTE = "'"
 
 _SECRETIVE = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)
 _PLAIN_WORDS = {
@@ -156,6 +157,10 @@ def in_words(problem: Mapping[str, Any]) -> str:
             return said[:1].lower() + said[1:]
         case "literal_error":
             return f"must be {ctx['expected']}"
+        case "union_tag_invalid":
+            return f"{ctx['discriminator'].strip(_QUOTE)} must be {ctx['expected_tags']}"
+        case "union_tag_not_found":
+            return f"{ctx['discriminator'].strip(_QUOTE)} is missing"
         case "string_too_short" | "too_short" if ctx["min_length"] == 1:
             return "must not be empty"
         case "string_too_long":

@@ -290,7 +290,7 @@ async def test_a_web_page_cannot_make_the_hub_work(
     [
         (b"{", 400, "JSON"),
         (b"[]", 400, ""),
-        (b"{}", 400, "text: is missing"),
+        (b"{}", 400, "text: must not be blank, unless there are parts"),
         (b'{"text": ""}', 400, "text"),
         (b'{"text": "  ", "skill": "echo"}', 400, "blank"),
         (b'{"text": "x", "skil": "echo"}', 400, "skil: is not known here"),

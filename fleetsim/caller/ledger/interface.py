@@ -265,7 +265,10 @@ class Ledger(Protocol):
         ...
 
     async def outcomes(self, *, since: datetime, limit: int = 100_000) -> tuple[Outcome, ...]:
-        """Outcomes that ended at or after ``since``, oldest first; the newest ``limit`` of them."""
+        """Outcomes that ended at or after ``since``, oldest first; the newest ``limit`` of them.
+
+        Their files and data are listed without content, which ``outcome`` gives.
+        """
         ...
 
     async def last_of_task(self, agent: str, task_id: str) -> Outcome | None:
@@ -273,7 +276,10 @@ class Ledger(Protocol):
         ...
 
     async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:
-        """Outcomes without an event in the journal, oldest first: a crash came between; a restart tells them."""
+        """Outcomes without an event in the journal, oldest first: a crash came between; a restart tells them.
+
+        Their files and data are listed without content.
+        """
         ...
 
     async def questions(self, *, open_only: bool = True, limit: int = 10_000) -> tuple[QuestionRecord, ...]:

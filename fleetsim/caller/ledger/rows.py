@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -123,8 +123,14 @@ def checked(table: str) -> str:
 
 def read(kind: type[T], rows: sqlite3.Cursor) -> tuple[T, ...]:
     """Decode rows of (body, whether the sum is right). Raises LedgerDamaged."""
+    return tuple(read_one_by_one(kind, rows))
+
+
+def read_one_by_one(kind: type[T], rows: sqlite3.Cursor) -> Iterator[T]:
+    """As ``read``, holding one row at a time."""
     decode = decoder(kind)
-    return tuple(decode(sound(body, right)) for body, right in rows)
+    for body, right in rows:
+        yield decode(sound(body, right))
 
 
 def sound(body: str, right: int) -> str:

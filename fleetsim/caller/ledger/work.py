@@ -30,9 +30,11 @@ from fleetsim.caller.ledger.rows import (
     micros,
     moment,
     read,
+    read_one_by_one,
     row_sum,
     sound,
 )
+from fleetsim.model.parts import without_content
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 
 Connection: TypeAlias = sqlite3.Connection
@@ -193,7 +195,7 @@ def outcomes(connection: Connection, since: int, limit: int) -> tuple[Outcome, .
         " ORDER BY ended_at DESC, seq DESC LIMIT ?",
         (since, limit),
     )
-    return read(Outcome, newest)[::-1]
+    return tuple(map(_listed, read_one_by_one(Outcome, newest)))[::-1]
 
 
 def last_of_task(connection: Connection, agent: str, task_id: str) -> Outcome | None:
@@ -211,7 +213,14 @@ def unannounced(connection: Connection, limit: int) -> tuple[Outcome, ...]:
     rows = connection.execute(
         f"SELECT body, {checked('outcomes')} FROM outcomes WHERE announced = 0 ORDER BY seq LIMIT ?", (limit,)
     )
-    return read(Outcome, rows)
+    return tuple(map(_listed, read_one_by_one(Outcome, rows)))
+
+
+def _listed(outcome: Outcome) -> Outcome:
+    """Without the content of its files and data: a day of them may not fit in memory."""
+    if not outcome.parts:
+        return outcome
+    return replace(outcome, parts=tuple(without_content(part) for part in outcome.parts))
 
 
 # -- ids ------------------------------------------------------------------------------------------------------

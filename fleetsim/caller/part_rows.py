@@ -1,0 +1,83 @@
+"""Files and data as the API, the events and the command line spell them, and read back from there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fleetsim.model.errors import WireError
+from fleetsim.model.parts import ListedPart
+
+LISTED_MAX = 32
+"""How many parts an event or a row of a list names; beside them stands how many there are."""
+
+_SHOWN_MAX = 200
+
+
+def part_row(part: ListedPart) -> dict[str, Any]:
+    """One part with its content: a file's in ``bytes`` (base64) or at ``uri``, data in ``data``."""
+    row: dict[str, Any] = {
+        "index": part.index,
+        "kind": part.kind,
+        "name": part.name,
+        "mimeType": part.media_type,
+        "sizeBytes": part.size_bytes,
+        "artifactId": part.artifact_id or None,
+        "artifactName": part.artifact_name,
+        "truncated": part.truncated,
+    }
+    if part.metadata:
+        row["metadata"] = dict(part.metadata)
+    if part.uri is not None:
+        row["uri"] = part.uri
+    if part.truncated:
+        return row
+    if part.raw is not None:
+        row["bytes"] = part.raw
+    if part.kind == "data":
+        row["data"] = part.data
+    return row
+
+
+def part_note(part: ListedPart) -> dict[str, Any]:
+    """One part without its content, its names cut to what a list can show."""
+    note = {
+        "index": part.index,
+        "kind": part.kind,
+        "name": _cut(part.name or part.artifact_name),
+        "mimeType": _cut(part.media_type),
+        "sizeBytes": part.size_bytes,
+        "uri": _cut(part.uri),
+        "truncated": part.truncated or None,
+    }
+    return {name: value for name, value in note.items() if value is not None}
+
+
+def part_notes(parts: Sequence[ListedPart]) -> list[dict[str, Any]]:
+    """The first of them, as events and lists carry them."""
+    return [part_note(part) for part in parts[:LISTED_MAX]]
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
+
+
+def read_part_row(row: Mapping[str, Any]) -> ListedPart:
+    """A part from its row. Raises WireError."""
+    try:
+        return ListedPart(
+            index=int(row["index"]),
+            kind=str(row["kind"]),
+            name=row.get("name"),
+            media_type=row.get("mimeType"),
+            size_bytes=row.get("sizeBytes"),
+            artifact_id=row.get("artifactId") or "",
+            artifact_name=row.get("artifactName"),
+            uri=row.get("uri"),
+            raw=row.get("bytes"),
+            data=row.get("data"),
+            metadata=row.get("metadata") or {},
+            truncated=bool(row.get("truncated")),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise WireError("a file or data is not listed as a hub lists it") from None

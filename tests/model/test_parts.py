@@ -1,0 +1,147 @@
+"""Files and data of a message or task: measured, bounded, listed, and decoded from whatever base64 comes."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.extensions import CONFIDENCE_TYPE, COST, COST_TYPE, WORLDSTATE_DELTA_TYPE
+from fleetsim.model.limits import PARTS_BYTES_MAX
+from fleetsim.model.parts import (
+    PARTS_MAX,
+    TooManyParts,
+    answer_parts,
+    content_of,
+    listed_part,
+    require_parts,
+    size_of,
+    without_content,
+)
+from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Part, Role, Task, TaskState, TaskStatus, TextPart
+
+
+def file(size: int = 3, **about: Any) -> FilePart:
+    return FilePart(raw=base64.b64encode(b"x" * size).decode(), **about)
+
+
+def task(*parts: Part, said: tuple[Part, ...] = (), history: tuple[Part, ...] = ()) -> Task:
+    def message(held: tuple[Part, ...]) -> Message:
+        return Message(message_id="m", role=Role.AGENT, parts=held)
+
+    return Task(
+        task_id="t",
+        context_id="c",
+        status=TaskStatus(state=TaskState.COMPLETED, message=message(said) if said else None),
+        artifacts=(Artifact(artifact_id="a", name="made", parts=parts),) if parts else (),
+        history=(message(history),) if history else (),
+    )
+
+
+@pytest.mark.parametrize("raw", ["+/+/AA==", "-_-_AA==", "-_-_AA", "+/+/\r\nAA==\n", " +/+/AA "])
+def test_base64_of_either_alphabet_padded_or_not_is_the_same_content(raw: str) -> None:
+    assert content_of(raw) == b"\xfb\xff\xbf\x00"
+    assert size_of(FilePart(raw=raw)) == 4
+
+
+@pytest.mark.parametrize("raw", ["A", "A===A", "caf\u00e9", "QQ!=", "\ud800"])
+def test_what_is_no_base64_is_said_to_be_none(raw: str) -> None:
+    with pytest.raises(ValueError, match="not base64"):
+        content_of(raw)
+    assert size_of(FilePart(raw=raw)) >= 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 1000])
+def test_the_size_of_a_file_is_that_of_its_decoded_content(size: int) -> None:
+    assert size_of(file(size)) == size
+
+
+def test_an_answers_parts_are_those_of_its_artifacts_then_those_of_its_last_message() -> None:
+    listed, total = answer_parts(task(TextPart(text="x"), file(1), DataPart(data=1), said=(file(2),)))
+    assert [(p.index, p.kind, p.size_bytes, p.artifact_id) for p in listed] == [
+        (1, "file", 1, "a"),
+        (2, "data", 1, "a"),
+        (3, "file", 2, ""),
+    ]
+    assert total == 3
+
+
+def test_an_agent_that_speaks_in_its_history_alone_is_heard_there() -> None:
+    assert answer_parts(task(history=(file(1),)))[1] == 1
+    assert answer_parts(task(said=(TextPart(text="done"),), history=(file(1),)))[1] == 0
+
+
+@pytest.mark.parametrize("kind", [COST_TYPE, COST, CONFIDENCE_TYPE, WORLDSTATE_DELTA_TYPE])
+def test_a_payload_of_an_extension_is_no_part_of_the_answer(kind: str) -> None:
+    assert answer_parts(task(DataPart(data={"a": 1}, media_type=kind)))[1] == 0
+    assert answer_parts(task(DataPart(data={"a": 1}, metadata={"mimeType": kind})))[1] == 0
+    assert answer_parts(task(DataPart(data=[1], media_type=kind)))[1] == 1, "what is none is not hidden"
+
+
+def test_what_is_too_much_to_keep_is_listed_with_its_size_and_what_fits_behind_it_is_kept() -> None:
+    large = PARTS_BYTES_MAX * 2 // 5
+    listed, total = answer_parts(task(file(large), file(PARTS_BYTES_MAX + 1), file(large), file(large)))
+    assert [part.truncated for part in listed] == [False, True, False, True]
+    assert (listed[1].size_bytes, listed[1].raw) == (PARTS_BYTES_MAX + 1, None)
+    assert total == 4
+
+
+def test_a_crowd_of_parts_is_counted_and_its_first_are_listed() -> None:
+    listed, total = answer_parts(task(*(DataPart(data=n) for n in range(PARTS_MAX + 3))))
+    assert (len(listed), total) == (PARTS_MAX, PARTS_MAX + 3)
+
+
+def test_what_is_said_about_a_part_counts_as_much_as_its_content() -> None:
+    long = "x" * PARTS_BYTES_MAX
+    for part in (
+        FilePart(uri=long),
+        FilePart(raw="", filename=long),
+        file(1, media_type=long),
+        DataPart(data=1, metadata={"a": long}),
+    ):
+        (listed,), _ = answer_parts(task(part))
+        assert listed.truncated
+        assert len(repr(listed)) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("parts", "metadata"),
+    [
+        ((file(PARTS_BYTES_MAX + 1),), {}),
+        ((file(PARTS_BYTES_MAX // 2), DataPart(data="x" * (PARTS_BYTES_MAX // 2))), {}),
+        ((DataPart(data="\u00e9" * (PARTS_BYTES_MAX // 6 + 1)),), {}),
+        ((TextPart(text="x" * PARTS_BYTES_MAX),), {}),
+        ((), {"note": "x" * PARTS_BYTES_MAX}),
+    ],
+)
+def test_more_than_a_message_may_carry_is_refused_with_the_limits_name(parts: Any, metadata: Any) -> None:
+    with pytest.raises(TooManyParts, match=r"8,388,608 are taken \(parts_bytes_max\)") as refused:
+        require_parts(parts, metadata)
+    assert refused.value.blame == "caller"
+
+
+def test_just_as_much_as_a_message_may_carry_passes() -> None:
+    require_parts((file(PARTS_BYTES_MAX),), {})
+    require_parts((DataPart(data=1),) * PARTS_MAX, {})
+    with pytest.raises(TooManyParts, match="parts_max"):
+        require_parts((DataPart(data=1),) * (PARTS_MAX + 1), {})
+
+
+def test_data_that_json_has_no_form_for_is_refused() -> None:
+    for data in (object(), float("nan"), {1: {2, 3}}):
+        with pytest.raises(ConfigError, match="no JSON form"):
+            require_parts((DataPart(data=data),), {})
+
+
+def test_a_part_is_listed_on_one_harmless_line() -> None:
+    named = listed_part(file(48_211, filename="re\u202eport\n.pdf", media_type="application/pdf"), 1)
+    assert str(named) == "file 1: re\N{REPLACEMENT CHARACTER}port .pdf, application/pdf, 48,211 bytes"
+    assert str(listed_part(FilePart(uri="https://a.example/x"), 2)) == "file 2: at https://a.example/x"
+    assert str(without_content(named, truncated=True)).endswith("48,211 bytes, too large to be kept")
+
+
+def test_a_listed_part_gives_back_the_part_it_was() -> None:
+    for part in (file(3, filename="a", media_type="b/c", metadata={"d": 1}), FilePart(uri="u"), DataPart(data=None)):
+        assert listed_part(part, 1).part == part
