@@ -19,6 +19,7 @@ from fleetsim.caller.schemas import schemas
 from fleetsim.caller.track import Rules
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
+from fleetsim.client.remote_file import REMOTE_BYTES_MAX
 from fleetsim.model.errors import RPC_ERRORS
 from fleetsim.model.journal import TOPICS
 from fleetsim.model.limits import (
@@ -30,6 +31,7 @@ from fleetsim.model.limits import (
     TEXT_CHARS_MAX,
     WIRE_BYTES_MAX,
 )
+from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.work import BLAME, MEANING
 from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.runtime.ports import Limits
@@ -128,6 +130,8 @@ def limits() -> str:
     parts += [
         f"| `text_chars_max` | {TEXT_CHARS_MAX} |\n",
         f"| `parts_bytes_max`, decoded | {PARTS_BYTES_MAX} |\n",
+        f"| `parts_max`: files and data of one message or outcome | {PARTS_MAX} |\n",
+        f"| `remote_bytes_max`: a file fetched from its address with --remote | {REMOTE_BYTES_MAX} |\n",
         f"| `excerpt_chars_max`: a text in an event or a list | {EXCERPT_CHARS_MAX} |\n",
         f"| `character_bytes_worst` | {CHARACTER_BYTES_WORST} |\n",
         f"| `envelope_bytes` | {ENVELOPE_BYTES} |\n",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from shlex import quote
+from typing import Any
 
 from fleetsim.cli.exits import Exit
 from fleetsim.model.limits import TEXT_CHARS_MAX
+from fleetsim.model.parts import ListedPart
+from fleetsim.model.task import Part
 
 REASON_MAX = 500
 """Characters of the reason of a failure on its one line; the text has all of it."""
@@ -23,6 +27,8 @@ class Asked:
 
     agent: str
     text: str
+    parts: tuple[Part, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     skill: str | None = None
     stream: bool = False
     detach: bool = False
@@ -40,12 +46,14 @@ class Result:
     """What came of it. ``code`` is the exit code without ``--exit-status``.
 
     ``text`` is what the agent said, whatever came of it; ``text_chars`` how much that was in all, and ``rest`` the
-    command that shows all of it.
+    command that shows all of it. ``download`` is the command that saves its ``parts``.
     """
 
     state: str
     text: str = ""
     reason: str = ""
+    parts: tuple[ListedPart, ...] = ()
+    parts_total: int = 0
     task_id: str | None = None
     context_id: str | None = None
     correlation_id: str | None = None
@@ -54,6 +62,7 @@ class Result:
     code: Exit = Exit.OK
     next_step: str = ""
     shown: bool = False
+    download: str = ""
     warnings: tuple[str, ...] = ()
     text_chars: int = 0
     rest: str = ""
@@ -66,7 +75,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What one turn of a conversation brought. ``task_id`` is set while the agent waits for the next turn."""
+    """What one turn of a conversation brought. ``task_id`` is set while the agent waits for the next turn.
+
+    ``download`` is what saves its ``parts``, if a hub has them.
+    """
 
     state: str
     text: str
@@ -75,3 +87,6 @@ class Said:
     text_chars: int = 0
     rest: str = ""
     warnings: tuple[str, ...] = ()
+    parts: tuple[ListedPart, ...] = ()
+    parts_total: int = 0
+    download: str = ""

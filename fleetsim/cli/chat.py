@@ -8,9 +8,11 @@ from typing import Protocol
 
 import click
 
+from fleetsim.caller.part_rows import part_row
 from fleetsim.cli import render
 from fleetsim.cli.asking import Asked, Said
 from fleetsim.cli.main import Common
+from fleetsim.cli.parts import list_parts
 from fleetsim.cli.patience import timeout_option, within
 from fleetsim.cli.typed import TypedLines
 from fleetsim.model.errors import FleetsimError, TimedOut
@@ -118,10 +120,13 @@ def _show(common: Common, turn: Said) -> None:
             "contextId": turn.context_id,
             "taskId": turn.task_id,
             "warnings": list(turn.warnings),
+            "parts": [part_row(part) for part in turn.parts],
+            "partsTotal": turn.parts_total,
         }
         render.emit_json_line(told)
     else:
         render.say(turn.text)
+        list_parts(common, turn.parts, turn.parts_total, next_step=turn.download)
     if turn.text_chars > len(turn.text):
         common.warn(render.cut_short(len(turn.text), turn.text_chars, turn.rest))
     if turn.state != "completed":

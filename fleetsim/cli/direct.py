@@ -19,11 +19,12 @@ from fleetsim.cli.main import Common
 from fleetsim.cli.patience import within
 from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import client_for, limits_for
-from fleetsim.client import AgentClient
+from fleetsim.client import AgentClient, SentTask
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, WireError
 from fleetsim.model.event import ArtifactUpdate, TaskEvent, bounded, fold
 from fleetsim.model.extensions import read_extras
+from fleetsim.model.parts import answer_parts
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_chars, answer_text, elsewhere, left_out
 from fleetsim.model.text import one_line
@@ -113,6 +114,8 @@ class DirectTalk:
             context_id=turn.context_id,
             task_id=turn.task_id,
             warnings=turn.warnings,
+            parts=turn.parts,
+            parts_total=turn.parts_total,
         )
 
     def left(self) -> str:
@@ -178,12 +181,15 @@ async def _follow(
     card = await client.card_if_any()
     seen.sent = True
     hint = skill_hint(card, asked.skill, continues=asked.task_id is not None)
-    metadata = {"skillHint": hint} if hint else {}
+    metadata = {**asked.metadata, **({"skillHint": hint} if hint else {})}
     if asked.stream and card and card.capabilities.streaming and not asked.detach:
-        events = client.stream(asked.text, metadata=metadata, task_id=asked.task_id, context_id=asked.context_id)
+        events = client.stream(
+            asked.text, parts=asked.parts, metadata=metadata, task_id=asked.task_id, context_id=asked.context_id
+        )
         return await _watch(common, events, client, asked, seen), not common.as_json
     sent = await client.send_task(
         asked.text,
+        parts=asked.parts,
         metadata=metadata,
         wait=False,
         task_id=asked.task_id,
@@ -192,7 +198,7 @@ async def _follow(
     )
     seen.task = sent.task
     if sent.task is None or asked.detach:
-        return sent.task or _message_task(sent.text), False
+        return sent.task or _message_task(sent), False
     progress.say(f"{asked.agent} is at work on task {sent.id}")
     return await _until_news(client, sent.task, seen), False
 
@@ -252,11 +258,12 @@ async def _watch(
     return task
 
 
-def _message_task(text: str) -> Task:
+def _message_task(sent: SentTask) -> Task:
     from fleetsim.model.event import DirectReply
     from fleetsim.model.task import Message, Role, TextPart
 
-    return fold(None, DirectReply(message=Message(message_id="-", role=Role.AGENT, parts=(TextPart(text=text),))))
+    parts = (TextPart(text=sent.text), *(listed.part for listed in sent.parts))
+    return fold(None, DirectReply(message=Message(message_id="-", role=Role.AGENT, parts=parts)))
 
 
 def _rest(asked: Asked, task_id: str, chars: int) -> str:
@@ -266,7 +273,15 @@ def _rest(asked: Asked, task_id: str, chars: int) -> str:
     return (again or f"fleetsim send {quote(asked.agent)} TEXT") + _how(asked) + more
 
 
+def download_command(asked: Asked, task_id: str) -> str:
+    """The command that saves files and data: of a task from its agent, of an answer without one by asking again."""
+    if not task_id:
+        return f"fleetsim send {quote(asked.agent)} TEXT{_how(asked)} --out DIR"
+    return f"fleetsim task download {quote(task_id)} --agent {quote(asked.agent)}{_how(asked)}"
+
+
 def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
+    parts, parts_total = answer_parts(task)
     task = bounded(task, asked.text_max)
     text, chars = answer_text(task), answer_chars(task)
     bad = task.state in {TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED}
@@ -291,5 +306,8 @@ def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
         code=Exit.OK,
         warnings=elsewhere(task.task_id, task.context_id, asked_task=asked.task_id, asked_context=asked.context_id),
         next_step=f'{follow} "your answer"' if waiting else "",
+        parts=parts,
+        parts_total=parts_total,
+        download=download_command(asked, task.task_id),
         shown=shown and not waiting and not bad,
     )

@@ -13,6 +13,7 @@ from fleetsim.model.errors import (
     TransportError,
     UnknownTarget,
 )
+from fleetsim.model.limits import TooMuch
 
 
 class Exit(IntEnum):
@@ -32,7 +33,7 @@ class Exit(IntEnum):
 def exit_for(error: FleetsimError) -> Exit:
     """The exit code of an error."""
     match error:
-        case ConfigError() | UnknownTarget():
+        case ConfigError() | UnknownTarget() | TooMuch():
             return Exit.USAGE
         case AuthRefused():
             return Exit.AUTH

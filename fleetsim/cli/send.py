@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
+from fleetsim.caller.part_rows import part_row
 from fleetsim.cli import render
 from fleetsim.cli.asking import REASON_MAX, Asked, Result
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
+from fleetsim.cli.parts import Saved, list_parts, read_metadata, read_parts, save_parts, tell_saved
 from fleetsim.cli.patience import timeout_option
 from fleetsim.cli.reach import TEXT_MAX_HELP, TEXT_MAX_MAX
 from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
+from fleetsim.model.parts import ListedPart, require_parts
 
 WAITING = frozenset({"input-required", "auth-required"})
 ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})
@@ -24,6 +28,26 @@ NO_ANSWER = ENDED_BADLY | {"expired", "lost", "undeliverable", "unknown", "proto
 @click.command()
 @click.argument("agent")
 @click.argument("text", required=False)
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Send this file along; may be repeated.",
+)
+@click.option("--data", multiple=True, metavar="JSON|@FILE", help="Send this JSON value along; may be repeated.")
+@click.option(
+    "--metadata",
+    multiple=True,
+    metavar="KEY=VALUE|JSON",
+    help="Metadata of the message: one text, or a JSON object; may be repeated. What fleetsim says there itself "
+    "(skillHint, correlationId, parentId, a2a.trace) wins.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Save the files and data of the answer in this folder (see: fleetsim task download --help).",
+)
 @click.option("--skill", help="The skill to use  [default: chat if the agent has it, else its choice].")
 @click.option("--stream", is_flag=True, help="Show the answer as it comes.")
 @click.option("--async", "detach", is_flag=True, help="Do not wait; print the ids and leave.")
@@ -36,11 +60,22 @@ NO_ANSWER = ENDED_BADLY | {"expired", "lost", "undeliverable", "unknown", "proto
 @click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
 @click.option("--exit-status", is_flag=True, help="Exit 1 if the task failed, 7 if it waits for somebody.")
 @click.pass_obj
-def send(common: Common, /, text: str | None, exit_status: bool, **options: Any) -> int:
+def send(
+    common: Common,
+    /,
+    text: str | None,
+    files: tuple[Path, ...],
+    data: tuple[str, ...],
+    metadata: tuple[str, ...],
+    out: Path | None,
+    exit_status: bool,
+    **options: Any,
+) -> int:
     """Ask AGENT to do TEXT, and wait for the answer.
 
-    AGENT is a name from agents.yaml, or the URL of any A2A agent. TEXT may be "-" for standard input. The
-    answer goes to stdout; what happens meanwhile to stderr. If a hub is running (fleetsim up), a named agent
+    AGENT is a name from agents.yaml, or the URL of any A2A agent. TEXT may be "-" for standard input, or absent
+    if there is a file or data. The answer goes to stdout; files and data in it are listed on stderr and are
+    whole in -o json; what happens meanwhile to stderr. If a hub is running (fleetsim up), a named agent
     is asked through it, so that the work is recorded, tracked and counted. --timeout is how long this command
     waits, whatever it waits for (the card, the answer, the stream, the hub); it is no limit for the work itself,
     which the hub's task_limit_s, or timeoutMs of a request over the API, is.
@@ -48,15 +83,22 @@ def send(common: Common, /, text: str | None, exit_status: bool, **options: Any)
     \b
     fleetsim send http://127.0.0.1:9000 "hello"
     fleetsim send quinn "what is open?" --skill board_health --stream
+    fleetsim send quinn "what does it say?" --file report.pdf --data '{"pages": [1, 2]}' --out answer
     """
-    if text == "-" or (text is None and not sys.stdin.isatty()):
+    parts = read_parts(files, data)
+    if text == "-" or (text is None and not parts and not sys.stdin.isatty()):
         text = sys.stdin.read()
-    if not text:
-        raise click.UsageError("nothing to send: give a TEXT, or '-' for standard input")
-    check_text(text, "the text")
-    asked = Asked(text=text, **{name: value for name, value in options.items() if value is not None})
+    if not text and not parts:
+        raise click.UsageError("nothing to send: give a TEXT, '-' for standard input, a --file or --data")
+    given = {name: value for name, value in options.items() if value is not None}
+    asked = Asked(text=text or "", parts=parts, metadata=read_metadata(metadata), **given)
+    check_text(asked.text, "the text")
+    require_parts(asked.parts, asked.metadata)
     result = asyncio.run(_carry_out(common, asked))
-    _show(common, asked, result)
+    saved = asyncio.run(save_parts(result.parts, out)) if out is not None else None
+    _show(common, asked, result, saved)
+    if saved is not None and saved.failed:
+        return Exit.FAILED
     if exit_status and result.code is Exit.OK:
         return Exit.FAILED if result.state in ENDED_BADLY else Exit.WAITING if result.state in WAITING else Exit.OK
     return result.code
@@ -71,7 +113,7 @@ async def _carry_out(common: Common, asked: Asked) -> Result:
     return await direct.send(common, asked, found)
 
 
-def _show(common: Common, asked: Asked, result: Result) -> None:
+def _show(common: Common, asked: Asked, result: Result, saved: Saved | None) -> None:
     if common.as_json:
         told = {
             "schema": "fleetsim/send/1",
@@ -81,6 +123,8 @@ def _show(common: Common, asked: Asked, result: Result) -> None:
             "truncated": result.truncated,
             "textChars": max(result.text_chars, len(result.text)),
             "reason": result.reason or None,
+            "parts": [_row(part, saved) for part in result.parts],
+            "partsTotal": result.parts_total,
             "taskId": result.task_id,
             "contextId": result.context_id,
             "correlationId": result.correlation_id,
@@ -105,5 +149,16 @@ def _show(common: Common, asked: Asked, result: Result) -> None:
         common.warn(render.cut_short(len(result.text), result.text_chars, result.rest))
     elif result.state in ENDED_BADLY and len(result.text) > REASON_MAX and not common.as_json:
         common.note(f"  next: all {len(result.text):,} characters of its reason: {result.rest}")
+    if saved is not None:
+        for index, path in saved.paths.items():
+            common.note(f"  {result.parts[index - 1]}: saved as {path}")
+        tell_saved(common, result.parts, saved)
+    elif not common.as_json:
+        list_parts(common, result.parts, result.parts_total, next_step=result.download)
     if result.next_step:
         common.note(f"  next: {result.next_step}")
+
+
+def _row(part: ListedPart, saved: Saved | None) -> dict[str, Any]:
+    path = saved.paths.get(part.index) if saved is not None else None
+    return {**part_row(part), **({"path": str(path)} if path is not None else {})}

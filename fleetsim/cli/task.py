@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
-from fleetsim.cli import render
+from fleetsim.caller.part_rows import part_row, read_part_row
+from fleetsim.cli import direct, render
 from fleetsim.cli.asking import Asked, whole_at
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import hub, request_id
 from fleetsim.cli.main import Common
+from fleetsim.cli.parts import Saved, list_parts, save_parts, tell_saved
 from fleetsim.cli.patience import timeout_option, within
 from fleetsim.cli.reach import TEXT_MAX_HELP, TEXT_MAX_MAX
 from fleetsim.cli.through_hub import until_news
-from fleetsim.model.errors import TimedOut
+from fleetsim.model.errors import TimedOut, UnknownTarget
+from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import TERMINAL, TaskState
+from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.real import real_runtime
+from fleetsim.runtime.saving import safe_name
 
 MARGIN_S = 0.5
 
@@ -84,8 +92,10 @@ def get(
     The hub keeps text up to a limit and says what it left out; --agent with --text-max is the way to the rest.
     """
     given = {name: value for name, value in how.items() if value is not None}
+    saves = f"fleetsim task download {task_id}"
     if agent is not None:
-        row = asyncio.run(_of_agent(common, Asked(agent=agent, text="", timeout_s=timeout_s, **given), task_id, wait))
+        asked = Asked(agent=agent, text="", timeout_s=timeout_s, **given)
+        row, saves = asyncio.run(_of_agent(common, asked, task_id, wait)), direct.download_command(asked, task_id)
     elif "text_max" in given:
         raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
     else:
@@ -108,6 +118,8 @@ def get(
                 ("text", row.get("text")),
             ]
         )
+        parts = tuple(read_part_row(part) for part in row["parts"])
+        list_parts(common, parts, row["partsTotal"], next_step=saves)
     if row.get("truncated"):
         rest = whole_at(row["agent"], row.get("taskId"), row["textChars"])
         common.warn(render.cut_short(len(row["text"]), row["textChars"], rest))
@@ -132,6 +144,93 @@ def cancel(common: Common, task_id: str) -> None:
     common.note(f"asked for {task_id} to be stopped; see: fleetsim task get {task_id} --wait")
 
 
+@task.command("download")
+@click.argument("task_id", metavar="ID")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Where to  [default: a folder named ID].")
+@click.option("--part", "wanted", multiple=True, type=int, metavar="N", help="Only this one, by its number.")
+@click.option("--remote", is_flag=True, help="Also fetch files that are given by their address.")
+@click.option("--allow", multiple=True, metavar="HOST:PORT", help="Let --remote call this private address.")
+@click.option("--agent", help="Ask this agent (a URL, or a name in agents.yaml) instead of the hub; ID is its task id.")
+@click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
+@click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
+@click.option("--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect.")
+@click.pass_obj
+def download(
+    common: Common,
+    /,
+    task_id: str,
+    out: Path | None,
+    wanted: tuple[int, ...],
+    remote: bool,
+    allow: tuple[str, ...],
+    agent: str | None,
+    **how: Any,
+) -> int:
+    """Save the files and data a task answered with; stdout has the paths written.
+
+    Names are the agent's, made harmless; nothing is overwritten (a second report.pdf becomes "report (2).pdf") and
+    no symlink in the folder is followed. Data is saved as data-1.json, by its number in `task get`. A file given by
+    its address is listed; --remote fetches it: without any credential, no redirect followed, at most 64 MiB, and
+    from public addresses alone unless --allow names another. Exit 1 if something could not be saved.
+
+    \b
+    fleetsim task download 4f6b1c2e --out answer
+    fleetsim task download 7c0d --agent http://127.0.0.1:9000
+    """
+    if allow and not remote:
+        raise click.UsageError("--allow is for --remote")
+    policy = AddressPolicy.allowing(*allow) if remote else None
+    folder = out if out is not None else Path(safe_name(task_id, "task"))
+    given = {name: value for name, value in how.items() if value is not None}
+    parts, total, saved = asyncio.run(_download(common, task_id, folder, wanted, policy, agent, given))
+    if common.as_json:
+        told = {
+            "schema": "fleetsim/download/1",
+            "id": task_id,
+            "saved": [{"index": index, "path": str(path)} for index, path in saved.paths.items()],
+            "remote": [{"index": index, "uri": uri} for index, uri in saved.remote.items()],
+            "failed": [{"index": index, "reason": reason} for index, reason in saved.failed.items()],
+            "partsTotal": total,
+        }
+        render.emit_json(told)
+    else:
+        for path in saved.paths.values():
+            click.echo(path)
+    again = "".join(f" --part {index}" for index in saved.remote)
+    tell_saved(common, parts, saved, next_step=f"the same with --remote{again}")
+    if not parts:
+        common.note("it answered with text alone: no files and no data")
+    if total > len(parts):
+        common.note(f"{total - len(parts):,} more were too many to be kept")
+    return Exit.FAILED if saved.failed or total > len(parts) else Exit.OK
+
+
+async def _download(
+    common: Common,
+    task_id: str,
+    out: Path,
+    wanted: tuple[int, ...],
+    policy: AddressPolicy | None,
+    agent: str | None,
+    how: Mapping[str, Any],
+) -> tuple[tuple[ListedPart, ...], int, Saved]:
+    if agent is not None:
+        found = await direct.look(common, Asked(agent=agent, text="", **how), task_id, wait=False)
+        parts, total = found.parts, found.parts_total
+    else:
+        async with hub(common) as running:
+            row = await running.task(await request_id(running, task_id))
+        parts, total = tuple(read_part_row(part) for part in row["parts"]), row["partsTotal"]
+    chosen = [part for part in parts if not wanted or part.index in wanted]
+    if missing := set(wanted) - {part.index for part in chosen}:
+        raise UnknownTarget(f"it has no file or data {min(missing)}", hint=f"see: fleetsim task get {task_id}")
+    runtime = real_runtime()
+    try:
+        return parts, total, await save_parts(chosen, out, runtime=runtime, policy=policy)
+    finally:
+        await runtime.transport.aclose()
+
+
 async def _get(common: Common, path: str) -> Any:
     async with hub(common) as found:
         return await found.get(path)
@@ -154,8 +253,6 @@ async def _one(common: Common, task_id: str, wait: bool, timeout_s: float) -> An
 
 
 async def _of_agent(common: Common, asked: Asked, task_id: str, wait: bool) -> Any:
-    from fleetsim.cli import direct
-
     found = await direct.look(common, asked, task_id, wait=wait)
     waits = bool(found.next_step)
     if waits:
@@ -172,4 +269,6 @@ async def _of_agent(common: Common, asked: Asked, task_id: str, wait: bool) -> A
         "text": found.text,
         "reason": found.reason or None,
         "costUsd": found.cost_usd,
+        "parts": [part_row(part) for part in found.parts],
+        "partsTotal": found.parts_total,
     }

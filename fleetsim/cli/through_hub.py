@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from shlex import quote
 from typing import Any
 
+from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import direct, render
 from fleetsim.cli.asking import Asked, Result, Said, whole_at
 from fleetsim.cli.exits import Exit
@@ -16,6 +17,7 @@ from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
 from fleetsim.cli.live import LivePieces
 from fleetsim.cli.main import Common
+from fleetsim.cli.parts import body_part
 from fleetsim.cli.patience import within
 from fleetsim.cli.progress import Progress
 from fleetsim.hub.remote import HubRemote
@@ -46,6 +48,10 @@ async def send(common: Common, asked: Asked) -> Result:
     """Have the hub do it and wait for the outcome or a question."""
     async with running(common) as hub:
         body: dict[str, Any] = {"text": asked.text, "targets": [asked.agent], "interface": "cli"}
+        if asked.parts:
+            body["parts"] = [body_part(part) for part in asked.parts]
+        if asked.metadata:
+            body["metadata"] = dict(asked.metadata)
         if asked.skill:
             body["skill"] = asked.skill
         if asked.context_id:
@@ -158,7 +164,17 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
         next_step=follow if waiting or late or refused or asked.detach else "",
         shown=bool(row.get("shown")),
         warnings=tuple(row.get("warnings") or ()),
+        **_parts_of(row),
     )
+
+
+def _parts_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The files and data a request's row holds, and what saves them."""
+    return {
+        "parts": tuple(read_part_row(part) for part in row.get("parts") or ()),
+        "parts_total": row.get("partsTotal") or 0,
+        "download": f"fleetsim task download {row['correlationId']}",
+    }
 
 
 @asynccontextmanager
@@ -201,6 +217,7 @@ class HubTalk:
             text_chars=(row.get("textChars") or 0) if good else 0,
             rest=whole_at(row.get("agent") or "", row.get("taskId"), row.get("textChars") or 0),
             warnings=tuple(row.get("warnings") or ()),
+            **_parts_of(row),
         )
 
     async def _answer(self, text: str) -> bool:

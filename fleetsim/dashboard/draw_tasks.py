@@ -13,6 +13,7 @@ from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
 from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow
 from fleetsim.dashboard.words import STATE, Role, mark_of, money, since, took
+from fleetsim.model.text import one_line
 
 SILENT_S = 30
 """A working task that has not been heard of for so long is shown as silent."""
@@ -179,8 +180,8 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[L
     """What was asked, what the agent has said, and what it waits for or how it ended."""
     row = detail.row
     lines: list[Line] = []
-    if detail.request:
-        lines += spoken("you", detail.request, width, Role.MUTED)
+    if detail.request or detail.sent:
+        lines += spoken("you", "\n".join(filter(None, (detail.request, *detail.sent))), width, Role.MUTED)
         if detail.request_chars > len(detail.request):
             lines.append(mark(f"the first {len(detail.request):,} of {detail.request_chars:,} characters"))
         lines.append(BLANK)
@@ -192,12 +193,19 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[L
     lines += wrap(detail.text, width) if detail.text else []
     if detail.cut and detail.first:
         lines.append(mark(amount(detail)))
+    if detail.parts:
+        lines += [BLANK] if detail.text else []
+        for part in detail.parts:
+            lines += wrap(part, width)
+        if left := detail.parts_total - len(detail.parts):
+            lines.append(line(muted(f"and {left:,} more")))
+        lines += wrap(f"to save them: fleetsim task download {one_line(row.correlation_id)}", width, Role.MUTED)
     if row.waiting:
         lines += [BLANK] if detail.text else []
         asked = question.text if question else row.last
         lines += spoken(row.agent or "agent", asked, width, Role.ACCENT)
         lines += [BLANK, line(muted("press "), ("r", Role.PRIMARY), muted(" to answer"))]
-    elif not detail.text and not detail.final:
+    elif not detail.text and not detail.parts and not detail.final:
         lines.append(line(muted("nothing said yet")))
     return lines
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from fleetsim.model.parts import ListedPart
 from fleetsim.model.text import neutralise, one_line
 
 NAMES_MAX = 200
@@ -86,6 +87,24 @@ def _name(item: Any) -> str:
     if isinstance(item, Mapping):
         item = item.get("id") or item.get("name")
     return item if isinstance(item, str) else ""
+
+
+def parts(payload: Mapping[str, Any], key: str = "parts") -> tuple[str, ...]:
+    """A list of files and data, a safe line each: what it is called, of what type and size, or at which address."""
+    return tuple(
+        str(
+            ListedPart(
+                index=count(note, "index") or at,
+                kind="data" if note.get("kind") == "data" else "file",
+                name=text(note, "name"),
+                media_type=text(note, "mimeType", 100),
+                size_bytes=count(note, "sizeBytes"),
+                uri=text(note, "uri") or None,
+                truncated=flag(note, "truncated") or False,
+            )
+        )
+        for at, note in enumerate(mappings(payload, key), 1)
+    )
 
 
 def mappings(payload: Mapping[str, Any], key: str) -> tuple[Mapping[str, Any], ...]:

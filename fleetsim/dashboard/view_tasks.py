@@ -73,7 +73,8 @@ class TaskDetail:
     """Everything known of one task. ``text`` is its live text, or its final text once it has one.
 
     ``shown`` of its ``chars`` characters are in ``text``: the newest, or with ``first`` the first of them. ``gaps``
-    says that some are missing in the middle, ``request_chars`` how long the request is in all.
+    says that some are missing in the middle, ``request_chars`` how long the request is in all. ``sent`` and
+    ``parts`` are a line for each file and piece of data that went out and came back, the latter of ``parts_total``.
     """
 
     row: TaskRow
@@ -81,7 +82,10 @@ class TaskDetail:
     parent_id: str
     dialect: str
     request: str
+    sent: tuple[str, ...]
     text: str
+    parts: tuple[str, ...]
+    parts_total: int
     final: bool
     steps: tuple[Step, ...]
     chars: int
@@ -119,11 +123,14 @@ class _Task:
         "live",
         "origin",
         "parent_id",
+        "parts",
+        "parts_total",
         "question_id",
         "reason",
         "request",
         "request_chars",
         "row",
+        "sent",
         "since",
         "skill",
         "state",
@@ -151,6 +158,9 @@ class _Task:
         self.success = False
         self.confidence: float | None = None
         self.tokens: tuple[int, int] | None = None
+        self.sent: tuple[str, ...] = ()
+        self.parts: tuple[str, ...] = ()
+        self.parts_total = 0
         self.steps: deque[Step] = deque(maxlen=STEPS_MAX)
         self.live = LiveText()
         self.row: TaskRow | None = None
@@ -267,6 +277,7 @@ class TaskFold:
             task.agent = targets[0]
         task.origin = read.text(payload, "systemActor", 100)
         task.request, task.request_chars = _text(payload, "text")
+        task.sent = read.parts(payload)
         task.step(event, "→", "request accepted")
 
     def dispatched(self, event: Event) -> None:
@@ -378,10 +389,12 @@ class TaskFold:
         text, chars = _text(payload, "text")
         if text:
             task.final, task.final_chars = text, chars
+        task.parts = read.parts(payload)
+        task.parts_total = read.count(payload, "partsTotal") or len(task.parts)
         if not task.success and task.state != "completed":
             task.last = task.reason or task.last
         else:
-            task.last = one_line(text) or task.last
+            task.last = one_line(text) or (task.parts[0] if task.parts else task.last)
         task.step(event, "·", task.reason if not task.success else "", task.via, task.state)
         self.finished += 1
         return task.frozen()
@@ -432,7 +445,10 @@ class TaskFold:
             parent_id=task.parent_id,
             dialect=task.dialect,
             request=task.request,
+            sent=task.sent,
             text=text,
+            parts=task.parts,
+            parts_total=task.parts_total,
             final=task.ended_at is not None,
             steps=tuple(task.steps),
             chars=chars,

@@ -216,8 +216,16 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-def parse_webhook_url(url: str, *, schemes: tuple[str, ...] = ("http", "https")) -> WebhookUrl:
-    """Read a webhook URL by a grammar so narrow that no two clients can disagree on its host.
+def parse_webhook_url(
+    url: str,
+    *,
+    schemes: tuple[str, ...] = ("http", "https"),
+    what: str = "the webhook URL",
+    chars_max: int = URL_CHARACTERS_MAX,
+) -> WebhookUrl:
+    """Read a URL that somebody else named by a grammar so narrow that no two clients can disagree on its host.
+
+    ``what`` names it in errors.
 
     Refused: other schemes, userinfo, fragments, backslashes, control and non-ASCII characters (write
     international names in punycode), percent signs and zone ids in the host, ports out of range.
@@ -225,22 +233,22 @@ def parse_webhook_url(url: str, *, schemes: tuple[str, ...] = ("http", "https"))
     Raises:
         BlockedAddress: saying which rule, without repeating the URL.
     """
-    if len(url) > URL_CHARACTERS_MAX:
-        raise BlockedAddress(f"the webhook URL is longer than {URL_CHARACTERS_MAX} characters")
+    if len(url) > chars_max:
+        raise BlockedAddress(f"{what} is longer than {chars_max} characters")
     match = _URL.fullmatch(url)
     if match is None or _ESCAPE.search(match["rest"]):
         raise BlockedAddress(
-            "the webhook URL is not a plain http(s)://HOST[:PORT]/PATH",
+            f"{what} is not a plain http(s)://HOST[:PORT]/PATH",
             hint="no userinfo, fragment, backslash, space, percent sign in the host, or non-ASCII character",
         )
     scheme = match["scheme"].lower()
     if scheme not in schemes:
-        raise BlockedAddress(f"the webhook URL must begin with {' or '.join(f'{s}://' for s in schemes)}")
+        raise BlockedAddress(f"{what} must begin with {' or '.join(f'{s}://' for s in schemes)}")
     port = int(match["port"]) if match["port"] else (443 if scheme == "https" else 80)
     host = match["host"]
     literal = parse_address(host[1:-1]) if host.startswith("[") else None
     if not 0 < port < 65536 or (host.startswith("[") and literal is None) or not _plausible(host):
-        raise BlockedAddress("the webhook URL has no valid host and port")
+        raise BlockedAddress(f"{what} has no valid host and port")
     return WebhookUrl(url=url, scheme=scheme, host=fold_host(host), port=port)
 
 

@@ -251,3 +251,29 @@ def test_the_details_show_ids_whole() -> None:
     assert cid in plain([draw_tasks.title(detail)])
     question = HOUR.questions[0]
     assert question.correlation_id in plain([draw_inbox.title(question)])
+
+
+def test_files_and_data_of_a_task_are_listed_and_how_to_save_them() -> None:
+    j = Journal(start=NOW)
+    about = {"correlation_id": "c-1", "agent": "quinn", "skill": "echo"}
+    asked = {"index": 1, "kind": "file", "name": "in.csv", "mimeType": "text/csv", "sizeBytes": 12}
+    j.say("agent.skill.request", **about, text="", parts=[asked], targets=["quinn"], systemActor="user")
+    j.bind(about)
+    parts = [
+        {"index": 1, "kind": "file", "name": "re\u202eport.pdf", "mimeType": "application/pdf", "sizeBytes": 48_211},
+        {"index": 2, "kind": "data", "sizeBytes": 56},
+        {"index": 3, "kind": "file", "name": "big.iso", "uri": "https://files.example/big.iso"},
+        {"index": "x", "kind": ["y"], "name": 7, "sizeBytes": "many"},
+        "no part",
+    ]
+    j.end(about, text="", parts=parts, partsTotal=9)
+    seen = fold_view(j.events, j.at, ["c-1"])
+    shown = plain(draw_tasks.live(seen.details["c-1"], None, 90))
+    assert "you  file 1: in.csv, text/csv, 12 bytes" in shown
+    assert "file 1: re\N{REPLACEMENT CHARACTER}port.pdf, application/pdf, 48,211 bytes" in shown
+    assert "data 2: 56 bytes" in shown
+    assert "file 3: big.iso, at https://files.example/big.iso" in shown
+    assert "and 5 more" in shown
+    assert "to save them: fleetsim task download c-1" in shown
+    assert "nothing said yet" not in shown
+    assert seen.tasks[0].last.startswith("file 1: ")

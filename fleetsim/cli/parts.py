@@ -1,0 +1,168 @@
+"""Files, data and metadata on the command line: read from options, listed, and saved into a folder."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fleetsim.cli.main import Common
+from fleetsim.client.remote_file import fetch_remote
+from fleetsim.model.errors import ConfigError, FleetsimError, WireError
+from fleetsim.model.limits import PARTS_BYTES_MAX
+from fleetsim.model.parts import ListedPart, content_of
+from fleetsim.model.task import DataPart, FilePart, Part
+from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.saving import Folder, safe_name
+from fleetsim.wire.json import parse_untrusted
+
+_PACKED = {
+    "gzip": "application/gzip",
+    "bzip2": "application/x-bzip2",
+    "xz": "application/x-xz",
+    "compress": "application/x-compress",
+    "br": "application/x-brotli",
+}
+"""What a file is whose name tells of a packing, whatever is packed in it."""
+
+
+def read_parts(files: Iterable[Path], data: Iterable[str]) -> tuple[Part, ...]:
+    """The parts that ``--file`` and ``--data`` name, files first. Raises ConfigError."""
+    return (*map(_file, files), *map(_data, data))
+
+
+def _file(path: Path) -> FilePart:
+    kind, packing = mimetypes.guess_type(path.name)
+    if packing is not None:
+        kind = _PACKED.get(packing)
+    raw = b64encode(_read(path)).decode("ascii")
+    return FilePart(raw=raw, filename=path.name, media_type=kind or "application/octet-stream")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(PARTS_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if len(content) > PARTS_BYTES_MAX:
+        raise ConfigError(
+            f"{path} is larger than {PARTS_BYTES_MAX:,} bytes (parts_bytes_max), which is all one message may carry"
+        )
+    return content
+
+
+def _data(written: str) -> DataPart:
+    return DataPart(data=_json(written, "--data"))
+
+
+def _json(written: str, option: str) -> Any:
+    text = _read(Path(written[1:])) if written.startswith("@") else written.encode("utf-8", "surrogateescape")
+    try:
+        return parse_untrusted(text, bytes_max=PARTS_BYTES_MAX)
+    except WireError as error:
+        where = f"{written[1:]}: " if written.startswith("@") else ""
+        raise ConfigError(f"{option}: {where}{error}", hint="a text needs quotes of its own: '\"like this\"'") from None
+
+
+def read_metadata(written: Iterable[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` texts and JSON objects, later ones over earlier ones. Raises ConfigError."""
+    found: dict[str, Any] = {}
+    for one in written:
+        key, equals, value = one.partition("=")
+        if one.lstrip().startswith(("{", "@")):
+            given = _json(one.strip(), "--metadata")
+            if not isinstance(given, dict):
+                raise ConfigError("--metadata: a JSON object is wanted")
+            found |= given
+        elif key and equals:
+            found[key] = value
+        else:
+            raise ConfigError("--metadata: neither KEY=VALUE nor a JSON object")
+    return found
+
+
+def body_part(part: Part) -> dict[str, Any]:
+    """A part as ``POST /api/requests`` takes it."""
+    if isinstance(part, FilePart):
+        return {"kind": "file", "bytes": part.raw, "name": part.filename, "mimeType": part.media_type}
+    if isinstance(part, DataPart):
+        return {"kind": "data", "data": part.data}
+    return {"kind": "text", "text": part.text}
+
+
+def list_parts(common: Common, parts: Sequence[ListedPart], total: int, *, next_step: str = "") -> None:
+    """Tell a person, on stderr, which files and data came, and how to have them."""
+    for part in parts:
+        common.note(f"  {part}")
+    if total > len(parts):
+        common.note(f"  and {total - len(parts):,} more, which are too many to be kept")
+    if parts and next_step:
+        common.note(f"  next: {next_step}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What became of a task's parts, by index: written where, only named by an address, or not to be had and why."""
+
+    paths: Mapping[int, Path] = field(default_factory=dict)
+    remote: Mapping[int, str] = field(default_factory=dict)
+    failed: Mapping[int, str] = field(default_factory=dict)
+
+
+async def save_parts(
+    parts: Sequence[ListedPart], out: Path, *, runtime: Runtime | None = None, policy: AddressPolicy | None = None
+) -> Saved:
+    """Write files, and data as JSON, into ``out``; with a ``policy`` also what it lets us fetch by address.
+
+    Raises ConfigError if ``out`` cannot be written to; what was written until then stays.
+    """
+    contents: dict[int, bytes] = {}
+    remote: dict[int, str] = {}
+    failed: dict[int, str] = {}
+    for part in parts:
+        try:
+            if part.truncated:
+                failed[part.index] = "it was too large to be kept"
+            elif part.kind == "data":
+                text = json.dumps(part.data, ensure_ascii=False, indent=2)
+                contents[part.index] = text.encode("utf-8", "replace") + b"\n"
+            elif part.raw is not None:
+                contents[part.index] = content_of(part.raw)
+            elif policy is not None and runtime is not None:
+                contents[part.index] = await fetch_remote(runtime, part.uri or "", policy)
+            else:
+                remote[part.index] = part.uri or ""
+        except (FleetsimError, ValueError) as error:
+            hint = getattr(error, "hint", None)
+            failed[part.index] = f"{error}{f' ({hint})' if hint else ''}"
+    paths: dict[int, Path] = {}
+    if contents:
+        with Folder(out) as folder:
+            for part in parts:
+                if part.index in contents:
+                    paths[part.index] = folder.save(_name(part), contents[part.index])
+    return Saved(paths=paths, remote=remote, failed=failed)
+
+
+def _name(part: ListedPart) -> str:
+    if part.kind == "data":
+        return f"data-{part.index}.json"
+    suffix = mimetypes.guess_extension(part.media_type or "") or ""
+    return safe_name(part.name, f"file-{part.index}{suffix}")
+
+
+def tell_saved(common: Common, parts: Sequence[ListedPart], saved: Saved, *, next_step: str = "") -> None:
+    """Tell a person, on stderr, what was not written and why."""
+    for part in parts:
+        if part.index in saved.failed:
+            common.note(f"  {part}: not saved: {saved.failed[part.index]}")
+        elif part.index in saved.remote:
+            common.note(f"  {part}: not fetched")
+    if saved.remote and next_step:
+        common.note(f"  next: {next_step}")

@@ -1,0 +1,124 @@
+"""What an agent names lands in the folder a person named, under a name that is only a name, over nothing."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.saving import NAME_BYTES_MAX, Folder, safe_name
+
+NAMES = {
+    "report.pdf": "report.pdf",
+    "../../etc/passwd": "passwd",
+    "..\\..\\windows\\system.ini": "system.ini",
+    "/etc/shadow": "shadow",
+    "C:\\boot.ini": "boot.ini",
+    "C:boot.ini": "Cboot.ini",
+    "a.txt:hidden": "a.txthidden",
+    "..": "else",
+    ".": "else",
+    "": "else",
+    None: "else",
+    "   ": "else",
+    "a/": "else",
+    ".bashrc": "bashrc",
+    "...x": "x",
+    "-rf": "rf",
+    "~root": "root",
+    "a\x00b": "ab",
+    "a\nb.txt": "a b.txt",
+    "a\x1b[2Jb": "a[2Jb",
+    "in\u202evoice\u202c.exe": "invoice.exe",
+    "\u200d\u200c\ufeff": "else",
+    "CON": "_CON",
+    "con.txt": "_con.txt",
+    "NUL .tar.gz": "_NUL .tar.gz",
+    "com1": "_com1",
+    "COM¹.log": "_COM¹.log",
+    "console": "console",
+    "trailing. . ": "trailing",
+    'what?*<>|".txt': "what.txt",
+    "n" * 300: "n" * NAME_BYTES_MAX,
+    "n" * 300 + ".pdf": "n" * (NAME_BYTES_MAX - 4) + ".pdf",
+    "\N{WOMAN}" * 100 + ".png": "\N{WOMAN}" * 49 + ".png",
+    "übersicht – 2026.pdf": "übersicht – 2026.pdf",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hostile_name_becomes_a_plain_one(name: str | None) -> None:
+    assert safe_name(name, "else") == NAMES[name]
+
+
+@given(st.text(st.characters(), max_size=400))
+def test_whatever_the_name_it_is_one_file_in_the_folder(name: str) -> None:
+    made = safe_name(name, "else")
+    assert made == Path(made).name
+    assert 0 < len(made.encode()) <= NAME_BYTES_MAX
+    assert not made.startswith((".", "-", "~"))
+    assert made == safe_name(made, "else")
+
+
+def test_nothing_is_overwritten_and_namesakes_are_numbered(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("mine")
+    with Folder(tmp_path) as folder:
+        assert folder.save("a.txt", b"1").name == "a (2).txt"
+        assert folder.save("a.txt", b"2").name == "a (3).txt"
+    assert (tmp_path / "a.txt").read_text() == "mine"
+    assert (tmp_path / "a (3).txt").read_bytes() == b"2"
+
+
+def test_no_symlink_is_followed_whether_it_leads_somewhere_or_nowhere(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a").symlink_to(secret)
+    (out / "b").symlink_to(tmp_path / "nowhere")
+    with Folder(out) as folder:
+        assert [folder.save(name, b"x").name for name in ("a", "b")] == ["a (2)", "b (2)"]
+    assert secret.read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_folder_exchanged_meanwhile_changes_nothing(tmp_path: Path) -> None:
+    """The open folder is written to, not whatever has its name by then."""
+    out, other = tmp_path / "out", tmp_path / "other"
+    other.mkdir()
+    with Folder(out) as folder:
+        out.rename(tmp_path / "moved")
+        out.symlink_to(other)
+        folder.save("a", b"x")
+    assert not list(other.iterdir())
+    assert (tmp_path / "moved" / "a").read_bytes() == b"x"
+
+
+def test_the_folder_named_may_itself_be_reached_by_a_symlink(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with Folder(tmp_path / "link" / "deeper") as folder:
+        folder.save("a", b"x")
+    assert (tmp_path / "real" / "deeper" / "a").read_bytes() == b"x"
+
+
+def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Folder(tmp_path / "file").__enter__()
+
+
+def test_a_file_that_cannot_be_written_whole_is_taken_away_again(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Folder(tmp_path) as folder:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, hard))
+        try:
+            with pytest.raises(ConfigError, match="a cannot be written: File too large"):
+                folder.save("a", b"x" * 100_000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
