@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.draw_fleet import push, share_role, trouble
-from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, strong
+from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, strong, wrap
 from fleetsim.dashboard.view_fleet import RUNS_MIN, AgentRow, SkillRow
 from fleetsim.dashboard.words import HEALTH, STATE, Role, mark_of, money, percent, since, took
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import WHOSE
 
+WHY_LINES_MAX = 4
 SKILL_COLUMNS = (
     Column(title="SKILL", width=14, flex=2, most=40),
     Column(title="RUNS", width=5, align=">"),
@@ -54,9 +56,11 @@ def facts(agent: AgentRow, now: datetime, width: int) -> list[Line]:
     fetched = f"fetched {since(card.fetched_at, now)} ago" if card.fetched_at else "never fetched"
     latency = f"in {took(card.latency_ms)}, " if card.latency_ms is not None and card.fetched_at else ""
     health = HEALTH[agent.health]
+    why = wrap(agent.why, width - 10)[:WHY_LINES_MAX] if agent.health is not HealthWord.UP else []
     lines = _pairs(
         [
-            ("state", line(health, muted(_because(agent, now)))),
+            ("state", line(health, muted(f"  for {since(agent.since, now)}" if agent.since else ""))),
+            *[("" if at else "why", one) for at, one in enumerate(why)],
             ("card", line(latency + fetched)),
             ("card url", line(card.url or muted("-"))),
             ("rpc url", line(card.rpc_url or muted("-"))),
@@ -71,12 +75,6 @@ def facts(agent: AgentRow, now: datetime, width: int) -> list[Line]:
         changed = f"card changed {since(card.changed_at, now)} ago: {card.changes}"
         lines.append(fitted([line(("! ", Role.WARN), changed)], width))
     return lines
-
-
-def _because(agent: AgentRow, now: datetime) -> str:
-    """Why it is as it is, and since when."""
-    lasting = f"  for {since(agent.since, now)}" if agent.since else ""
-    return lasting + (f"  {agent.why}" if agent.why else "")
 
 
 def _claim(word: str, claimed: bool | None) -> tuple[str, Role]:

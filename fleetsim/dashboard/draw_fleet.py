@@ -48,7 +48,7 @@ def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
         Column(title="WAIT", width=4, align=">"),
         Column(title="$/OK", width=5, align=">", drop=8),
         Column(title="PUSH", width=6, drop=4),
-        Column(title="LAST FAILURE", width=12, flex=4, drop=2),
+        Column(title="TROUBLE", width=12, flex=4, drop=2),
     )
 
 
@@ -259,7 +259,7 @@ def needs(view: View) -> list[Line]:
     if view.config_error:
         found.append(line(("! " + view.config_error, Role.BAD)))
     down = [row for row in view.agents if row.health is HealthWord.DOWN]
-    found += [line(("! ", Role.BAD), f"{row.name} is down", muted(f" {_lasting(row, view)}{row.why}")) for row in down]
+    found += [line(("! ", Role.BAD), f"{row.name} is down{_lasting(row, view)}: {row.why}") for row in down]
     for notice in view.notices:
         if not notice.error:
             what = f"{notice.about} {notice.text}".strip()
@@ -269,7 +269,7 @@ def needs(view: View) -> list[Line]:
 
 def _lasting(row: AgentRow, view: View) -> str:
     """For how long, if that is known."""
-    return f"{since(row.since, view.now)}: " if row.since else ""
+    return f" {since(row.since, view.now)}" if row.since else ""
 
 
 def upcoming(view: View) -> CeremonyRow | None:
@@ -303,7 +303,11 @@ def ceremony_card(view: View, width: int) -> list[Line]:
 
 def notes(view: View, width: int, limit: int) -> list[Line]:
     """The cards as lines, for a narrow terminal."""
-    lines = [(*line("  "), *one) for one in needs(view)[: max(1, limit - 1)]]
+    degraded = [row for row in view.agents if row.health is HealthWord.DEGRADED]
+    told = needs(view) + [
+        line(("! ", Role.WARN), f"{row.name} is degraded{_lasting(row, view)}: {row.why}") for row in degraded
+    ]
+    lines = [(*line("  "), *one) for one in told[: max(1, limit - 1)]]
     if (soon := upcoming(view)) and soon.next_at:
         left = countdown((soon.next_at - view.now).total_seconds())
         lines.append(line(muted("  next "), soon.ceremony_id, " ", strong(left)))

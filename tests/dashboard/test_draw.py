@@ -277,3 +277,33 @@ def test_files_and_data_of_a_task_are_listed_and_how_to_save_them() -> None:
     assert "to save them: fleetsim task download c-1" in shown
     assert "nothing said yet" not in shown
     assert seen.tasks[0].last.startswith("file 1: ")
+
+
+def ailing() -> View:
+    j = Journal(start=NOW - timedelta(hours=1))
+    for name in ("frank", "mute", "quinn"):
+        j.card(name, "0.3", ("echo",))
+    reason = "10.0.0.7:8000: connection refused, and the agent's own log says nothing that would help"
+    j.say("agent.breaker.opened", agent="frank", failures=5, retryInSeconds=90_000, reason=reason)
+    j.say("agent.push.degraded", agent="mute", why="silent")
+    j.end(j.request("quinn", "echo"))
+    for _ in range(6):
+        j.end(j.request("quinn", "echo"), "canceled", blame="human", cause="rejected_by_person", reason="rejected")
+    return fold_view(j.events, NOW)
+
+
+def test_a_narrow_screen_says_of_every_agent_why_it_is_not_up_and_for_how_long() -> None:
+    view = ailing()
+    told = [plain([one]) for one in draw_fleet.notes(view, 80, 9)]
+    assert any("frank is down 60m: 10.0.0.7:8000: connection refused" in one for one in told)
+    assert any("mute is degraded 60m: its webhooks do not arrive" in one for one in told)
+    pages = {row.name: plain(draw_agent.facts(row, NOW, 53)) for row in view.agents}
+    assert "for 60m" in pages["frank"]
+    assert "its webhooks do not arrive" in pages["mute"]
+    assert all(word in pages["frank"] for word in ("refused", "help")), "the reason is wrapped, not cut"
+
+
+def test_what_was_not_the_agents_doing_stands_beside_its_figures() -> None:
+    (quinn,) = [row for row in ailing().agents if row.name == "quinn"]
+    assert "6 ended by people" in plain(draw_agent.figures(quinn, NOW, 60))
+    assert "rejected" not in plain([draw_fleet.trouble(quinn, NOW)])
