@@ -15,7 +15,14 @@ from fleetsim.agent.service import Caller, Service
 from fleetsim.agent.shape import Shape
 from fleetsim.agent.stream import HEADERS, EventStream, event_pieces
 from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
-from fleetsim.model.errors import InternalError, InvalidRequest, MethodNotFound, RpcError, VersionNotSupported
+from fleetsim.model.errors import (
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    RpcError,
+    VersionNotSupported,
+)
 from fleetsim.model.event import TaskEvent
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import DIALECTS, VERSION_HEADER, Dialect, error_dialect, for_request
@@ -51,8 +58,6 @@ class RpcFace:
         version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER)
         try:
             asked = jsonrpc.read_request(body, bytes_max=self._limits.body_bytes_max)
-            if not asked.has_id:
-                raise InvalidRequest("id is missing: every A2A call has an answer")
         except RpcError as problem:
             return error_response(problem, request_id=getattr(problem, "request_id", None))
         return await self._answer(request, asked, owner, version)
@@ -67,6 +72,7 @@ class RpcFace:
             return json_response({"error": f"Only streaming calls are taken at {request.url.path}"}, status=400)
         try:
             call = dialect.decode_call(asked.method, asked.params)
+            self._require_ids(call, asked)
             dialect = self._native(dialect, call, asked.method, owner)
             caller = Caller(owner=owner, manners=self._shape.manners[dialect.name])
             if streams:
@@ -108,6 +114,17 @@ class RpcFace:
             return event_pieces(result, event=dialect.event_name(event))
 
         return EventStream(watch, write, write_s=self._limits.stream_write_s)
+
+    def _require_ids(self, call: Call, asked: RpcRequest) -> None:
+        """The message's id where this kind of agent insists on one, and then the request's own.
+
+        What a request asks for is judged before its missing id: a sender whose method or parameters are wrong
+        learns that first. Raises InvalidParams, InvalidRequest.
+        """
+        if self._shape.needs_message_id and isinstance(call, SendMessage) and not call.message.message_id:
+            raise InvalidParams("message.messageId is missing or empty")
+        if not asked.has_id:
+            raise InvalidRequest("id is missing: every A2A call has an answer")
 
     def _served(self, dialect: Dialect, method: str) -> Dialect:
         """The dialect if this agent speaks it. Raises MethodNotFound, VersionNotSupported."""

@@ -183,8 +183,6 @@ class Service:
         if self._settled is not None:
             await self._settled()  # no new work while the last cannot be kept
         message = call.message
-        if not message.parts:
-            raise InvalidParams("message.parts must not be empty")
         if self._offer.shape.needs_text and not any(isinstance(part, TextPart) for part in message.parts):
             raise InvalidParams("message has no text part")
         named = call.task_id if caller.manners.client_names_task else None

@@ -24,7 +24,8 @@ class Shape:
     ``rpc_paths`` take every call, ``stream_paths`` only those answered by a stream. ``operations`` None
     means all. ``card_url`` is put on the card instead of the endpoint's URL, ``card_versions`` names the
     protocol version of a dialect there. ``direct_reply`` may answer a message without a task.
-    ``needs_text`` refuses messages without a text part; ``forgets_tasks`` takes every message for a new
+    ``needs_text`` refuses messages without a text part, ``needs_message_id`` those without an id of their own, which
+    0.x readers otherwise do without; ``forgets_tasks`` takes every message for a new
     task; ``cancels`` false refuses every cancel. ``oversize_status`` is the HTTP status of a body too
     large, ``full_code`` the JSON-RPC code of a full agent, ``bare_401`` words a 401 as plain JSON instead
     of a JSON-RPC error. ``webhook_schemes`` are the only ones a webhook may have, refused with
@@ -42,6 +43,7 @@ class Shape:
     card_versions: Mapping[str, str] = field(default_factory=dict)
     direct_reply: Callable[[Message], str | None] | None = None
     needs_text: bool = False
+    needs_message_id: bool = False
     forgets_tasks: bool = False
     cancels: bool = True
     oversize_status: int = 413

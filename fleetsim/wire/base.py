@@ -95,6 +95,8 @@ def read_sent_message(params: JsonObject, *, beside: bool = False) -> Message:
     if params.get("message") is None:
         raise WireError("message is missing")
     message = parts.read_message(params["message"], asked=True)
+    if not message.parts:
+        raise WireError("message.parts must hold at least one part")
     if not beside:
         return message
     return replace(

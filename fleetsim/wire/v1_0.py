@@ -221,8 +221,6 @@ def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
     message = base.read_sent_message(params)
     if not message.message_id:
         raise WireError("message.messageId is missing or empty")
-    if not message.parts:
-        raise WireError("message.parts must hold at least one part")
     configuration = base.read_configuration(params)
     push = fields.member(configuration, "taskPushNotificationConfig", "pushNotificationConfig")
     at_once = fields.flag(configuration, "returnImmediately")

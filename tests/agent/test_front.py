@@ -48,6 +48,25 @@ async def test_bad_requests_get_the_code_json_rpc_has_for_them(rig: Rig, body: b
     assert await code_of(rig, body) == (200, code)
 
 
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"method": "no/such"}, -32601),
+        ({"method": "message/send", "params": {}}, -32602),
+        ({"method": "message/send", "params": {"message": {"role": "user", "parts": []}}}, -32602),
+        ({"method": "tasks/send", "params": {"id": "t-1", "message": {"role": "user", "parts": []}}}, -32602),
+        ({"method": "tasks/get", "params": {}}, -32602),
+        ({"method": "GetTask", "params": {"id": "t"}}, -32009),
+        ({"method": "message/send", "params": sent("hello")}, -32600),
+    ],
+)
+async def test_a_missing_id_is_remarked_after_the_method_and_the_params(
+    rig: Rig, asked: dict[str, Any], code: int
+) -> None:
+    assert await code_of(rig, json.dumps({"jsonrpc": "2.0", **asked}).encode()) == (200, code)
+    assert len(rig.engine.store) == 0
+
+
 @pytest.mark.parametrize("request_id", [7, "seven", 1.5, None])
 async def test_ids_come_back_as_they_were(rig: Rig, request_id: Any) -> None:
     for method in ("tasks/get", "no/such"):

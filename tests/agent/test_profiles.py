@@ -300,3 +300,10 @@ async def test_files_of_a_type_that_is_not_taken_are_refused_where_types_are_nam
     assert (await (await rigged()).call("message/send", params))["kind"] == "task"
     assert await (await rigged(input_modes=("text/plain",))).refused("message/send", params) == -32005
     assert (await (await rigged(input_modes=("image/*",))).call("message/send", params))["kind"] == "task"
+
+
+async def test_the_kit_is_told_of_a_message_without_an_id_and_nobody_else(rigged: Rigging) -> None:
+    nameless = {"message": {"role": "user", "parts": [{"kind": "text", "text": "hello"}]}}
+    assert await (await as_profile(rigged, "tck")).refused("message/send", nameless) == -32602
+    for name in ("reference", "quinn", "selectools"):
+        assert (await (await as_profile(rigged, name)).call("message/send", nameless))["kind"] == "task"

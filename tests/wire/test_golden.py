@@ -48,6 +48,7 @@ from fleetsim.model.task import (
 )
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import DIALECTS, Reply, dialect, read_card, write_card
+from fleetsim.wire.json import dump
 from fleetsim.wire.push import read_push_body
 
 HERE = Path(__file__).parent
@@ -339,6 +340,16 @@ def test_a_webhook_on_a_move_is_written_as_the_golden_file_says(version: str) ->
     assert body == GOLDEN[f"v{version.replace('.', '_')}-push-working"]["body"]
     (event,) = read_push_body(body)
     assert event == replace(moved, context_id="" if version == "0.1" else "c-1")
+
+
+def test_the_seeds_own_request_is_read_though_its_message_has_no_id() -> None:
+    asked = GOLDEN["seed-send"]["request"]
+    read = jsonrpc.read_request(dump(asked))
+    call = dialect("0.3").decode_call(read.method, read.params)
+    assert isinstance(call, SendMessage)
+    assert (call.message.message_id, call.message.text) == ("", "<content>")
+    assert call.message.context_id == "<conversation thread ID>"
+    assert call.metadata == asked["params"]["metadata"]
 
 
 def test_a_card_for_all_clients_is_written_and_read_as_the_golden_file_says() -> None:
