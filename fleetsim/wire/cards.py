@@ -13,18 +13,25 @@ from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, Agent
 from fleetsim.model.errors import WireError
 from fleetsim.model.task import JsonObject
 from fleetsim.wire.fields import ID_CHARS_MAX, URL_CHARS_MAX, present
+from fleetsim.wire.protojson import camel_case
 from fleetsim.wire.security import read_requirements, read_schemes, write_requirements, write_schemes
 
 ITEMS_MAX = 1000
 """Most skills, interfaces or extensions taken from one card."""
 
-_MARKS = frozenset({"url", "skills", "supportedInterfaces", "capabilities", "protocolVersion"})
+_CURRENT_MARKS = frozenset({"supportedInterfaces", "supported_interfaces"})
+"""Members of 1.0's cards alone, which are ProtoJSON and so may be in snake_case."""
+
+_MARKS = frozenset({"url", "skills", "capabilities", "protocolVersion"}) | _CURRENT_MARKS
 
 
 def read_card(value: Any) -> AgentCard:
-    """A card of any version. Raises WireError if it is none: no object, or without a name and any known member."""
+    """A card of any version. Raises WireError if it is none: no object, or without a name and any known member; or if
+    a card of 1.0 has a member in both spellings of ProtoJSON."""
     if not isinstance(value, Mapping) or not (isinstance(value.get("name"), str) and _MARKS & value.keys()):
         raise WireError("not an agent card: an object with a name and skills, url or interfaces is expected")
+    if _CURRENT_MARKS & value.keys():
+        value = camel_case(value)
     provider = _object(value, "provider")
     return AgentCard(
         name=_text(value, "name"),

@@ -11,10 +11,14 @@ from typing import Any
 
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.wire import fields
+from fleetsim.wire.protojson import camel_case
 from fleetsim.wire.pushconfig import read_push_config
 from fleetsim.wire.reading import read_events, read_status_update
 
 __all__ = ["push_task_id", "read_push_body", "read_push_config"]
+
+_OLDER_MARKS = frozenset({"kind", "eventType", "status", "artifact", "parts"})
+"""Members that a body of 0.x has and the wrapping object of 1.0 has not; only the latter is ProtoJSON."""
 
 
 def read_push_body(value: Any) -> tuple[TaskEvent, ...]:
@@ -22,6 +26,8 @@ def read_push_body(value: Any) -> tuple[TaskEvent, ...]:
     obj = fields.mapping(value, "webhook body")
     if "jsonrpc" in obj and obj.get("result") is not None:
         obj = fields.mapping(obj["result"], "webhook body")
+    if not _OLDER_MARKS & obj.keys():
+        obj = fields.mapping(camel_case(obj), "webhook body")
     if obj.get("eventType") is not None and obj.get("status") is not None:
         update = read_status_update(obj)
         at = update.status.timestamp or fields.read_time(obj.get("timestamp"))

@@ -1,7 +1,7 @@
 """A2A 1.0: ``SendMessage`` and its family, objects told apart by the member that holds them.
 
-Follows ProtoJSON: camelCase, enums by their full names, one wrapping member per event and per answer to a
-message. Every request needs the header ``A2A-Version``.
+Follows ProtoJSON: camelCase (snake_case is read too), enums by their full names, one wrapping member per event and
+per answer to a message. Every request needs the header ``A2A-Version``.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from fleetsim.model.task import (
 from fleetsim.wire import base, fields
 from fleetsim.wire.cards import write_card
 from fleetsim.wire.parts import data_metadata
+from fleetsim.wire.protojson import camel_case
 from fleetsim.wire.pushconfig import read_push_config, read_task_push, write_push_config
 from fleetsim.wire.reading import Reply
 
@@ -291,6 +292,20 @@ class V10(base.DialectBase):
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """As every dialect, with the version (A2A 1.0 section 3.6.1)."""
         return {**super().headers(operation), "A2A-Version": "1.0"}
+
+    def decode_call(self, method: str, params: JsonObject) -> Call:
+        """As every dialect, in either spelling of ProtoJSON. Raises MethodNotFound, InvalidParams."""
+        with base.refusing():
+            params = camel_case(params)
+        return super().decode_call(method, params)
+
+    def decode_reply(self, operation: Operation, result: Any) -> Reply:
+        """As every dialect, in either spelling. Raises WireError."""
+        return super().decode_reply(operation, camel_case(result))
+
+    def decode_event(self, value: Any) -> TaskEvent:
+        """As every dialect, in either spelling. Raises WireError."""
+        return super().decode_event(camel_case(value))
 
     def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
         """Method name and parameters."""
