@@ -16,7 +16,7 @@ from starlette.responses import Response
 from fleetsim.agent.auth import Gate
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.pace import PacedResponse
-from fleetsim.model.errors import FleetsimError, InvalidRequest, RpcError
+from fleetsim.model.errors import ContentTypeNotSupported, FleetsimError, InvalidRequest, RpcError
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.json import dump
 
@@ -80,7 +80,7 @@ class Door:
         """Demand a JSON content type, which no web page can send unasked. Raises Refusal."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-            raise Refusal(415, InvalidRequest("send the request as application/json"))
+            raise Refusal(415, ContentTypeNotSupported("send the request as application/json"))
 
     async def body(self, request: Request) -> bytes:
         """The body, under its cap, all bodies' cap and the deadline. Raises Refusal, ClientLeft."""

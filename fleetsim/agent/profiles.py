@@ -107,7 +107,7 @@ _TCK = Profile(
     name="tck",
     about="behaves as the official conformance kits ask, by the prefix of the message id",
     skills=kit_skills,
-    shape=Shape(direct_reply=direct_reply, needs_message_id=True),
+    shape=Shape(direct_reply=direct_reply, needs_message_id=True, content_type_status=200),
     options={"description": "Stands in for a system under test", "version": "1.0.0", "dialects": ("1.0", "0.3")},
 )
 

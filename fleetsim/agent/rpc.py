@@ -16,6 +16,7 @@ from fleetsim.agent.shape import Shape
 from fleetsim.agent.stream import HEADERS, EventStream, event_pieces
 from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
+    ContentTypeNotSupported,
     InternalError,
     InvalidParams,
     InvalidRequest,
@@ -45,6 +46,7 @@ class RpcFace:
 
     async def __call__(self, request: Request) -> Response:
         """Answer one POST."""
+        version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER)
         try:
             owner = self._door.admit(request)
             self._door.check_json(request)
@@ -52,14 +54,20 @@ class RpcFace:
         except Refusal as refusal:
             if refusal.status == 401 and self._shape.bare_401:
                 return json_response({"error": {"message": str(refusal)}}, status=401, headers=refusal.headers)
-            return error_response(refusal.problem, status=refusal.status, headers=refusal.headers)
+            untyped = isinstance(refusal.problem, ContentTypeNotSupported)
+            return error_response(
+                refusal.problem,
+                dialect=error_dialect(None, version),
+                status=self._shape.content_type_status if untyped else refusal.status,
+                headers=refusal.headers,
+            )
         except ClientLeft:
             return Response(status_code=400)
-        version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER)
         try:
             asked = jsonrpc.read_request(body, bytes_max=self._limits.body_bytes_max)
         except RpcError as problem:
-            return error_response(problem, request_id=getattr(problem, "request_id", None))
+            named = error_dialect(None, version)
+            return error_response(problem, request_id=getattr(problem, "request_id", None), dialect=named)
         return await self._answer(request, asked, owner, version)
 
     async def _answer(self, request: Request, asked: RpcRequest, owner: str, version: str | None) -> Response:

@@ -177,7 +177,9 @@ async def test_too_many_headers_are_431(rig: Rig) -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "multipart/form-data"])
 async def test_what_a_web_page_can_send_unasked_is_not_taken(rig: Rig, kind: str) -> None:
-    assert (await code_of(rig, rig.envelope("tasks/get", {"id": "x"}), **{"content-type": kind}))[0] == 415
+    assert await code_of(rig, rig.envelope("tasks/get", {"id": "x"}), **{"content-type": kind}) == (415, -32005)
+    reply = await rig.raw("POST", "/a2a", b"{}", {"content-type": kind, "a2a-version": "1.0"})
+    assert json.loads(reply.body)["error"]["data"][0]["reason"] == "CONTENT_TYPE_NOT_SUPPORTED"
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/a2a+json"])

@@ -307,3 +307,12 @@ async def test_the_kit_is_told_of_a_message_without_an_id_and_nobody_else(rigged
     assert await (await as_profile(rigged, "tck")).refused("message/send", nameless) == -32602
     for name in ("reference", "quinn", "selectools"):
         assert (await (await as_profile(rigged, name)).call("message/send", nameless))["kind"] == "task"
+
+
+async def test_the_kit_reads_a_wrong_content_type_from_an_http_200(rigged: Rigging) -> None:
+    plain = {"content-type": "text/plain"}
+    for name, status in (("tck", 200), ("quinn", 415)):
+        rig = await as_profile(rigged, name)
+        reply = await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("hello")), plain)
+        assert (reply.status, json.loads(reply.body)["error"]["code"]) == (status, -32005)
+        assert (await rig.raw("POST", "/message:send", b"{}", plain)).status == 415
