@@ -1,4 +1,4 @@
-"""The card over HTTP: both paths, readable across origins, cacheable, conditional."""
+"""The card over HTTP: both paths, each version's form, readable across origins, cacheable, conditional."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleetsim.model.card import AgentCard
-from fleetsim.wire.dialect import write_card
+from fleetsim.wire.dialect import VERSION_HEADER, write_card_for
 from fleetsim.wire.json import dump
 
 MAX_AGE_S = 60
@@ -32,9 +32,10 @@ class CardFace:
         """Answer GET, HEAD and the browser's OPTIONS."""
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=_CORS)
-        body = dump(write_card(self._card_at(self.url_for(request))))
+        body = dump(write_card_for(self._card_at(self.url_for(request)), request.headers.get(VERSION_HEADER)))
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {**_CORS, "cache-control": f"public, max-age={MAX_AGE_S}", "etag": etag}
+        cached = {"cache-control": f"public, max-age={MAX_AGE_S}", "vary": VERSION_HEADER, "etag": etag}
+        headers = {**_CORS, **cached}
         known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
         if etag in known or known == ["*"]:
             return Response(status_code=304, headers=headers)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from fleetsim.model.call import Call, Operation
+from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, MethodNotFound, VersionNotSupported
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import JsonObject, Task
-from fleetsim.wire.cards import read_card, write_card
+from fleetsim.wire.cards import is_current, read_card, write_card
 from fleetsim.wire.choice import Choice, choose
 from fleetsim.wire.reading import Reply
 from fleetsim.wire.v0_1 import V01
@@ -29,6 +30,7 @@ __all__ = [
     "for_request",
     "read_card",
     "write_card",
+    "write_card_for",
 ]
 
 VERSION_HEADER = "A2A-Version"
@@ -146,6 +148,12 @@ def _has_typed_parts(params: JsonObject) -> bool:
     message = params.get("message")
     listed = message.get("parts") if isinstance(message, Mapping) else None
     return isinstance(listed, list) and any(isinstance(part, Mapping) and "type" in part for part in listed)
+
+
+def write_card_for(card: AgentCard, version_header: str | None) -> dict[str, Any]:
+    """The card as who asks reads it: 1.0's members alone for who says 1.x and can be served so, else the hybrid."""
+    current = _is_current(version_header) and any(is_current(item) for item in card.interfaces)
+    return write_card(card, older=False) if current else write_card(card)
 
 
 def error_dialect(method: str | None, version_header: str | None) -> str:

@@ -70,6 +70,32 @@ async def test_the_card_can_be_cached_and_asked_for_conditionally(rig: Rig) -> N
     assert (await rig.raw("GET", PATHS[0], headers={"if-none-match": '"other"'})).status == 200
 
 
+async def test_who_says_1_0_gets_its_members_alone_and_who_says_nothing_the_hybrid(rigged: Rigging) -> None:
+    rig = await rigged(api_key="k")
+    hybrid = await rig.raw("GET", PATHS[0])
+    current = await rig.raw("GET", PATHS[0], headers={"a2a-version": "1.0"})
+    older = {"url", "protocolVersion", "preferredTransport", "additionalInterfaces", "security"}
+    assert older <= json.loads(hybrid.body).keys()
+    card = json.loads(current.body)
+    assert not (older | {"supportsAuthenticatedExtendedCard"}) & card.keys()
+    assert set(card["securitySchemes"]["apiKey"]) == {"apiKeySecurityScheme"}
+    assert "stateTransitionHistory" not in card["capabilities"]
+    assert (await rig.raw("GET", PATHS[0], headers={"a2a-version": "0.3"})).body == hybrid.body
+    assert hybrid.headers["vary"] == current.headers["vary"] == "A2A-Version"
+    assert hybrid.headers["etag"] != current.headers["etag"]
+    for version, form in (("1.0", current), ("", hybrid)):
+        asked = {"a2a-version": version, "if-none-match": form.headers["etag"]}
+        assert (await rig.raw("GET", PATHS[0], headers=asked)).status == 304
+    crossed = {"a2a-version": "1.0", "if-none-match": hybrid.headers["etag"]}
+    assert (await rig.raw("GET", PATHS[0], headers=crossed)).status == 200
+
+
+async def test_an_agent_without_1_0_says_so_to_who_asks_for_it(rigged: Rigging) -> None:
+    rig = await rigged(dialects=("0.3",))
+    reply = await rig.raw("GET", PATHS[0], headers={"a2a-version": "1.0"})
+    assert json.loads(reply.body)["protocolVersion"] == "0.3.0"
+
+
 async def test_web_pages_may_read_the_card_and_nothing_else(rig: Rig) -> None:
     reply = await rig.raw("GET", PATHS[0], headers={"origin": "https://page.example"})
     assert reply.headers["access-control-allow-origin"] == "*"
