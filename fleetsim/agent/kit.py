@@ -35,6 +35,7 @@ ARTIFACTS: dict[str, Part] = {
 """Prefix to the one artifact it stands for."""
 
 DIRECT = "tck-message-response"
+DONE = "tck-complete-task"
 
 
 def direct_reply(message: Message) -> str | None:
@@ -50,8 +51,13 @@ async def _quiet(task: SkillContext) -> None:
     return None
 
 
-async def _ask(task: SkillContext) -> str:
-    return f"Received: {await task.ask('Please provide additional input')}"
+async def _ask(task: SkillContext, question: str = "Please provide additional input", open_s: float = 0.0) -> str:
+    """As the kits' own agents: every message is answered by the question again, until one's id says otherwise."""
+    while True:
+        await asyncio.sleep(open_s)
+        answer = await task.ask_message(question)
+        if answer.message_id.startswith(DONE):
+            return await _complete(task)
 
 
 async def _reject(task: SkillContext) -> str:
@@ -71,12 +77,11 @@ async def _long(task: SkillContext) -> str:
 
 async def _otherwise(task: SkillContext) -> str:
     """For the 0.3 kit: open for a while, then waiting, so that it can be continued and cancelled."""
-    await asyncio.sleep(OPEN_S)
-    return f"Received: {await task.ask('Anything else?')}"
+    return await _ask(task, "Anything else?", OPEN_S)
 
 
 PLAYS: dict[str, Callable[[SkillContext], Awaitable[str | None]]] = {
-    "tck-complete-task": _complete,
+    DONE: _complete,
     "tck-input-required": _ask,
     "tck-reject-task": _reject,
     "tck-stream-002": _quiet,

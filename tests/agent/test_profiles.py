@@ -258,14 +258,19 @@ async def test_the_kits_direct_message_makes_no_task(rigged: Rigging) -> None:
     assert len(rig.engine.store) == 0
 
 
-async def test_the_kit_can_answer_and_be_rejected(rigged: Rigging) -> None:
+async def test_the_kit_is_rejected_and_asked_until_it_sends_the_id_that_completes(rigged: Rigging) -> None:
     rig = await as_profile(rigged, "tck")
     assert (await play(rig, "tck-reject-task"))["task"]["status"]["state"] == "TASK_STATE_REJECTED"
     task = (await play(rig, "tck-input-required-1"))["task"]
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    # The kit gives an answer the id of the question's message.
-    again = sent_v1("TCK", messageId="tck-input-required-1", taskId=task["id"], contextId=task["contextId"])
-    assert (await rig.call("SendMessage", again))["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    # The kit gives an answer the id of the question's message, and expects the question again.
+    for message_id, state in (
+        ("tck-input-required-1", "TASK_STATE_INPUT_REQUIRED"),
+        ("tck-input-required-2", "TASK_STATE_INPUT_REQUIRED"),
+        ("tck-complete-task-3", "TASK_STATE_COMPLETED"),
+    ):
+        again = sent_v1("TCK", messageId=message_id, taskId=task["id"], contextId=task["contextId"])
+        assert (await rig.call("SendMessage", again))["task"]["status"]["state"] == state
 
 
 async def test_the_kits_chunks_become_one_artifact(rigged: Rigging) -> None:
