@@ -39,12 +39,12 @@ class Agent:
 
         agent.serve(port=9000)
 
-    ``api_key`` and ``bearer`` are one caller's secret each, ``api_keys`` and ``bearers`` map callers' names
-    to theirs; with any of them, callers see their own tasks only. ``allow_webhook`` lists private addresses
-    that webhooks may go to, as ``HOST:PORT`` or ``CIDR:PORT``. ``url`` is the endpoint as callers reach it,
-    if that is not the address it listens on. ``default_skill`` serves messages without a ``skillHint``;
-    it is the first skill if not given. ``dialects`` are spoken out of 1.0, 0.3 and 0.1. ``state`` is a file
-    to keep tasks in over restarts; without it they are gone with the process. ``input_modes``, if given, are
+    ``api_key`` and ``bearer`` are one caller's secret each, ``api_keys`` and ``bearers`` map callers' names to
+    theirs; with any of them, callers see their own tasks only. ``allow_webhook`` lists private addresses that
+    webhooks may go to, as ``HOST:PORT`` or ``CIDR:PORT``; PORT may be a range or ``*``. ``url`` is the endpoint as
+    callers reach it, if that is not the address it listens on. ``default_skill`` serves messages without a
+    ``skillHint``; it is the first skill if not given. ``dialects`` are spoken out of 1.0, 0.3 and 0.1. ``state`` is
+    a file to keep tasks in over restarts; without it they are gone with the process. ``input_modes``, if given, are
     the only media types a file part may have. ``shape`` makes it another kind of agent (``profiles``).
     """
 

@@ -32,7 +32,8 @@ PROFILES = ("reference", "quinn", "selectools", "almanac", "tck")
     "allow_webhook",
     multiple=True,
     metavar="HOST:PORT",
-    help="A private address webhooks may go to (repeatable). All others are refused.",
+    help="A private address webhooks may go to (repeatable): PORT may be 8000-8100, or * for all. All others are "
+    "refused.",
 )
 @click.option(
     "--dialect",

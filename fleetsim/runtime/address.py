@@ -83,14 +83,15 @@ def is_public(address: Address) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowEntry:
-    """One exception an operator made: a port at some addresses, for one host name or for any.
+    """One exception an operator made: some ports at some addresses, for one host name or for any.
 
-    Written ``HOST:PORT``, ``CIDR:PORT`` or ``HOST=CIDR:PORT``; IPv6 in brackets. A name without a CIDR may
-    resolve to public, private or loopback addresses (``localhost`` to loopback alone), never to
+    Written ``HOST:PORT``, ``CIDR:PORT`` or ``HOST=CIDR:PORT``; IPv6 in brackets. PORT is one port, a range
+    (``8000-8100``, both ends included) or ``*`` for all, as test listeners on ports of chance need. A name without
+    a CIDR may resolve to public, private or loopback addresses (``localhost`` to loopback alone), never to
     link-local ones, where cloud metadata lives.
     """
 
-    port: int
+    ports: range
     networks: tuple[Network, ...]
     host: str | None = None
     public: bool = False
@@ -98,23 +99,21 @@ class AllowEntry:
     @classmethod
     def parse(cls, text: str) -> AllowEntry:
         """Read one entry. Raises ConfigError."""
-        where, colon, port_text = text.strip().rpartition(":")
-        if not colon or not re.fullmatch(r"[0-9]{1,5}", port_text, re.ASCII) or not 0 < int(port_text) < 65536:
-            raise _bad_entry(text, "it must end in :PORT")
-        port = int(port_text)
+        where, _, port_text = text.strip().rpartition(":")
+        ports = _entry_ports(text, port_text)
         host, equals, cidr = where.partition("=")
         if equals:
-            return cls(port=port, host=_entry_host(text, host), networks=(_entry_network(text, cidr),))
+            return cls(ports=ports, host=_entry_host(text, host), networks=(_entry_network(text, cidr),))
         network = _network(where)
         if network is not None:
-            return cls(port=port, networks=(network,))
+            return cls(ports=ports, networks=(network,))
         name = _entry_host(text, where)
         local = name == "localhost"
-        return cls(port=port, host=name, networks=_LOOPBACK if local else _PRIVATE, public=not local)
+        return cls(ports=ports, host=name, networks=_LOOPBACK if local else _PRIVATE, public=not local)
 
     def covers(self, host: str, port: int, address: Address) -> bool:
         """Whether the entry makes an exception for this destination."""
-        if port != self.port or (self.host is not None and self.host != fold_host(host)):
+        if port not in self.ports or (self.host is not None and self.host != fold_host(host)):
             return False
         return any(address in network for network in self.networks) or (self.public and is_public(address))
 
@@ -122,8 +121,20 @@ class AllowEntry:
 def _bad_entry(text: str, why: str) -> ConfigError:
     return ConfigError(
         f"allow entry {one_line(text, 80)!r}: {why}",
-        hint="write HOST:PORT, CIDR:PORT or HOST=CIDR:PORT, IPv6 in brackets",
+        hint="write HOST:PORT, CIDR:PORT or HOST=CIDR:PORT, IPv6 in brackets; PORT may be 8000-8100 or *",
     )
+
+
+def _entry_ports(text: str, ports: str) -> range:
+    if ports == "*":
+        return range(1, 65536)
+    match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", ports, re.ASCII)
+    if match is None:
+        raise _bad_entry(text, "it must end in :PORT, :FIRST-LAST or :*")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not 0 < first <= last < 65536:
+        raise _bad_entry(text, "ports are from 1 to 65535, the lower one first")
+    return range(first, last + 1)
 
 
 def _network(text: str) -> Network | None:
