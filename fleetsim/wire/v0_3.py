@@ -155,6 +155,8 @@ def _params(call: Call) -> dict[str, Any]:
 
 
 def _write_send(call: SendMessage) -> dict[str, Any]:
+    """The context stands beside the message too, where the seed has it ("Request shape"): its agent reads it nowhere
+    else, and 0.3's own members are in the message."""
     configuration = {
         "acceptedOutputModes": list(call.accepted_output_modes),
         **fields.present(
@@ -165,6 +167,7 @@ def _write_send(call: SendMessage) -> dict[str, Any]:
     }
     return {
         "message": write_message(call.message),
+        **fields.present(contextId=call.message.context_id),
         "configuration": configuration,
         **fields.present(metadata=dict(call.metadata)),
     }
