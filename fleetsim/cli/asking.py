@@ -35,6 +35,7 @@ class Asked:
     timeout_s: float = 300.0
     task_id: str | None = None
     context_id: str | None = None
+    parent_id: str | None = None
     api_key_env: str | None = None
     bearer_env: str | None = None
     dialect: str | None = None

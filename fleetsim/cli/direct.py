@@ -181,16 +181,24 @@ async def _follow(
     card = await client.card_if_any()
     seen.sent = True
     hint = skill_hint(card, asked.skill, continues=asked.task_id is not None)
-    metadata = {**asked.metadata, **({"skillHint": hint} if hint else {})}
+    parent = {"parentId": asked.parent_id} if asked.parent_id else {}
+    metadata = {**asked.metadata, **({"skillHint": hint} if hint else {}), **parent}
+    headers = {"X-Parent-Id": asked.parent_id} if asked.parent_id else {}
     if asked.stream and card and card.capabilities.streaming and not asked.detach:
         events = client.stream(
-            asked.text, parts=asked.parts, metadata=metadata, task_id=asked.task_id, context_id=asked.context_id
+            asked.text,
+            parts=asked.parts,
+            metadata=metadata,
+            headers=headers,
+            task_id=asked.task_id,
+            context_id=asked.context_id,
         )
         return await _watch(common, events, client, asked, seen), not common.as_json
     sent = await client.send_task(
         asked.text,
         parts=asked.parts,
         metadata=metadata,
+        headers=headers,
         wait=False,
         task_id=asked.task_id,
         context_id=asked.context_id,

@@ -19,10 +19,18 @@ from fleetsim.cli.patience import timeout_option
 from fleetsim.cli.reach import TEXT_MAX_HELP, TEXT_MAX_MAX
 from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
 from fleetsim.model.parts import ListedPart, require_parts
+from fleetsim.model.work import plain_id
 
 WAITING = frozenset({"input-required", "auth-required"})
 ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})
 NO_ANSWER = ENDED_BADLY | {"expired", "lost", "undeliverable", "unknown", "protocol_error"}
+
+
+def _parent_id(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    try:
+        return None if value is None else plain_id(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -54,6 +62,12 @@ NO_ANSWER = ENDED_BADLY | {"expired", "lost", "undeliverable", "unknown", "proto
 @timeout_option("How long to wait in all; then exit 5. The work is left running, and where it is is said.")
 @click.option("--task-id", help="Continue this task of the agent's (answer its question).")
 @click.option("--context-id", help="Continue this conversation.")
+@click.option(
+    "--parent-id",
+    metavar="ID",
+    callback=_parent_id,
+    help="The id of what this is a step of: the agent is told (parentId, X-Parent-Id), and it is kept with the work.",
+)
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
 @click.option("--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect.")

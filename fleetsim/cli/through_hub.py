@@ -58,6 +58,8 @@ async def send(common: Common, asked: Asked) -> Result:
             body["contextId"] = asked.context_id
         if asked.task_id:
             body["taskId"] = asked.task_id
+        if asked.parent_id:
+            body["parentId"] = asked.parent_id
         began = asyncio.get_running_loop().time()
         async with within(asked.timeout_s, lambda: _not_taken(asked)):
             accepted = await hub.post("/requests", body)

@@ -1,4 +1,4 @@
-"""What the hub's API takes: one strict model per body; their JSON Schemas come from here."""
+"""What the hub's API takes: one strict model per body."""
 
 from __future__ import annotations
 
@@ -119,10 +119,11 @@ _Parts: TypeAlias = Annotated[list[_Part], Field(max_length=PARTS_MAX)]
 class RequestBody(_Body):
     """Ask for work. ``targets`` are agent names or ``all``; empty means any agent with the skill.
 
-    ``taskId`` is one more message on a task of the one target's; ``conversation`` lets the agent make the
-    context, as for the first turn of a conversation. ``parts`` are files and data to go with ``text``, or instead
-    of it. ``metadata`` goes with the message; what the hub says there itself (``skillHint``, ``correlationId``,
-    ``parentId``, ``a2a.trace``) wins.
+    ``taskId`` is one more message on a task of the one target's; ``conversation`` lets the agent make the context,
+    as for the first turn of a conversation. ``parentId`` is the id of what this request is a step of, told to the
+    agent; with several targets it is the request's own for each of theirs. ``parts`` are files and data to go with
+    ``text``, or instead of it. ``metadata`` goes with the message; what the hub says there itself (``skillHint``,
+    ``correlationId``, ``parentId``, ``a2a.trace``) wins.
     """
 
     text: str = ""
@@ -131,6 +132,7 @@ class RequestBody(_Body):
     skill: _Name | None = None
     targets: Annotated[list[_Name], Field(max_length=64)] = []
     correlation_id: _Id | None = None
+    parent_id: _Id | None = None
     context_id: _Name | None = None
     task_id: _Name | None = None
     conversation: bool = False
@@ -158,6 +160,7 @@ class RequestBody(_Body):
             text=self.text,
             parts=tuple(part.part() for part in self.parts),
             metadata=self.metadata,
+            parent_id=self.parent_id,
             skill=self.skill,
             targets=tuple(self.targets),
             context_id=self.context_id,

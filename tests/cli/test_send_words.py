@@ -1,0 +1,48 @@
+"""What ``send`` passes on of the person's own ids, and what it says where there is no answer to print."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fleetsim.agent import Agent
+from fleetsim.agent.skills import SkillContext
+from tests.cli.world import Shell
+
+pytestmark = pytest.mark.sockets
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest_asyncio.fixture
+async def url() -> AsyncIterator[str]:
+    agent = Agent("teller")
+
+    @agent.skill("tell")
+    async def tell(task: SkillContext) -> str:
+        return str(task.metadata.get("parentId"))
+
+    @agent.skill("quiet")
+    async def quiet(task: SkillContext) -> None:
+        return None
+
+    async with agent.serving() as found:
+        yield found
+
+
+async def test_parent_id_reaches_the_agent_by_url_and_through_the_hub(shell: Shell, url: str) -> None:
+    shell.write("agents.yaml", f"agents:\n  - name: teller\n    url: {url}/a2a\n")
+    for more in ((), ("--stream",)):
+        done = await shell.arun("send", url, "x", "--skill", "tell", "--parent-id", "span-7", *more)
+        assert done.stdout == "span-7\n", done.stderr
+    refused = await shell.arun("send", url, "x", "--parent-id", "no spaces")
+    assert (refused.returncode, "1 to 128 ASCII letters" in refused.stderr) == (2, True)
+    with shell.up():
+        done = await shell.arun("send", "teller", "x", "--skill", "tell", "--parent-id", "span-7")
+        assert done.stdout == "span-7\n", done.stderr
