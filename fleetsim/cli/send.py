@@ -19,6 +19,8 @@ from fleetsim.cli.patience import timeout_option
 from fleetsim.cli.reach import TEXT_MAX_HELP, TEXT_MAX_MAX
 from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
 from fleetsim.model.parts import ListedPart, require_parts
+from fleetsim.model.task import TaskState
+from fleetsim.model.text import placeholder
 from fleetsim.model.work import plain_id
 
 WAITING = frozenset({"input-required", "auth-required"})
@@ -151,6 +153,8 @@ def _show(common: Common, asked: Asked, result: Result, saved: Saved | None) -> 
         render.say(result.text)
     elif result.shown:
         render.say("")
+    elif result.state == TaskState.COMPLETED:
+        common.note(placeholder(asked.skill, asked.agent))
     cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
     ids = f" (task {result.correlation_id or result.task_id})" if result.correlation_id or result.task_id else ""
     common.note(

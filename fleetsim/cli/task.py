@@ -22,6 +22,7 @@ from fleetsim.cli.through_hub import until_news
 from fleetsim.model.errors import TimedOut, UnknownTarget
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import TERMINAL, TaskState
+from fleetsim.model.text import placeholder
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.real import real_runtime
 from fleetsim.runtime.saving import safe_name
@@ -118,6 +119,8 @@ def get(
                 ("text", row.get("text")),
             ]
         )
+        if row["state"] == TaskState.COMPLETED and not row.get("text"):
+            common.note(placeholder(row.get("skill"), row["agent"]))
         parts = tuple(read_part_row(part) for part in row["parts"])
         list_parts(common, parts, row["partsTotal"], next_step=saves)
     if row.get("truncated"):

@@ -13,7 +13,7 @@ from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
 from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow
 from fleetsim.dashboard.words import STATE, Role, mark_of, money, since, took
-from fleetsim.model.text import one_line
+from fleetsim.model.text import one_line, placeholder
 
 SILENT_S = 30
 """A working task that has not been heard of for so long is shown as silent."""
@@ -190,7 +190,10 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[L
         lines += [line(state), *wrap(row.reason or "no reason given", width, state.role), BLANK]
     if detail.cut and not detail.first:
         lines.append(mark(amount(detail)))
-    lines += wrap(detail.text, width) if detail.text else []
+    if detail.text:
+        lines += wrap(detail.text, width)
+    elif detail.final and row.success:
+        lines += wrap(placeholder(row.skill, row.agent or "the agent"), width, Role.MUTED)
     if detail.cut and detail.first:
         lines.append(mark(amount(detail)))
     if detail.parts:

@@ -56,3 +56,12 @@ def _fewer_marks(text: str) -> str:
 def one_line(text: str, limit: int = 200) -> str:
     """Neutralised, on one line, at most ``limit`` characters."""
     return neutralise(text, limit=limit, lines=False)
+
+
+def placeholder(skill: str | None, agent: str) -> str:
+    """What a screen shows where a completed task left no text (the seed's cascade: artifacts, message, placeholder).
+
+    For people only: an answer that is empty stays empty wherever a program reads it.
+    """
+    done = f'Skill "{one_line(skill)}" completed' if skill else "Completed"
+    return f"{done} by {one_line(agent)}"

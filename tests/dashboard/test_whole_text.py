@@ -155,3 +155,14 @@ def test_a_million_characters_without_a_space_are_wrapped_in_a_moment() -> None:
     lines = wrap("é" * 1_000_000, 80)
     assert len(lines) == 12_500
     assert time.process_time() - began < 20, "not by copying the rest for each line"
+
+
+def test_a_completed_task_without_text_shows_the_placeholder_and_keeps_none() -> None:
+    for text, kind, shown in (("", "completed", True), ("yes", "completed", False), ("", "failed", False)):
+        j = Journal(start=NOW)
+        about = j.request("quinn", "echo")
+        j.bind(about)
+        j.end(about, kind=kind, success=kind == "completed", **shown_text(text))
+        found = detail(j, about)
+        assert ('Skill "echo" completed by quinn' in words(live(found, None, 80))) is shown
+        assert found.text == text
