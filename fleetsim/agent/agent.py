@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
 
 from fleetsim.agent import server
 from fleetsim.agent.app import build_app
@@ -77,6 +78,7 @@ class Agent:
         limits: AgentLimits | None = None,
     ) -> None:
         self._runtime = runtime
+        self._served: Starlette | None = None
         self._settings = Settings(
             name=name,
             description=description,
@@ -100,6 +102,16 @@ class Agent:
             shape=shape,
             limits=limits or AgentLimits(),
         )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The agent as an ASGI application of its own, for ``uvicorn my_module:agent`` or a transport in process.
+
+        The server's own limits on connections and slow senders hold then, not ``serve``'s. Skills that are added
+        after the first request are not in it. Raises ConfigError if the card would mislead.
+        """
+        if self._served is None or scope["type"] == "lifespan":
+            self._served = self.app()
+        await self._served(scope, receive, send)
 
     @property
     def settings(self) -> Settings:

@@ -27,8 +27,10 @@ class AgentClient(Conveniences):
         print(AgentClient("http://localhost:8001").send_task_sync("hello").text)
 
     ``url`` is the agent's base address, or its exact endpoint if it has a path. Without a ``runtime`` the
-    client makes a real one and closes it at the end; ``transport`` replaces its way out, for agents in the
-    same process. ``dialect`` ("1.0", "0.3", "0.1") overrules the card.
+    client makes a real one and closes it at the end. ``transport`` replaces its way out: an ``httpx.AsyncClient``
+    with authentication, proxies and hooks of its own, an ``httpx.ASGITransport`` for an agent in the same process
+    (which hands a stream over when it has ended), or another Transport; it stays its owner's. ``auth_token`` is
+    short for the credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the card.
     """
 
     async def __aenter__(self) -> AgentClient:

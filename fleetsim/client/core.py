@@ -19,11 +19,12 @@ from fleetsim.client.discovery import fetch_card
 from fleetsim.client.stream import EventStream
 from fleetsim.model.call import Call, SendMessage, operation_of
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import HttpRefused, WireError
+from fleetsim.model.errors import ConfigError, HttpRefused, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX, check_text
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of
+from fleetsim.runtime.http_given import Given, as_transport
 from fleetsim.runtime.http_sse import StreamLimits, read_events
-from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime, Transport
+from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire import dialect as wire
 from fleetsim.wire.jsonrpc import request as rpc_body
@@ -66,8 +67,9 @@ class AgentCaller:
         url: str,
         *,
         runtime: Runtime | None = None,
-        transport: Transport | None = None,
+        transport: Given | None = None,
         credential: Credential | None = None,
+        auth_token: str | None = None,
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         dialect: str | None = None,
         extensions: tuple[str, ...] = (),
@@ -75,8 +77,12 @@ class AgentCaller:
     ) -> None:
         self._address = AgentUrl.parse(url)
         self._given_runtime = runtime
-        self._given_transport = transport
+        self._given_transport = None if transport is None else as_transport(transport)
         self._runtime_now: Runtime | None = None
+        if auth_token is not None:
+            if credential is not None:
+                raise ConfigError("auth_token and credential are two ways to say one thing: give one")
+            credential = Credential.of("bearer", auth_token)
         self._credential = credential
         self._headers = {name.lower(): value for name, value in dict(headers).items()}
         self._pinned = wire.dialect(dialect).name if dialect is not None else None

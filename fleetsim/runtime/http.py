@@ -69,7 +69,7 @@ class HttpTransport:
             follow_redirects=False,
             trust_env=False,
             timeout=None,
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            cookies=no_cookies(),
             headers={"user-agent": f"fleetsim/{__version__}", "accept-encoding": "identity"},
         )
 
@@ -105,8 +105,8 @@ class HttpTransport:
                 raise Unreachable("the transport is closed")
             deadline = deadline_of(request.limits)
             response = await self._send(request, deadline)
-            where = _where(response.request.url)
-            async with aclosing(_raw(response, where)) as raw:
+            where = where_of(response.request.url)
+            async with aclosing(raw_chunks(response, where)) as raw:
                 headers = dict(response.headers.items())
                 check_head(headers, request.limits, where)
                 chunks = BoundedChunks(raw, limits=request.limits, deadline=deadline, where=where)
@@ -121,7 +121,7 @@ class HttpTransport:
         where = "the address"
         try:
             built = _built(client, request)
-            where = _where(built.url)
+            where = where_of(built.url)
             async with asyncio.timeout_at(connect_by if end_at is None else min(connect_by, end_at)) as deadline:
                 progress.deadline = deadline
                 return await client.send(built, stream=True)
@@ -131,6 +131,11 @@ class HttpTransport:
             raise translate(error, where=where, sent=progress.sent) from error
         finally:
             progress_of.reset(token)
+
+
+def no_cookies() -> CookieJar:
+    """A jar that keeps nothing: a cookie would tie an agent's answers together, and cross to another."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 @cache
@@ -162,7 +167,7 @@ def _quieten_libraries() -> None:
             logger.setLevel(logging.WARNING)
 
 
-def _where(url: httpx.URL) -> str:
+def where_of(url: httpx.URL) -> str:
     """Host and port for messages."""
     port = url.port or {"https": 443}.get(url.scheme, 80)
     return one_line(f"[{url.host}]:{port}" if ":" in url.host else f"{url.host}:{port}", 120)
@@ -176,10 +181,11 @@ def _timed_out(progress: Progress, where: str, limits: Limits) -> TransportError
     return TimedOut(f"{where}: no answer within {min(limits.first_byte_s, total_s):g} s", sent=progress.sent)
 
 
-async def _raw(response: httpx.Response, where: str) -> AsyncGenerator[bytes, None]:
+async def raw_chunks(response: httpx.Response, where: str) -> AsyncGenerator[bytes, None]:
     """The body as it comes, its errors ours; closing it closes the response."""
     try:
-        async for chunk in response.aiter_raw():
+        # A response hook of somebody's client may have read it all already; then it is kept whole.
+        async for chunk in response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw():
             yield chunk
     except FOREIGN as error:
         raise translate(error, where=where, sent=True) from error
