@@ -7,22 +7,23 @@ for whatever may differ from run to run. QUESTION stands for the beginning of th
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 README = Path(__file__).parents[2] / "README.md"
-READY = re.compile(r"serves A2A at|hub at |a hub at ")
 READY_S = 45.0
+READY = re.compile(r"serves A2A at|hub at |a hub at ")
 COMMAND_S = 90.0
 
 
@@ -57,13 +58,35 @@ def pattern(printed: str) -> re.Pattern[str]:
     return re.compile(r".*".join(pieces), re.DOTALL)
 
 
+class Screen:
+    """What a process writes to its terminal; unread, it would block. ``ready`` is set once it says that it is there."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.text = ""
+        self.ready = threading.Event()
+        self._descriptor = descriptor
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with suppress(OSError):  # the other side is closed
+            while data := os.read(self._descriptor, 65_536):
+                self.text = (self.text + data.decode("utf-8", "replace"))[-100_000:]
+                if READY.search(self.text):
+                    self.ready.set()
+
+    def close(self) -> None:
+        self._reader.join(20)
+        os.close(self._descriptor)
+
+
 @dataclass
 class Terminal:
     """A shell in a fresh home, with the commands of a user's path."""
 
     home: Path
     port: int
-    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    running: list[tuple[subprocess.Popen[bytes], Screen]] = field(default_factory=list)
     question: str = "QUESTION"
 
     def environment(self) -> dict[str, str]:
@@ -76,30 +99,29 @@ class Terminal:
         return f"{command} --port 0" if command.startswith("fleetsim up") else command
 
     def start(self, command: str) -> None:
-        """Go on once it says that it is there."""
-        log = self.home / f"background-{len(self.running)}.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                ["bash", "-c", f"exec {self.line(command)}"],
-                cwd=self.home,
-                env=self.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
-        self.running.append(process)
-        end = time.monotonic() + READY_S
-        while not READY.search(log.read_text(errors="replace")):
-            gone_or_late = process.poll() is not None or time.monotonic() > end
-            assert not gone_or_late, log.read_text(errors="replace")
-            time.sleep(0.1)
+        """Go on, in a terminal of its own, once it says that it is there."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {self.line(command)}"],
+            cwd=self.home,
+            env=self.environment() | {"TERM": "xterm-256color", "COLUMNS": "110", "LINES": "34"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        screen = Screen(ours)
+        self.running.append((process, screen))
+        assert screen.ready.wait(READY_S), f"{command} does not say that it is ready:\n{screen.text}"
 
     def stop(self) -> None:
         """End what runs in the background, the last first; each must go when told to."""
         while self.running:
-            process = self.running.pop()
+            process, screen = self.running.pop()
             process.send_signal(signal.SIGTERM)
             process.wait(20)
+            screen.close()
 
     def run(self, command: str) -> str:
         done = subprocess.run(
