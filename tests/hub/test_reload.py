@@ -320,3 +320,17 @@ async def test_webhooks_come_in_under_a_base_url_that_is_new() -> None:
         await edit(t, t.files.take(AGENTS).decode().replace(HUB, other))
         reply = await t.http("GET", "/health", headers={"host": "other.example:8080"})
         assert reply.status == 200
+
+
+async def test_a_thousand_agents_are_taken_up_and_told() -> None:
+    many = [f"name: a{n}, url: 'http://a{n}.example:8000/a2a', enabled: false" for n in range(999)]
+    async with town(polled(), agents_yaml=fleet(QUINN)) as t:
+        await asyncio.sleep(1)
+        await edit(t, fleet(QUINN, *many))
+        (told,) = said(t, "config.reloaded")
+        assert (len(told["agents"]), len(told["added"])) == (1000, 999)
+        await asyncio.sleep(5)
+        kept = [event for event in await t.ledger.events(limit=1_000) if event.topic == "config.reloaded"]
+        assert len(kept) == 1
+        await edit(t, fleet(QUINN))
+        assert [len(change["removed"]) for change in said(t, "config.reloaded")] == [0, 999]

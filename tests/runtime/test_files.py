@@ -34,6 +34,21 @@ async def test_a_file_is_read_up_to_its_cap(files: DiskFiles, tmp_path: Path, si
             await files.read(path, bytes_max=10)
 
 
+async def test_one_file_is_stamped_as_in_its_folder_hidden_or_not(files: DiskFiles, tmp_path: Path) -> None:
+    for name in ("a.yaml", ".a.yaml"):
+        (tmp_path / name).write_text("x")
+    (listed,) = await files.listing(tmp_path, suffixes=(".yaml",))
+    assert await files.stamp(tmp_path / "a.yaml") == listed
+    hidden = await files.stamp(tmp_path / ".a.yaml")
+    assert hidden is not None
+    assert hidden.digest == listed.digest
+    (tmp_path / "link").symlink_to(tmp_path / "a.yaml")
+    link = await files.stamp(tmp_path / "link")
+    assert link is not None
+    assert link.digest == IRREGULAR
+    assert await files.stamp(tmp_path / "none") is None
+
+
 async def test_what_is_no_regular_file_is_refused_without_waiting(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "real").write_text("secret")
     (tmp_path / "link").symlink_to(tmp_path / "real")
