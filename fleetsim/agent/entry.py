@@ -22,6 +22,7 @@ from fleetsim.model.task import (
     TaskState,
     TaskStatus,
 )
+from fleetsim.wire.fields import TRANSITIONS
 
 TRANSITIONS_MAX = 200
 
@@ -104,7 +105,7 @@ class Entry:
         if self.transitions is None:
             return {}
         seen = [{"state": s.state.value, "timestamp": s.timestamp.isoformat()} for s in self.transitions if s.timestamp]
-        return {"stateTransitionHistory": seen}
+        return {TRANSITIONS: seen}
 
     def snapshot(self) -> Record:
         """The task as it is, frozen."""

@@ -16,6 +16,7 @@ from fleetsim.model.errors import (
     TaskNotCancelable,
     UnsupportedOperation,
 )
+from fleetsim.model.task import TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Manners:
     ``artifact_notice``: a webhook gets each artifact in a notice of its own too, before the final status.
     ``push_id_is_task_id``: a webhook registered without an id is the task's one default.
     ``no_extended_card``: the error when there is no extended card.
+    ``refused``: how a task ends that the agent does not take on.
     ``notice_type``: the content type of a webhook's body.
     """
 
@@ -48,6 +50,7 @@ class Manners:
     artifact_notice: bool = False
     push_id_is_task_id: bool = True
     no_extended_card: type[RpcError] = ExtendedCardNotConfigured
+    refused: TaskState = TaskState.REJECTED
     notice_type: str = "application/json"
 
     def will_wait(self, wait: bool | None) -> bool:
@@ -69,6 +72,12 @@ MANNERS: Mapping[str, Manners] = {
         notice_type="application/a2a+json",
     ),
     "0.3": Manners(dialect="0.3"),
-    "0.1": Manners(dialect="0.1", finished_send=TaskNotCancelable, client_names_task=True, artifact_notice=True),
+    "0.1": Manners(
+        dialect="0.1",
+        finished_send=TaskNotCancelable,
+        client_names_task=True,
+        artifact_notice=True,
+        refused=TaskState.FAILED,  # 0.1 knows no rejected
+    ),
 }
 """One row a dialect. A new dialect is a new row."""

@@ -79,6 +79,7 @@ _ALMANAC = Profile(
         full_code=-32003,
         webhook_schemes=("https",),
         webhook_scheme_code=-32004,
+        matches_text=True,
         drop_webhook_on_give_up=True,
     ),
     options={

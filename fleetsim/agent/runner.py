@@ -29,11 +29,12 @@ CUT_OFF = "the agent stopped before the skill ended"
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One skill at work on one task: what its context writes with."""
+    """One skill at work on one task: what its context writes with. ``refused`` ends it if the skill says no."""
 
     store: Store
     key: TaskKey
     inbox_max: int
+    refused: TaskState = TaskState.REJECTED
     inbox: list[Message] = field(default_factory=list)
     answer: asyncio.Future[Message] | None = None
     worker: asyncio.Task[None] | None = None
@@ -88,9 +89,14 @@ class Runner:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def start(self, record: Record, skill: Skill, message: Message, metadata: JsonObject) -> None:
-        """Begin work on a task just created. It fails at once if no more workers may run."""
-        job = Job(self._store, record.key, self._limits.inbox_messages_max)
+    def start(
+        self, record: Record, skill: Skill, message: Message, metadata: JsonObject, *, refused: TaskState
+    ) -> None:
+        """Begin work on a task just created; ``refused`` is how it ends if the skill does not take it on.
+
+        It fails at once if no more workers may run.
+        """
+        job = Job(self._store, record.key, self._limits.inbox_messages_max, refused)
         context = SkillContext(
             task_id=record.task_id,
             context_id=record.task.context_id,
@@ -131,7 +137,7 @@ class Runner:
         except SkillFailed as failure:
             self._end(job.key, TaskState.FAILED, reason=_reason(failure, "the skill failed"))
         except SkillRejected as refusal:
-            self._end(job.key, TaskState.REJECTED, reason=_reason(refusal, "the skill refused"))
+            self._end(job.key, job.refused, reason=_reason(refusal, "the skill refused"))
         except OutputLimit as limit:
             self._end(job.key, TaskState.FAILED, reason=str(limit))
         except Exception as error:

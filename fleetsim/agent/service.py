@@ -50,7 +50,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.limits import TooMuchText, check_text
-from fleetsim.model.task import FilePart, Message, Role, Task, TaskState, TextPart
+from fleetsim.model.task import FilePart, JsonObject, Message, Role, Task, TextPart
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Ids
 from fleetsim.runtime.signing import is_signing, read_secret
@@ -202,7 +202,8 @@ class Service:
     async def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
         message = call.message
         metadata = {**message.metadata, **call.metadata}
-        skill = choose(self._offer.skills, self._offer.default_skill, metadata, message.text)
+        matching = self._offer.shape.matches_text
+        skill = choose(self._offer.skills, self._offer.default_skill, metadata, message.text, matching=matching)
         if skill is not None:
             self._check_modes(message, skill)
         task_id = task_id or self._ids.new()
@@ -219,12 +220,18 @@ class Service:
             if record.task.terminal:
                 return record  # cancelled, or the agent was stopped, while the disk was at it
         if skill is None:
-            offered = ", ".join(self._offer.skills)
-            asked = one_line(str(metadata.get("skillHint", metadata.get("skillId"))), 100)
-            reason = f"there is no skill {asked!r} here; there are: {offered}"
-            return self._store.finish(record.key, TaskState.REJECTED, reason=reason)
-        self._runner.start(record, skill, self._placed(message, record), metadata)
+            reason = self._no_skill(metadata)
+            return self._store.finish(record.key, caller.manners.refused, reason=reason)
+        refused = caller.manners.refused
+        self._runner.start(record, skill, self._placed(message, record), metadata, refused=refused)
         return record
+
+    def _no_skill(self, metadata: JsonObject) -> str:
+        offered = ", ".join(self._offer.skills)
+        asked = metadata.get("skillHint", metadata.get("skillId"))
+        if asked is None or asked == "":
+            return f"No matching skill for this request. There are: {offered}"
+        return f"there is no skill {one_line(str(asked), 100)!r} here; there are: {offered}"
 
     async def _kept(self, key: TaskKey, settled: Callable[[], Awaitable[None]]) -> Record:
         """The new task once it is on disk. If it does not get there it is gone, and no skill has begun."""

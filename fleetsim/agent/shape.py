@@ -25,12 +25,13 @@ class Shape:
     means all. ``card_url`` is put on the card instead of the endpoint's URL, ``card_versions`` names the
     protocol version of a dialect there. ``direct_reply`` may answer a message without a task.
     ``needs_text`` refuses messages without a text part, ``needs_message_id`` those without an id of their own,
-    which 0.x readers otherwise do without; ``forgets_tasks`` takes every message for a new task; ``cancels`` false
-    refuses every cancel. ``oversize_status`` is the HTTP status of a body too large, ``content_type_status`` that
-    of one that is not JSON, ``full_code`` the JSON-RPC code of a full agent, ``bare_401`` words a 401 as plain JSON
-    instead of a JSON-RPC error. ``webhook_schemes`` are the only ones a webhook may have, refused with
-    ``webhook_scheme_code``; ``drop_webhook_on_give_up`` removes one that was not taken. ``crash_reason`` words an
-    unforeseen error, given its type.
+    which 0.x readers otherwise do without; ``forgets_tasks`` takes every message for a new task; ``matches_text``
+    gives a message without a hint only to a skill that its words name; ``cancels`` false refuses every cancel.
+    ``oversize_status`` is the HTTP status of a body too large, ``content_type_status`` that of one that is not
+    JSON, ``full_code`` the JSON-RPC code of a full agent, ``bare_401`` words a 401 as plain JSON instead of a
+    JSON-RPC error. ``webhook_schemes`` are the only ones a webhook may have, refused with ``webhook_scheme_code``;
+    ``drop_webhook_on_give_up`` removes one that was not taken. ``crash_reason`` words an unforeseen error, given
+    its type.
     """
 
     manners: Mapping[str, Manners] = field(default_factory=lambda: MANNERS)
@@ -45,6 +46,7 @@ class Shape:
     needs_text: bool = False
     needs_message_id: bool = False
     forgets_tasks: bool = False
+    matches_text: bool = False
     cancels: bool = True
     oversize_status: int = 413
     content_type_status: int = 415

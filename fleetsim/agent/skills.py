@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
@@ -235,6 +236,10 @@ class Skill:
         if not declared:
             self.drift.add(what)
 
+    def words(self) -> frozenset[str]:
+        """The words that name it, of four letters and more."""
+        return _words(" ".join((self.skill_id, self.name, *self.tags, *self.examples)))
+
     def card_entry(self) -> AgentSkill:
         """The skill as the card shows it."""
         return AgentSkill(
@@ -307,10 +312,14 @@ def _without_command(text: str, skill_id: str) -> str:
     return rest.lstrip() if command == f"/{skill_id}" else text
 
 
-def choose(skills: Mapping[str, Skill], default: str, metadata: JsonObject, text: str) -> Skill | None:
+def choose(
+    skills: Mapping[str, Skill], default: str, metadata: JsonObject, text: str, *, matching: bool = False
+) -> Skill | None:
     """The skill a message asks for: by ``skillHint``, else by a leading ``/skill``, else the default.
 
-    None if a hint names a skill the agent does not have: doing something else would not be an answer.
+    With ``matching`` the words of the text decide instead of the default, where there are any: the first skill that
+    has one of them in its id, name, tags or examples. None if no skill fits, or a hint names one the agent does not
+    have: doing something else would not be an answer.
     """
     hint = metadata.get("skillHint", metadata.get("skillId"))
     if isinstance(hint, str) and hint:
@@ -318,4 +327,12 @@ def choose(skills: Mapping[str, Skill], default: str, metadata: JsonObject, text
     command = text.lstrip().partition(" ")[0]
     if command.startswith("/") and command[1:] in skills:
         return skills[command[1:]]
+    if matching and text.strip():
+        asked = _words(text)
+        return next((skill for skill in skills.values() if asked & skill.words()), None)
     return skills[default]
+
+
+def _words(text: str) -> frozenset[str]:
+    """The words of four letters and more: shorter ones are in every sentence."""
+    return frozenset(re.findall(r"[^\W\d_]{4,}", text.lower()))

@@ -21,6 +21,9 @@ ID_CHARS_MAX = 1024
 URL_CHARS_MAX = 8192
 """Longest address read from a peer, in characters."""
 
+TRANSITIONS = "stateTransitionHistory"
+"""Metadata of a task that lists its past states, each with its time, where an agent keeps them (the card's flag)."""
+
 _STATE_ALIASES = {"cancelled": TaskState.CANCELED}
 _STATES = {state.value: state for state in TaskState} | _STATE_ALIASES
 _PREFIX = re.compile(r"^(task-state-|role-)")

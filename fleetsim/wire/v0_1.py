@@ -47,6 +47,7 @@ LOSES: tuple[str, ...] = (
     "media type of a text part",
     "a file's address when its content is there too",
     "microseconds of a time stamp",
+    "messages of a history, where the agent keeps the task's past states, which stand there instead",
     "id of a push configuration, and all its schemes but one",
 )
 """What a value may have that 0.1 cannot carry."""
@@ -99,18 +100,39 @@ def write_status(status: TaskStatus) -> dict[str, Any]:
     }
 
 
-def write_task(task: Task) -> dict[str, Any]:
-    """Almanac seeds, step 2.1."""
+def write_task(task: Task, history_length: int | None = None) -> dict[str, Any]:
+    """Almanac seeds, step 2.1; ``history`` holds the statuses of an agent that keeps them (2.4), else the messages."""
+    statuses = _past(task)
+    history = [write_message(message) for message in task.history] if statuses is None else statuses
+    metadata = dict(task.metadata)
+    if statuses is not None:
+        del metadata[fields.TRANSITIONS]
+        history = history if history_length is None else statuses[max(0, len(statuses) - history_length) :]
     return {
         "id": task.task_id,
         "sessionId": task.context_id,
         "status": write_status(task.status),
         **fields.present(
             artifacts=[write_artifact(artifact) for artifact in task.artifacts],
-            history=[write_message(message) for message in task.history],
-            metadata=dict(task.metadata),
+            history=history,
+            metadata={
+                name: value for name, value in task.metadata.items() if name != fields.TRANSITIONS or not statuses
+            },
         ),
     }
+
+
+def _past(task: Task) -> list[dict[str, Any]] | None:
+    """The statuses a task has had, in 0.1's states; None where nobody kept them."""
+    kept = task.metadata.get(fields.TRANSITIONS)
+    if not isinstance(kept, list | tuple) or not all(isinstance(item, Mapping) for item in kept):
+        return None
+    past = []
+    for item in kept:
+        at = fields.read_time(item.get("timestamp"))
+        state = fields.read_state(item["state"]) if isinstance(item.get("state"), str) else TaskState.UNKNOWN
+        past.append(write_status(TaskStatus(state=state, timestamp=at)))
+    return past
 
 
 def write_config(config: PushConfig) -> dict[str, Any]:
@@ -220,7 +242,7 @@ class V01(base.DialectBase):
         """The ``result`` of an answer to ``call``; a message becomes a task that is done."""
         match reply:
             case Task():
-                return write_task(reply)
+                return write_task(reply, call.history_length if isinstance(call, GetTask | SendMessage) else None)
             case Message():
                 return write_task(_done(reply, call))
             case TaskPush():

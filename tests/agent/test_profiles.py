@@ -167,11 +167,11 @@ def legacy(task_id: str, text: str) -> dict[str, Any]:
 
 async def test_almanac_speaks_01_at_the_root(rigged: Rigging) -> None:
     rig = await as_profile(rigged, "almanac")
-    task = await rig.call("tasks/send", legacy("t-1", "sales"), path="/")
+    task = await rig.call("tasks/send", legacy("t-1", "analyze sales"), path="/")
     assert (task["id"], task["sessionId"], task["status"]["state"]) == ("t-1", "s", "submitted")
     await asyncio.sleep(5)
     done = await rig.call("tasks/get", {"id": "t-1"}, path="/")
-    assert done["artifacts"][0]["parts"][0] == {"type": "text", "text": "Analysed: sales"}
+    assert done["artifacts"][0]["parts"][0] == {"type": "text", "text": "Analysed: analyze sales"}
     assert await rig.refused("tasks/cancel", {"id": "t-1"}, path="/") == -32002
     assert await rig.refused("tasks/send", legacy("t-1", "again"), path="/") == -32002
     assert await rig.refused("message/send", sent("x"), path="/") == -32601
@@ -179,7 +179,7 @@ async def test_almanac_speaks_01_at_the_root(rigged: Rigging) -> None:
 
 async def test_almanac_streams_named_events_at_subscribe(rigged: Rigging) -> None:
     rig = await as_profile(rigged, "almanac")
-    body = rig.envelope("tasks/sendSubscribe", legacy("t-1", "sales"))
+    body = rig.envelope("tasks/sendSubscribe", legacy("t-1", "analyze sales"))
     text = (await rig.raw("POST", "/subscribe", body)).body.decode()
     events = [dict(line.split(": ", 1) for line in block.splitlines()) for block in text.strip().split("\n\n")]
     assert [event["event"] for event in events][-2:] == ["artifact", "status"]
@@ -206,7 +206,7 @@ async def test_almanac_drops_a_webhook_that_was_never_taken(rigged: Rigging) -> 
     await asyncio.sleep(100)
     assert len(hook.bodies) == 4
     assert hook.headers[0]["authorization"] == "Bearer t"
-    await rig.call("tasks/send", legacy("t-1", "sales"), path="/")
+    await rig.call("tasks/send", legacy("t-1", "analyze sales"), path="/")
     await asyncio.sleep(10)
     assert len(hook.bodies) == 4
 
@@ -219,6 +219,57 @@ async def test_almanac_is_full_with_its_own_code_and_401_is_its_own(rigged: Rigg
     rig.headers = {"authorization": "Bearer b"}
     await rig.call("tasks/send", legacy("t-1", ""), path="/")
     assert await rig.refused("tasks/send", legacy("t-2", ""), path="/") == -32003
+
+
+async def test_almanac_keeps_the_statuses_in_its_history(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "almanac")
+    first = await rig.call("tasks/send", legacy("t-1", ""), path="/")
+    assert [entry["state"] for entry in first["history"]] == ["submitted"]
+    await asyncio.sleep(5)
+    await rig.call("tasks/send", legacy("t-1", "sales"), path="/")
+    await asyncio.sleep(5)
+    done = await rig.call("tasks/get", {"id": "t-1"}, path="/")
+    assert [entry["state"] for entry in done["history"]] == [
+        "submitted",
+        "working",
+        "input-required",
+        "working",
+        "completed",
+    ]
+    assert all(entry["timestamp"].endswith("Z") for entry in done["history"])
+    assert "stateTransitionHistory" not in done.get("metadata", {})
+    last = await rig.call("tasks/get", {"id": "t-1", "historyLength": 2}, path="/")
+    assert [entry["state"] for entry in last["history"]] == ["working", "completed"]
+    assert "history" not in await rig.call("tasks/get", {"id": "t-1", "historyLength": 0}, path="/")
+
+
+async def test_almanac_fails_what_no_skill_is_for_with_a_message(rigged: Rigging) -> None:
+    rig = await as_profile(rigged, "almanac")
+    task = await rig.call("tasks/send", legacy("t-1", "Write me a poem"), path="/")
+    assert task["status"]["state"] == "failed"
+    assert task["status"]["message"]["role"] == "agent"
+    assert task["status"]["message"]["parts"][0]["text"].startswith("No matching skill for this request.")
+    seeds = await rig.call("tasks/send", legacy("t-2", "Analyze my dataset"), path="/")
+    assert seeds["status"]["state"] == "submitted"
+    hinted = {**legacy("t-3", "x"), "metadata": {"skillHint": "paint"}}
+    assert (await rig.call("tasks/send", hinted, path="/"))["status"]["state"] == "failed"
+
+
+async def test_rejected_appears_nowhere_in_0_1(rigged: Rigging) -> None:
+    rig = await rigged(state_transition_history=True)
+    hinted = {**legacy("t-1", "x"), "metadata": {"skillHint": "reject"}}
+    seen = [await rig.call("tasks/send", hinted)]
+    await asyncio.sleep(1)
+    seen.append(await rig.call("tasks/get", {"id": "t-1"}))
+    seen.append(await rig.ask("tasks/cancel", {"id": "t-1"}))
+    seen.append(await rig.ask("tasks/send", legacy("t-1", "again")))
+    missing = {**legacy("t-2", "x"), "metadata": {"skillHint": "nothing"}}
+    seen.append(await rig.call("tasks/send", missing))
+    assert seen[1]["status"]["state"] == seen[1]["history"][-1]["state"] == "failed"
+    assert "rejected" not in json.dumps(seen)
+    task = await rig.call("message/send", sent("x", skill="reject"))
+    await asyncio.sleep(1)
+    assert (await rig.call("tasks/get", {"id": task["id"]}))["status"]["state"] == "rejected"
 
 
 # -- tck -----------------------------------------------------------------------------------------------
