@@ -34,6 +34,7 @@ class Slow:
         self.closing = asyncio.Event()
         self.asked_at: float | None = None
         self.left_at: float | None = None
+        self.left = asyncio.Event()
 
     def card(self) -> dict[str, Any]:
         card: dict[str, Any] = {
@@ -64,6 +65,7 @@ class Slow:
                 await self.answer(head, body, reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             self.left_at = time.monotonic()
+            self.left.set()
         finally:
             writer.close()
 
@@ -97,7 +99,7 @@ class Slow:
             for byte in text:
                 writer.write(bytes([byte]))
                 await writer.drain()
-                await asyncio.sleep(0.4)
+                await asyncio.sleep(0.2)
         elif "tream" in said["method"] or "Subscribe" in said["method"]:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
             writer.write(b"data: " + json.dumps(reply).encode() + b"\n\n")
@@ -148,6 +150,8 @@ async def test_send_by_url_comes_back_on_time_and_says_where_the_task_is(
         pinned = ["--a2a-version", dialect] if dialect == "0.1" else []
         flags = ["--stream"] if stream else []
         done = await Shell(tmp_path).arun("send", agent.url, "hi", "--timeout", f"{LIMIT_S:g}", *flags, *pinned)
+        async with asyncio.timeout(5):
+            await agent.left.wait()  # whoever writes learns of it with one of the next bytes
     assert done.returncode == 5, done.stderr
     assert says in done.stderr
     assert f"{LIMIT_S:g} s" in done.stderr

@@ -107,8 +107,15 @@ def link(before: bytes, *columns: object) -> bytes:
 
 
 def _bytes(columns: tuple[object, ...]) -> bytes:
-    texts = [c if c.__class__ is str else "\x00" if c is None else str(c) for c in columns]
-    return "\x1f".join(texts).encode("utf-8", "replace")
+    return "\x1f".join(map(_text, columns)).encode("utf-8", "replace")
+
+
+def _text(column: object) -> str:
+    """A column as it is summed. A text that begins as nothing is written does not look like nothing; no row has one."""
+    if column is None:
+        return "\x00"
+    text = str(column)
+    return f"\x00{text}" if text.startswith("\x00") else text
 
 
 def teach(connection: sqlite3.Connection) -> None:

@@ -241,7 +241,7 @@ add(
     "no-body-cap",
     "E-19",
     "a body of any size is read",
-    settings=with_limits(body_bytes_max=64 * 1024 * 1024),
+    settings=with_limits(body_bytes_max=64 * 1024 * 1024, text_chars_max=64 * 1024 * 1024),
 )
 add("deep-json-500", "E-20", "deeply nested JSON is HTTP 500", _crash_if(_deep))
 add("wrong-type-500", "E-21", "a parameter of the wrong type is HTTP 500", _crash_if(_wrong_types))
