@@ -138,7 +138,6 @@ class ViewBuilder:
             "agent.skill.retry": tasks.retry,
             "agent.poll.stopped": tasks.unwatched,
             "agent.chat.inbound": tasks.inbound,
-            "agent.chat.outbound": tasks.outbound,
             "agent.card.updated": self._card_updated,
             "agent.card.failed": fleet.card_failed,
             "agent.breaker.opened": lambda event: fleet.breaker(event, opened=True),

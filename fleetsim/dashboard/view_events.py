@@ -199,7 +199,6 @@ _TELLERS: Mapping[str, _Teller] = {
     ),
     "agent.skill.response": lambda e, p: _quoted(p, "content") or read.text(p, "error"),
     "agent.chat.inbound": lambda e, p: _joined(_state(e, {**p, "text": ""}), _quoted(p, "text")),
-    "agent.chat.outbound": lambda e, p: _quoted(p, "text"),
     "autonomous.outcome": _outcome,
     "hitl.request": lambda e, p: _joined(_skill(e), "waits for a person:", _quoted(p, "question")),
     "hitl.response": lambda e, p: _joined(read.text(p, "decision", 20), _by(p, "by", "decidedBy")),

@@ -357,11 +357,6 @@ class TaskFold:
             task.live.add(name, raw, append, _chars(payload, raw))
             task.last = "writing"
 
-    def outbound(self, event: Event) -> None:
-        """``agent.chat.outbound``: what we said in a running conversation."""
-        if task := self._of(event):
-            task.step(event, "→", read.text(event.payload, "text"))
-
     def response(self, event: Event) -> None:
         """``agent.skill.response.*``: the text whoever asked was given."""
         if (task := self._of(event)) and task.final is None:

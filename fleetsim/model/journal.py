@@ -83,7 +83,6 @@ TOPICS: tuple[Topic, ...] = (
         "text or status arrived over a stream",
         ("type", "text", "truncated", "textChars", "append", "artifactId", "state"),
     ),
-    Topic("agent.chat.outbound", "a conversation turn was sent", ("text",)),
     Topic(
         "autonomous.outcome.{systemActor}.{skill}",
         "a request ended; exactly once per request",

@@ -31,6 +31,13 @@ def test_every_topic_that_is_published_has_a_row() -> None:
     assert unknown == set()
 
 
+def test_every_row_has_somebody_who_publishes_it() -> None:
+    rooms = [path for room in ("caller", "hub") for path in (ROOT / "fleetsim" / room).rglob("*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in rooms)
+    silent = {row.pattern for row in TOPICS if f'"{row.pattern.partition("{")[0]}' not in code}
+    assert silent == set()
+
+
 def test_every_payload_that_is_published_has_its_keys_in_the_row() -> None:
     checked = 0
     for where, topic, keys in published():

@@ -185,7 +185,7 @@ async def test_an_event_stream_that_lost_events_says_so_to_its_reader() -> None:
         first = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(1)
         for number in range(25_000):
-            t.hub.events.publish("agent.chat.outbound", correlation_id="c", text=str(number))
+            t.hub.events.publish("agent.chat.inbound", correlation_id="c", text=str(number))
         seen = [await first]
         async for event in reader:
             seen.append(event)
