@@ -139,6 +139,17 @@ async def test_a_ceremony_fires_once_a_minute_on_the_minute() -> None:
         assert all(at - run.claim.scheduled_at < timedelta(milliseconds=2) for at, run, _ in g.desk.fired)
 
 
+async def test_a_fleet_without_a_folder_of_ceremonies_is_in_no_trouble_and_may_have_one_later() -> None:
+    async with ground() as g:
+        await g.files.remove(FOLDER / "README.md")
+        async with g.scheduler():
+            await asyncio.sleep(10)
+            assert g.said("config.rejected") == []
+            g.put(yaml())
+            await asyncio.sleep(2 * MINUTE)
+        assert g.desk.slots() != []
+
+
 async def test_the_run_and_its_children_say_where_they_come_from() -> None:
     async with ground() as g:
         g.put(yaml(targets="[quinn, ava]", more="prompt: go\n"))

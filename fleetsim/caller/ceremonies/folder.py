@@ -69,7 +69,9 @@ class CeremonyFolder:
         try:
             changes = await self._watch.look()
         except ConfigError as error:
-            trouble = str(error)
+            # A fleet without ceremonies has no folder, and that is no trouble; one that was there and is gone is.
+            never = isinstance(error.__cause__, FileNotFoundError) and not self._seen
+            trouble = "" if never else str(error)
         if not (changes or trouble or self._trouble):
             return False
         for path in changes.gone:
