@@ -82,7 +82,7 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
             client_factory=lambda entry: AgentClient(entry.url, runtime=runtime, credential=credential),
         )
         base = f"http://127.0.0.1:{port}"
-        executor = Executor(broker, Gate(runtime, events), tokens=tokens, callback_base=lambda _: base)
+        executor = Executor(broker, Gate(runtime, events), tokens=tokens, callback_base=lambda _agent, _url: base)
         rules = Rules(poll_interval_s=ways.poll_s)
         tracker = Tracker(runtime, executor, ledger, events, rules, settled=[outcomes.append])
         receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, known=ledger.request)
