@@ -64,11 +64,13 @@ OPERATIONS: Mapping[str, str] = {
     "caller-ask-by-stream": "a question seen in a stream",
     "caller-ask-by-webhook": "a question told by webhook",
     "caller-one-outcome": "exactly one outcome for each request of the lane",
+    "hub-init": "`fleetsim init URL` writes the files the hub runs with",
     "hub-send": "`fleetsim send`, from a second process",
     "hub-stream": "`fleetsim send --stream`: shown as it comes, and once",
     "hub-fail": "a failure's reason and exit code",
     "hub-ask": "a question in `fleetsim inbox`, answered there",
     "hub-cancel": "`fleetsim task cancel`",
+    "hub-chat": "a turn of `fleetsim chat`, through the hub",
     "hub-health": "`fleetsim health` counts what happened",
     "legacy": "all methods of the SDK's older client class",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -45,18 +46,18 @@ class Desk:
     def words(self, *verb: str) -> list[str]:
         return [sys.executable, "-m", "fleetsim", "--state", str(self.folder / "state"), *verb]
 
-    async def verb(self, *verb: str) -> Said:
-        """Run one verb to its end."""
+    async def verb(self, *verb: str, typed: str = "") -> Said:
+        """Run one verb to its end; ``typed`` is its standard input."""
         process = await asyncio.create_subprocess_exec(
             *self.words(*verb),
             cwd=self.folder,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         try:
             async with asyncio.timeout(VERB_S):
-                out, err = await process.communicate()
+                out, err = await process.communicate(typed.encode())
         finally:
             if process.returncode is None:
                 process.kill()
@@ -78,9 +79,7 @@ async def running(url: str, port: str) -> AsyncIterator[Desk]:
     """A hub for the agent at ``url``, listening at ``port``, in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="fleetsim-interop-") as name:
         desk = Desk(Path(name))
-        auth = "    auth: {scheme: bearer, credentialsEnv: INTEROP_BEARER}\n" if "INTEROP_BEARER" in os.environ else ""
-        agents = f"agents:\n  - name: peer\n    url: {url}\n{auth}fleet:\n  poll_interval_s: 1\n"
-        (desk.folder / "agents.yaml").write_text(agents, encoding="utf-8")
+        await written(desk, url)
         with (desk.folder / "up.log").open("wb") as log:
             hub = await asyncio.create_subprocess_exec(
                 *desk.words("up", "--headless", "--port", port),
@@ -103,6 +102,17 @@ async def running(url: str, port: str) -> AsyncIterator[Desk]:
                 raise
 
 
+async def written(desk: Desk, url: str) -> None:
+    """The folder's files as ``fleetsim init`` makes them of the agent's card; the agent is called peer in them."""
+    auth = ["--bearer-env", "INTEROP_BEARER"] if "INTEROP_BEARER" in os.environ else []
+    said = await desk.verb("init", url, *auth)
+    expect(said.code, 0, f"exit code of init ({said.err.strip()})")
+    file = desk.folder / "agents.yaml"
+    agents, names = re.subn(r"^  - name: .*$", "  - name: peer", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    expect(names, 1, "agents written")
+    file.write_text(f"{agents}\nfleet:\n  poll_interval_s: 1\n", encoding="utf-8")
+
+
 async def started(desk: Desk, hub: asyncio.subprocess.Process) -> None:
     """Wait until the hub answers and has read the agent's card."""
     async with asyncio.timeout(START_S):
@@ -112,6 +122,21 @@ async def started(desk: Desk, hub: asyncio.subprocess.Process) -> None:
                 return
             await asyncio.sleep(AGAIN_S)
     raise AssertionError((desk.folder / "up.log").read_text(encoding="utf-8")[-300:])
+
+
+async def init(desk: Desk) -> str:
+    """The hub runs with what init wrote: the agent has its card's skills, and the ceremony waits."""
+    (row,) = (await desk.json("ceremony", "list"))["ceremonies"]
+    expect(row["enabled"], False, "the first ceremony is enabled")
+    (agent,) = (await desk.json("health"))["agents"]
+    expect(agent["health"], "up", "health at first")
+    return f"a ceremony for {row['skill']}"
+
+
+async def chat(desk: Desk) -> str:
+    said = await desk.verb("chat", "peer", typed="complete gamma\n")
+    expect((said.code, said.out.strip()), (0, SCRIPT["echo_prefix"] + "complete gamma"), "what was said")
+    return "a turn through the hub"
 
 
 async def send(desk: Desk) -> str:
@@ -178,7 +203,7 @@ async def cancel(desk: Desk) -> str:
 
 async def health(desk: Desk) -> str:
     (agent,) = (await desk.json("health"))["agents"]
-    expect(agent["totalOutcomes"], 5, "outcomes of the lane")
+    expect(agent["totalOutcomes"], 6, "outcomes of the lane")
     expect(agent["kinds"].get("failed"), 1, "failures")
     if agent["health"] == "down":
         raise AssertionError(f"down: {agent['why']}")
@@ -188,11 +213,13 @@ async def health(desk: Desk) -> str:
 async def main(url: str, port: str) -> None:
     async with running(url, port) as desk:
         for op, check in {
+            "hub-init": init,
             "hub-send": send,
             "hub-stream": stream,
             "hub-fail": fail,
             "hub-ask": ask,
             "hub-cancel": cancel,
+            "hub-chat": chat,
             "hub-health": health,
         }.items():
             await report(op, check(desk))
