@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import PurePath
+from time import process_time
 from types import FrameType
 
 BEAT_S = 0.1
@@ -76,10 +77,18 @@ class Watchdog:
     def _watch(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
         """Sleep until the next beat would be a stall, look, and so on: about twice a second."""
         wait_s = BEAT_S + self._stall_s
+        slept_at, worked_s = loop.time(), process_time()
         while not self._stop.wait(wait_s):
+            overslept_s = loop.time() - slept_at - wait_s
+            # A process that stood still worked nothing meanwhile: this thread was held up as the loop was, and what
+            # the loop happens to be at now, a moment after it goes on, is not to blame.
+            stood_still = overslept_s >= self._stall_s / 2 and process_time() - worked_s < overslept_s / 2
+            slept_at, worked_s = loop.time(), process_time()
             due = self._due
             late_s = loop.time() - due
-            if late_s >= self._stall_s:
+            if stood_still:
+                wait_s = BEAT_S
+            elif late_s >= self._stall_s:
                 self._look(due, late_s, ident)
                 wait_s = BEAT_S
             else:

@@ -77,7 +77,7 @@ async def test_text_at_the_command_line_by_url_and_through_the_hub(tmp_path: Pat
             assert json.loads(rest.stdout)["truncated"] is False
 
             done = await shell.arun("send", door, "-", stdin="y" * (TEXT_CHARS_MAX + 1))
-            assert (done.returncode, done.stdout) == (1, "")
+            assert (done.returncode, done.stdout) == (2, "")
             assert "1,048,577 characters; at most 1,048,576" in done.stderr
 
             done = await shell.arun("send", door, "3000", "--skill", "fail", "-o", "json")
