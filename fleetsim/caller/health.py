@@ -134,7 +134,7 @@ class FleetHealth:
     """The rolling aggregate. Folding costs the same whatever has been folded before."""
 
     def __init__(self, *, thresholds: Thresholds | None = None, outcomes_max: int = OUTCOMES_MAX) -> None:
-        self._thresholds = thresholds or Thresholds()
+        self.thresholds = thresholds or Thresholds()
         self._outcomes_max = outcomes_max
         self._agents: dict[str, Bucket] = {}
         self._skills: dict[tuple[str, str], Bucket] = {}
@@ -197,7 +197,7 @@ class FleetHealth:
     def _agent(self, name: str, now: float, condition: Condition) -> AgentHealth:
         bucket = self._agents.get(name) or Bucket()
         figures = bucket.figures(now)
-        word, why, since = judge(bucket, figures, condition, self._thresholds)
+        word, why, since = judge(bucket, figures, condition, self.thresholds)
         return AgentHealth(agent_name=name, health=word, why=why, since=since, figures=figures)
 
     def _orphaned(self) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ def help_lines(here: Sequence[tuple[str, str]], where: str) -> list[Line]:
         line(muted("  up        95 % and more of at least "), str(RUNS_MIN), muted(" outcomes are successes")),
         line(muted("  degraded  50 to 95 %, or its webhooks do not arrive")),
         line(muted("  down      under 50 %, unreachable, or left alone after failures")),
+        line(muted("            (fleet.health in agents.yaml may say other shares)")),
         line(muted("  grey      too few outcomes to judge, or old data")),
     ]
     return lines

@@ -5,6 +5,7 @@ The figures and the judgement are ``caller.health``'s, so that this screen and `
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -162,6 +163,19 @@ class _Agent:
         return found.why if self.refused_since else self.breaker_why or found.why
 
 
+def _thresholds(said: object) -> Thresholds:
+    """Where the words change at this hub; what an older journal does not say is the default."""
+    usual, told = Thresholds(), said if isinstance(said, Mapping) else {}
+    up_at, down_below = read.number(told, "upAt"), read.number(told, "downBelow")
+    outcomes_min = read.count(told, "outcomesMin")
+    return Thresholds(
+        up_at=usual.up_at if up_at is None else up_at,
+        down_below=usual.down_below if down_below is None else down_below,
+        outcomes_min=usual.outcomes_min if outcomes_min is None else outcomes_min,
+        p95_limit_ms=read.count(told, "p95LimitMs"),
+    )
+
+
 class FleetFold:
     """All agents, by name."""
 
@@ -198,6 +212,7 @@ class FleetFold:
             known.breaker_since = known.breaker_until = known.unreachable_since = known.refused_since = None
             known.breaker_why, known.why = "", ""
             known.reachable = None if known.reachable is False else known.reachable
+        self._health.thresholds = _thresholds(event.payload.get("thresholds"))
         self.reconfigured(event)
 
     def reconfigured(self, event: Event) -> None:

@@ -28,6 +28,7 @@ from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.gate import Gate
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
+from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import Ledger, LedgerBroken
 from fleetsim.caller.ledger.heed import heeded
 from fleetsim.caller.receiver import CallbackReceiver
@@ -191,6 +192,7 @@ class Hub:
             path=self.config.source,
             agents=agent_facts(self.config),
             warnings=list(self.config.warnings),
+            thresholds=to_json(self.config.settings.health),
         )
         for outcome in await self.ledger.outcomes(since=self.runtime.clock.now() - WINDOW):
             self.health.fold(outcome)

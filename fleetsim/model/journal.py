@@ -179,7 +179,11 @@ TOPICS: tuple[Topic, ...] = (
     Topic("agent.push.rejected", "a webhook was refused; nothing ends by it", ("why", "status", "peer")),
     Topic("agent.push.registered", "the agent took our webhook", ()),
     Topic("agent.push.degraded", "webhooks do not arrive, or are `refused`; polling instead", ("why", "refused")),
-    Topic("config.loaded", "agents.yaml was read", ("path", "agents", "warnings")),
+    Topic(
+        "config.loaded",
+        "agents.yaml was read; `thresholds` are those of `fleet.health`",
+        ("path", "agents", "warnings", "thresholds"),
+    ),
     Topic(
         "config.reloaded",
         "agents.yaml changed, or is whole again; `agents` are all there are now",

@@ -61,6 +61,16 @@ def test_agents_are_listed_worst_first() -> None:
     ]
 
 
+def test_an_agent_is_judged_by_the_thresholds_of_its_hub() -> None:
+    told = {"upAt": 0.7, "downBelow": 0.2, "outcomesMin": 2, "p95LimitMs": None}
+    for thresholds, word in ((told, HealthWord.UP), ({}, HealthWord.DEGRADED), ("no mapping", HealthWord.DEGRADED)):
+        j = journal()
+        j.say("config.loaded", agents=["quinn"], path="agents.yaml", thresholds=thresholds)
+        runs(j, "quinn", 8, 2)
+        (row,) = view(j).agents
+        assert row.health is word, thresholds
+
+
 def test_too_few_runs_judge_nobody() -> None:
     j = journal()
     runs(j, "young", 0, 4)
