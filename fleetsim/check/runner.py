@@ -23,9 +23,10 @@ from fleetsim.check.row import ALL, ONCE, PROFILES, Row, Severity, Verdict
 from fleetsim.check.rows import ROWS
 from fleetsim.check.rows_wire import METHOD_ROWS
 from fleetsim.check.scenes import reachable
-from fleetsim.check.session import Session
+from fleetsim.check.session import OLD_STREAM, Session
 from fleetsim.check.subject import PROBED, Knobs, Subject, Target, meet
 from fleetsim.check.tongue import mapping
+from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
@@ -218,7 +219,7 @@ def _missing_ground(row: Row, session: Session, asked: Iterable[Exchange]) -> st
         if made.code != -32601:
             continue
         method = mapping(made.asked).get("method")
-        operation = session.tongue.operation(method)
+        operation = Operation.STREAM if method == OLD_STREAM else session.tongue.operation(method)
         ground = METHOD_ROWS.get(operation) if operation else None
         if ground is not None and row.section not in {ROWS[ground].section, ROWS["C-06"].section}:
             known = session.dialect in ROWS[ground].dialects

@@ -272,7 +272,6 @@ add(
     "streams are known by their old name alone",
     answer_error(lambda asked: asked.method == "message/stream", METHOD_MISSING, "Method not found"),
     incident="the original agents",
-    also={"C-06": "the card promises streams"},
 )
 add(
     "no-send-stream",
@@ -320,7 +319,13 @@ add(
     _missing(Operation.LIST),
 )
 
-add("version-assumed", "V-01", "1.0 without its header is served", Edit(headers=_assume_version))
+add(
+    "version-assumed",
+    "V-01",
+    "1.0 without its header is served",
+    Edit(headers=_assume_version),
+    also={"C-08": "the card is asked for in 1.0 too"},
+)
 add("any-version", "V-02", "an unknown version is served", Edit(headers=_any_version))
 add(
     "old-methods-mind",

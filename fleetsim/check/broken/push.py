@@ -147,25 +147,41 @@ add(
     "link-local webhooks are taken",
     sender=trusting("169.254.0.0/16", "fe80::/10"),
     incident="Quinn #19",
-    also={"L-06 P-14 R-06": "the same guard, asked in another place"},
+    also={"L-06 P-14 R-06 P-39": "the same guard, asked in another place"},
 )
 add("any-scheme-taken", "P-11", "webhooks of any scheme are taken", sender=AnySchemeSender)
-add("unresolved-taken", "P-12", "webhooks whose host does not resolve are taken", sender=UnresolvedSender)
-add("odd-spelling-taken", "P-13", "odd spellings of a private host are taken", sender=LaxFormSender)
+LOOKS_ALIKE = {"P-39": "one of the addresses that merely look like the allowed one is of this kind"}
+add(
+    "unresolved-taken",
+    "P-12",
+    "webhooks whose host does not resolve are taken",
+    sender=UnresolvedSender,
+    also=LOOKS_ALIKE,
+)
+add(
+    "odd-spelling-taken",
+    "P-13",
+    "odd spellings of a private host are taken",
+    sender=LaxFormSender,
+    also=LOOKS_ALIKE,
+)
 add(
     "no-guard",
     "P-08",
     "every address is taken",
     sender=TrustingSender,
     incident="Quinn #19",
-    also={"L-06 R-06": "the same guard, asked in another place", "P-09 P-10 P-12 P-13 P-14": "no address is refused"},
+    also={
+        "L-06 R-06": "the same guard, asked in another place",
+        "P-09 P-10 P-12 P-13 P-14 P-39": "no address is refused",
+    },
 )
 add(
     "names-trusted",
     "P-12",
     "every name is taken",
     sender=NameBlindSender,
-    also={"P-08": "localhost is a name"},
+    also={"P-08": "localhost is a name", **LOOKS_ALIKE},
 )
 add(
     "dropped-in-silence",
