@@ -111,12 +111,18 @@ def outcome_of(
         confidence=confidence.confidence if confidence else None,
         confidence_explanation=confidence.explanation if confidence else None,
         effects=extras.deltas,
-        warnings=record.warnings,
+        warnings=(*record.warnings, *_not_kept(extras)),
         truncated=chars > len(text),
         text_chars=chars,
         parts=parts,
         parts_total=parts_total,
     )
+
+
+def _not_kept(extras: Extras) -> tuple[str, ...]:
+    """What the agent reported and the outcome does not hold, in words."""
+    left_out = extras.deltas_left_out
+    return (f"{left_out} of {left_out + len(extras.deltas)} reported effects are not kept",) if left_out else ()
 
 
 def _own_cause(kind: OutcomeKind, success: bool, record: RequestRecord) -> Cause:

@@ -85,6 +85,7 @@ class Extras:
     cost: Cost | None = None
     confidence: Confidence | None = None
     deltas: tuple[EffectDelta, ...] = ()
+    deltas_left_out: int = 0
 
     @property
     def denies_success(self) -> bool:
@@ -95,11 +96,14 @@ class Extras:
 def read_extras(task: Task) -> Extras:
     """Collect the payloads of a task's artifacts; malformed ones are left out.
 
+    ``deltas_left_out`` counts those beyond ``DELTAS_MAX``, which are not kept.
+
     A payload is a task's total: the last of a kind counts, and reading twice changes nothing.
     """
     cost: Cost | None = None
     confidence: Confidence | None = None
     deltas: dict[str, EffectDelta] = {}
+    beyond = 0
     for artifact in task.artifacts:
         for kind, data in _payloads(artifact):
             if kind in {COST_TYPE, COST}:
@@ -107,9 +111,12 @@ def read_extras(task: Task) -> Extras:
             elif kind in {CONFIDENCE_TYPE, CONFIDENCE}:
                 confidence = _confidence(data) or confidence
             elif kind in {*WORLDSTATE_DELTA_TYPES, WORLDSTATE_DELTA}:
+                listed = data.get("deltas")
+                beyond += max(0, len(listed) - DELTAS_MAX) if isinstance(listed, list) else 0
                 for at, delta in enumerate(_deltas(data)):
                     deltas[f"{artifact.artifact_id}/{at}/{delta}"] = delta
-    return Extras(cost=cost, confidence=confidence, deltas=tuple(deltas.values())[:DELTAS_MAX])
+    kept = tuple(deltas.values())[:DELTAS_MAX]
+    return Extras(cost=cost, confidence=confidence, deltas=kept, deltas_left_out=beyond + len(deltas) - len(kept))
 
 
 def is_payload(part: Part) -> bool:

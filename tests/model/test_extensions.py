@@ -106,3 +106,12 @@ def test_one_poisoned_outcome_leaves_the_fleets_figures_usable(amount: Any) -> N
 def test_completed_with_words_of_failure_is_still_judged_by_its_state_and_a_denial_counts() -> None:
     assert read_extras(done((COST_TYPE, {"success": False}))).denies_success
     assert not read_extras(done((COST_TYPE, {"success": "false"}))).denies_success
+
+
+def test_effects_that_are_not_kept_are_told() -> None:
+    many = [{"domain": "d", "path": f"p{n}", "op": "set", "value": n} for n in range(DELTAS_MAX + 44)]
+    task = done((WORLDSTATE_DELTA_TYPE, {"deltas": many}))
+    assert (len(read_extras(task).deltas), read_extras(task).deltas_left_out) == (DELTAS_MAX, 44)
+    now = Now(10.0, datetime(2026, 1, 1, tzinfo=UTC))
+    outcome = outcome_of(replace(new_track(record(), now), record=replace(record(), task=task)), now)
+    assert outcome.warnings == ("44 of 300 reported effects are not kept",)
