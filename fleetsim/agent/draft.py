@@ -115,6 +115,14 @@ class _Piece:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The main artifact as it ends. ``added`` is what its pieces so far lack; None if they do not hold any more."""
+
+    main: Artifact
+    added: tuple[Part, ...] | None
+
+
 class Draft:
     """The artifacts of one open task. The main one carries the task's own id."""
 
@@ -141,16 +149,16 @@ class Draft:
         """All artifacts as they stand; ones without parts are left out."""
         return tuple(a for a in (piece.artifact() for piece in self._pieces.values()) if a.parts)
 
-    def close(self, state: TaskState, text: str | None, duration_ms: int) -> Artifact | None:
+    def close(self, state: TaskState, text: str | None, duration_ms: int) -> Closing | None:
         """Finish the main artifact: the final text in place of the pieces if given, then the tally's parts.
 
         A completed task always has an artifact; others only if they had something to show.
         """
         extra, uris = self.tally.parts(state, duration_ms)
         piece = self._pieces.get(self.main_id)
-        body: tuple[Part, ...] = piece.artifact().parts if piece else ()
-        if text is not None:
-            body = self._replaced(body, text)
+        told: tuple[Part, ...] = piece.artifact().parts if piece else ()
+        body = told if text is None else self._replaced(told, text)
+        added = extra if body == told else None
         others = {name: other for name, other in self._pieces.items() if name != self.main_id}
         if not body and state is TaskState.COMPLETED and not others:
             body = (TextPart(text=""),)
@@ -158,7 +166,7 @@ class Draft:
             return None
         main = Artifact(artifact_id=self.main_id, name=MAIN_NAME, parts=(*body, *extra), extensions=uris)
         self._pieces = {self.main_id: _Piece(head=main, parts=list(main.parts)), **others}
-        return main
+        return Closing(main, added)
 
     def _replaced(self, body: tuple[Part, ...], text: str) -> tuple[Part, ...]:
         """The final text instead of what was said on the way. Raises OutputLimit before anything changes."""

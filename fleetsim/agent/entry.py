@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from fleetsim.agent.draft import Draft, weigh_data, weigh_part
-from fleetsim.agent.feed import Feed
+from fleetsim.agent.draft import Closing, Draft, weigh_data, weigh_part
+from fleetsim.agent.feed import ClosingUpdate, Feed
 from fleetsim.agent.record import Push, Record, TaskKey
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import (
@@ -95,6 +95,19 @@ class Entry:
         return ArtifactUpdate(
             task_id=self.key[1], context_id=self.context_id, artifact=artifact, append=append, last_chunk=last_chunk
         )
+
+    def closing(self, ending: Closing | None) -> tuple[ClosingUpdate, ...]:
+        """The event that tells of the main artifact as it ends, if the task has one."""
+        if ending is None:
+            return ()
+        whole = ClosingUpdate(
+            task_id=self.key[1],
+            context_id=self.context_id,
+            artifact=ending.main,
+            last_chunk=True,
+            added=ending.added,
+        )
+        return (whole,)
 
     def note_transition(self) -> None:
         """Add the present status to the list of transitions, where the agent keeps one."""

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fleetsim.model.event import ArtifactUpdate, TaskEvent
-from fleetsim.model.task import TextPart
+from fleetsim.model.task import Part, TextPart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosingUpdate(ArtifactUpdate):
+    """The main artifact whole, at the end. ``added`` is all of it that a reader of every piece before lacks.
+
+    ``added`` is None where those pieces do not hold any more: the final text is another.
+    """
+
+    added: tuple[Part, ...] | None
 
 
 class Feed:

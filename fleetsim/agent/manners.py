@@ -31,6 +31,8 @@ class Manners:
     ``stream_errors_as_events``: a refused stream is one SSE error event instead of plain JSON.
     ``question_closes_subscription``: joining a task that waits for input ends after the snapshot.
     ``client_names_task``: a send carries the id of the task it makes.
+    ``repeats_artifact``: a stream ends with its main artifact whole, pieces of which it has told (seed "Streaming");
+    without it, with what was not told yet, appended: some clients join whatever they are sent.
     ``artifact_notice``: a webhook gets each artifact in a notice of its own too, before the final status.
     ``push_id_is_task_id``: a webhook registered without an id is the task's one default.
     ``no_extended_card``: the error when there is no extended card.
@@ -47,6 +49,7 @@ class Manners:
     stream_errors_as_events: bool = True
     question_closes_subscription: bool = True
     client_names_task: bool = False
+    repeats_artifact: bool = True
     artifact_notice: bool = False
     push_id_is_task_id: bool = True
     no_extended_card: type[RpcError] = ExtendedCardNotConfigured
@@ -67,6 +70,7 @@ MANNERS: Mapping[str, Manners] = {
         other_context_refused=True,
         stream_errors_as_events=False,
         question_closes_subscription=False,
+        repeats_artifact=False,
         push_id_is_task_id=False,
         no_extended_card=UnsupportedOperation,
         notice_type="application/a2a+json",

@@ -380,6 +380,7 @@ class Service:
             seat=seat,
             keepalive_s=self._limits.stream_keepalive_s,
             joins_question=not caller.manners.question_closes_subscription,
+            repeats_artifact=caller.manners.repeats_artifact,
         )
 
 

@@ -200,11 +200,10 @@ class Store:
         advance(entry.state, state)
         taken_ms = round((self._clock.monotonic() - entry.opened_s) * 1000)
         before = entry.draft.chars
-        main = entry.draft.close(state, text, taken_ms)
+        ending = entry.draft.close(state, text, taken_ms)
         self.shelf.chars += entry.draft.chars - before
         status = self._status(entry, state, reason)
-        closing = [] if main is None else [entry.chunk(main, append=False, last_chunk=True)]
-        return self._commit(entry, status, [*closing, entry.update(status)]) or entry.snapshot()
+        return self._commit(entry, status, [*entry.closing(ending), entry.update(status)]) or entry.snapshot()
 
     def cancel(self, key: TaskKey) -> Record:
         """Cancel in one step, whatever runs meanwhile. Raises TaskNotFound or TaskNotCancelable."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fleetsim.agent.feed import Feed
+from fleetsim.agent.feed import ClosingUpdate, Feed
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.record import Record, TaskKey
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
-from fleetsim.model.task import INTERRUPTED, Message, Task
+from fleetsim.model.task import INTERRUPTED, Message, Task, TextPart
 from fleetsim.model.text import one_line
 
 
@@ -76,7 +76,8 @@ class Seat:
 class Watch:
     """One stream of one task. Whoever is given it must ``close`` it; iterate ``events`` at most once.
 
-    ``joins_question`` false ends a stream that joins a task while it waits for an answer.
+    ``joins_question`` false ends a stream that joins a task while it waits for an answer. ``repeats_artifact``
+    false keeps it from sending again what it has told (``Manners``).
     """
 
     record: Record
@@ -85,6 +86,7 @@ class Watch:
     seat: Seat
     keepalive_s: float
     joins_question: bool = True
+    repeats_artifact: bool = True
 
     @property
     def about(self) -> str:
@@ -99,12 +101,13 @@ class Watch:
         """The snapshot, then what follows, to the end of the task or its next question; None keeps alive."""
         yield Snapshot(task=self.task)
         if self.record.task.terminal:
-            for event in closing_pair(self.record.task):
+            for event in closing_pair(self.record.task) if self.repeats_artifact else (_last_status(self.record.task),):
                 yield event
             return
         if self.record.task.state in INTERRUPTED and not self.joins_question:
             yield _last_status(self.record.task)
             return
+        told = {artifact.artifact_id for artifact in self.task.artifacts}
         cursor = self.record.cursor
         while not (self.feed.closed and cursor >= len(self.feed)):
             try:
@@ -115,9 +118,24 @@ class Watch:
                 continue
             events, cursor = self.feed.since(cursor)
             for event in events:
-                yield event
+                yield self._as_told(event, told) if isinstance(event, ArtifactUpdate) else event
                 if isinstance(event, StatusUpdate) and event.final:
                     return
+
+    def _as_told(self, event: ArtifactUpdate, told: set[str]) -> ArtifactUpdate:
+        """``event`` for a reader who was told of the artifacts in ``told`` by this stream.
+
+        The first piece of an artifact appends to nothing: strict clients refuse it otherwise. An artifact must
+        have a part (A2A 1.0 section 5.7), so one to which nothing is added ends with an empty text.
+        """
+        artifact = event.artifact
+        if artifact.artifact_id not in told:
+            told.add(artifact.artifact_id)
+            return replace(event, append=False)
+        if isinstance(event, ClosingUpdate) and event.added is not None and not self.repeats_artifact:
+            rest = replace(artifact, parts=event.added or (TextPart(text=""),))
+            return replace(event, artifact=rest, append=True)
+        return event
 
 
 @dataclass(frozen=True, slots=True)

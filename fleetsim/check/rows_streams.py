@@ -267,5 +267,15 @@ streams.must(
     "Bound each subscriber's buffer by coalescing, and never drop the terminal pair.",
     needs=STREAMING,
 )
+streams.should(
+    "S-29",
+    "The first piece of an artifact is no append",
+    BOTH,
+    f"A2A 0.3 §7.2.3, 1.0 §4.2.2; {SEED}, hardening 7 (append: true on every subsequent update)",
+    "Read append of the first artifact-update of each artifact that the stream's first event did not hold.",
+    "Send append: false (or leave it out) with the first piece, true with every later one.",
+    incident="Strict clients refuse an append to an artifact they were never given; the original agent sent one",
+    needs=STREAMING,
+)
 
 ROWS = tuple(streams.rows)

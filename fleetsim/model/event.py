@@ -133,7 +133,8 @@ def _grow(task: Task, more: Artifact) -> Task:
                 parts = (*parts[:-1], _joined(last, part))
             else:
                 parts = (*parts, part)
-        return _put(task, replace(old, parts=parts, metadata={**old.metadata, **more.metadata}))
+        extensions = (*old.extensions, *(uri for uri in more.extensions if uri not in old.extensions))
+        return _put(task, replace(old, parts=parts, extensions=extensions, metadata={**old.metadata, **more.metadata}))
     return _put(task, more)
 
 

@@ -125,7 +125,7 @@ def check_read(frames: list[Any], final: dict[str, Any]) -> None:
     if frames[-1]["status"]["state"] not in ENDS:
         return
     assert frames[-1]["status"]["state"] == final["status"]["state"]
-    texts = [f["artifact"]["parts"][0]["text"] for f in frames if f.get("append")]
+    texts = [f["artifact"]["parts"][0]["text"] for f in frames if f.get("lastChunk") is False]
     past = [p["text"] for a in frames[0].get("artifacts", []) for p in a["parts"] if p["kind"] == "text"]
     whole = [p["text"] for a in final.get("artifacts", []) for p in a["parts"] if p["kind"] == "text"]
     if frames[0]["status"]["state"] not in ENDS:

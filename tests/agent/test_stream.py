@@ -30,7 +30,7 @@ async def test_a_stream_opens_with_the_task_and_ends_with_the_closing_pair(rig: 
     assert (frames[1]["status"]["state"], frames[1]["final"]) == ("working", False)
     deltas = frames[2:4]
     assert [delta["artifact"]["parts"][0]["text"] for delta in deltas] == ["one", " two"]
-    assert all(delta["append"] and not delta["lastChunk"] for delta in deltas)
+    assert [(delta["append"], delta["lastChunk"]) for delta in deltas] == [(False, False), (True, False)]
     full, final = frames[4:]
     assert (full["append"], full["lastChunk"]) == (False, True)
     assert full["artifact"]["parts"][0]["text"] == "one two"
@@ -98,7 +98,7 @@ async def test_joining_again_gives_the_past_once_and_then_only_what_is_new(rigge
     frames = await rig.frames("tasks/resubscribe", {"id": task["id"]})
     assert kinds(frames)[0] == "task"
     seen = frames[0]["artifacts"][0]["parts"][0]["text"]
-    deltas = "".join(f["artifact"]["parts"][0]["text"] for f in frames if f.get("append"))
+    deltas = "".join(f["artifact"]["parts"][0]["text"] for f in frames if f.get("lastChunk") is False)
     assert seen
     assert seen + deltas == "0 1 2 3 4 5 "
     assert frames[-2]["artifact"]["parts"][0]["text"] == "0 1 2 3 4 5 "
@@ -183,7 +183,7 @@ async def test_a_slow_reader_gets_everything_and_the_closing_pair_once(rigged: R
         async for frame in results:
             frames.append(frame)
             await asyncio.sleep(3)
-    text = "".join(f["artifact"]["parts"][0]["text"] for f in frames if f.get("append"))
+    text = "".join(f["artifact"]["parts"][0]["text"] for f in frames if f.get("lastChunk") is False)
     assert text == "".join(f"{number}" + "." * 1000 for number in range(300))
     assert len(frames) < 150  # what the buffer had no room for came joined
     assert [f["kind"] for f in frames[-2:]] == ["artifact-update", "status-update"]

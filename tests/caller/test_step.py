@@ -442,3 +442,20 @@ def test_a_silent_webhook_channel_leads_to_one_registration() -> None:
     assert len(hand.asked_for(RegisterPush)) == 1
     hand.wait(70).hear(task(W), Via.POLL)
     assert not hand.asked_for(RegisterPush)
+
+
+def test_a_last_piece_that_is_appended_may_have_lost_others_on_the_way_and_is_looked_at_once() -> None:
+    hand = Hand.begun(streaming=True).hear(task(S), Via.STREAM).hear(chunk("one ", append=False), Via.STREAM)
+    hand.hear(chunk("", last=True), Via.STREAM).hear(status(C, final=True), Via.STREAM)
+    assert not hand.outcomes
+    hand.wait(0.1).hear(task(C, "one two"), Via.POLL)
+    assert hand.outcomes[0].text == "one two"
+
+
+@pytest.mark.parametrize("first_appended", [False, True])
+def test_pieces_add_up_whether_or_not_the_first_says_append(first_appended: bool) -> None:
+    hand = Hand.begun(streaming=True).hear(task(S), Via.STREAM)
+    for event in (chunk("one ", append=first_appended), chunk("two")):
+        hand.hear(event, Via.STREAM)
+    assert hand.track.task is not None
+    assert hand.track.task.text == "one two"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.agent.app import build_app as build_agent
-from fleetsim.agent.engine import Engine
 from fleetsim.caller.config import load_fleet
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
 from fleetsim.caller.fleet_file import FleetFile
@@ -123,7 +121,7 @@ async def town(
         name = agent.settings.name
         url = f"http://{name}.example:8000"
         own = virtual_runtime(100 + number, network, name=name)
-        network.mount(url, build_agent(Engine(replace(agent.settings, url=f"{url}/a2a"), own)))
+        network.mount(url, agent.replace(url=f"{url}/a2a", runtime=own).app())
         made.append(AgentEntry(**{"name": name, "url": f"{url}/a2a", **(entries or {}).get(name, {})}))
     config, file = FleetConfig(agents=tuple(made), settings=Settings(base_url=HUB, **settings)), None
     if agents_yaml is not None:

@@ -16,6 +16,7 @@ from fleetsim.caller.health import FleetHealth
 from fleetsim.caller.outcome import outcome_of
 from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now
+from fleetsim.model.event import ArtifactUpdate, fold
 from fleetsim.model.extensions import (
     CONFIDENCE_TYPE,
     COST_TYPE,
@@ -26,7 +27,7 @@ from fleetsim.model.extensions import (
     WORLDSTATE_DELTA_TYPE,
     read_extras,
 )
-from fleetsim.model.task import Artifact, DataPart, Task, TaskState, TaskStatus
+from fleetsim.model.task import Artifact, DataPart, Task, TaskState, TaskStatus, TextPart
 from tests.caller.steps import record
 
 ODD = st.one_of(
@@ -115,3 +116,13 @@ def test_effects_that_are_not_kept_are_told() -> None:
     now = Now(10.0, datetime(2026, 1, 1, tzinfo=UTC))
     outcome = outcome_of(replace(new_track(record(), now), record=replace(record(), task=task)), now)
     assert outcome.warnings == ("44 of 300 reported effects are not kept",)
+
+
+def test_what_a_later_piece_extends_is_kept() -> None:
+    """The last piece of a streamed artifact brings its data parts, and names their extensions."""
+    first = Artifact(artifact_id="a", parts=(TextPart(text="x"),), extensions=("urn:one",))
+    last = replace(first, parts=(TextPart(text=""),), extensions=("urn:two", "urn:one"))
+    begun = fold(None, ArtifactUpdate(task_id="t", context_id="c", artifact=first))
+    ended = fold(begun, ArtifactUpdate(task_id="t", context_id="c", artifact=last, append=True))
+    assert ended.artifacts[0].extensions == ("urn:one", "urn:two")
+    assert ended.artifacts[0].parts == (TextPart(text="x"),)

@@ -67,12 +67,12 @@ def closes(event: Json) -> bool:
 def has_artifact(event: Json) -> bool:
     """Whether it carries the whole of an artifact, as before the final status."""
     body = inside(event)
-    return kind_of(event) == "artifact-update" and not body.get("append", False)
+    return kind_of(event) == "artifact-update" and bool(body.get("lastChunk", False)) and not body.get("append", False)
 
 
 def is_delta(event: Json) -> bool:
-    """Whether it appends to an artifact."""
-    return kind_of(event) == "artifact-update" and bool(inside(event).get("append", False))
+    """Whether it carries a piece of an artifact, the first or a later one."""
+    return kind_of(event) == "artifact-update" and inside(event).get("lastChunk") is False
 
 
 def each_object(value: Json, change: Callable[[dict[str, Any]], None]) -> Json:

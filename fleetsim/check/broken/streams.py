@@ -108,6 +108,12 @@ def _full_text() -> Events:
     return change
 
 
+def _appended(event: Json) -> Json:
+    if is_delta(event):
+        inside(event)["append"] = True
+    return event
+
+
 def _status_first() -> Events:
     """The final status comes before the artifact."""
     held: list[Json] = []
@@ -373,6 +379,13 @@ add(
     "a slow reader does not get the end",
     service=HurriedService,
     incident="the original agent (U22)",
+)
+add(
+    "first-piece-appended",
+    "S-29",
+    "the first piece of an artifact is appended to nothing",
+    edit_frame(_appended, on=about(*STREAMS)),
+    incident="the original agent",
 )
 
 MUTANTS = tuple(catalogue.mutants)

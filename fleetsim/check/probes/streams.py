@@ -276,6 +276,25 @@ async def not_cached(session: Session) -> None:
     demand("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", made)
 
 
+@probe("S-29")
+async def first_piece_is_new(session: Session) -> None:
+    """append of the first update of each artifact."""
+    pieces = 0
+    for made in await all_streams(session):
+        told: set[str] = set()
+        for kind, content, _ in events(session, made):
+            if kind == "task":
+                told |= {str(mapping(artifact).get("artifactId")) for artifact in listed(content.get("artifacts"))}
+            if kind != "artifact-update":
+                continue
+            name = str(mapping(content.get("artifact")).get("artifactId"))
+            first = name not in told
+            demand(not first or content.get("append") is not True, "the first piece of an artifact is appended", made)
+            told.add(name)
+            pieces += 1
+    need(pieces, "no stream had an artifact-update")
+
+
 @probe("S-28", lasts_s=2)
 async def slow_reader(session: Session) -> None:
     """Read nothing for a while."""

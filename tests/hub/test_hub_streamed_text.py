@@ -1,0 +1,65 @@
+"""Answers in pieces through a whole hub: right whether the first says append or not, and however the stream closes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.check.broken import mutant
+from fleetsim.cli.live import LivePieces
+from tests.hub.town import Town, town
+
+
+def teller(*, appends_first: bool) -> Agent:
+    agent = Agent("teller")
+
+    @agent.skill("tell")
+    async def tell(task: SkillContext) -> None:
+        for piece in ("one ", "two ", "three"):
+            await task.say(piece)
+            await asyncio.sleep(3)
+        task.use(10, 5, cost_usd=0.25)
+        task.confidence(0.5)
+
+    @agent.skill("correct")
+    async def correct(task: SkillContext) -> str:
+        await task.say("a draft")
+        await asyncio.sleep(3)
+        return "the answer"
+
+    return mutant("first-piece-appended").make(agent) if appends_first else agent
+
+
+def shown(t: Town) -> str:
+    """What somebody saw who followed the stream through the hub."""
+    live = LivePieces()
+    pieces: Sequence[dict[str, object]] = [dict(e.payload) for e in t.events("agent.chat.inbound")]
+    return "".join(
+        live.more(str(p["artifactId"]), str(p["text"]), append=bool(p["append"]))
+        for p in pieces
+        if p["type"] == "artifact"
+    )
+
+
+@pytest.mark.parametrize("appends_first", [False, True])
+@pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
+async def test_a_streamed_answer_is_whole_however_its_pieces_are_marked(wire: str, appends_first: bool) -> None:
+    async with town(teller(appends_first=appends_first), entries={"teller": {"wire": wire}}) as t:
+        (cid,) = await t.remote.submit({"targets": ["teller"], "skill": "tell", "text": "x"})
+        outcome = await t.hub.tracker.wait(cid)
+        assert (outcome.kind.value, outcome.text, outcome.cost_usd) == ("completed", "one two three", 0.25)
+        assert outcome.confidence == 0.5
+        assert shown(t) == "one two three"
+        if wire != "0.1":  # whose pieces the broken agent leaves alone
+            marked = [e.payload["append"] for e in t.events("agent.chat.inbound") if e.payload["type"] == "artifact"]
+            assert marked[:2] == [appends_first, True]
+
+
+@pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
+async def test_an_answer_other_than_its_pieces_replaces_them(wire: str) -> None:
+    async with town(teller(appends_first=False), entries={"teller": {"wire": wire}}) as t:
+        (cid,) = await t.remote.submit({"targets": ["teller"], "skill": "correct", "text": "x"})
+        assert (await t.hub.tracker.wait(cid)).text == "the answer"
