@@ -45,6 +45,7 @@ class AgentLimits:
     bodies_bytes_max: int = 256 * MIB
     body_deadline_s: float = 10.0
     header_bytes_max: int = 32 * KIB
+    headers_max: int = 100
     header_deadline_s: float = 5.0
     connections_max: int = 800
     connections_per_peer_max: int = 400

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.server import Server, configure, listen
+from fleetsim.agent.server import Server, listen
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.ledger import Ledger
@@ -77,7 +77,7 @@ async def running_hub(
             client_factory=client_factory,
         )
         app = build_app(hub, allow_hosts=allow_hosts)
-        server = Server(configure(app, _BOUNDS), on_stop=hub.stop_streams, signals=False)
+        server = Server(app, _BOUNDS, on_stop=hub.stop_streams, signals=False)
         watchdog = Watchdog(lambda ms: hub.events.publish("hub.stalled", level=Level.WARN, stalledMs=ms))
         async with hub, watchdog, Workers("hub-server") as workers:
             worker = workers.start(server.serve(sockets=[listener]), name=url)

@@ -149,17 +149,101 @@ async def test_a_stalled_body_is_given_up() -> None:
         writer.close()
 
 
-async def test_one_peer_gets_so_many_connections() -> None:
+CARD = b"GET /.well-known/agent.json HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def test_a_newcomer_gets_the_place_of_whoever_has_asked_nothing_for_longest() -> None:
     agent = Agent("reference", skills=builtin_skills(), limits=AgentLimits(connections_per_peer_max=3))
     async with agent.serving() as url:
-        kept = [await asyncio.open_connection("127.0.0.1", port_of(url)) for _ in range(3)]
+        crowd = [await asyncio.open_connection("127.0.0.1", port_of(url)) for _ in range(3)]
+        for reader, _ in [*crowd]:
+            crowd.append(await asyncio.open_connection("127.0.0.1", port_of(url)))
+            crowd[-1][1].write(CARD)
+            assert (await crowd[-1][0].readline()).startswith(b"HTTP/1.1 200")
+            assert await until_closed(reader, 3) < 1
+        for _, writer in crowd:
+            writer.close()
+
+
+async def test_a_connection_with_a_request_under_way_is_not_closed_to_make_room() -> None:
+    agent = Agent("reference", skills=builtin_skills(), limits=AgentLimits(connections_per_peer_max=2))
+    async with agent.serving() as url:
+        streams = []
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
+            params = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": message("/slow 500")}
+            body = json.dumps(params).encode()
+            head = "POST /a2a HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length:"
+            writer.write(f"{head} {len(body)}\r\n\r\n".encode() + body)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            streams.append((reader, writer))
+        newcomer, leaving = await asyncio.open_connection("127.0.0.1", port_of(url))
+        assert await until_closed(newcomer, 3) < 1, "there is nobody to send away, so it is the newcomer"
+        for reader, writer in streams:
+            assert not reader.at_eof()
+            assert reader.exception() is None
+            writer.close()
+        leaving.close()
+
+
+async def test_an_answered_connection_that_waits_gives_way_too() -> None:
+    agent = Agent("reference", skills=builtin_skills(), limits=AgentLimits(connections_per_peer_max=1))
+    async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
+        writer.write(CARD)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert (await post(url, "tasks/get", {"id": "x"}))["error"]
         assert await until_closed(reader, 3) < 1
         writer.close()
-        for _, kept_writer in kept:
-            kept_writer.close()
-        await asyncio.sleep(0.1)
-        assert (await post(url, "tasks/get", {"id": "x"}))["error"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"x: " + b"x" * 40_000 + b"\r\n", b"".join(b"x-%d: 1\r\n" % n for n in range(3_000))],
+    ids=["40,000 bytes", "3,000 headers"],
+)
+async def test_a_head_over_its_limit_is_refused_though_it_came_in_one_write(headers: bytes) -> None:
+    agent = Agent("reference", skills=builtin_skills())
+    async with agent.serving() as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url), limit=2**20)
+        writer.write(b"GET /.well-known/agent.json HTTP/1.1\r\nhost: x\r\n" + headers + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 431")
+        assert b"\r\nconnection: close\r\n" in (await reader.readuntil(b"\r\n\r\n")).lower()
+        await until_closed(reader, 3)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"POST /a2a HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /a2a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
+        b"POST /a2a HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+    ids=["length, encoding", "encoding, length", "encoding in HTTP/1.0"],
+)
+async def test_a_body_framed_in_two_ways_is_refused_and_nothing_behind_it_is_read(start: bytes) -> None:
+    """RFC 9112 6.1: whoever takes the other framing sees another request here."""
+    agent = Agent("reference", skills=builtin_skills())
+    async with agent.serving() as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
+        writer.write(start + CARD)
+        async with asyncio.timeout(3):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert answer.count(b"HTTP/1.1 ") == 1
+        writer.close()
+
+
+async def test_what_is_not_http_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent("reference", skills=builtin_skills())
+    async with agent.serving() as url:
+        for junk in [b"\x16\x03\x01 hello\r\n\r\n", CARD[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"] * 5:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
+            writer.write(junk)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+            writer.close()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 async def test_a_huge_head_is_refused() -> None:
@@ -167,7 +251,7 @@ async def test_a_huge_head_is_refused() -> None:
     async with agent.serving() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
         writer.write(b"GET / HTTP/1.1\r\nx: " + b"x" * 200_000)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 431")
         writer.close()
 
 
@@ -254,3 +338,53 @@ def test_a_signal_ends_the_served_agent_quietly(signum: int, code: int) -> None:
         rest = process.stderr.read()
     assert process.returncode == code
     assert "Traceback" not in rest
+
+
+NARROW = """
+import resource
+from fleetsim.agent import Agent, AgentLimits
+resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+agent = Agent("greeter", limits=AgentLimits(header_deadline_s=60.0))
+
+@agent.skill
+async def greet(task):
+    return "hi"
+
+agent.serve(port=0)
+"""
+
+
+def test_running_out_of_descriptors_is_told_in_one_line_and_locks_nobody_out() -> None:
+    async def crowded(port: int) -> None:
+        crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+        for _ in range(3):
+            assert (await post(f"http://127.0.0.1:{port}", "tasks/get", {"id": "x"}))["error"]
+            await asyncio.sleep(0.5)
+        for _, writer in crowd:
+            writer.transport.abort()
+        assert (await post(f"http://127.0.0.1:{port}", "tasks/get", {"id": "x"}))["error"]
+
+    with subprocess.Popen(
+        [sys.executable, "-c", NARROW], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=TOP
+    ) as process:
+        assert process.stderr is not None
+        served = next(line for line in iter(process.stderr.readline, "") if "serves A2A at" in line)
+        try:
+            asyncio.run(crowded(int(served.rsplit(":", 1)[1].split("/")[0])))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            told = process.stderr.read().splitlines()
+    assert len([line for line in told if "descriptor" in line]) == 1
+    assert len(told) < 12, told[:20]
+
+
+async def test_junk_in_a_body_whose_answer_is_out_closes_quietly(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent("reference", skills=builtin_skills())
+    async with agent.serving() as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
+        writer.write(b"POST /nowhere HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+        writer.write(b"junk\r\n")
+        await until_closed(reader, 1)
+        writer.close()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= 30] == []
