@@ -17,7 +17,7 @@ from fleetsim.client.answer import Asked, is_event_stream, read_result, wire_err
 from fleetsim.client.credential import Credential
 from fleetsim.client.discovery import fetch_card
 from fleetsim.client.stream import EventStream
-from fleetsim.model.call import Call, SendMessage, operation_of
+from fleetsim.model.call import Call, SendMessage, SubscribeToTask, operation_of
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, HttpRefused, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX, check_text
@@ -244,7 +244,8 @@ class AgentCaller:
         )
         async with self.runtime.transport.open(made.request) as incoming:
             if incoming.status == 200 and is_event_stream(incoming.headers):
-                stream = EventStream(read_events(incoming, limits=allowed), made.asked, made.dialect)
+                frames, joins = read_events(incoming, limits=allowed), isinstance(call, SubscribeToTask)
+                stream = EventStream(frames, made.asked, made.dialect, joins=joins)
             else:
                 stream = await self._plain_answer(made, incoming)
             async with aclosing(stream):

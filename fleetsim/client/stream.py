@@ -1,15 +1,21 @@
-"""A stream of task events: frames into values, bad frames counted, the end recognised."""
+"""A stream of task events: frames into values, bad frames counted, the end recognised.
+
+An agent answers with one message or with events of a task, never both (A2A 1.0 section 3.1.2). Some frameworks mix
+them; then the messages are what the agent says about its task, and the task's final status is the end.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from fleetsim.client.answer import Asked
-from fleetsim.model.errors import WireError
+from fleetsim.model.errors import TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
-from fleetsim.model.task import INTERRUPTED, TERMINAL
+from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus
 from fleetsim.model.text import one_line
 from fleetsim.runtime.http_sse import SseEvent
 from fleetsim.wire.dialect import Dialect
@@ -21,6 +27,9 @@ log = logging.getLogger(__name__)
 BAD_FRAMES_MAX = 20
 """At so many frames that are no event, the stream is given up."""
 
+LONE_MESSAGE_S = 5.0
+"""A message that nothing follows for so long is the answer, though the agent leaves the stream open."""
+
 
 class EventStream(AsyncIterator[TaskEvent]):
     """The events of one stream, in order. ``skipped`` counts frames that were no event.
@@ -28,11 +37,15 @@ class EventStream(AsyncIterator[TaskEvent]):
     Iterating raises RpcError for an error frame, WireError at ``BAD_FRAMES_MAX`` bad ones, and what the
     transport raises. ``ended`` tells, after the last event, whether the agent closed the task's stream
     (a final, terminal or, in 1.0, interrupted update) rather than just stopped talking.
+    ``joins`` a stream that is a task's: no message in it is an answer without one.
     """
 
-    def __init__(self, frames: AsyncGenerator[SseEvent, None], asked: Asked, dialect: Dialect) -> None:
+    def __init__(
+        self, frames: AsyncGenerator[SseEvent, None], asked: Asked, dialect: Dialect, *, joins: bool = False
+    ) -> None:
         self.skipped = 0
         self.ended = False
+        self._of_task = joins
         self._events = self._read(frames, asked, dialect)
 
     @classmethod
@@ -59,19 +72,42 @@ class EventStream(AsyncIterator[TaskEvent]):
     async def _read(
         self, frames: AsyncGenerator[SseEvent, None], asked: Asked, dialect: Dialect
     ) -> AsyncGenerator[TaskEvent, None]:
+        said = _Said()
         try:
-            async for frame in frames:
+            while (frame := await self._next(frames, said)) is not None:
                 try:
                     event = read_frame(frame.data, asked, dialect)
                 except WireError as error:
                     self._skip(error, asked)
                     continue
+                if isinstance(event, DirectReply):
+                    said.hear(event.message)
+                    if (note := said.note()) is not None:
+                        yield note
+                    continue
+                self._of_task = True
+                event = said.with_answer(event)
                 self.ended = closes(event, dialect.name)
                 yield event
                 if self.ended:
                     return
+                if (note := said.note()) is not None:
+                    yield note
+            if (reply := said.reply()) is not None and not self._of_task:
+                self.ended = True
+                yield reply
         finally:
             await frames.aclose()
+
+    async def _next(self, frames: AsyncGenerator[SseEvent, None], said: _Said) -> SseEvent | None:
+        """The next frame; None at the end, and where a message has turned out to be the whole answer."""
+        if said.at is None or self._of_task:
+            return await anext(frames, None)
+        try:
+            async with asyncio.timeout_at(said.at + LONE_MESSAGE_S):
+                return await anext(frames, None)
+        except (TimeoutError, TransportError):
+            return None  # a message is whole in itself: how the connection ends takes nothing from it
 
     def _skip(self, error: WireError, asked: Asked) -> None:
         self.skipped += 1
@@ -81,6 +117,66 @@ class EventStream(AsyncIterator[TaskEvent]):
             raise WireError(
                 f"{asked.where}: {self.skipped} frames of the stream were no events, the last: {one_line(str(error))}"
             ) from error
+
+
+class _Said:
+    """The messages of one stream, and where its task stands. ``at`` is when the last message came (loop time)."""
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        self._messages: list[Message] = []
+        self._untold: Message | None = None
+        self._task: tuple[str, str, TaskState] | None = None
+        self._has_artifacts = False
+
+    def hear(self, message: Message) -> None:
+        """Take one more message."""
+        self.at = asyncio.get_running_loop().time()
+        self._messages.append(message)
+        self._untold = message
+
+    def note(self) -> StatusUpdate | None:
+        """The last message, once, as what the agent says while it is at work on its task; None if it is not."""
+        if self._untold is None or self._task is None:
+            return None
+        message, self._untold = self._untold, None
+        task_id, context_id, state = self._task
+        if state not in {TaskState.SUBMITTED, TaskState.WORKING}:
+            return None
+        return StatusUpdate(task_id=task_id, context_id=context_id, status=TaskStatus(state=state, message=message))
+
+    def with_answer(self, event: TaskEvent) -> TaskEvent:
+        """``event``, taken note of. A task that completes with no other result was answered by the messages."""
+        match event:
+            case Snapshot(task=task):
+                self._task = task.task_id, task.context_id, task.state
+                self._has_artifacts = bool(task.artifacts)
+                status = self._answered(task.status)
+                return event if status is task.status else replace(event, task=replace(task, status=status))
+            case StatusUpdate(status=status):
+                self._task = event.task_id, event.context_id, status.state
+                self._has_artifacts = self._has_artifacts or bool(event.artifacts)
+                if status.message is not None:
+                    self._untold = None  # it is older than what the status says
+                answered = self._answered(status)
+                return event if answered is status else replace(event, status=answered)
+            case ArtifactUpdate():
+                self._has_artifacts = True
+                self._task = self._task or (event.task_id, event.context_id, TaskState.WORKING)
+        return event
+
+    def reply(self) -> DirectReply | None:
+        """All that was said, as the answer; None if nothing was."""
+        if not self._messages:
+            return None
+        parts = tuple(part for message in self._messages for part in message.parts)
+        return DirectReply(message=replace(self._messages[-1], parts=parts))
+
+    def _answered(self, status: TaskStatus) -> TaskStatus:
+        reply = self.reply()
+        if reply is None or status.state is not TaskState.COMPLETED or status.message or self._has_artifacts:
+            return status
+        return replace(status, message=reply.message)
 
 
 async def _nothing() -> AsyncGenerator[SseEvent, None]:

@@ -213,7 +213,7 @@ class Checker:
             life.paid += 1
         if via is Via.POLL and status is not None:
             life.seen_waiting = status.message.text if status.message else None
-        if isinstance(event, DirectReply):
+        if isinstance(event, DirectReply) and via is not Via.PUSH:
             life.ended_as = "completed"
         self._unpark()
 

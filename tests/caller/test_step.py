@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fleetsim.caller.ledger import Phase
@@ -40,9 +42,10 @@ from fleetsim.model.errors import (
     Unreachable,
     WireError,
 )
+from fleetsim.model.event import DirectReply
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
-from tests.caller.steps import Hand, chunk, status, task
+from tests.caller.steps import Hand, chunk, message, status, task
 
 W, C, F, S, I = (  # noqa: E741
     TaskState.WORKING,
@@ -143,8 +146,6 @@ def test_a_webhook_that_overtakes_the_reply_is_kept_for_it() -> None:
 
 
 def test_news_of_another_task_is_ignored() -> None:
-    from dataclasses import replace
-
     hand = bound(push=True).hear(replace(task(C, "theirs"), task_id="t-2"), Via.PUSH)
     assert not hand.outcomes
 
@@ -420,8 +421,6 @@ def test_a_canceled_task_is_no_success() -> None:
 
 
 def test_completed_with_success_false_in_its_payload_is_no_success() -> None:
-    from dataclasses import replace
-
     from fleetsim.model.extensions import CONFIDENCE_TYPE
     from fleetsim.model.task import Artifact, DataPart
 
@@ -459,3 +458,21 @@ def test_pieces_add_up_whether_or_not_the_first_says_append(first_appended: bool
         hand.hear(event, Via.STREAM)
     assert hand.track.task is not None
     assert hand.track.task.text == "one two"
+
+
+def test_a_message_in_a_webhook_does_not_end_a_task_at_work() -> None:
+    hand = bound(push=True).hear(DirectReply(message=replace(message("still at it"), task_id="t-1")), Via.PUSH)
+    assert not hand.outcomes
+    assert hand.track.task is not None
+    assert hand.track.task.state is W
+    assert hand.wait(0.1).asked_for(Poll)
+    hand.hear(task(C, "the answer"), Via.POLL)
+    assert hand.outcomes[0].text == "the answer"
+
+
+def test_a_message_in_a_webhook_binds_a_task_whose_reply_was_lost_and_does_not_end_it() -> None:
+    hand = Hand.begun(push=True).tell(SendFailed(error=ConnectionLost("cut")))
+    hand.hear(DirectReply(message=replace(message("at it"), task_id="t-1")), Via.PUSH)
+    assert not hand.outcomes
+    assert hand.track.task is not None
+    assert hand.wait(5).asked_for(Poll)

@@ -26,7 +26,17 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, bounded, fold
 from fleetsim.model.journal import Level
 from fleetsim.model.limits import excerpt
-from fleetsim.model.task import INTERRUPTED, TERMINAL, Task, TaskState, answer_chars, answer_text, elsewhere
+from fleetsim.model.task import (
+    INTERRUPTED,
+    TERMINAL,
+    Message,
+    Task,
+    TaskState,
+    TaskStatus,
+    answer_chars,
+    answer_text,
+    elsewhere,
+)
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, OutcomeKind, Via
 
@@ -56,6 +66,10 @@ def heard(s: Stepping, signal: Heard) -> None:
         s.set(pushes=s.track.pushes + 1)
     if _must_wait(s, signal):
         return
+    if signal.via is Via.PUSH and isinstance(signal.event, DirectReply):
+        signal = replace(signal, event=_remark(signal.event.message))
+        if s.track.task is not None and not s.ended:
+            s.poll_at(s.now.mono)
     if s.track.task is None and signal.via is not Via.POLL and shows_the_past(s.track.record, signal.event):
         signal = replace(signal, event=just_taken(signal.event))
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
@@ -74,6 +88,12 @@ def _must_wait(s: Stepping, signal: Heard) -> bool:
     if len(s.track.parked) < s.rules.parked_max:
         s.set(parked=(*s.track.parked, signal))
     return True
+
+
+def _remark(message: Message) -> StatusUpdate:
+    """A message in a webhook: something the agent says about its task at work, never the end of it."""
+    status = TaskStatus(state=TaskState.WORKING, message=message)
+    return StatusUpdate(task_id=message.task_id or "", context_id=message.context_id or "", status=status)
 
 
 def _task_id(event: TaskEvent) -> str:

@@ -1,0 +1,71 @@
+"""Agents that mix messages with events of their task: the end of the task is the end, through the hub and by URL."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.check.broken.build import breaks
+from fleetsim.check.broken.editors import edit_frames, inside, kind_of
+from tests.hub.town import town
+
+
+def chatty(*, before: bool) -> Agent:
+    """Streams a message of its own before or after the first event, then the task's events."""
+    agent = Agent("chatty")
+
+    @agent.skill("tell")
+    async def tell(task: SkillContext) -> None:
+        for piece in ("one ", "two ", "three"):
+            await asyncio.sleep(0.2)
+            await task.say(piece)
+
+    def talks() -> Callable[[Any], Iterable[Any]]:
+        def change(event: Any) -> Iterable[Any]:
+            if kind_of(event) != "task":
+                return [event]
+            parts = [{"kind": "text", "text": "let me see"}]
+            message = {"kind": "message", "messageId": "m-1", "role": "agent", "parts": parts}
+            if event is not inside(event):
+                message = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "let me see"}]}
+                return [{"message": message}, event] if before else [event, {"message": message}]
+            return [message, event] if before else [event, message]
+
+        return change
+
+    return breaks(edit_frames(talks))(agent)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("wire", ["1.0", "0.3"])
+async def test_a_message_beside_a_task_does_not_cut_its_answer_short(wire: str, before: bool) -> None:
+    async with town(chatty(before=before), entries={"chatty": {"wire": wire}}) as t:
+        (cid,) = await t.remote.submit({"targets": ["chatty"], "skill": "tell", "text": "x"})
+        outcome = await t.hub.tracker.wait(cid)
+        assert (outcome.kind.value, outcome.text) == ("completed", "one two three")
+        assert outcome.task_id
+        shown = [e.payload["text"] for e in t.events("agent.chat.inbound") if e.payload["type"] == "status"]
+        assert "let me see" in shown
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("before", [True, False])
+async def test_by_url_too_the_answer_is_what_the_task_ends_with(before: bool, tmp_path: Path) -> None:
+    async with chatty(before=before).serving() as url:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "fleetsim", "send", url, "x", "--skill", "tell", "--stream"],
+            capture_output=True,
+            text=True,
+            timeout=40,
+            cwd=tmp_path,
+            check=False,
+        )
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "one two three"), done.stderr
