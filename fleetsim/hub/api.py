@@ -1,7 +1,8 @@
 """The hub's HTTP face as one ASGI application: its API behind a key, and the webhook door beside it.
 
-``GET /health`` is open and says only that the process lives. Everything else under ``/api`` answers
-``{"success": true, "data": …}`` or ``{"success": false, "error", "code", "hint"}``.
+``GET /health`` is open and says only that the process lives and, where it is asked to, that it is the hub it is
+taken for. Everything else under ``/api`` answers ``{"success": true, "data": …}`` or ``{"success": false, "error",
+"code", "hint"}``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody, VetoBody
 from fleetsim.hub.http import Door, Refusal, answer, endpoint, hosts_of, read_body
 from fleetsim.hub.hub import Hub
+from fleetsim.hub.keys import CHALLENGE, prove
 from fleetsim.hub.rows import (
     agent_row,
     event_row,
@@ -97,9 +99,15 @@ class Api:
 
     # ------------------------------------------------------------------ reading
 
-    async def alive(self, _: Request) -> Response:
-        """Whether the process answers."""
-        return JSONResponse({"status": "ok"})
+    async def alive(self, request: Request) -> Response:
+        """Whether the process answers; with a ``challenge`` also the proof that it is the hub it is taken for."""
+        said = {"status": "ok"}
+        challenge = request.query_params.get("challenge")
+        if challenge is not None:
+            if not CHALLENGE.fullmatch(challenge):
+                raise Refusal(400, "BAD_REQUEST", "a challenge has 16 to 128 of A-Za-z0-9_-")
+            said["proof"] = prove(self._hub.keys.proof, self._hub.url or "", challenge)
+        return JSONResponse(said, headers={"Cache-Control": "no-store"})
 
     async def health(self, _: Request) -> Response:
         """Fleet health (docs/reference/health.md)."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from fleetsim.hub.keys import API_KEY_HEADER
+from fleetsim.hub.keys import API_KEY_HEADER, prove
 from fleetsim.hub.state import HubAddress
-from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, NotAccepting, UnknownTarget, WireError
+from fleetsim.model.errors import (
+    AuthRefused,
+    FleetsimError,
+    HttpRefused,
+    LimitReached,
+    NotAccepting,
+    UnknownTarget,
+    Unreachable,
+    WireError,
+)
 from fleetsim.model.limits import WIRE_BYTES_MAX, TooMuch
 from fleetsim.model.text import one_line
 from fleetsim.runtime.http_sse import StreamLimits, read_events
@@ -21,6 +31,8 @@ REPLY_BYTES_MAX = 2 * WIRE_BYTES_MAX
 
 WAIT_S = 30
 _MARGIN_S = 10.0
+_PROOF_S = 15.0
+_PROOF_BYTES_MAX = 4_096
 _NO_EVENT: Mapping[str, Any] = dict.fromkeys(("seq", "correlationId", "parentId", "agent", "skill", "taskId")) | {
     "at": "",
     "level": "warn",
@@ -30,8 +42,12 @@ _NO_EVENT: Mapping[str, Any] = dict.fromkeys(("seq", "correlationId", "parentId"
 class HubRemote:
     """The hub's API as methods. Answers are the JSON of ``docs/reference/api.md``, read under limits.
 
+    Before each call, whoever listens proves to be the hub that announced itself: a hub may have died since, and its
+    port be somebody else's, who would be told the key and the text.
+
     Every method raises UnknownTarget (no such thing), NotAccepting (busy or storage trouble), AuthRefused
-    (the key is not the hub's), HttpRefused (anything else it refuses) and TransportError (it is not there).
+    (the key is not the hub's), HttpRefused (anything else it refuses), TransportError (it is not there) and
+    Unreachable (who is there is not the hub).
     """
 
     def __init__(self, address: HubAddress, runtime: Runtime) -> None:
@@ -85,6 +101,7 @@ class HubRemote:
         """
         path = "/events" + (f"?after={after}" if after is not None else "")
         limits = StreamLimits(stream_bytes_max=2**40, events_max=2**40, lines_max=2**40)
+        await self._require_proof()
         request = self._request("GET", path, b"", Limits(total_s=None, body_bytes_max=2**40), streaming=True)
         async with self._runtime.transport.open(request) as incoming:
             if incoming.status != 200:
@@ -96,6 +113,7 @@ class HubRemote:
                     yield {**_NO_EVENT, "topic": "events.dropped", "payload": json.loads(event.data)}
 
     async def _exchange(self, method: str, path: str, body: bytes, total_s: float) -> Any:
+        await self._require_proof()
         limits = Limits(total_s=total_s, first_byte_s=total_s, body_bytes_max=REPLY_BYTES_MAX)
         reply = await self._runtime.transport.exchange(self._request(method, path, body, limits))
         try:
@@ -107,6 +125,22 @@ class HubRemote:
         if reply.status < 300:
             return said.get("data", said)
         raise _error(reply.status, said)
+
+    async def _require_proof(self) -> None:
+        challenge = self._runtime.ids.secret()
+        url = f"{self.address.url}/health?challenge={challenge}"
+        limits = Limits(total_s=_PROOF_S, first_byte_s=_PROOF_S, body_bytes_max=_PROOF_BYTES_MAX)
+        try:
+            reply = await self._runtime.transport.exchange(Request(method="GET", url=url, limits=limits))
+            said = parse_untrusted(reply.body, bytes_max=_PROOF_BYTES_MAX)
+        except (WireError, LimitReached):
+            said = None
+        given = str(said.get("proof")) if isinstance(said, dict) else ""
+        if not hmac.compare_digest(given.encode(), prove(self.address.proof, self.address.url, challenge).encode()):
+            raise Unreachable(
+                f"who listens at {self.address.url} is not the hub that announced itself there, and was sent no key",
+                hint="see what uses that port, then start the hub with `fleetsim up`",
+            )
 
     def _request(self, method: str, path: str, body: bytes, limits: Limits, *, streaming: bool = False) -> Request:
         headers = {API_KEY_HEADER: self.address.api_key, "content-type": "application/json"}

@@ -83,7 +83,7 @@ async def running_hub(
             worker = workers.start(server.serve(sockets=[listener]), name=url)
             await _until_serving(server, worker)
             if state:
-                state.announce(url, os.getpid())
+                state.announce(url, os.getpid(), keys.proof)
             try:
                 yield hub
             finally:

@@ -7,6 +7,7 @@ after it ends, never while it runs.
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import stat
@@ -31,12 +32,16 @@ _BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubAddress:
-    """A running hub, as another process on this machine finds it; ``demo``: it is a demo's, and not the person's."""
+    """A running hub, as another process on this machine finds it; ``demo``: it is a demo's, and not the person's.
+
+    ``proof`` is the secret with which the hub proves to be the one that announced itself (``hub.keys.prove``).
+    """
 
     url: str
     pid: int
     demo: bool = False
     api_key: str = field(repr=False)
+    proof: str = field(repr=False)
 
 
 def state_path(env: Mapping[str, str], given: Path | None = None) -> Path:
@@ -54,6 +59,7 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._announcement: int | None = None
 
     @property
     def ledger_path(self) -> Path:
@@ -87,7 +93,7 @@ class StateDir:
         if len(api_key) < 16 or not api_key.isascii():
             raise ConfigError(f"{self.key_path}: holds no usable key", hint="delete the file to have a new one made")
         epoch, callback = self._callback_keys(ids)
-        return HubKeys(api_key=api_key, callback=callback, epoch=epoch)
+        return HubKeys(api_key=api_key, callback=callback, epoch=epoch, proof=ids.secret())
 
     def rotate_callback_key(self, ids: Ids) -> int:
         """Start a new epoch of webhook keys and return it; tokens of the one before stay valid."""
@@ -96,9 +102,13 @@ class StateDir:
         self._write(CALLBACK_KEYS_FILE, _encode_keys(epoch + 1, {**kept, epoch + 1: ids.secret().encode()}))
         return epoch + 1
 
-    def announce(self, url: str, pid: int) -> None:
-        """Let other processes find the hub."""
-        self._write(HUB_FILE, json.dumps({"url": url, "pid": pid}))
+    def announce(self, url: str, pid: int, proof: str) -> None:
+        """Let other processes find the hub. The file stays locked until ``withdraw``, or this process's end.
+
+        A process's number says little: another has it soon after. A lock goes with its process, however that ends.
+        """
+        said = json.dumps({"url": url, "pid": pid, "proof": proof})
+        self._announcement = self._write(HUB_FILE, said, keep_locked=True)
 
     def withdraw(self, pid: int) -> None:
         """Take the announcement back, unless another hub has replaced it."""
@@ -106,15 +116,20 @@ class StateDir:
             if (self._announced() or {}).get("pid") == pid:
                 with suppress(OSError):
                     (self.path / HUB_FILE).unlink()
+        if self._announcement is not None:
+            os.close(self._announcement)
+            self._announcement = None
 
     def find(self) -> HubAddress | None:
         """The running hub of this directory; None if there is none (a dead one's announcement is ignored)."""
         with suppress(ConfigError):
             said = self._announced()
-            if said is None or not isinstance(said.get("url"), str) or not _alive(said.get("pid")):
+            if said is None or not _is_locked(self.path / HUB_FILE):
                 return None
-            api_key = _read(self.key_path).strip()
-            return HubAddress(url=said["url"], pid=said["pid"], api_key=api_key)
+            url, pid, proof = said.get("url"), said.get("pid"), said.get("proof")
+            if not isinstance(url, str) or type(pid) is not int or not isinstance(proof, str) or not proof:
+                return None
+            return HubAddress(url=url, pid=pid, api_key=_read(self.key_path).strip(), proof=proof)
         return None
 
     @contextmanager
@@ -179,16 +194,25 @@ class StateDir:
             raise ConfigError(f"{path}: others can read it", hint=f"chmod 600 {path}, or delete it to have a new one")
         return _read(path)
 
-    def _write(self, name: str, text: str) -> None:
-        """Replace atomically: never a moment with half a file, or with one that others may read."""
+    def _write(self, name: str, text: str, *, keep_locked: bool = False) -> int | None:
+        """Replace atomically: never a moment with half a file, or with one that others may read.
+
+        ``keep_locked`` locks it first, and returns the descriptor that holds the lock.
+        """
         path, temporary = self.path / name, self.path / f".{name}.{os.getpid()}"
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
+                kept = os.dup(file.fileno()) if keep_locked else None
+                if kept is not None:
+                    fcntl.flock(kept, fcntl.LOCK_EX)
             os.replace(temporary, path)
+            return kept
         except OSError as error:
             with suppress(OSError):
                 temporary.unlink()
@@ -208,14 +232,18 @@ def _read(path: Path) -> str:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or 'is not text'}") from None
 
 
-def _alive(pid: object) -> bool:
-    """Whether a process of that number runs here."""
-    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+def _is_locked(path: Path) -> bool:
+    """Whether the process that wrote the file lives."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
         return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
-    return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False

@@ -139,7 +139,7 @@ async def test_the_demos_screen_says_how_to_reach_it_from_another_terminal(shell
 
 def test_an_announcement_of_somebody_elses_is_not_believed(tmp_path: Path) -> None:
     mine, other = StateDir(tmp_path / "mine").open(), StateDir(tmp_path / "other").open()
-    other.announce("http://127.0.0.1:9", os.getpid())
+    other.announce("http://127.0.0.1:9", os.getpid(), "p")
     (other.path / "api-key").write_text("k" * 32)
     (mine.path / "demo.json").write_text(json.dumps({"state": str(other.path), "pid": os.getpid()}))
     found = mine.find_demo()

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from fleetsim.hub.api import build_app
 from fleetsim.hub.http import BODY_BYTES_MAX, hosts_of
 from fleetsim.hub.remote import HubRemote
-from fleetsim.hub.state import HubAddress
-from fleetsim.model.errors import AuthRefused, HttpRefused, NotAccepting, UnknownTarget
+from fleetsim.model.errors import AuthRefused, HttpRefused, NotAccepting, UnknownTarget, Unreachable
 from tests.hub.town import FOLDER, HUB, KEY, Town, town, worker
 
 CEREMONY = 'id: tick\nname: Tick\nschedule: "@yearly"\nskill: echo\ntargets: [quinn]\n'
@@ -352,9 +356,52 @@ async def test_a_forged_webhook_is_refused_by_the_receiver() -> None:
         assert await status(t, "POST", CALLBACK, {"authorization": "Bearer forged"}, key="") == 401
 
 
+@pytest.mark.parametrize("said", ["not JSON", "{}", '{"status": "ok"}', '{"status": "ok", "proof": "é"}', "[]"])
+async def test_who_cannot_prove_to_be_the_hub_is_sent_no_key(said: str) -> None:
+    async with town(worker()) as t:
+        await t.network.unmount(HUB)
+        seen: list[tuple[str, dict[bytes, bytes]]] = []
+
+        async def stranger(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                seen.append((scope["path"], dict(scope["headers"])))
+                await Response(said)(scope, receive, send)
+
+        t.network.mount(HUB, stranger)
+        with pytest.raises(Unreachable, match="was sent no key"):
+            await t.remote.submit({"text": "a secret plan"})
+        with pytest.raises(Unreachable, match="was sent no key"):
+            await anext(t.remote.events())
+        assert [path for path, _ in seen] == ["/health", "/health"]
+        assert [name for _, headers in seen for name in headers if name in {b"x-api-key", b"authorization"}] == []
+
+
+async def test_a_proof_passed_on_from_a_hub_elsewhere_is_none() -> None:
+    async with town(worker()) as t:
+        app = build_app(t.hub)
+
+        async def relay(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                host = HUB.removeprefix("http://").encode()
+                scope["headers"] = [(n, host if n == b"host" else v) for n, v in scope["headers"]]
+                await app(scope, receive, send)
+
+        t.network.mount("http://relay.example:8080", relay)
+        address = replace(t.remote.address, url="http://relay.example:8080")
+        with pytest.raises(Unreachable, match="was sent no key"):
+            await HubRemote(address, t.runtime).get("/agents")
+
+
+@pytest.mark.parametrize("challenge", ["", "short", "x" * 129, "ü" * 20, "a b" * 10])
+async def test_a_challenge_is_a_plain_word_of_some_length(challenge: str) -> None:
+    async with town(worker()) as t:
+        assert (await t.http("GET", f"/health?{urlencode({'challenge': challenge})}", key="")).status == 400
+        assert json.loads((await t.http("GET", "/health", key="")).body) == {"status": "ok"}
+
+
 async def test_the_wrong_key_is_named_as_such() -> None:
     async with town(worker()) as t:
-        wrong = HubRemote(HubAddress(url=HUB, pid=1, api_key="nope"), t.runtime)
+        wrong = HubRemote(replace(t.remote.address, api_key="nope"), t.runtime)
         with pytest.raises(AuthRefused, match="Unauthorized"):
             await wrong.get("/agents")
         assert "nope" not in repr(wrong.address)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def mode(path: Path) -> int:
 def test_state_is_for_its_owner_only(tmp_path: Path) -> None:
     state = StateDir(tmp_path / "deep" / "state").open()
     state.keys(IDS)
-    state.announce("http://127.0.0.1:1", os.getpid())
+    state.announce("http://127.0.0.1:1", os.getpid(), "p")
     assert mode(state.path) == 0o700
     assert {path.name: mode(path) for path in state.path.iterdir()} == {
         "api-key": 0o600,
@@ -80,32 +81,54 @@ def test_a_running_hub_is_found_with_its_key(tmp_path: Path) -> None:
     state = StateDir(tmp_path).open()
     assert state.find() is None
     keys = state.keys(IDS)
-    state.announce("http://127.0.0.1:7", os.getpid())
+    state.announce("http://127.0.0.1:7", os.getpid(), keys.proof)
     found = StateDir(tmp_path).find()
     assert found is not None
     assert (found.url, found.pid, found.api_key) == ("http://127.0.0.1:7", os.getpid(), keys.api_key)
+    assert found.proof == keys.proof != state.keys(IDS).proof, "one of its own for each run"
     assert keys.api_key not in repr(found)
+    assert keys.proof not in repr(found)
     state.withdraw(os.getpid())
     assert state.find() is None
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "{}", '{"url": 7, "pid": 1}', '{"url": "x", "pid": "1"}', '{"url": "x", "pid": true}']
+    "text",
+    ["{", "[]", "{}", '{"url": 7, "pid": 1}', '{"url": "x", "pid": "1", "proof": "p"}', '{"url": "x", "pid": 1}'],
 )
-def test_a_dead_or_broken_announcement_is_ignored(tmp_path: Path, text: str) -> None:
+def test_a_broken_announcement_is_ignored(tmp_path: Path, text: str) -> None:
     state = StateDir(tmp_path).open()
     state.keys(IDS)
-    (tmp_path / "hub.json").write_text(text)
+    state.announce("http://127.0.0.1:7", os.getpid(), "p")
+    (tmp_path / "hub.json").write_text(text)  # in place: whoever wrote it still lives
     assert state.find() is None
-    child = os.spawnlp(os.P_NOWAIT, "true", "true")
-    os.waitpid(child, 0)
-    (tmp_path / "hub.json").write_text(json.dumps({"url": "http://127.0.0.1:7", "pid": child}))
+
+
+def test_the_announcement_of_a_dead_hub_is_ignored_whoever_has_its_number_now(tmp_path: Path) -> None:
+    state = StateDir(tmp_path).open()
+    state.keys(IDS)
+    script = f"""
+import os
+from pathlib import Path
+from fleetsim.hub.state import StateDir
+StateDir(Path({str(tmp_path)!r})).announce("http://127.0.0.1:7", {os.getpid()}, "p")
+print("here", flush=True)
+input()
+os._exit(9)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=-1, stdout=-1, text=True) as hub:
+        assert hub.stdout is not None
+        assert hub.stdout.readline() == "here\n"
+        found = state.find()
+        assert found is not None, "while it lives"
+        hub.communicate("die\n")
+    assert (tmp_path / "hub.json").exists(), "it did not take it back"
     assert state.find() is None
 
 
 def test_another_hubs_announcement_is_left_alone(tmp_path: Path) -> None:
     state = StateDir(tmp_path).open()
-    state.announce("http://127.0.0.1:7", os.getpid())
+    state.announce("http://127.0.0.1:7", os.getpid(), "p")
     state.withdraw(os.getpid() + 1)
     assert (tmp_path / "hub.json").exists()
 

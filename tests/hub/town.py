@@ -28,7 +28,7 @@ from fleetsim.testbed.runtime import virtual_runtime
 
 HUB = "http://hub.example:8080"
 KEY = "k" * 43
-KEYS = HubKeys(api_key=KEY, callback={1: b"c" * 32})
+KEYS = HubKeys(api_key=KEY, callback={1: b"c" * 32}, proof="p" * 43)
 FOLDER = Path("ceremonies")
 AGENTS = Path("agents.yaml")
 
@@ -71,7 +71,7 @@ class Town:
 
     @property
     def remote(self) -> HubRemote:
-        return HubRemote(HubAddress(url=HUB, pid=1, api_key=KEY), self.runtime)
+        return HubRemote(HubAddress(url=HUB, pid=1, api_key=KEY, proof=KEYS.proof), self.runtime)
 
     async def http(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, key: str = KEY
