@@ -21,6 +21,9 @@ JS02 = Env(name="js02", kind=Kind.NODE)
 PY02 = Env(name="py02", kind=Kind.VENV, programs="py03")
 FASTA2A = Env(name="fasta2a", kind=Kind.VENV)
 FASTA2A06 = Env(name="fasta2a06", kind=Kind.VENV, programs="fasta2a")
+STRANDS = Env(name="strands", kind=Kind.VENV)
+ADK = Env(name="adk", kind=Kind.VENV)
+AGENTFRAMEWORK = Env(name="agentframework", kind=Kind.VENV)
 OURS = Env(name="fleetsim", kind=Kind.PROJECT)
 
 OPERATIONS: Mapping[str, str] = {
@@ -72,6 +75,10 @@ OPERATIONS: Mapping[str, str] = {
     "hub-cancel": "`fleetsim task cancel`",
     "hub-chat": "a turn of `fleetsim chat`, through the hub",
     "hub-health": "`fleetsim health` counts what happened",
+    "url-card": "`fleetsim card URL`, without the hub",
+    "url-stream": "`fleetsim send URL --stream`, without the hub",
+    "stream-fail": "a stream ends failed, with the reason",
+    "long": "wait for work that takes long",
     "legacy": "all methods of the SDK's older client class",
 }
 """Every operation of the table, in its order, and what it means."""
@@ -110,8 +117,8 @@ class Lane:
 
 
 CALLER = tuple(op for op in OPERATIONS if op.startswith("caller-"))
-HUB = tuple(op for op in OPERATIONS if op.startswith("hub-"))
-SPECIAL = {*CALLER, *HUB, "wrong-key", "webhook-late", "discover-sync", "send-sync", "legacy"}
+HUB = tuple(op for op in OPERATIONS if op.startswith(("hub-", "url-")))
+SPECIAL = {*CALLER, *HUB, "stream-fail", "long", "wrong-key", "webhook-late", "discover-sync", "send-sync", "legacy"}
 COMMON = tuple(op for op in OPERATIONS if op not in SPECIAL)
 OUR_CLIENT = (*COMMON, "discover-sync", "send-sync")
 
@@ -182,6 +189,79 @@ FASTA2A_OUTCOMES: Mapping[str, Absent] = {
     "caller-ask-by-webhook": FASTA2A_BOTH["webhook"],
 }
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """An agent framework, and the SDK it is made with: what its server and its client can do with that SDK's
+    client and server, they must do with ours. What they cannot, for the reasons in ``server`` and ``client``,
+    they are seen not to do with either.
+    """
+
+    env: Env
+    title: str
+    sdk: Env
+    sdk_title: str
+    server: Mapping[str, Absent]
+    client: Mapping[str, Absent]
+    words: tuple[str, ...] = ()
+
+
+FRAMEWORK_SERVER: Mapping[str, Absent] = {
+    **_all(Absent("no webhooks: the card says pushNotifications false"), *PUSH),
+    "cost": Absent("the server tells no cost"),
+    "extended-card": Absent("the card offers no extended card"),
+}
+COMPLETES = Absent("its A2AExecutor completes whatever its agent ends with")
+
+FRAMEWORKS: tuple[Framework, ...] = (
+    Framework(
+        env=STRANDS,
+        title="strands-agents 1.62.0",
+        sdk=PY03,
+        sdk_title="a2a-sdk 0.3.26",
+        server={**FRAMEWORK_SERVER, "list": NO_LIST_03, "snapshot": NO_SNAPSHOT_PY03},
+        client=_lacks("strands-agents 1.62.0", "ask", "get", "unknown-task", "resubscribe", "snapshot"),
+    ),
+    Framework(
+        env=ADK,
+        title="google-adk 2.13.0",
+        sdk=PY10,
+        sdk_title="a2a-sdk 1.3.0",
+        server=FRAMEWORK_SERVER,
+        client=_lacks("google-adk 2.13.0", "get", "unknown-task", "resubscribe", "snapshot"),
+    ),
+    Framework(
+        env=AGENTFRAMEWORK,
+        title="agent-framework 1.23.0",
+        sdk=PY10,
+        sdk_title="a2a-sdk 1.3.0",
+        words=("--versioned",),
+        server={**FRAMEWORK_SERVER, **_all(COMPLETES, "ask", "stream-ask")},
+        client={"fail": Absent("the client of agent-framework 1.23.0 leaves out a failure's reason when it polls")},
+    ),
+)
+
+AGENT_CLIENT = (
+    *("discover", "complete", "wait", "stream", "fail", "ask", "stream-ask"),
+    *("get", "unknown-task", "resubscribe", "snapshot", "stream-fail", "long"),
+)
+"""What there is to ask of a client that runs an agent to its end and knows little of tasks."""
+
+BY_OTHER_MEANS: Mapping[str, str] = {
+    "caller-cost": "cost",
+    "caller-by-webhook": "webhook",
+    "caller-ask": "ask",
+    "caller-ask-by-stream": "stream-ask",
+    "caller-ask-by-webhook": "webhook",
+    "hub-ask": "ask",
+}
+"""What is not there for the whole caller and the hub where an operation of the client is not."""
+
+
+def _absent_too(lacks: Mapping[str, Absent], operations: tuple[str, ...]) -> Mapping[str, Absent]:
+    return {op: lacks[of] for op, of in BY_OTHER_MEANS.items() if of in lacks and op in operations}
+
+
 LANES_A: tuple[Lane, ...] = (
     Lane(
         name="fleetsim-py03",
@@ -243,8 +323,34 @@ LANES_A: tuple[Lane, ...] = (
         operations=OUR_CLIENT,
         absent={**FASTA2A_BOTH, **FASTA2A06_STREAMS, "list": NO_LIST_03},
     ),
+    *(
+        Lane(
+            name=f"fleetsim-{framework.env.name}",
+            title=framework.title,
+            server=framework.env,
+            client=OURS,
+            server_words=framework.words,
+            operations=OUR_CLIENT,
+            absent=framework.server,
+        )
+        for framework in FRAMEWORKS
+    ),
 )
 """Released servers, driven by our client."""
+
+LANES_S: tuple[Lane, ...] = tuple(
+    Lane(
+        name=f"{framework.sdk.name}-{framework.env.name}",
+        title=f"{framework.title} by {framework.sdk_title}",
+        server=framework.env,
+        client=framework.sdk,
+        server_words=framework.words,
+        operations=(*COMMON, "legacy") if framework.sdk is PY03 else COMMON,
+        absent={**framework.server, **({"legacy": framework.server["webhook"]} if framework.sdk is PY03 else {})},
+    )
+    for framework in FRAMEWORKS
+)
+"""Servers of frameworks, driven by an SDK's client."""
 
 SELECTOOLS_OUTCOMES: Mapping[str, Absent] = {
     "caller-cost": SELECTOOLS_SERVER["cost"],
@@ -258,12 +364,15 @@ SELECTOOLS_OUTCOMES: Mapping[str, Absent] = {
 }
 
 
-def _caller(server: Env, title: str, absent: Mapping[str, Absent] | None = None) -> Lane:
+def _caller(
+    server: Env, title: str, absent: Mapping[str, Absent] | None = None, server_words: tuple[str, ...] = ()
+) -> Lane:
     return Lane(
         name=f"caller-{server.name}",
         title=title,
         server=server,
         client=OURS,
+        server_words=server_words,
         program="caller",
         bearer=server is SELECTOOLS,
         operations=CALLER,
@@ -284,16 +393,20 @@ LANES_C: tuple[Lane, ...] = (
         {**FASTA2A_OUTCOMES, "caller-by-stream": NO_STREAM_FASTA2A06, "caller-ask-by-stream": NO_STREAM_FASTA2A06},
     ),
     _caller(SELECTOOLS, "selectools 1.3.0", SELECTOOLS_OUTCOMES),
+    *(_caller(one.env, one.title, _absent_too(one.server, CALLER), one.words) for one in FRAMEWORKS[2:]),
 )
 """Released servers, driven by the whole caller."""
 
 
-def _hub(server: Env, title: str, absent: Mapping[str, Absent] | None = None) -> Lane:
+def _hub(
+    server: Env, title: str, absent: Mapping[str, Absent] | None = None, server_words: tuple[str, ...] = ()
+) -> Lane:
     return Lane(
         name=f"hub-{server.name}",
         title=title,
         server=server,
         client=OURS,
+        server_words=server_words,
         program="hub",
         bearer=server is SELECTOOLS,
         operations=HUB,
@@ -312,8 +425,10 @@ LANES_D: tuple[Lane, ...] = (
             "hub-stream": SELECTOOLS_SERVER["stream"],
             "hub-ask": SELECTOOLS_SERVER["ask"],
             "hub-cancel": SELECTOOLS_SERVER["cancel"],
+            "url-stream": SELECTOOLS_SERVER["stream"],
         },
     ),
+    *(_hub(one.env, one.title, _absent_too(one.server, HUB), one.words) for one in FRAMEWORKS[2:]),
 )
 """Released servers, behind a running hub and the command line."""
 
@@ -403,6 +518,33 @@ LANES_B: tuple[Lane, ...] = (
 )
 """Released clients, driving our agent."""
 
+LANES_F: tuple[Lane, ...] = tuple(
+    Lane(
+        name=f"{framework.env.name}-fleetsim",
+        title=framework.title,
+        server=OURS,
+        client=framework.env,
+        operations=(*AGENT_CLIENT, "wrong-key"),
+        bearer=True,
+        absent=framework.client,
+    )
+    for framework in FRAMEWORKS
+)
+"""Clients of frameworks, driving our agent."""
+
+LANES_G: tuple[Lane, ...] = tuple(
+    Lane(
+        name=f"{framework.env.name}-{framework.sdk.name}",
+        title=f"{framework.title} on {framework.sdk_title}",
+        server=framework.sdk,
+        client=framework.env,
+        operations=AGENT_CLIENT,
+        absent=framework.client,
+    )
+    for framework in FRAMEWORKS
+)
+"""Clients of frameworks, driving an SDK's agent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -444,4 +586,4 @@ PROGRAMS: tuple[Program, ...] = (
 )
 """What runs beside the lanes."""
 
-LANES = (*LANES_A, *LANES_C, *LANES_D, *LANES_B)
+LANES = (*LANES_A, *LANES_S, *LANES_C, *LANES_D, *LANES_B, *LANES_F, *LANES_G)

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from driver.expected import LANES_A, LANES_B, LANES_C, LANES_D, OPERATIONS, WEATHER_PEERS, Lane
+from driver.expected import (
+    LANES_A,
+    LANES_B,
+    LANES_C,
+    LANES_D,
+    LANES_F,
+    LANES_G,
+    LANES_S,
+    OPERATIONS,
+    WEATHER_PEERS,
+    Lane,
+)
 from driver.verdicts import CHECKED
 from driver.weather import ROWS
 
@@ -41,6 +52,9 @@ def page() -> str:
         ("Released servers, driven by the whole caller: one outcome for each request", LANES_C),
         ("Released servers, behind `fleetsim up --headless` and the command line", LANES_D),
         ("Released clients, driving fleetsim's agent", LANES_B),
+        ("Clients of agent frameworks, driving fleetsim's agent", LANES_F),
+        ("The same frameworks with an SDK's client: what their servers can do at all", LANES_S),
+        ("The same frameworks with an SDK's agent: what their clients can do at all", LANES_G),
     ]
     parts = [HEAD]
     for title, lanes in tables:

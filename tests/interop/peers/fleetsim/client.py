@@ -11,7 +11,20 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, Check, EventView, Refused, TaskView, expect, run
+from checks import (
+    BEARER,
+    WRONG_KEY,
+    Absent,
+    Adapter,
+    Asked,
+    CardView,
+    Check,
+    EventView,
+    Refused,
+    TaskView,
+    expect,
+    run,
+)
 from hooks import HookListener
 from script import SCRIPT
 
@@ -20,7 +33,7 @@ from fleetsim.model.call import PushConfig, SendMessage
 from fleetsim.model.errors import RpcError, UnsupportedOperation
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.extensions import read_extras
-from fleetsim.model.task import Message, Role, Task, TextPart, answer_text
+from fleetsim.model.task import DataPart, Message, Role, Task, TaskStatus, TextPart, answer_text
 from fleetsim.wire.push import read_push_body
 
 
@@ -30,7 +43,12 @@ def view(task: Task) -> TaskView:
     if task.terminal:
         said = answer_text(task)
     usd = cost.cost_usd if cost else None
-    return TaskView(task.task_id, task.context_id, task.state.value, task.text, said, usd)
+    return TaskView(task.task_id, task.context_id, task.state.value, task.text, said, usd, asked_in(task.status))
+
+
+def asked_in(status: TaskStatus) -> tuple[Asked, ...]:
+    parts = status.message.parts if status.message else ()
+    return tuple(Asked(part.data, dict(part.metadata)) for part in parts if isinstance(part, DataPart))
 
 
 def event_view(event: TaskEvent, whole: str | None = None) -> EventView:
@@ -41,7 +59,9 @@ def event_view(event: TaskEvent, whole: str | None = None) -> EventView:
             return EventView("artifact", text=event.artifact.text, task=event.task_id, whole=whole)
         case StatusUpdate():
             said = event.status.message.text if event.status.message else ""
-            return EventView("status", event.status.state.value, said, event.task_id, None, whole)
+            return EventView(
+                "status", event.status.state.value, said, event.task_id, None, whole, asked_in(event.status)
+            )
         case DirectReply(message=message):
             return EventView("message", text=message.text)
 
@@ -94,12 +114,13 @@ class Fleetsim(Adapter):
         task: str | None = None,
         context: str | None = None,
         hook: str | None = None,
+        data: Asked | None = None,
     ) -> TaskView:
         push = PushConfig(url=hook, config_id="inline", token=SCRIPT["token"]) if hook else None
         message = Message(
             message_id=self.client.runtime.ids.new(),
             role=Role.USER,
-            parts=(TextPart(text=text),),
+            parts=(DataPart(data=data.data, metadata=data.metadata) if data else TextPart(text=text),),
             task_id=task,
             context_id=context,
         )

@@ -21,6 +21,7 @@ VERB_S = 12.0
 START_S = 20.0
 LEAVE_S = 8.0
 AGAIN_S = 0.1
+AUTH = ("--bearer-env", "INTEROP_BEARER") if "INTEROP_BEARER" in os.environ else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Desk:
     """A folder with an agents.yaml, in which the hub runs and the verbs are typed."""
 
     folder: Path
+    url: str
+    """The agent's."""
 
     def words(self, *verb: str) -> list[str]:
         return [sys.executable, "-m", "fleetsim", "--state", str(self.folder / "state"), *verb]
@@ -78,8 +81,8 @@ class Desk:
 async def running(url: str, port: str) -> AsyncIterator[Desk]:
     """A hub for the agent at ``url``, listening at ``port``, in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="fleetsim-interop-") as name:
-        desk = Desk(Path(name))
-        await written(desk, url)
+        desk = Desk(Path(name), url)
+        await written(desk)
         with (desk.folder / "up.log").open("wb") as log:
             hub = await asyncio.create_subprocess_exec(
                 *desk.words("up", "--headless", "--port", port),
@@ -102,10 +105,9 @@ async def running(url: str, port: str) -> AsyncIterator[Desk]:
                 raise
 
 
-async def written(desk: Desk, url: str) -> None:
+async def written(desk: Desk) -> None:
     """The folder's files as ``fleetsim init`` makes them of the agent's card; the agent is called peer in them."""
-    auth = ["--bearer-env", "INTEROP_BEARER"] if "INTEROP_BEARER" in os.environ else []
-    said = await desk.verb("init", url, *auth)
+    said = await desk.verb("init", desk.url, *AUTH)
     expect(said.code, 0, f"exit code of init ({said.err.strip()})")
     file = desk.folder / "agents.yaml"
     agents, names = re.subn(r"^  - name: .*$", "  - name: peer", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -139,6 +141,17 @@ async def chat(desk: Desk) -> str:
     return "a turn through the hub"
 
 
+async def url_card(desk: Desk) -> str:
+    card = await desk.json("card", desk.url, *AUTH)
+    if not card["name"] or not card["skills"]:
+        raise AssertionError(f"a card of {card['name']!r} with skills {card['skills']}")
+    return str(card["name"])
+
+
+async def url_stream(desk: Desk) -> str:
+    return await streamed(desk, desk.url, *AUTH)
+
+
 async def send(desk: Desk) -> str:
     told = await desk.json("send", "peer", "complete alpha", "--exit-status")
     expect((told["state"], told["text"]), ("completed", SCRIPT["echo_prefix"] + "complete alpha"), "answer")
@@ -146,8 +159,12 @@ async def send(desk: Desk) -> str:
 
 
 async def stream(desk: Desk) -> str:
+    return await streamed(desk, "peer")
+
+
+async def streamed(desk: Desk, agent: str, *more: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        *desk.words("send", "peer", "stream beta", "--stream"),
+        *desk.words("send", agent, "stream beta", "--stream", *more),
         cwd=desk.folder,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -221,6 +238,8 @@ async def main(url: str, port: str) -> None:
             "hub-cancel": cancel,
             "hub-chat": chat,
             "hub-health": health,
+            "url-card": url_card,
+            "url-stream": url_stream,
         }.items():
             await report(op, check(desk))
 

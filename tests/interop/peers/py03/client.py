@@ -35,7 +35,20 @@ from a2a.types import (
     TaskStatusUpdateEvent,
     TextPart,
 )
-from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, EventView, Refused, TaskView, expect, run
+from checks import (
+    BEARER,
+    WRONG_KEY,
+    Absent,
+    Adapter,
+    Asked,
+    CardView,
+    EventView,
+    Refused,
+    TaskView,
+    demand,
+    expect,
+    run,
+)
 from hooks import HookListener
 from script import SCRIPT
 
@@ -52,10 +65,15 @@ def cost_of(task: Task) -> float | None:
     return None
 
 
+def asked_in(parts: list[Part]) -> tuple[Asked, ...]:
+    return tuple(Asked(p.root.data, p.root.metadata or {}) for p in parts if isinstance(p.root, DataPart))
+
+
 def view(task: Task) -> TaskView:
-    said = text_of(task.status.message.parts) if task.status.message else ""
+    parts = task.status.message.parts if task.status.message else []
     text = "".join(text_of(a.parts) for a in task.artifacts or [])
-    return TaskView(task.id, task.context_id, task.status.state.value, text, said, cost_of(task))
+    state = task.status.state.value
+    return TaskView(task.id, task.context_id, state, text, text_of(parts), cost_of(task), asked_in(parts))
 
 
 def event_view(task: Task, update: Any) -> EventView:
@@ -64,8 +82,9 @@ def event_view(task: Task, update: Any) -> EventView:
     whole = "".join(text_of(a.parts) for a in task.artifacts or [])
     if isinstance(update, TaskArtifactUpdateEvent):
         return EventView("artifact", text=text_of(update.artifact.parts), task=update.task_id, whole=whole)
-    said = text_of(update.status.message.parts) if update.status.message else ""
-    return EventView("status", update.status.state.value, said, update.task_id, update.final, whole)
+    parts = update.status.message.parts if update.status.message else []
+    state, said = update.status.state.value, text_of(parts)
+    return EventView("status", state, said, update.task_id, update.final, whole, asked_in(parts))
 
 
 class refusals:  # noqa: N801 (reads as a statement)
@@ -104,12 +123,12 @@ class Py03(Adapter):
         except A2AClientHTTPError:
             return await A2ACardResolver(self.http, self.url).get_agent_card("/.well-known/agent.json")
 
-    async def send(self, text, *, wait=False, task=None, context=None, hook=None) -> TaskView:
+    async def send(self, text, *, wait=False, task=None, context=None, hook=None, data=None) -> TaskView:
         client = self.blocking if wait else self.once
         push = PushNotificationConfig(id="inline", url=hook, token=SCRIPT["token"]) if hook else None
         more = {"configuration": MessageSendConfiguration(push_notification_config=push)} if push else {}
         with refusals():
-            async for event in client.send_message(message(text, task, context), **more):
+            async for event in client.send_message(message(text, task, context, data), **more):
                 return view(event[0])
         raise AssertionError("no answer")
 
@@ -160,11 +179,12 @@ class Py03(Adapter):
         return Py03(self.url, self.hooks, WRONG_KEY)
 
 
-def message(text: str, task: str | None = None, context: str | None = None) -> Message:
+def message(text: str, task: str | None = None, context: str | None = None, data: Asked | None = None) -> Message:
+    part = DataPart(data=data.data, metadata=data.metadata or None) if data else TextPart(text=text)
     return Message(
         role=Role.user,
         message_id=uuid.uuid4().hex,
-        parts=[Part(root=TextPart(text=text))],
+        parts=[Part(root=part)],
         task_id=task,
         context_id=context,
     )
@@ -172,6 +192,7 @@ def message(text: str, task: str | None = None, context: str | None = None) -> M
 
 async def legacy(adapter: Py03) -> str:
     """The methods of the SDK's older class, which fleets still use."""
+    demand(adapter, "push")
     client = A2AClient(adapter.http, adapter.card)
     params = MessageSendParams(message=message("stream lambda"), configuration=MessageSendConfiguration(blocking=False))
     sent = await client.send_message(SendMessageRequest(id="1", params=params))

@@ -13,8 +13,8 @@ from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.helpers import get_data_parts, get_text_parts
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError
-from checks import BEARER, WRONG_KEY, Absent, Adapter, CardView, EventView, Refused, TaskView, run
-from google.protobuf.json_format import ParseDict
+from checks import BEARER, WRONG_KEY, Absent, Adapter, Asked, CardView, EventView, Refused, TaskView, run
+from google.protobuf.json_format import MessageToDict, ParseDict
 from hooks import HookListener
 from script import SCRIPT
 
@@ -46,10 +46,15 @@ def cost_of(task: pb.Task) -> float | None:
     return None
 
 
+def asked_in(parts: Any) -> tuple[Asked, ...]:
+    return tuple(Asked(MessageToDict(p.data), MessageToDict(p.metadata)) for p in parts if p.HasField("data"))
+
+
 def view(task: pb.Task) -> TaskView:
     text = "".join(text_of(a.parts) for a in task.artifacts)
-    said = text_of(task.status.message.parts)
-    return TaskView(task.id, task.context_id, state_word(task.status.state), text, said, cost_of(task))
+    parts = task.status.message.parts
+    state = state_word(task.status.state)
+    return TaskView(task.id, task.context_id, state, text, text_of(parts), cost_of(task), asked_in(parts))
 
 
 def event_view(event: pb.StreamResponse) -> EventView:
@@ -60,8 +65,9 @@ def event_view(event: pb.StreamResponse) -> EventView:
         return EventView("artifact", text=text_of(update.artifact.parts), task=update.task_id)
     if event.HasField("status_update"):
         update = event.status_update
-        said = text_of(update.status.message.parts)
-        return EventView("status", state_word(update.status.state), said, update.task_id)
+        parts = update.status.message.parts
+        state = state_word(update.status.state)
+        return EventView("status", state, text_of(parts), update.task_id, asked=asked_in(parts))
     return EventView("message", text=text_of(event.message.parts))
 
 
@@ -100,10 +106,10 @@ class Py10(Adapter):
         capabilities = card.capabilities
         return CardView(card.name, len(card.skills), capabilities.streaming, capabilities.push_notifications)
 
-    async def send(self, text, *, wait=False, task=None, context=None, hook=None) -> TaskView:
+    async def send(self, text, *, wait=False, task=None, context=None, hook=None, data=None) -> TaskView:
         client = self.blocking if wait else self.once
         with refusals():
-            async for event in client.send_message(request(text, task, context, hook)):
+            async for event in client.send_message(request(text, task, context, hook, data)):
                 return view(event.task)
         raise AssertionError("no answer")
 
@@ -169,12 +175,17 @@ class Py10(Adapter):
 
 
 def request(
-    text: str, task: str | None = None, context: str | None = None, hook: str | None = None
+    text: str,
+    task: str | None = None,
+    context: str | None = None,
+    hook: str | None = None,
+    data: Asked | None = None,
 ) -> pb.SendMessageRequest:
+    part = ParseDict({"data": data.data, "metadata": data.metadata}, pb.Part()) if data else pb.Part(text=text)
     message = pb.Message(
         role=pb.Role.ROLE_USER,
         message_id=uuid.uuid4().hex,
-        parts=[pb.Part(text=text)],
+        parts=[part],
         task_id=task or "",
         context_id=context or "",
     )
