@@ -575,6 +575,9 @@ CHECK_PEERS: Mapping[str, Env] = {
     "py02": PY02,
     "fasta2a": FASTA2A,
     "fasta2a06": FASTA2A06,
+    "strands": STRANDS,
+    "adk": ADK,
+    "agentframework": AGENTFRAMEWORK,
 }
 """Whose servers `fleetsim check` is held against, by the names of ``driver/verdicts.py``."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from driver.envs import Env
-from driver.expected import FASTA2A, FASTA2A06, JS03, JS10, PY02, PY03, PY10, SELECTOOLS
+from driver.expected import ADK, AGENTFRAMEWORK, FASTA2A, FASTA2A06, JS03, JS10, PY02, PY03, PY10, SELECTOOLS, STRANDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ TOKEN = keeps("P-19", "the token travels as X-A2A-Notification-Token")
 OTHER_CONTEXT = keeps("T-13", "other contextId on a waiting task: -32602")
 REFUSED_MESSAGE = keeps("T-11", "message to a finished task is refused")
 NEW_TASK = fails("T-11", "gave a result", "message to a finished task: new task")
+FIRST_PIECE = keeps("S-29", "the first piece of an artifact is not appended")
 REJOIN_UNKNOWN = keeps("S-18", "rejoin unknown task: -32001")
 
 CHECKED: Mapping[str, Checked] = {
@@ -266,6 +267,73 @@ CHECKED: Mapping[str, Checked] = {
             fails("C-08", "preferredTransport", "no preferredTransport on the card"),
             fails("E-01", "HTTP 500", "malformed JSON: HTTP 500 text"),
             fails("T-29", "HTTP 500", "HTTP 500 to a configuration without acceptedOutputModes"),
+        ),
+    ),
+    "strands": Checked(
+        title="strands-agents 1.62.0",
+        env=STRANDS,
+        dialect="0.3",
+        rows=(
+            keeps("C-01", "card at agent-card.json"),
+            keeps("C-02", "card at agent.json"),
+            fails("C-07", "-32603", "push on a card that says false: -32603"),
+            PARSED,
+            UNKNOWN_METHOD,
+            fails("E-09", "-32603", "empty parts: -32603"),
+            WAITS,
+            CANCEL_ONCE,
+            REFUSED_MESSAGE,
+            ALL_HISTORY,
+            keeps("T-21", "a failure says why, in words of the framework's own"),
+            fails("S-10", "appended, not whole", "streamed pieces close with an empty one, appended"),
+            fails("S-16", "no snapshot", "rejoin starts with a task snapshot: no"),
+            REJOIN_UNKNOWN,
+            fails("S-24", "not final", "a question in a stream: final: false"),
+            FIRST_PIECE,
+        ),
+    ),
+    "adk": Checked(
+        title="google-adk 2.13.0",
+        env=ADK,
+        dialect="1.0",
+        rows=(
+            keeps("C-01", "card at agent-card.json"),
+            ONE_CARD,
+            keeps("C-07", "push on a card that says false is refused"),
+            PARSED,
+            UNKNOWN_METHOD,
+            keeps("E-09", "empty parts: -32602"),
+            keeps("T-05", "send, waiting not said: waits"),
+            CANCEL_ONCE,
+            REFUSED_MESSAGE,
+            NO_HISTORY,
+            keeps("T-21", "a failure says why"),
+            SNAPSHOT,
+            REJOIN_UNKNOWN,
+            FIRST_PIECE,
+        ),
+    ),
+    "agentframework": Checked(
+        title="agent-framework 1.23.0",
+        env=AGENTFRAMEWORK,
+        dialect="1.0",
+        words=("--versioned",),
+        rows=(
+            keeps("C-01", "card at agent-card.json"),
+            ONE_CARD,
+            keeps("C-07", "push on a card that says false is refused"),
+            PARSED,
+            UNKNOWN_METHOD,
+            keeps("E-09", "empty parts: -32602"),
+            keeps("T-05", "send, waiting not said: waits"),
+            CANCEL_ONCE,
+            REFUSED_MESSAGE,
+            fails("T-15", "not input-required", "it never asks: its executor completes every run"),
+            NO_HISTORY,
+            keeps("T-21", "a failure says why"),
+            SNAPSHOT,
+            REJOIN_UNKNOWN,
+            FIRST_PIECE,
         ),
     ),
 }
