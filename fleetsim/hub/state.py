@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import fcntl
 import json
+import logging
 import os
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +22,8 @@ from typing import Any
 from fleetsim.hub.keys import HubKeys
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Ids
+
+log = logging.getLogger(__name__)
 
 API_KEY_FILE = "api-key"
 CALLBACK_KEYS_FILE = "callback-keys.json"
@@ -72,20 +76,41 @@ class StateDir:
         return self.path / API_KEY_FILE
 
     def open(self) -> StateDir:
-        """Make the directory, for its owner only.
+        """Make the directory, or close it to others, so that it is its owner's only.
 
         Raises:
-            ConfigError: it cannot be made, or others may write in it.
+            ConfigError: it cannot be made; or others may write in it, and something is in it already: nobody can tell
+                whose that is, so a person must look.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             mode = stat.S_IMODE(self.path.stat().st_mode)
+            if mode & 0o022 and any(self.path.iterdir()):
+                self._require_own()
             if mode & 0o077:
                 self.path.chmod(0o700)
+                if any(self.path.iterdir()):
+                    log.warning("%s could be read by others: now it is yours alone", self.path)
         except OSError as error:
             hint = "choose another directory with --state or FLEETSIM_STATE"
             raise ConfigError(f"{self.path}: {error.strerror}", hint=hint) from None
         return self
+
+    def _require_own(self) -> None:
+        """Whoever may write here could have put an announcement here that the API key would be sent to.
+
+        Raises:
+            ConfigError: others can.
+        """
+        try:
+            found = self.path.stat()
+        except OSError:
+            return
+        if stat.S_IMODE(found.st_mode) & 0o022 or os.geteuid() not in {0, found.st_uid}:
+            raise ConfigError(
+                f"{self.path}: others can write in it, and what is in it may be theirs",
+                hint=f"see what is there, then `chmod 700 {shlex.quote(str(self.path))}`, or give another --state",
+            )
 
     def keys(self, ids: Ids) -> HubKeys:
         """The hub's secrets, made at the first start. Raises ConfigError if a file is damaged."""
@@ -121,7 +146,12 @@ class StateDir:
             self._announcement = None
 
     def find(self) -> HubAddress | None:
-        """The running hub of this directory; None if there is none (a dead one's announcement is ignored)."""
+        """The running hub of this directory; None if there is none (a dead one's announcement is ignored).
+
+        Raises:
+            ConfigError: others can write in the directory.
+        """
+        self._require_own()
         with suppress(ConfigError):
             said = self._announced()
             if said is None or not _is_locked(self.path / HUB_FILE):

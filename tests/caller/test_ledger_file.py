@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -372,6 +373,52 @@ async def test_a_ledger_moved_away_while_open_takes_no_more_writes(
         assert len(await ledger.open_requests()) == 1, "reads go on"
         path.with_name("elsewhere.db").rename(path)
         assert await ledger.accept([record("c-2")]), "and so do writes, once it is back"
+
+
+@pytest.mark.parametrize("storage", ["inline", "threaded"])
+@pytest.mark.sockets
+async def test_a_log_deleted_while_open_takes_no_more_writes_and_loses_none(
+    path: Path, tmp_path: Path, runtime: Runtime, storage: Literal["inline", "threaded"]
+) -> None:
+    log = path.with_name("ledger.db-wal")
+    async with open_ledger(path, clock=runtime.clock, storage=storage) as ledger:
+        await ledger.accept([record("c-1")])
+        assert log.stat().st_size > 0, "it is in the log"
+        log.unlink()
+        with pytest.raises(NotAccepting, match=r"ledger\.db-wal was moved or deleted"):
+            await ledger.accept([record("c-2")])
+        assert len(await ledger.open_requests()) == 1, "reads go on"
+        (tmp_path / "killed").mkdir()
+        shutil.copy(path, tmp_path / "killed" / "ledger.db")  # as a kill would leave it now
+    async with open_ledger(tmp_path / "killed" / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
+        assert [r.request.correlation_id for r in await ledger.open_requests()] == ["c-1"]
+
+
+async def test_a_log_moved_away_and_back_is_the_same_log(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    log = path.with_name("ledger.db-wal")
+    async with opened() as ledger:
+        await ledger.accept([record("c-1")])
+        log.rename(path.with_name("elsewhere"))
+        log.write_bytes(b"")
+        with pytest.raises(NotAccepting, match="moved or deleted"):
+            await ledger.accept([record("c-2")])
+        path.with_name("elsewhere").rename(log)
+        assert await ledger.accept([record("c-2")])
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db-journal"])
+async def test_a_ledger_that_is_a_link_is_refused_and_what_it_leads_to_is_left_alone(
+    path: Path, tmp_path: Path, opened: Callable[[], SqliteLedger], name: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"")
+    elsewhere.chmod(0o644)
+    path.parent.mkdir()
+    path.with_name(name).symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=f"{name} is a symbolic link"):
+        async with opened():
+            pass
+    assert (elsewhere.read_bytes(), mode(elsewhere)) == (b"", 0o644)
 
 
 async def test_the_file_says_what_it_is(path: Path, opened: Callable[[], SqliteLedger]) -> None:

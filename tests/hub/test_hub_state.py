@@ -31,10 +31,34 @@ def test_state_is_for_its_owner_only(tmp_path: Path) -> None:
     }
 
 
-def test_an_open_directory_is_closed_and_an_open_key_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("open_to", [0o777, 0o770, 0o707, 0o720, 0o1777])
+def test_a_directory_that_others_could_write_in_is_refused_and_told(tmp_path: Path, open_to: int) -> None:
+    state = StateDir(tmp_path).open()
+    state.keys(IDS)
+    state.announce("http://127.0.0.1:7", os.getpid(), "p")
+    tmp_path.chmod(open_to)
+    for use in (state.open, state.find):
+        with pytest.raises(ConfigError, match="others can write in it") as refused:
+            use()
+        assert f"chmod 700 {tmp_path}" in (refused.value.hint or "")
+    assert mode(tmp_path) == open_to, "a person must look first"
+    state.withdraw(os.getpid())
+
+
+def test_an_empty_directory_that_others_could_write_in_is_closed_to_them(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    StateDir(tmp_path).open()
+    assert mode(tmp_path) == 0o700
+
+
+def test_a_readable_directory_is_closed_with_a_word_and_an_open_key_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "hub.log").touch()
     tmp_path.chmod(0o755)
     state = StateDir(tmp_path).open()
     assert mode(tmp_path) == 0o700
+    assert [r.getMessage() for r in caplog.records] == [f"{tmp_path} could be read by others: now it is yours alone"]
     state.keys(IDS)
     state.key_path.chmod(0o644)
     with pytest.raises(ConfigError, match="others can read it"):

@@ -58,34 +58,56 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float)
             reader = connect(str(path), busy_s)
             opened.callback(reader.close)  # before the writer, so that only the writer ever checkpoints
             reader.execute("PRAGMA query_only = ON")
-        return Opened(writer, reader, FileGuard(path, head), opened.pop_all().close)
+        return Opened(writer, reader, FileGuard(path, head, writer), opened.pop_all().close)
     raise AssertionError("unreachable: ExitStack never swallows an exception here")
 
 
 class FileGuard:
-    """Stands at every commit: is the file still ours, and how far has it come?"""
+    """Stands at every commit: are the file and its log still ours, and how far has the ledger come?
 
-    def __init__(self, path: Path, head: Head) -> None:
-        self._path = path
+    SQLite goes on writing to a log that was deleted, and what it acknowledges then ends with the process. So once
+    the log is gone, what it holds is brought into the file at once, and nothing more is taken.
+    """
+
+    def __init__(self, path: Path, head: Head, writer: sqlite3.Connection) -> None:
         self._head = head
-        self._inode = path.stat().st_ino
+        self._writer = writer
+        self._log = path.with_name(path.name + "-wal")
+        self._inodes = {path: path.stat().st_ino}
+        self._saved = False
 
     def ready(self) -> None:
-        """Raise NotAccepting if the path no longer leads to the open file: its writes would be lost."""
-        try:
-            same = os.stat(self._path).st_ino == self._inode
-        except OSError:
-            same = False
-        if not same:
-            raise NotAccepting(f"the ledger {self._path} was moved or deleted while in use", hint="restart the hub")
+        """Raise NotAccepting if a path no longer leads to the open file: its writes would be lost."""
+        gone = self._gone()
+        if gone is not None:
+            raise NotAccepting(f"the ledger's file {gone} was moved or deleted while in use", hint="restart the hub")
 
     def before_commit(self, connection: sqlite3.Connection) -> None:
         """Take down how far this commit brings the ledger."""
         self._head.look(connection)
 
     def after_commit(self) -> None:
-        """Write that beside the ledger."""
+        """Write that beside the ledger; a log that went during the commit is noticed before anybody relies on it."""
         self._head.note()
+        if self._log not in self._inodes:
+            with suppress(OSError):
+                self._inodes[self._log] = self._log.stat().st_ino  # made by the first commit
+        self._gone()
+
+    def _gone(self) -> Path | None:
+        for path, inode in self._inodes.items():
+            try:
+                same = path.stat().st_ino == inode
+            except OSError:
+                same = False
+            if not same:
+                if path == self._log and not self._saved:
+                    with suppress(sqlite3.Error):
+                        busy, *_ = self._writer.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+                        self._saved = not busy
+                return path
+        self._saved = False
+        return None
 
 
 def _check_outside(path: Path) -> None:
@@ -181,9 +203,15 @@ class Lock:
 
 
 def lock(path: Path) -> Lock:
-    """Take the ledger for this process. Raises LedgerLocked, or ConfigError if the folder cannot be used."""
+    """Take the ledger for this process.
+
+    Raises:
+        LedgerLocked: another process has it.
+        ConfigError: the folder cannot be used, or a file of the ledger is a link.
+    """
     try:
         _make_folder(path.parent)
+        _refuse_links(path)
         name = path.with_name(path.name + ".lock")
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -200,6 +228,15 @@ def lock(path: Path) -> Lock:
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return Lock(handle)
+
+
+def _refuse_links(path: Path) -> None:
+    """A link would be followed to a file that is not the ledger's, whose log and lock would lie elsewhere."""
+    for suffix in ("", "-wal", "-shm", "-journal", ".lock", ".head"):
+        file = path.with_name(path.name + suffix)
+        if file.is_symlink():
+            hint = "give --state the folder where the ledger itself is, or delete the link"
+            raise ConfigError(f"{file} is a symbolic link", hint=hint)
 
 
 def _holder(handle: int) -> int | None:
@@ -229,7 +266,7 @@ def _create(path: Path) -> None:
     """Make the file, unreadable to others from its first moment; SQLite gives its side files the same mode."""
     try:
         new = not path.exists()
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.fchmod(handle, 0o600)
         finally:
