@@ -260,9 +260,11 @@ class CardBroker:
             return desk
         self._dismiss(old, moved_to=entry.url)
         view = old.view
-        if view.entry.url == entry.url:
+        if view.entry.address == entry.address:
             seen = replace(view, entry=entry, card=None, choice=None, skills=entry.skill_names)
-            desk.view = _with_card(seen, view.card, desk.client.adopt(view.card)) if view.card is not None else seen
+            if view.card is not None:
+                seen = _with_card(seen, view.card, desk.client.adopt(view.card, old.client.card_at))
+            desk.view = seen
         return desk
 
     def _dismiss(self, desk: _Desk, *, moved_to: str = "") -> None:
@@ -317,7 +319,7 @@ class CardBroker:
         before = desk.view
         now = self._runtime.clock.now()
         desk.view = replace(
-            _with_card(before, card, desk.client.adopt(card)),
+            _with_card(before, card, await desk.client.choice()),
             reachable=True,
             stale_reason="",
             fetched_at=now,
@@ -327,9 +329,13 @@ class CardBroker:
             unreachable_since=None,
         )
         self._say_fetched(before, desk.view)
-        if self._ledger is not None and before.card != card:
+        if self._ledger is not None and (before.card != card or before.choice != desk.view.choice):
             snapshot = CardSnapshot(
-                agent=before.entry.name, url=before.entry.url, fetched_at=now, card=write_card(card)
+                agent=before.entry.name,
+                url=before.entry.url,
+                fetched_at=now,
+                card=write_card(card),
+                found_at=desk.client.card_at,
             )
             try:
                 await self._ledger.save_card(snapshot)
@@ -395,7 +401,8 @@ class CardBroker:
         key = (agent, origin_of(url))
         if key not in self._former:
             desk = self._desks.get(agent)
-            self._leave(replace(desk.view.entry, url=url) if desk is not None else AgentEntry(name=agent, url=url))
+            there = replace(desk.view.entry, url=url, rpc_url=None, card_url=None) if desk is not None else None
+            self._leave(there or AgentEntry(name=agent, url=url))
         return self._former[key]
 
     def _leave(self, entry: AgentEntry) -> None:
@@ -412,6 +419,8 @@ class CardBroker:
         first = total if entry.timeout_s else min(limits.first_byte_s, total)
         return AgentClient(
             entry.url,
+            rpc_url=entry.rpc_url,
+            card_url=entry.card_url,
             runtime=self._runtime,
             credential=entry.auth.credential() if entry.auth else None,
             headers=entry.headers,
@@ -423,14 +432,19 @@ class CardBroker:
         """Take up the cards of an earlier run, for agents whose address is still the same."""
         for snapshot in await self._ledger.cards() if self._ledger is not None else ():
             desk = self._desks.get(snapshot.agent)
-            if desk is None or desk.view.entry.url != snapshot.url:
+            if desk is None or not _is_there(desk.view.entry, snapshot):
                 continue
             try:
                 card = read_card(snapshot.card)
-                view = _with_card(desk.view, card, desk.client.adopt(card))
+                view = _with_card(desk.view, card, desk.client.adopt(card, snapshot.found_at))
             except FleetsimError:
                 continue
             desk.view = replace(view, fetched_at=snapshot.fetched_at, stale_reason=_FROM_LAST_RUN)
+
+
+def _is_there(entry: AgentEntry, snapshot: CardSnapshot) -> bool:
+    """Whether a card of an earlier run is from where the agent's card is now."""
+    return entry.url == snapshot.url and (entry.card_url is None or entry.card_url == snapshot.found_at)
 
 
 def _with_card(view: AgentView, card: AgentCard, choice: Choice) -> AgentView:

@@ -48,7 +48,7 @@ __all__ = [
 AGENTS_MAX = 1_000
 AGENTS_BYTES_MAX = AGENTS_MAX * 2 * 1024
 AGENTS_NODES_MAX = AGENTS_MAX * 100
-"""The size of agents.yaml: room for so many agents with every key of theirs, some 600 bytes and 60 values each."""
+"""The size of agents.yaml: room for so many agents with every key of theirs, some 800 bytes and 60 values each."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}")
 PLAIN_VARIABLES = re.compile(r"(?!.*(?:KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE))[A-Z_][A-Z0-9_]{0,127}")
@@ -111,7 +111,12 @@ class AgentFile(_Camel):
     name: Annotated[str, Field(json_schema_extra={"pattern": f"^{NAME.pattern}$"})]
     """What targets and the command line call it; unique, and not “all”."""
     url: Annotated[str, Field(max_length=2_000)]
-    """Where it is called: with a path the exact endpoint, else its base. ${VAR} and ${VAR:-default} are filled in."""
+    """Where it is: its base, or with a path where no card is below, its endpoint. ${VAR} and ${VAR:-default} are
+    filled in."""
+    rpc_url: Annotated[str, Field(max_length=2_000)] | None = None
+    """Where it is called, whatever its card says; at the origin of url."""
+    card_url: Annotated[str, Field(max_length=2_000)] | None = None
+    """Where its card is; at the origin of url."""
     api_key_env: str | None = None
     """The environment variable whose value is sent as X-API-Key: its name, never the key itself."""
     auth: AuthFile | None = None
@@ -308,7 +313,12 @@ def _named_as_credentials(value: Any) -> Iterator[str]:
 
 def _may_refer(path: Path) -> bool:
     match path:
-        case ("agents", int(), "url" | "apiKeyEnv") | ("agents", int(), "auth", "credentialsEnv"):
+        case ("agents", int(), "url" | "rpcUrl" | "cardUrl" | "apiKeyEnv") | (
+            "agents",
+            int(),
+            "auth",
+            "credentialsEnv",
+        ):
             return True
         case ("agents", int(), "headers", str()) | ("fleet", "base_url" | "internal_base_url"):
             return True
@@ -366,11 +376,7 @@ def _clashes(written: Document, file: AgentsFile) -> Iterator[ConfigError]:
 
 def _oddities(written: Document, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
     """What types alone do not catch in one entry."""
-    if "${" not in agent.url:
-        try:
-            AgentUrl.parse(agent.url)
-        except ConfigError as error:
-            yield written.error((*path, "url"), str(error))
+    yield from _bad_addresses(written, path, agent)
     found = _secret_variable(agent)
     if found is not None and not _VARIABLE.fullmatch(found[1]):
         message = "must be the name of an environment variable, never the secret itself"
@@ -384,6 +390,23 @@ def _oddities(written: Document, path: Path, agent: AgentFile) -> Iterator[Confi
     for index, name in enumerate(names):
         if name in names[:index]:
             yield written.error((*path, "skills", index), "this skill stands here twice")
+
+
+def _bad_addresses(written: Document, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
+    """The agent's addresses, each by itself; one that is pinned is at the origin of ``url``."""
+    if "${" in agent.url:
+        return
+    try:
+        AgentUrl.parse(agent.url)
+    except ConfigError as error:
+        yield written.error((*path, "url"), str(error))
+        return
+    for key, pinned in (("rpcUrl", {"rpc_url": agent.rpc_url}), ("cardUrl", {"card_url": agent.card_url})):
+        if not any(given is None or "${" in given for given in pinned.values()):
+            try:
+                AgentUrl.parse(agent.url, **pinned)
+            except ConfigError as error:
+                yield written.error((*path, key), str(error), hint=error.hint)
 
 
 def _bad_address(written: Document, settings: SettingsFile, key: str) -> Iterator[ConfigError]:
@@ -404,6 +427,8 @@ def _entry(agent: AgentFile, *, without_credential: bool) -> AgentEntry:
     return AgentEntry(
         name=agent.name,
         url=agent.url.strip(),
+        rpc_url=agent.rpc_url.strip() if agent.rpc_url is not None else None,
+        card_url=agent.card_url.strip() if agent.card_url is not None else None,
         auth=auth,
         headers=agent.headers,
         streaming=agent.streaming,

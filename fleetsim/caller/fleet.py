@@ -46,12 +46,15 @@ class SkillEntry:
 class AgentEntry:
     """One agent of agents.yaml. ``streaming`` counts only until the first card is read.
 
+    ``rpc_url`` and ``card_url`` pin endpoint and card, at the origin of ``url``.
     ``signed``: its webhooks count only with a signature (Standard Webhooks). ``disabled_why``: what keeps an
     agent disabled that agents.yaml would have enabled.
     """
 
     name: str
     url: str
+    rpc_url: str | None = None
+    card_url: str | None = None
     auth: AuthEntry | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     streaming: bool | None = None
@@ -65,6 +68,11 @@ class AgentEntry:
     enabled: bool = True
     disabled_why: str = ""
     tags: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> tuple[str, str | None, str | None]:
+        """Where it is called and where its card is, as agents.yaml has it."""
+        return self.url, self.rpc_url, self.card_url
 
     @property
     def skill_names(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from fleetsim.check.tongue import listed, mapping, url_path
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
+from fleetsim.wire.choice import lies_below
 
 CARD_S = 10.0
 
@@ -68,12 +69,22 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which agent, and what lets the check in. ``dialects`` None probes those the card offers."""
+    """Which agent, and what lets the check in. ``dialects`` None probes those the card offers.
+
+    ``rpc_url`` and ``card_url`` pin endpoint and card, at the origin of ``url``.
+    """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     other_headers: Mapping[str, str] | None = field(default=None, repr=False)
     dialects: tuple[str, ...] | None = None
+    rpc_url: str | None = None
+    card_url: str | None = None
+
+    @property
+    def address(self) -> AgentUrl:
+        """Where it is. Raises ConfigError."""
+        return AgentUrl.parse(self.url, rpc_url=self.rpc_url, card_url=self.card_url)
 
     def secrets(self) -> tuple[str, ...]:
         """The texts that must never be shown."""
@@ -90,6 +101,7 @@ class Subject:
     knobs: Knobs
     listener: Listener | None
     card: Mapping[str, Any] = field(default_factory=dict)
+    card_at: str = ""
     card_reads: dict[str, Exchange] = field(default_factory=dict)
     open_reads: dict[str, Exchange] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
@@ -123,13 +135,19 @@ class Subject:
         return interfaces(self.card)
 
     def endpoint(self, dialect: str) -> str:
-        """Where a dialect is called: the configured origin, and the card's path unless one was configured."""
-        given = urlsplit(self.target.url)
-        if given.path not in {"", "/"}:
-            return self.target.url
-        found = next((url for url, version in self.interfaces() if dialect_of(version) == dialect and url), "")
-        found = found or next((url for url, _ in self.interfaces() if url), "")
-        return f"{self.origin}{url_path(found) if found else '/a2a'}"
+        """Where a dialect is called, as our own caller does (decision 0012): what is pinned; the card's path, where the
+        agent's base is configured; else what is configured."""
+        address = self.target.address
+        if address.rpc_url:
+            return address.rpc_url
+        given = urlsplit(address.text)
+        named = [url for url, version in self.interfaces() if dialect_of(version) == dialect and url]
+        named += [url for url, _ in self.interfaces() if url]
+        if given.path in {"", "/"}:
+            return f"{self.origin}{url_path(named[0]) if named else '/a2a'}"
+        inside = [url for url in named if lies_below(url, given.path)] if lies_below(self.card_at, given.path) else []
+        query = f"?{given.query}" if given.query else ""
+        return f"{self.origin}{url_path(inside[0])}{query}" if inside else address.text
 
     @property
     def origin(self) -> str:
@@ -243,14 +261,15 @@ async def meet(target: Target, runtime: Runtime, knobs: Knobs, listener: Listene
 
 async def _read_cards(subject: Subject) -> None:
     limits = Limits(first_byte_s=CARD_S, total_s=CARD_S)
-    for url in AgentUrl.parse(subject.target.url).card_urls():
+    address = subject.target.address
+    for url in dict.fromkeys((*address.card_urls(), *AgentUrl.parse(address.text).card_urls())):
         found = await subject.exchange("GET", url, credentials={}, limits=limits)
         subject.open_reads[url] = found
         if found.status in {401, 403} and subject.target.headers:
             found = await subject.exchange("GET", url, limits=limits)
         subject.card_reads[url] = found
         if not subject.card and found.status == 200 and "name" in mapping(found.value):
-            subject.card = mapping(found.value)
+            subject.card, subject.card_at = mapping(found.value), url
     if all(read.status is None for read in subject.card_reads.values()):
         problem = next(iter(subject.card_reads.values())).problem
         raise Unreachable(f"{subject.target.url}: {problem or 'no answer'}")

@@ -39,6 +39,8 @@ class Asked:
     api_key_env: str | None = None
     bearer_env: str | None = None
     dialect: str | None = None
+    rpc_url: str | None = None
+    card_url: str | None = None
     text_max: int = TEXT_CHARS_MAX
 
 

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from fleetsim.cli import render
 from fleetsim.cli.main import Common
+from fleetsim.cli.reach import client_for, pin_options
 
 
 @click.command()
 @click.argument("url")
+@pin_options
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key.")
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as Authorization: Bearer.")
 @click.pass_obj
-def card(common: Common, url: str, api_key_env: str | None, bearer_env: str | None) -> None:
-    """Read the card at URL: who the agent is, what it offers, and in which dialect it would be called."""
-    found = asyncio.run(_read(url, api_key_env, bearer_env))
+def card(common: Common, /, url: str, **how: Any) -> None:
+    """Read the card at URL: who the agent is, what it offers, and where and in which dialect it would be called.
+
+    A URL with a path is tried as the base of an agent mounted there: where a card is found below it, and names an
+    endpoint below it, that is what is called. Otherwise the URL itself is the endpoint. --rpc-url and --card-url pin
+    either.
+
+    \b
+    fleetsim card http://127.0.0.1:9000
+    fleetsim card http://127.0.0.1:9000/agents/quinn
+    """
+    found = asyncio.run(_read(url, how))
     if common.as_json:
         render.emit_json(found)
         return
@@ -27,6 +39,7 @@ def card(common: Common, url: str, api_key_env: str | None, bearer_env: str | No
             ("name", found["name"]),
             ("description", found["description"]),
             ("version", found["version"]),
+            ("card url", found["cardUrl"]),
             ("rpc url", found["rpcUrl"]),
             ("dialect", found["dialect"]),
             ("streaming", "yes" if found["streaming"] else "no"),
@@ -37,13 +50,12 @@ def card(common: Common, url: str, api_key_env: str | None, bearer_env: str | No
     render.table(["SKILL", "NAME", "DESCRIPTION"], [[s["id"], s["name"], s["description"]] for s in found["skills"]])
 
 
-async def _read(url: str, api_key_env: str | None, bearer_env: str | None) -> dict[str, Any]:
-    from fleetsim.cli.reach import client_for
+async def _read(url: str, how: Mapping[str, Any]) -> dict[str, Any]:
     from fleetsim.runtime.real import real_runtime
 
     runtime = real_runtime()
     try:
-        client = client_for(url, runtime, api_key_env=api_key_env, bearer_env=bearer_env)
+        client = client_for(url, runtime, **how)
         card = await client.discover()
         choice = await client.choice()
     finally:
@@ -52,6 +64,7 @@ async def _read(url: str, api_key_env: str | None, bearer_env: str | None) -> di
         "name": card.name,
         "description": card.description,
         "version": card.version,
+        "cardUrl": client.card_at,
         "rpcUrl": choice.url,
         "dialect": choice.dialect_name,
         "streaming": card.capabilities.streaming,

@@ -14,6 +14,7 @@ from fleetsim.cli.asking import Asked, Said
 from fleetsim.cli.main import Common
 from fleetsim.cli.parts import list_parts
 from fleetsim.cli.patience import timeout_option, within
+from fleetsim.cli.reach import pin_options
 from fleetsim.cli.typed import TypedLines
 from fleetsim.model.errors import FleetsimError, TimedOut
 
@@ -39,6 +40,7 @@ class Talk(Protocol):
 @click.argument("agent")
 @click.option("--skill", help="The skill to talk with.  [default: chat if the agent has it, else its own choice]")
 @click.option("--context-id", help="Go on with an earlier conversation.")
+@pin_options
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
 @timeout_option("How long to wait for each answer; what was asked goes on.")
@@ -51,6 +53,8 @@ def chat(
     api_key_env: str | None,
     bearer_env: str | None,
     timeout_s: float,
+    rpc_url: str | None,
+    card_url: str | None,
 ) -> None:
     """Talk with AGENT (a name from agents.yaml, or a URL). Ctrl-D ends the conversation, Ctrl-C leaves at once.
 
@@ -66,6 +70,8 @@ def chat(
         api_key_env=api_key_env,
         bearer_env=bearer_env,
         timeout_s=timeout_s,
+        rpc_url=rpc_url,
+        card_url=card_url,
     )
     asyncio.run(_talk(common, asked))
 

@@ -23,6 +23,7 @@ from fleetsim.check.text import render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
+from fleetsim.cli.reach import pin_options, with_scheme
 from fleetsim.cli.render import emit_json
 from fleetsim.client.credential import Credential
 from fleetsim.model.errors import ConfigError
@@ -53,6 +54,7 @@ class Wanted:
 
 @click.command()
 @click.argument("url", required=False)
+@pin_options
 @click.option("--dialect", "dialects", multiple=True, type=click.Choice(["1.0", "0.3", "0.1"]), help="Probe only this.")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Rows by id or section, e.g. 'P-*' (repeatable).")
 @click.option("--webhook-listen", metavar="HOST:PORT", help="Where webhooks may go; port 0 picks a free one.")
@@ -115,7 +117,14 @@ def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
     if other:
         other_headers = _headers(other, None) if options["api_key_env"] else _headers(None, other)
     return Wanted(
-        target=Target(url=url, headers=headers, other_headers=other_headers, dialects=dialects),
+        target=Target(
+            url=with_scheme(url),
+            headers=headers,
+            other_headers=other_headers,
+            dialects=dialects,
+            rpc_url=with_scheme(options["rpc_url"]),
+            card_url=with_scheme(options["card_url"]),
+        ),
         knobs=Knobs(
             hints=hints,
             mutating=tuple(options["mutating"]),

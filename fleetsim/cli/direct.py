@@ -133,9 +133,13 @@ def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentCli
             bearer_env=asked.bearer_env,
             dialect=asked.dialect,
             limits=limits_for(asked.text_max),
+            rpc_url=asked.rpc_url,
+            card_url=asked.card_url,
         )
     return AgentClient(
         found.url,
+        rpc_url=asked.rpc_url or found.rpc_url,
+        card_url=asked.card_url or found.card_url,
         runtime=runtime,
         credential=found.auth.credential() if found.auth else None,
         headers=tuple(found.headers.items()),
@@ -171,7 +175,13 @@ def _late(asked: Asked, seen: _Seen) -> TimedOut:
 
 def _how(asked: Asked) -> str:
     """The options that say how the agent is called, for another command."""
-    given = (("api-key-env", asked.api_key_env), ("bearer-env", asked.bearer_env), ("a2a-version", asked.dialect))
+    given = (
+        ("rpc-url", asked.rpc_url),
+        ("card-url", asked.card_url),
+        ("api-key-env", asked.api_key_env),
+        ("bearer-env", asked.bearer_env),
+        ("a2a-version", asked.dialect),
+    )
     return "".join(f" --{name} {quote(value)}" for name, value in given if value)
 
 
@@ -301,6 +311,7 @@ def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
     follow = f"fleetsim send {quote(asked.agent)} --task-id {quote(task.task_id)}"
     if asked.context_id or task.context_id:
         follow += f" --context-id {quote(task.context_id)}"
+    follow += _how(asked)
     return Result(
         state=task.state.value,
         text=text,

@@ -18,34 +18,43 @@ _PLAIN = re.compile(r"[\x21-\x7e]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class AgentUrl:
-    """A configured address, checked once."""
+    """A configured address, checked once. ``rpc_url`` and ``card_url`` pin endpoint and card; "" leaves them."""
 
     text: str
     origin: tuple[str, str, int]
     where: str
+    rpc_url: str = ""
+    card_url: str = ""
 
     @classmethod
-    def parse(cls, url: str) -> AgentUrl:
-        """Check an address: http or https, a host, no userinfo, no fragment.
+    def parse(cls, url: str, *, rpc_url: str | None = None, card_url: str | None = None) -> AgentUrl:
+        """Check an address: http or https, a host, no userinfo, no fragment; what is pinned is at its origin.
 
         Raises:
             ConfigError: naming the rule, without repeating what may hold a password.
         """
-        url = url.strip()
-        if not _PLAIN.fullmatch(url) or "\\" in url or "#" in url:
-            raise ConfigError("the agent's url must be plain ASCII without spaces, backslashes or #")
-        origin = origin_of(url)
-        if origin is None or "@" in urlsplit(url).netloc:
-            raise ConfigError("the agent's url must be http:// or https:// with a host and without a password")
+        url, origin = _checked(url, "the agent's url")
+        pinned = []
+        for given, name in ((rpc_url, "rpcUrl"), (card_url, "cardUrl")):
+            text, its_origin = _checked(given, name) if given is not None else ("", origin)
+            if its_origin != origin:
+                raise ConfigError(
+                    f"{name} must be at the origin of the agent's url: the same scheme, host and port",
+                    hint="the credential belongs to one origin; configure the other one as the agent's url",
+                )
+            pinned.append(text)
         _, host, port = origin
-        return cls(url, origin, one_line(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", 120))
+        where = one_line(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", 120)
+        return cls(url, origin, where, *pinned)
 
     def card_urls(self) -> tuple[str, ...]:
-        """Where to look for the card, in order: beside the configured path, then at the root."""
+        """Where to look for the card, in order: below the configured path, beside it, at the root; or where pinned."""
+        if self.card_url:
+            return (self.card_url,)
         parts = urlsplit(self.text)
-        root = f"{parts.scheme}://{parts.netloc}"
-        path = parts.path.rstrip("/").removesuffix("/a2a").rstrip("/")
-        return tuple(dict.fromkeys(root + base + card for base in (path, "") for card in CARD_PATHS))
+        root, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+        bases = (path, path.removesuffix("/a2a").rstrip("/"), "")
+        return tuple(dict.fromkeys(root + base + card for base in bases for card in CARD_PATHS))
 
     def require(self, url: str) -> None:
         """Refuse an address of another origin: nothing of ours, the credential least of all, goes there.
@@ -55,6 +64,16 @@ class AgentUrl:
         """
         if origin_of(url) != self.origin:
             raise BlockedAddress(f"{self.where}: a call to another address than the configured one was refused")
+
+
+def _checked(url: str, name: str) -> tuple[str, tuple[str, str, int]]:
+    url = url.strip()
+    if not _PLAIN.fullmatch(url) or "\\" in url or "#" in url:
+        raise ConfigError(f"{name} must be plain ASCII without spaces, backslashes or #")
+    origin = origin_of(url)
+    if origin is None or "@" in urlsplit(url).netloc:
+        raise ConfigError(f"{name} must be http:// or https:// with a host and without a password")
+    return url, origin
 
 
 def origin_of(url: str) -> tuple[str, str, int] | None:

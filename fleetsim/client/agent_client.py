@@ -26,11 +26,13 @@ class AgentClient(Conveniences):
 
         print(AgentClient("http://localhost:8001").send_task_sync("hello").text)
 
-    ``url`` is the agent's base address, or its exact endpoint if it has a path. Without a ``runtime`` the
-    client makes a real one and closes it at the end. ``transport`` replaces its way out: an ``httpx.AsyncClient``
-    with authentication, proxies and hooks of its own, an ``httpx.ASGITransport`` for an agent in the same process
-    (which hands a stream over when it has ended), or another Transport; it stays its owner's. ``auth_token`` is
-    short for the credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the card.
+    ``url`` is the agent's base address; with a path that of an agent mounted there, or else its exact endpoint
+    (decision 0012); ``rpc_url`` and ``card_url`` pin endpoint and card, at the same origin. Without a ``runtime``
+    the client makes a real one and closes it at the end. ``transport`` replaces its way out: an
+    ``httpx.AsyncClient`` with authentication, proxies and hooks of its own, an ``httpx.ASGITransport`` for an agent
+    in the same process (which hands a stream over when it has ended), or another Transport; it stays its owner's.
+    ``auth_token`` is short for the credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the
+    card.
     """
 
     async def __aenter__(self) -> AgentClient:
@@ -100,7 +102,7 @@ class AgentClient(Conveniences):
                     return await work(twin)
                 finally:
                     if twin.card is not None:
-                        self.adopt(twin.card)
+                        self.adopt(twin.card, twin.card_at)
                     if alone and self._given_transport is not None:
                         await self._given_transport.aclose()
 
@@ -118,9 +120,11 @@ class AgentClient(Conveniences):
             dialect=self._pinned,
             extensions=self._extensions,
             limits=self.limits,
+            rpc_url=self._address.rpc_url or None,
+            card_url=self._address.card_url or None,
         )
         if self._card is not None:
-            twin.adopt(self._card)
+            twin.adopt(self._card, self._card_at)
         return twin
 
 

@@ -74,8 +74,10 @@ class AgentCaller:
         dialect: str | None = None,
         extensions: tuple[str, ...] = (),
         limits: ClientLimits | None = None,
+        rpc_url: str | None = None,
+        card_url: str | None = None,
     ) -> None:
-        self._address = AgentUrl.parse(url)
+        self._address = AgentUrl.parse(url, rpc_url=rpc_url, card_url=card_url)
         self._given_runtime = runtime
         self._given_transport = None if transport is None else as_transport(transport)
         self._runtime_now: Runtime | None = None
@@ -89,6 +91,7 @@ class AgentCaller:
         self._extensions = extensions
         self.limits = limits or ClientLimits()
         self._card: AgentCard | None = None
+        self._card_at = ""
         self._choice: wire.Choice | None = None
         self._discovering = asyncio.Lock()
 
@@ -106,6 +109,11 @@ class AgentCaller:
     def card(self) -> AgentCard | None:
         """The card last discovered or adopted."""
         return self._card
+
+    @property
+    def card_at(self) -> str:
+        """The address of that card; "" if nobody told."""
+        return self._card_at
 
     @property
     def runtime(self) -> Runtime:
@@ -132,14 +140,14 @@ class AgentCaller:
         async with self._discovering:
             if self._card is not None and (not refresh or self._card is not before):
                 return self._card
-            card = await fetch_card(
+            card, found_at = await fetch_card(
                 self.runtime,
                 self._address,
                 headers={**self._headers, **self._credential_headers()},
                 limits=replace(self.limits.for_call(None), body_bytes_max=self.limits.card_bytes_max),
                 credential=self._credential.source if self._credential else None,
             )
-            self.adopt(card)
+            self.adopt(card, found_at)
             return card
 
     async def card_if_any(self) -> AgentCard | None:
@@ -154,11 +162,15 @@ class AgentCaller:
                 raise
             return None
 
-    def adopt(self, card: AgentCard) -> wire.Choice:
-        """Use ``card`` from now on, as if discovered, and say how the agent will be called."""
-        self._choice = wire.choose(card, self._address.text, dialect_name=self._pinned)
-        self._card = card
+    def adopt(self, card: AgentCard, found_at: str = "") -> wire.Choice:
+        """Use ``card`` from now on, as if discovered at ``found_at``, and say how the agent will be called."""
+        self._choice = self._choose(card, found_at)
+        self._card, self._card_at = card, found_at
         return self._choice
+
+    def _choose(self, card: AgentCard, found_at: str) -> wire.Choice:
+        address = self._address
+        return wire.choose(card, address.text, found_at=found_at, rpc_url=address.rpc_url, dialect_name=self._pinned)
 
     async def choice(self) -> wire.Choice:
         """How the agent is called: dialect and address. Discovers if need be.
@@ -171,8 +183,8 @@ class AgentCaller:
             return self._choice
         card = await self.card_if_any()
         if card is None:
-            return wire.choose(AgentCard(name=""), self._address.text, dialect_name=self._pinned)
-        return self._choice or self.adopt(card)
+            return self._choose(AgentCard(name=""), "")
+        return self._choice or self.adopt(card, self._card_at)
 
     async def call(
         self,

@@ -18,28 +18,33 @@ VERSION = "1.0"
 
 async def fetch_card(
     runtime: Runtime, address: AgentUrl, *, headers: Mapping[str, str], limits: Limits, credential: str | None
-) -> AgentCard:
-    """The first card found at the addresses where one may be.
+) -> tuple[AgentCard, str]:
+    """The first card found at the addresses where one may be, and its address.
 
-    A path that is missing, redirects or holds something else is passed over; a refused credential, an
-    overloaded agent and a failed connection end the search.
+    A path that is missing, redirects or holds something else is passed over, and so are others beside one that
+    refuses the credential: an endpoint may guard all that is below it, and the card be open. An overloaded agent and
+    a failed connection end the search.
 
     Raises:
         AuthRefused, HttpRefused, WireError, LimitReached, TransportError
     """
     found: FleetsimError | None = None
+    closed: set[str] = set()
     for url in address.card_urls():
+        if (folder := url.rpartition("/.well-known/")[0]) in closed:
+            continue
         try:
-            return await _fetch(runtime, address, url, headers, limits, credential)
-        except AuthRefused:
-            raise
+            return await _fetch(runtime, address, url, headers, limits, credential), url
+        except AuthRefused as error:
+            closed.add(folder)
+            found = error
         except HttpRefused as error:
             if error.retryable:
                 raise
-            found = found if isinstance(found, WireError) else found or error
+            found = found or error
         except WireError as error:
-            found = error
-    if isinstance(found, HttpRefused):
+            found = found if isinstance(found, AuthRefused) else error
+    if isinstance(found, HttpRefused) and not isinstance(found, AuthRefused):
         raise HttpRefused(
             f"{address.where}: no agent card at {' or '.join(_path(url) for url in address.card_urls())} "
             f"(HTTP {found.status})",

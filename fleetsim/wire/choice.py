@@ -1,13 +1,13 @@
 """Which dialect to speak to an agent and at which address, decided once from its card.
 
-The operator configured an address and a key for it. A card may choose the dialect and, when the
-configured address is only a base, the path; it can never move the call to another scheme, host or port.
+The operator configured an address and a key for it. A card may choose the dialect and, when the configured
+address is only a base (decision 0012), the path; it can never move the call to another scheme, host or port.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from fleetsim.model.card import AgentCard, AgentInterface
 from fleetsim.model.errors import ConfigError
@@ -31,8 +31,14 @@ class Choice:
     tenant: str | None = None
 
 
-def choose(card: AgentCard, configured_url: str, *, dialect_name: str | None = None) -> Choice:
+def choose(
+    card: AgentCard, configured_url: str, *, found_at: str = "", rpc_url: str = "", dialect_name: str | None = None
+) -> Choice:
     """The newest JSON-RPC interface that both sides know, at the configured address.
+
+    ``found_at`` is where the card was: below the configured path that path is a mounted agent's base, and the card's
+    own path is taken if it lies below it too; else a configured path is the endpoint. ``rpc_url`` is the endpoint
+    whatever the card says; that it is of the configured origin is the caller's to see to.
 
     Versions below 1 and absent ones count as 0.3; 0.1 is spoken only when ``dialect_name`` says so, which
     overrules the card. Raises ConfigError when ``configured_url`` is no plain http(s) address.
@@ -42,15 +48,37 @@ def choose(card: AgentCard, configured_url: str, *, dialect_name: str | None = N
         raise ConfigError("the agent's url must be http:// or https:// with a host and without a password")
     warnings: list[str] = []
     usable = _usable(card, warnings)
-    if base.path not in {"", "/"}:
-        usable = [item for item in usable if _same_path(item.url, base.path)] or usable
+    mounted = not rpc_url and is_mounted(configured_url, found_at)
+    inside = [item for item in usable if lies_below(item.url, base.path)] if mounted else []
+    endpoint = urlsplit(rpc_url).path if rpc_url else base.path
+    if inside:
+        usable = inside
+    elif endpoint not in {"", "/"}:
+        usable = [item for item in usable if _same_path(item.url, endpoint)] or usable
     picked = next(
         (item for item in usable if dialect_name is None or _dialect_of(item) == dialect_name), next(iter(usable), None)
     )
     name = dialect_name or (_dialect_of(picked) if picked else "0.3")
-    url = _address(base, picked, warnings)
+    url = _address(base, picked, warnings, inside=bool(inside), rpc_url=rpc_url)
+    if mounted and usable and not inside and not warnings:
+        shown = one_line(base.path, 120)
+        warnings.append(f"the card found below {shown} names no address below it; using {shown} (rpcUrl pins another)")
     tenant = picked.tenant if picked and name == "1.0" else None
     return Choice(dialect_name=name, url=url, warnings=tuple(warnings), tenant=tenant)
+
+
+def is_mounted(configured_url: str, found_at: str) -> bool:
+    """Whether a card found at ``found_at`` makes the configured path the base of an agent mounted there."""
+    base = _split(configured_url)
+    return base is not None and base.path not in {"", "/"} and bool(found_at) and lies_below(found_at, base.path)
+
+
+def lies_below(url: str, path: str) -> bool:
+    """Whether the path of ``url`` is ``path`` or below it, be its origin what it may; no detour by ``..`` counts."""
+    found = _split(url)
+    if found is None or not _PATH_CHARS.issuperset(found.path) or {".", ".."} & set(unquote(found.path).split("/")):
+        return False
+    return f"{found.path.rstrip('/')}/".startswith(f"{path.rstrip('/')}/")
 
 
 def _usable(card: AgentCard, warnings: list[str]) -> list[AgentInterface]:
@@ -87,14 +115,21 @@ def _origin(url: SplitResult) -> tuple[str, str, int]:
     return url.scheme, (url.hostname or "").rstrip("."), url.port or _PORTS[url.scheme]
 
 
-def _address(base: SplitResult, picked: AgentInterface | None, warnings: list[str]) -> str:
+def _address(
+    base: SplitResult, picked: AgentInterface | None, warnings: list[str], *, inside: bool, rpc_url: str
+) -> str:
     origin = f"{base.scheme}://{base.netloc}"
     said = _split(picked.url) if picked else None
     if picked is not None and (said is None or _origin(said) != _origin(base)):
         shown = f" {said.scheme}://{one_line(said.netloc.rpartition('@')[2], 120)}" if said else " something unreadable"
         warnings.append(f"the card advertises{shown}, which is not the configured address; using {base.netloc}")
+    if rpc_url:
+        return rpc_url
+    query = f"?{base.query}" if base.query else ""
+    if inside and said is not None:
+        return origin + said.path + query
     if base.path not in {"", "/"}:
-        return origin + base.path + (f"?{base.query}" if base.query else "")
+        return origin + base.path + query
     if said is None:
         return origin + DEFAULT_PATH
     if not _PATH_CHARS.issuperset(said.path):

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from fleetsim.caller.events import EventLog
 from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, Settings, SkillEntry
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.client.address import CARD_PATHS
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime
@@ -36,6 +38,7 @@ class CardServer:
         self.capabilities: Mapping[str, bool] = capabilities
         self.status = 200
         self.legacy_only = False
+        self.paths: tuple[str, ...] = CARD_PATHS
         self.url = URL
         self.asked: list[tuple[float, str, Mapping[str, str]]] = []
 
@@ -46,7 +49,7 @@ class CardServer:
         self.asked.append((asyncio.get_running_loop().time(), request.url.path, dict(request.headers)))
         if self.status != 200:
             return Response("<html>oops</html>", self.status)
-        if self.legacy_only and request.url.path != "/.well-known/agent.json":
+        if request.url.path not in self.paths[1 if self.legacy_only else 0 :]:
             return Response(status_code=404)
         card: dict[str, Any] = {
             "name": "quinn",
@@ -136,7 +139,7 @@ async def test_the_legacy_path_is_tried_second(ground: Ground) -> None:
     async with ground.broker() as broker:
         await asyncio.sleep(1)
         assert broker.view("quinn").skills == ("echo",)
-    assert [path for _, path, _ in ground.server.asked] == ["/.well-known/agent-card.json", "/.well-known/agent.json"]
+    assert [path for _, path, _ in ground.server.asked][-2:] == list(CARD_PATHS)
 
 
 async def test_a_card_that_changes_adds_and_removes_skills_and_flags(ground: Ground) -> None:
@@ -241,6 +244,31 @@ async def test_a_card_is_taken_up_again_after_a_restart_while_the_agent_is_away(
             choice = broker.choice("quinn")
             assert choice is not None
             assert choice.dialect_name == "0.3"
+
+
+async def test_a_mounted_agent_is_called_where_its_remembered_card_was_found(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    base = f"{ORIGIN}/agents/x"
+    ground = Ground(runtime, network, url=base)
+    ground.server.url, ground.server.paths = f"{base}/rpc", (f"/agents/x{CARD_PATHS[0]}",)
+    pinned = replace(ground.entry, card_url=f"{base}/card.json")
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+        async with ground.broker(ledger=ledger) as broker:
+            await asyncio.sleep(1)
+            broker.apply(FleetConfig(agents=(replace(ground.entry, tags=("blue",)),)))
+            choice = broker.choice("quinn")
+            assert choice is not None
+            assert choice.url == f"{base}/rpc"
+            broker.apply(FleetConfig(agents=(pinned,)))
+            assert broker.choice("quinn") is None
+        network.down(ORIGIN)
+        async with ground.broker(ledger=ledger) as broker:
+            await asyncio.sleep(1)
+            assert broker.choice("quinn") == choice
+        ground.entry = pinned
+        async with ground.broker(ledger=ledger) as broker:
+            assert broker.choice("quinn") is None
 
 
 async def test_a_remembered_card_of_another_address_is_not_used(ground: Ground) -> None:

@@ -50,7 +50,9 @@ def refusal(text: str, **env: str) -> str:
 
 EVERY_KEY = """\
   - name: agent-{n}
-    url: "http://agent-{n}.fleet.example:8000/a2a"
+    url: "http://agent-{n}.fleet.example:8000/agents/{n}"
+    rpcUrl: "http://agent-{n}.fleet.example:8000/agents/{n}/a2a"
+    cardUrl: "http://agent-{n}.fleet.example:8000/agents/{n}/.well-known/agent-card.json"
     apiKeyEnv: AGENT_KEY
     auth: {{scheme: bearer, credentialsEnv: AGENT_KEY}}
     headers: {{x-team: platform, x-tenant: "tenant {n}"}}
@@ -254,3 +256,18 @@ async def test_a_file_is_read_through_the_port(tmp_path: Path) -> None:
     assert [a.name for a in config.agents] == ["a"]
     with pytest.raises(ConfigError):
         await load_fleet(tmp_path / "missing.yaml", files=files, env={})
+
+
+def test_pinned_addresses_are_at_the_origin_of_the_agent_and_filled_in_like_it() -> None:
+    entry = "agents:\n  - name: x\n    url: ${AT}/agents/x\n"
+    found = parse(entry + "    rpcUrl: ${AT}/agents/x/rpc\n    cardUrl: ${AT}/cards/x.json\n", AT="http://a.example")
+    assert found.agents[0].address == (
+        "http://a.example/agents/x",
+        "http://a.example/agents/x/rpc",
+        "http://a.example/cards/x.json",
+    )
+    for key in ("rpcUrl", "cardUrl"):
+        for value in ("http://b.example/x", "https://a.example/x", "http://me:secret@a.example/x", "/agents/x/rpc"):
+            told = refusal(f"{entry}    {key}: {value}\n", AT="http://a.example")
+            assert f"agents.yaml:4:{len(key) + 7}: {key} must be" in told
+            assert "secret" not in told

@@ -5,16 +5,20 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import httpx
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.client import AgentClient, Credential
 from fleetsim.client.address import AgentUrl
-from fleetsim.model.errors import BlockedAddress, ConfigError, FleetsimError
+from fleetsim.model.errors import AuthRefused, BlockedAddress, ConfigError, FleetsimError
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+from tests.client.mounted import PATH, RPC, mounted
 from tests.client.scripted import CARD, ScriptedAgent, task
 
 
@@ -23,11 +27,20 @@ from tests.client.scripted import CARD, ScriptedAgent, task
     [
         ("http://a.example", ["/.well-known/agent-card.json", "/.well-known/agent.json"]),
         ("http://a.example/", ["/.well-known/agent-card.json", "/.well-known/agent.json"]),
-        ("http://a.example/a2a", ["/.well-known/agent-card.json", "/.well-known/agent.json"]),
-        ("http://a.example/a2a/", ["/.well-known/agent-card.json", "/.well-known/agent.json"]),
+        (
+            "http://a.example/a2a/",
+            [
+                "/a2a/.well-known/agent-card.json",
+                "/a2a/.well-known/agent.json",
+                "/.well-known/agent-card.json",
+                "/.well-known/agent.json",
+            ],
+        ),
         (
             "http://a.example/x/a2a?k=1",
             [
+                "/x/a2a/.well-known/agent-card.json",
+                "/x/a2a/.well-known/agent.json",
                 "/x/.well-known/agent-card.json",
                 "/x/.well-known/agent.json",
                 "/.well-known/agent-card.json",
@@ -36,7 +49,7 @@ from tests.client.scripted import CARD, ScriptedAgent, task
         ),
     ],
 )
-def test_the_card_is_looked_for_beside_the_path_and_then_at_the_root(url: str, expected: list[str]) -> None:
+def test_the_card_is_looked_for_below_the_path_beside_it_and_then_at_the_root(url: str, expected: list[str]) -> None:
     assert list(AgentUrl.parse(url).card_urls()) == ["http://a.example" + path for path in expected]
 
 
@@ -138,3 +151,115 @@ async def test_the_path_of_the_card_is_used_when_only_a_base_is_configured(
         await AgentClient("http://agent.example", runtime=runtime).send_task("hello")
         await AgentClient("http://agent.example/mine", runtime=runtime).send_task("hello")
     assert [seen.path for seen in agent.seen] == ["/rpc", "/mine"]
+
+
+ORIGIN = "http://agent.example"
+
+
+@pytest.mark.parametrize("url", [ORIGIN + PATH, f"{ORIGIN}{PATH}/", f"{ORIGIN}{PATH}?tenant=blue"])
+async def test_an_agent_mounted_below_a_path_is_called_at_the_path_its_card_names(
+    runtime: Runtime, network: MemoryNetwork, url: str
+) -> None:
+    network.mount(ORIGIN, mounted(ORIGIN, virtual_runtime(1, network, name="x")))
+    async with network:
+        client = AgentClient(url, runtime=runtime)
+        sent = await client.send_task("hello", metadata={"skillHint": "echo"})
+        choice = await client.choice()
+    query = "?tenant=blue" if "?" in url else ""
+    assert (sent.text, choice.url, choice.warnings) == ("hello", f"{ORIGIN}{PATH}{RPC}{query}", ())
+    assert client.card_at == f"{ORIGIN}{PATH}/.well-known/agent-card.json"
+
+
+def test_a_blocking_twin_keeps_where_a_mounted_agent_is() -> None:
+    agent = ScriptedAgent({"*": task()}, card={**CARD, "url": f"{ORIGIN}/mine/rpc"})
+    client = AgentClient(f"{ORIGIN}/mine", transport=httpx.ASGITransport(agent.app))
+    client.discover_sync()
+    client.send_task_sync("hello")
+    assert [seen.path for seen in agent.seen] == ["/mine/rpc"]
+
+
+def serving(card: dict[str, Any], *paths: str, closed: tuple[str, ...] = ()) -> Starlette:
+    """A server with a card at these paths alone, and a refusal below the others."""
+
+    async def answer(request: Request) -> Response:
+        if request.url.path in paths:
+            return JSONResponse(card)
+        return Response(status_code=401 if request.url.path.startswith(closed) else 404)
+
+    return Starlette(routes=[Route("/{path:path}", answer)])
+
+
+BELOW, AT_ROOT = f"{PATH}/.well-known/agent-card.json", "/.well-known/agent-card.json"
+
+
+@pytest.mark.parametrize(
+    ("named", "place", "called"),
+    [
+        (f"{ORIGIN}{PATH}/rpc", BELOW, f"{PATH}/rpc"),
+        (f"{ORIGIN}{PATH}/", BELOW, f"{PATH}/"),
+        (f"http://behind.internal:9000{PATH}/v1/rpc", BELOW, f"{PATH}/v1/rpc"),
+        (f"{ORIGIN}/rpc", BELOW, PATH),
+        (f"{ORIGIN}{PATH}y/rpc", BELOW, PATH),
+        (f"{ORIGIN}{PATH}/../../admin", BELOW, PATH),
+        (f"{ORIGIN}{PATH}/%2e%2e/%2e%2e/admin", BELOW, PATH),
+        (f"{ORIGIN}{PATH}/a b", BELOW, PATH),
+        (f"{ORIGIN}{PATH}/rpc", AT_ROOT, PATH),
+    ],
+)
+async def test_a_configured_path_is_the_endpoint_unless_a_card_below_it_names_one_below_it(
+    runtime: Runtime, network: MemoryNetwork, named: str, place: str, called: str
+) -> None:
+    network.mount(ORIGIN, serving({**CARD, "url": named}, place))
+    async with network:
+        choice = await AgentClient(ORIGIN + PATH, runtime=runtime).choice()
+    assert choice.url == ORIGIN + called
+    assert bool(choice.warnings) is ((place == BELOW and called == PATH) or "internal" in named)
+
+
+async def test_a_guarded_endpoint_does_not_hide_the_card_at_its_origin(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    network.mount(ORIGIN, serving(CARD, AT_ROOT, closed=("/a2a",)))
+    async with network:
+        client = AgentClient(f"{ORIGIN}/a2a", runtime=runtime)
+        await client.discover()
+        assert [seen.url.removeprefix(ORIGIN) for seen in network.seen] == ["/a2a" + AT_ROOT, AT_ROOT]
+        network.mount("http://shut.example", serving(CARD, closed=("/",)))
+        with pytest.raises(AuthRefused):
+            await AgentClient("http://shut.example/a2a", runtime=runtime).discover()
+
+
+async def test_the_newest_interface_below_a_mounted_base_is_taken(runtime: Runtime, network: MemoryNetwork) -> None:
+    entries = [("0.3", f"{ORIGIN}{PATH}/old"), ("1.0", f"{ORIGIN}/elsewhere"), ("1.0", f"{ORIGIN}{PATH}/new")]
+    listed = [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": version} for version, url in entries]
+    network.mount(ORIGIN, serving({"name": "x", "skills": [], "supportedInterfaces": listed}, BELOW))
+    async with network:
+        newest = await AgentClient(ORIGIN + PATH, runtime=runtime).choice()
+        older = await AgentClient(ORIGIN + PATH, runtime=runtime, dialect="0.3").choice()
+        pinned = await AgentClient(ORIGIN + PATH, runtime=runtime, rpc_url=f"{ORIGIN}{PATH}/old").choice()
+    assert (newest.dialect_name, newest.url) == ("1.0", f"{ORIGIN}{PATH}/new")
+    assert (older.dialect_name, older.url) == ("0.3", f"{ORIGIN}{PATH}/old")
+    assert (pinned.dialect_name, pinned.url) == ("0.3", f"{ORIGIN}{PATH}/old")
+
+
+async def test_pinned_addresses_are_used_exactly_whatever_the_card_says(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    agent = ScriptedAgent({"*": task()})
+
+    async def show(_: Request) -> Response:
+        return JSONResponse(CARD)
+
+    network.mount(ORIGIN, Starlette(routes=[Route("/cards/7", show), *agent.app.routes]))
+    async with network:
+        pins = {"rpc_url": f"{ORIGIN}/v7/rpc?k=1", "card_url": f"{ORIGIN}/cards/7?v=2"}
+        client = AgentClient(ORIGIN, runtime=runtime, **pins)
+        await client.send_task("hello")
+    assert [request.url for request in network.seen] == [pins["card_url"], pins["rpc_url"]]
+
+
+@pytest.mark.parametrize("key", ["rpc_url", "card_url"])
+@pytest.mark.parametrize("pinned", ["http://b.example/x", "https://a.example/x", "http://a.example:81/", "/x", "x", ""])
+def test_what_is_pinned_at_another_origin_is_refused(key: str, pinned: str) -> None:
+    with pytest.raises(ConfigError, match=r"^(rpc|card)Url must be"):
+        AgentClient("http://a.example/agents/x", **{key: pinned})

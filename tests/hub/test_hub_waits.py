@@ -23,6 +23,7 @@ async def test_timeout_ms_is_when_the_outcome_is_there(hang: faults.Fault | None
     async with town(worker(), entries={"quinn": {"wire": wire}}) as t:
         if hang is not None:
             t.network.fault(hang, Match(origin=AGENT, method="POST"))
+        await asyncio.sleep(1)  # its card is there
         began = asyncio.get_running_loop().time()
         (cid,) = await t.remote.submit({"text": "hi", "skill": "ponder", "targets": ["quinn"], "timeoutMs": 2_000})
         row = await t.remote.task(cid, wait_s=20)
@@ -34,6 +35,7 @@ async def test_timeout_ms_is_when_the_outcome_is_there(hang: faults.Fault | None
 async def test_a_row_says_why_nobody_looks_at_its_task_any_more() -> None:
     async with town(worker(), entries={"quinn": {"wire": "0.3"}}, poll_interval_s=2) as t:
         t.network.fault(HUGE, Match(origin=AGENT, rpc_method="tasks/get"))
+        await asyncio.sleep(1)  # its card is there
         (cid,) = await t.remote.submit({"text": "hi", "skill": "ponder", "targets": ["quinn"]})
         await asyncio.sleep(60)
         row = await t.remote.task(cid)

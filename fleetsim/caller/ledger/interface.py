@@ -171,12 +171,16 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardSnapshot:
-    """The last good card of an agent, as it came, and when."""
+    """The last good card of an agent, as it came, when and from which address ("" in older ones).
+
+    ``url`` is the agent's in agents.yaml.
+    """
 
     agent: str
     url: str
     fetched_at: datetime
     card: JsonObject = field(default_factory=dict)
+    found_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

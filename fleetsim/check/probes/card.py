@@ -20,9 +20,9 @@ FREE_FORM = ("params", "metadata")
 
 
 def _read(session: Session, path: str) -> Exchange:
-    """The better of the readings of a path: beside the endpoint, or at the root."""
+    """The best of the readings of a path: below the endpoint, beside it, or at the root."""
     reads = [made for url, made in session.subject.card_reads.items() if url_parts(url).path.endswith(path)]
-    return next((made for made in reads if made.status == 200), reads[0])
+    return max(reads, key=lambda made: ("name" in mapping(made.value), made.status == 200))
 
 
 def _card(session: Session) -> tuple[Mapping[str, Any], Exchange]:

@@ -12,8 +12,12 @@ from fleetsim.model.call import Operation
 
 @probe("A-01")
 async def card_is_public(session: Session) -> None:
-    """The card was read without credentials first."""
-    for made in session.subject.open_reads.values():
+    """The card was read without credentials first, at both paths of the place where it is."""
+    reads, at = session.subject.open_reads, session.subject.card_at
+    beside = at.rpartition("/")[0]
+    for url, made in reads.items():
+        if at and url.rpartition("/")[0] != beside:
+            continue  # what else is closed, or below a guarded endpoint, is not the card
         demand(made.status not in {401, 403}, f"the card without credentials gave {made.says()}", made)
 
 

@@ -1,0 +1,26 @@
+"""A whole agent as an SDK mounts it: below a path of a larger application, its calls at a path of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from fleetsim.agent import Agent
+from fleetsim.agent.app import build_app
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.agent.engine import Engine
+from fleetsim.runtime.ports import Runtime
+
+PATH, RPC = "/agents/x", "/rpc"
+
+
+def mounted(
+    origin: str, runtime: Runtime, *, path: str = PATH, rpc: str = RPC, agent: Agent | None = None
+) -> Starlette:
+    """An application with one agent at ``path``, which takes calls at ``path`` + ``rpc`` and nowhere else."""
+    settings = (agent or reference_agent()).settings
+    shape = replace(settings.shape, rpc_paths=(rpc,), rest=False)
+    app = build_app(Engine(replace(settings, url=origin + path + rpc, shape=shape), runtime))
+    return Starlette(routes=[Mount(path, app)])
