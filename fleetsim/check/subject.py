@@ -12,6 +12,7 @@ from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange
 from fleetsim.check.listener import Listener
 from fleetsim.check.tongue import listed, mapping, url_path
 from fleetsim.client.address import AgentUrl
+from fleetsim.client.redirect import followed
 from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.wire.choice import lies_below
@@ -102,6 +103,7 @@ class Subject:
     listener: Listener | None
     card: Mapping[str, Any] = field(default_factory=dict)
     card_at: str = ""
+    moved: dict[str, str] = field(default_factory=dict)
     card_reads: dict[str, Exchange] = field(default_factory=dict)
     open_reads: dict[str, Exchange] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
@@ -136,7 +138,11 @@ class Subject:
 
     def endpoint(self, dialect: str) -> str:
         """Where a dialect is called, as our own caller does (decision 0012): what is pinned; the card's path, where the
-        agent's base is configured; else what is configured."""
+        agent's base is configured; else what is configured; and where a redirect from there leads."""
+        chosen = self._endpoint(dialect)
+        return self.moved.get(chosen, chosen)
+
+    def _endpoint(self, dialect: str) -> str:
         address = self.target.address
         if address.rpc_url:
             return address.rpc_url
@@ -183,6 +189,10 @@ class Subject:
             made.problem, made.unreached = str(error), isinstance(error, Unreachable)
         made.seconds = self.runtime.clock.monotonic() - made.began
         return made
+
+    def redirected(self, made: Exchange) -> str | None:
+        """Where an answer leads, if our own caller would go there."""
+        return followed(self.target.address, made.method, made.url, made.status or 0, made.headers)
 
     async def _second_try(self, request: Request) -> Reply:
         """Ask again if the connection broke: an earlier answer may have closed the one that was used again.
@@ -249,8 +259,13 @@ async def meet(target: Target, runtime: Runtime, knobs: Knobs, listener: Listene
     subject.hints = {**_detected(subject), **knobs.hints}
     body = b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
     version = {"a2a-version": "1.0"} if subject.dialects[-1] == "1.0" else {}
+    for url in dict.fromkeys(subject.endpoint(name) for name in subject.dialects):
+        asked = await subject.exchange("POST", url, body=body, headers=version, credentials={})
+        if there := subject.redirected(asked):
+            subject.moved[url] = there
+            asked = await subject.exchange("POST", there, body=body, headers=version, credentials={})
+        subject.guarded = asked
     url = subject.endpoint(subject.dialects[-1])
-    subject.guarded = await subject.exchange("POST", url, body=body, headers=version, credentials={})
     if subject.demands_auth:
         own = await subject.exchange("POST", url, body=body, headers=version)
         if own.status in {401, 403}:
@@ -268,6 +283,8 @@ async def _read_cards(subject: Subject) -> None:
         if found.status in {401, 403} and subject.target.headers:
             found = await subject.exchange("GET", url, limits=limits)
         subject.card_reads[url] = found
+        if there := subject.redirected(found):  # which is C-01's to tell; what is there is judged all the same
+            found = await subject.exchange("GET", there, limits=limits)
         if not subject.card and found.status == 200 and "name" in mapping(found.value):
             subject.card, subject.card_at = mapping(found.value), url
     if all(read.status is None for read in subject.card_reads.values()):

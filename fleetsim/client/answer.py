@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from fleetsim.client.redirect import destination
 from fleetsim.model.errors import AuthRefused, HttpRefused, WireError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.retry import retry_after_s
@@ -70,7 +71,7 @@ def refuse_status(
         raise auth_refused(where, credential, status)
     if 300 <= status < 400:
         raise WireError(
-            f"{where}: answered with a redirect (HTTP {status}), which is not followed",
+            f"{where}: answered with a redirect (HTTP {status}) to {destination(headers)}, which is not followed",
             hint="configure the address it leads to",
         )
     if 200 <= status < 300 or (tolerate_rpc and status not in _LATER):

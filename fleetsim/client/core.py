@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,12 +16,13 @@ from fleetsim.client.address import AgentUrl
 from fleetsim.client.answer import Asked, is_event_stream, read_result, wire_error
 from fleetsim.client.credential import Credential
 from fleetsim.client.discovery import fetch_card
+from fleetsim.client.redirect import open_following
 from fleetsim.client.stream import EventStream
 from fleetsim.model.call import Call, SendMessage, SubscribeToTask, operation_of
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, HttpRefused, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX, check_text
-from fleetsim.runtime.exchange import BoundedChunks, deadline_of
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange
 from fleetsim.runtime.http_given import Given, as_transport
 from fleetsim.runtime.http_sse import StreamLimits, read_events
 from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
@@ -222,7 +223,7 @@ class AgentCaller:
     ) -> tuple[wire.Reply, Any]:
         """As ``call``, with the undecoded ``result`` beside the reply."""
         made = await self._prepare(call, headers, self.limits.for_call(timeout_s), choice)
-        answer = await self.runtime.transport.exchange(made.request)
+        answer = await exchange(self._open, made.request)
         now = self.runtime.clock.now()
         result = read_result(made.asked, answer.status, answer.headers, answer.body, now)
         try:
@@ -254,7 +255,7 @@ class AgentCaller:
             choice,
             streaming=True,
         )
-        async with self.runtime.transport.open(made.request) as incoming:
+        async with self._open(made.request) as incoming:
             if incoming.status == 200 and is_event_stream(incoming.headers):
                 frames, joins = read_events(incoming, limits=allowed), isinstance(call, SubscribeToTask)
                 stream = EventStream(frames, made.asked, made.dialect, joins=joins)
@@ -262,6 +263,9 @@ class AgentCaller:
                 stream = await self._plain_answer(made, incoming)
             async with aclosing(stream):
                 yield stream
+
+    def _open(self, request: Request) -> AbstractAsyncContextManager[Incoming]:
+        return open_following(self.runtime, self._address, request)
 
     async def _plain_answer(self, made: _Prepared, incoming: Incoming) -> EventStream:
         """JSON where a stream was expected: an error, or one event (interop.md section 7)."""

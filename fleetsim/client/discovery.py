@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.answer import refuse_status, wire_error
+from fleetsim.client.redirect import open_following
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import AuthRefused, FleetsimError, HttpRefused, WireError
+from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.wire.dialect import VERSION_HEADER, read_card
 from fleetsim.wire.json import parse_untrusted
@@ -21,7 +23,7 @@ async def fetch_card(
 ) -> tuple[AgentCard, str]:
     """The first card found at the addresses where one may be, and its address.
 
-    A path that is missing, redirects or holds something else is passed over, and so are others beside one that
+    A path that is missing, leads elsewhere or holds something else is passed over, and so are others beside one that
     refuses the credential: an endpoint may guard all that is below it, and the card be open. An overloaded agent and
     a failed connection end the search.
 
@@ -60,7 +62,8 @@ async def _fetch(
 ) -> AgentCard:
     address.require(url)
     sent = {**headers, "accept": "application/json", VERSION_HEADER.lower(): VERSION}
-    reply = await runtime.transport.exchange(Request(method="GET", url=url, headers=sent, limits=limits))
+    request = Request(method="GET", url=url, headers=sent, limits=limits)
+    reply = await exchange(lambda asked: open_following(runtime, address, asked), request)
     where = f"{address.where}{_path(url)}"
     refuse_status(where, credential, reply.status, reply.headers, reply.body, runtime.clock.now())
     try:
