@@ -43,6 +43,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.event import Snapshot, TaskEvent
+from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
 from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Runtime
@@ -93,6 +94,7 @@ def stolen_task(track: Track, now: Now, rules: Rules) -> Outcome:
 class _Carrier:
     def __init__(self, track: Track, executor: Executor, ledger: Ledger, runtime: Runtime, tell: Tell) -> None:
         self._record = track.record
+        self._task = track.task
         self._cid = track.correlation_id
         self._executor = executor
         self._ledger = ledger
@@ -177,8 +179,10 @@ class _Carrier:
 
     async def resume(self, effect: Resume) -> None:
         began = self._clock.monotonic()
+        text, parts = in_form(asked_by(self._task), effect.answer.text, effect.answer.parts)
+        answer = replace(effect.answer, text=text, parts=parts)
         try:
-            reply = await _declared(self._executor.resume(self._record, effect.answer, leaving=self._leaving))
+            reply = await _declared(self._executor.resume(self._record, answer, leaving=self._leaving))
             fault("after_resume_before_bind")
         except FleetsimError as error:
             self._tell(ResumeFailed(error=error))

@@ -13,6 +13,7 @@ from typing import Any
 
 from fleetsim.client.convenience import WAIT_S, Conveniences, SentTask
 from fleetsim.model.errors import FleetsimError, UnsupportedOperation
+from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import Part, TaskState, elsewhere
@@ -70,6 +71,7 @@ class Conversation:
         self.context_id = context_id
         self.task_id = task_id
         self.closed = False
+        self._asked: tuple[Part, ...] = ()
 
     async def say(
         self,
@@ -91,7 +93,9 @@ class Conversation:
         if self.closed:
             raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
         asked_context = self.context_id
-        sent, asked_task = await self._send(text, parts, metadata or {}, timeout_s)
+        told = in_form(self._asked, text, parts)
+        sent, asked_task = await self._send(*told, metadata or {}, timeout_s)
+        self._asked = asked_by(sent.task)
         self.context_id = sent.context_id or self.context_id
         self.task_id = sent.id if sent.waiting else None
         self.closed = done

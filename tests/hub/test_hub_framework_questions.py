@@ -1,0 +1,83 @@
+"""Questions that agent frameworks ask as calls of a function: answered in words, through the hub and by URL."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.check.broken.build import breaks
+from fleetsim.check.broken.editors import edit_everything
+from fleetsim.cli.through_hub import until_news
+from fleetsim.client import AgentClient
+from fleetsim.client.conversation import Conversation
+from fleetsim.model.task import DataPart
+from tests.hub.town import town
+
+ASKED = "Which colour?"
+CALL = {"id": "call-1", "name": "colour", "args": {"question": ASKED}}
+INTERRUPT = {"interruptId": "v1:tool:1", "name": "colour", "reason": ASKED}
+
+FRAMEWORKS: dict[str, tuple[list[dict[str, Any]], list[Any]]] = {
+    "adk": (
+        [{"data": CALL, "metadata": {"adk_type": "function_call", "adk_is_long_running": True}}],
+        [{"id": "call-1", "name": "colour", "response": {"result": "blue"}}, {"adk_type": "function_response"}],
+    ),
+    "strands": (
+        [{"text": f"Agent requires input:\n- colour: {ASKED}"}, {"data": {"interrupts": [INTERRUPT]}}],
+        [{"interruptResponse": {"interruptId": "v1:tool:1", "response": "blue"}}, {}],
+    ),
+}
+"""By framework: the parts of its question, and the data and metadata that answer it."""
+
+
+def asks_as(framework: str) -> Agent:
+    """An agent whose question comes in the framework's parts, and who says which parts it was given."""
+    agent = Agent("clerk", streaming=False, push_notifications=False)
+
+    @agent.skill("ask")
+    async def ask(task: SkillContext) -> str:
+        told = await task.ask_message(ASKED)
+        return json.dumps([[p.data, dict(p.metadata)] if isinstance(p, DataPart) else p.text for p in told.parts])
+
+    def edit(obj: dict[str, Any]) -> None:
+        parts = obj.get("parts")
+        if isinstance(parts, list) and parts and parts[0].get("text") == ASKED:
+            kind = {"kind": "data"} if "kind" in parts[0] else {}
+            words = {"kind": "text"} if kind else {}
+            obj["parts"] = [{**(words if "text" in part else kind), **part} for part in FRAMEWORKS[framework][0]]
+
+    return breaks(edit_everything(edit))(agent)
+
+
+@pytest.mark.parametrize("wire", ["1.0", "0.3"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_an_answer_in_words_reaches_a_framework_in_its_form(framework: str, wire: str) -> None:
+    async with town(asks_as(framework), entries={"clerk": {"wire": wire}}) as t:
+        (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
+        await until_news(t.remote, cid, math.inf)
+        (question,) = (await t.remote.get("/inbox"))["questions"]
+        await t.remote.answer(question["questionId"], "blue")
+        assert json.loads((await t.hub.tracker.wait(cid)).text) == [FRAMEWORKS[framework][1]]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_so_it_does_after_a_restart(framework: str) -> None:
+    async with town(asks_as(framework)) as t:
+        (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": "ask", "text": "go"})
+        await until_news(t.remote, cid, math.inf)
+        await t.restart()
+        (question,) = (await t.remote.get("/inbox"))["questions"]
+        await t.remote.answer(question["questionId"], "blue")
+        assert json.loads((await t.hub.tracker.wait(cid)).text) == [FRAMEWORKS[framework][1]]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_so_it_does_in_a_conversation_by_url(framework: str) -> None:
+    async with town(asks_as(framework)) as t:
+        chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime))
+        assert (await chat.say("go")).asks
+        assert json.loads((await chat.say("blue")).text) == [FRAMEWORKS[framework][1]]

@@ -1,0 +1,100 @@
+"""Answers to questions that frameworks ask in a form of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetsim.model.forms import asked_by, in_form
+from fleetsim.model.task import DataPart, FilePart, Message, Part, Role, Task, TaskState, TaskStatus, TextPart
+
+STRANDS = (
+    TextPart(text="Agent requires input:\n- colour: Which colour?"),
+    DataPart(data={"interrupts": [{"interruptId": "v1:a:b", "name": "colour", "reason": "Which colour?"}]}),
+)
+CALL = {"id": "call-1", "name": "colour", "args": {"question": "Which colour?"}}
+ADK = (DataPart(data=CALL, metadata={"adk_type": "function_call", "adk_is_long_running": True}),)
+
+
+def interrupt(response: object) -> Part:
+    return DataPart(data={"interruptResponse": {"interruptId": "v1:a:b", "response": response}})
+
+
+def function(response: object) -> Part:
+    return DataPart(
+        data={"id": "call-1", "name": "colour", "response": response}, metadata={"adk_type": "function_response"}
+    )
+
+
+@pytest.mark.parametrize(("asked", "sent"), [(STRANDS, interrupt("blue")), (ADK, function({"result": "blue"}))])
+def test_words_become_the_result_of_the_call_that_is_asked_about(asked: tuple[Part, ...], sent: Part) -> None:
+    assert in_form(asked, "blue", ()) == ("", (sent,))
+
+
+@pytest.mark.parametrize(("asked", "sent"), [(STRANDS, interrupt({"ok": True})), (ADK, function({"ok": True}))])
+def test_data_alone_becomes_the_result_too(asked: tuple[Part, ...], sent: Part) -> None:
+    assert in_form(asked, "", (DataPart(data={"ok": True}),)) == ("", (sent,))
+
+
+def test_a_result_that_is_no_object_is_wrapped_where_one_is_wanted() -> None:
+    assert in_form(ADK, "", (DataPart(data=[1, 2]),)) == ("", (function({"result": [1, 2]}),))
+
+
+@pytest.mark.parametrize(("asked", "sent"), [(STRANDS, interrupt("blue")), (ADK, function({"result": "blue"}))])
+def test_an_answer_in_the_form_already_is_sent_as_it_is(asked: tuple[Part, ...], sent: Part) -> None:
+    assert in_form(asked, "", (sent,)) == ("", (sent,))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(FilePart(raw="aGk="),), (DataPart(data=1), DataPart(data=2))],
+    ids=["a file", "two pieces of data"],
+)
+def test_what_is_more_than_one_result_is_sent_as_it_is(parts: tuple[Part, ...]) -> None:
+    assert in_form(STRANDS, "", parts) == ("", parts)
+
+
+def test_words_beside_data_are_sent_as_they_are() -> None:
+    parts = (DataPart(data=1),)
+    assert in_form(ADK, "see here", parts) == ("see here", parts)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (),
+        (TextPart(text="Which colour?"),),
+        (DataPart(data={"schema": {"type": "string"}}),),
+        (DataPart(data=["interrupts"]),),
+        (DataPart(data={"interrupts": "v1"}),),
+        (DataPart(data={"interrupts": [{"interruptId": 7}]}),),
+        (DataPart(data={"interrupts": [{"interruptId": "a"}, {"interruptId": "b"}]}),),
+        (DataPart(data=CALL),),
+        (DataPart(data={"id": {}, "name": "x"}, metadata={"adk_type": "function_call"}),),
+        (*ADK, *ADK),
+    ],
+    ids=[
+        "nothing",
+        "words",
+        "a schema",
+        "a list",
+        "no list",
+        "no id",
+        "two interrupts",
+        "no function call",
+        "an id that is none",
+        "two calls",
+    ],
+)
+def test_any_other_question_takes_the_answer_as_it_is(asked: tuple[Part, ...]) -> None:
+    assert in_form(asked, "blue", ()) == ("blue", ())
+
+
+def test_only_a_waiting_task_asks() -> None:
+    def task(state: TaskState, message: Message | None) -> Task:
+        return Task(task_id="t", context_id="c", status=TaskStatus(state=state, message=message))
+
+    told = Message(message_id="m", role=Role.AGENT, parts=ADK)
+    assert asked_by(task(TaskState.INPUT_REQUIRED, told)) == ADK
+    assert asked_by(task(TaskState.WORKING, told)) == ()
+    assert asked_by(task(TaskState.INPUT_REQUIRED, None)) == ()
+    assert asked_by(None) == ()
