@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak bench mutants lock clean
+.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak bench mutants mutation lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -75,9 +75,16 @@ mutants: ## every broken agent against every row of the checklist: which row cau
 	@scripts/setup dev
 	@$(BIN)/python -m tests.check.mutants $(MUTANTS)
 
+SAMPLE ?= 400
+SEED ?= 1
+mutation: ## small wrong edits of our own code, each to be noticed by a test (SAMPLE=n SEED=n, ONLY=agent/store, AGAIN=1)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.mutation.run --sample $(SAMPLE) --seed $(SEED) \
+	    $(if $(ONLY),--only '$(ONLY)') $(if $(AGAIN),--again) $(if $(JOBS),--jobs $(JOBS))
+
 lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock
 
 clean: ## remove .venv and caches
-	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	@rm -rf .venv .mutation .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,501 @@
+"""``make mutation``: small wrong edits of the caller, agent, wire and runtime, and whether a test notices each.
+
+    make mutation SAMPLE=400 SEED=1            a seeded sample; the same edits again for the same seed
+    make mutation ONLY=agent/store             every edit of the functions or files whose key holds this
+    make mutation AGAIN=1                      those that survived the last time
+
+First, which test runs which line is mapped (``reach.py``), once for each state of the sources, kept in ``.mutation/``.
+Then each edit is planted in a copy of the tree, and the tests that run its line are run against it, the nearest and
+cheapest first, until one fails (``worker.py``). Ends with 1 if fewer than 95 of a hundred were noticed, or if one
+survived that ``survivors.txt`` does not name with a reason.
+
+A test that reaches its limit counts as a failure only if it ends far below it, at that moment, without the edit.
+No tool in use fits: they edit functions alone or start an interpreter for each edit, and know no seeded sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from tests.mutation.mutants import Mutant, files_of, mutants_of
+
+TOP = Path(__file__).resolve().parents[2]
+KEPT = TOP / ".mutation"
+SURVIVORS = Path(__file__).with_name("survivors.txt")
+TESTS = ("wire", "runtime", "agent", "caller", "client", "model", "hub", "testbed", "cli", "behaviours")
+"""The folders whose tests are asked. Others judge the sources as text, or take longer than all of these."""
+SHARE_MIN = 0.95
+TESTS_S_MAX, TESTS_MAX = 20.0, 400
+"""Processor seconds and number of tests for one edit."""
+WALL_MAX_S = 600.0
+CALM = 3.0
+"""So many times faster than its limit must a test end without the edit, for its limit to say anything."""
+FEWER = {"FLEETSIM_STEP_EXAMPLES": "60", "FLEETSIM_FOLD_EXAMPLES": "30", "STORM_SEEDS": "40"}
+"""The long machines say little more of one edit after more examples."""
+COMMON = ("-q", "-p", "no:xdist", "-o", "timeout=0", "-m", "not interop")
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What the map knows of one test: its cost, whether it uses the machine's own clock, the lines it runs."""
+
+    name: str
+    cost_s: float
+    real: bool
+    lines: dict[str, int]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one edit fared."""
+
+    mutant: Mutant
+    killed: bool
+    how: str
+    tests: int = 0
+
+
+# ---------------------------------------------------------------------- the map
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The tests, and the lines that run outside of any: when a module is imported."""
+
+    tests: dict[str, Test]
+    outside: dict[str, int]
+
+
+def reached(folders: Sequence[str], jobs: int) -> Reach:
+    """The map of the sources as they are; only test files that changed are run again when nothing else did."""
+    KEPT.mkdir(exist_ok=True)
+    store = KEPT / "reach.json"
+    sources, files = _fingerprints(folders)
+    known: dict[str, Any] = json.loads(store.read_text()) if store.exists() else {"sources": ""}
+    if known["sources"] != sources:
+        known = {"sources": sources, "files": {}, "tests": {}, "outside": {}}
+    old = [file for file, mark in files.items() if known["files"].get(file) != mark]
+    if old:
+        print(f"mapping which lines {len(old)} test files run ...", flush=True)
+        known["tests"] = {name: told for name, told in known["tests"].items() if _file(name) not in {*old}}
+        for part in _mapped(old, jobs):
+            known["tests"] |= part["tests"]
+            for file, bits in part["outside"].items():
+                known["outside"][file] = f"{int(bits, 16) | int(known['outside'].get(file, '0'), 16):x}"
+        for name in sorted(name for name, told in known["tests"].items() if not told["ok"]):
+            print(f"  not asked, since it did not pass without an edit: {name}", flush=True)
+        known["files"] |= files
+        store.write_text(json.dumps(known))
+    tests = {name: _test(name, told) for name, told in known["tests"].items() if told["ok"] and _file(name) in files}
+    return Reach(tests, {file: int(bits, 16) for file, bits in known["outside"].items()})
+
+
+def _file(test: str) -> str:
+    return test.split("::")[0]
+
+
+def _fingerprints(folders: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """One of everything the tests stand on, and one of each test file."""
+    ours = sorted((TOP / "fleetsim").rglob("*.py"))
+    tests = [path for path in sorted((TOP / "tests").rglob("*.py")) if "interop" not in path.parts]
+    shared = [path for path in tests if not path.name.startswith("test_") and path.parent.name != "mutation"]
+    together = hashlib.sha256(b"".join(path.read_bytes() for path in (*ours, *shared))).hexdigest()
+    asked = {
+        path.relative_to(TOP).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in tests
+        if path.name.startswith("test_") and path.relative_to(TOP).parts[1] in folders
+    }
+    return together, asked
+
+
+def _mapped(files: Sequence[str], jobs: int) -> list[dict[str, Any]]:
+    with copied() as tree:
+        (tree / "reach").mkdir()
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutation.reach", "-o", "timeout=600"]
+        command += ["-m", "not interop", "-n", str(jobs), "--dist", "worksteal", f"--basetemp={tree}/tmp", *files]
+        environment = _environment(tree, FLEETSIM_REACH=str(tree / "reach"))
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+        parts = [json.loads(part.read_text()) for part in sorted((tree / "reach").glob("*.json"))]
+        if done.returncode not in {0, 1} or not parts:
+            raise SystemExit(f"the map could not be made:\n{done.stdout[-3000:]}\n{done.stderr[-2000:]}")
+        return parts
+
+
+def _test(name: str, told: dict[str, Any]) -> Test:
+    lines = {file: int(bits, 16) for file, bits in told["lines"].items()}
+    return Test(name, told["cpu_s"], told["sockets"], lines, sum(bits.bit_count() for bits in lines.values()) or 1)
+
+
+# ---------------------------------------------------------------------- which tests are asked
+
+
+class Chooser:
+    """Which tests may notice an edit, the nearest and cheapest first."""
+
+    def __init__(self, reach: Reach, tree: Path) -> None:
+        self.tests, self.tree, self._outside = reach.tests, tree, reach.outside
+        self._by_file: dict[str, list[Test]] = defaultdict(list)
+        for test in reach.tests.values():
+            for file in test.lines:
+                self._by_file[file].append(test)
+        self._mentions: dict[str, dict[str, int]] | None = None
+        self.killers: dict[str, list[str]] = defaultdict(list)
+
+    def chosen(self, mutant: Mutant) -> tuple[list[Test], bool]:
+        """The tests, and whether the edit is seen only by a process that imports it."""
+        bits = _bits(mutant.lines)
+        running = self._running(mutant.file, bits)
+        imported = mutant.outermost is None or (not running and bool(self._outside.get(mutant.file, 0) & bits))
+        if imported:
+            running = self._naming(mutant) or self._by_file[mutant.file] or list(self.tests.values())
+        first = [name for name in self.killers[f"{mutant.file} {mutant.scope}"] if name in self.tests]
+        order = sorted({test.name for test in running}, key=lambda name: self._far(self.tests[name], mutant.file))
+        taken, spent_s = [], 0.0
+        for name in dict.fromkeys([*(n for n in first if n in order), *order]):
+            test = self.tests[name]
+            if taken and (spent_s + test.cost_s > TESTS_S_MAX or len(taken) >= TESTS_MAX):
+                continue
+            spent_s += test.cost_s
+            taken.append(test)
+        if imported:  # each file of tests costs its import
+            files = list(dict.fromkeys(_file(test.name) for test in taken))[:8]
+            taken = [test for test in taken if _file(test.name) in files]
+        return taken, imported
+
+    def _running(self, file: str, bits: int) -> list[Test]:
+        return [test for test in self._by_file[file] if test.lines[file] & bits]
+
+    @staticmethod
+    def _far(test: Test, file: str) -> float:
+        """A test that does little else, and is quick, is near."""
+        near = test.lines[file].bit_count() / test.size if file in test.lines else 0.01
+        return (0.05 + test.cost_s) / near
+
+    def _naming(self, mutant: Mutant) -> list[Test]:
+        """Tests that run a line which names what the statement defines."""
+        if self._mentions is None:
+            self._mentions = _mentions(self.tree)
+        found: dict[str, Test] = {}
+        for name in mutant.names:
+            for file, bits in self._mentions.get(name, {}).items():
+                found |= {test.name: test for test in self._running(file, bits)}
+        return list(found.values())
+
+
+def _bits(lines: tuple[int, int]) -> int:
+    first, last = lines
+    return ((1 << (last - first + 1)) - 1) << first
+
+
+def _mentions(tree: Path) -> dict[str, dict[str, int]]:
+    """Name: file: the lines, as bits, that read it or hand it over by keyword."""
+    found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for file in files_of(tree):
+        for node in ast.walk(ast.parse((tree / file).read_bytes())):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    found[name][file] |= 1 << node.lineno
+                case ast.keyword(arg=str(name)):
+                    found[name][file] |= 1 << node.value.lineno
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    found[name][file] |= _bits((node.body[0].lineno, node.body[-1].end_lineno or node.lineno))
+                case _:
+                    pass
+    return found
+
+
+# ---------------------------------------------------------------------- one copy and its warm session
+
+
+@contextmanager
+def copied() -> Iterator[Path]:
+    """A copy of the tree, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="fleetsim-mutation-") as folder:
+        tree = Path(folder, "tree")
+        left = shutil.ignore_patterns(".*", "__pycache__", "interop", "node_modules", "demo-report")
+        shutil.copytree(TOP, tree, ignore=left)
+        yield tree
+
+
+def _environment(tree: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(tree), "CI": "true", "PYTHONHASHSEED": "0", **FEWER, **more}
+
+
+class Bench:
+    """One copy of the tree with a session that has collected its tests."""
+
+    def __init__(self, tree: Path, folders: Sequence[str]) -> None:
+        self.tree = tree
+        jobs, self._jobs = os.pipe()
+        self._answers, answers = os.pipe()
+        self._reader = os.fdopen(self._answers)
+        command = [sys.executable, "-m", "pytest", *COMMON, "-p", "tests.mutation.worker", f"--basetemp={tree}/tmp"]
+        self._session = subprocess.Popen(
+            [*command, *(f"tests/{folder}" for folder in folders)],
+            cwd=tree,
+            env=_environment(tree, FLEETSIM_JOBS=str(jobs), FLEETSIM_ANSWERS=str(answers)),
+            pass_fds=(jobs, answers),
+            stdin=subprocess.DEVNULL,
+            stdout=(log := (tree.parent / "session.txt").open("w")),
+            stderr=subprocess.STDOUT,
+        )
+        log.close()
+        os.close(jobs)
+        os.close(answers)
+        ready = json.loads(self._reader.readline() or "{}")
+        if not ready.get("ready") or ready["broken"]:
+            raise SystemExit(f"the tests could not be collected:\n{(tree.parent / 'session.txt').read_text()[-3000:]}")
+
+    def close(self) -> None:
+        """End the session."""
+        os.close(self._jobs)
+        self._session.wait()
+        self._reader.close()
+
+    def ask(self, mutant: Mutant | None, tests: Sequence[Test], *, imported: bool) -> dict[str, Any]:
+        """Run the tests against the edit (None: against none)."""
+        job: dict[str, Any] = {
+            "file": "",
+            "tests": [test.name for test in tests],
+            "costs": {test.name: test.cost_s for test in tests},
+            "wall_max_s": WALL_MAX_S,
+        }
+        if mutant is None:
+            return self._alone(job) if imported else self._told(job)
+        path = self.tree / mutant.file
+        before, was = path.read_bytes(), path.stat()
+        after = mutant.applied(before)
+        path.write_bytes(after)
+        try:
+            if not imported:
+                edit = {"file": mutant.file, "before": before.decode(), "after": after.decode()}
+                answer = self._told(job | edit)
+                if "unfit" not in answer:
+                    return answer
+            return self._alone(job)
+        finally:
+            path.write_bytes(before)
+            os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+    def _told(self, job: dict[str, Any]) -> dict[str, Any]:
+        os.write(self._jobs, json.dumps(job).encode() + b"\n")
+        line = self._reader.readline()
+        if not line:
+            raise SystemExit(f"the session ended:\n{(self.tree.parent / 'session.txt').read_text()[-3000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _alone(self, job: dict[str, Any]) -> dict[str, Any]:
+        """In a process of its own, which imports the file as it is now."""
+        reader, writer = os.pipe()
+        files = sorted({_file(name) for name in job["tests"]})
+        command = [sys.executable, "-B", "-m", "pytest", *COMMON, "-p", "tests.mutation.worker"]
+        process = subprocess.Popen(
+            [*command, f"--basetemp={self.tree}/tmp-alone", *files],
+            cwd=self.tree,
+            env=_environment(self.tree, FLEETSIM_JOB=json.dumps(job), FLEETSIM_ANSWERS=str(writer)),
+            pass_fds=(writer,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(writer)
+        answer: dict[str, Any] = {"at": None, "failed": None, "why": "", "cpu_s": 0.0, "stopped": False, "died": False}
+        try:
+            process.wait(WALL_MAX_S)
+        except subprocess.TimeoutExpired:
+            answer["stopped"] = True
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+        with os.fdopen(reader) as told:
+            for line in told.read().splitlines():
+                answer.update(json.loads(line))
+        answer["stopped"] = answer["stopped"] or -code in {signal.SIGALRM, signal.SIGVTALRM}
+        answer["died"] = not answer["stopped"] and not answer["failed"] and code != 0
+        return answer
+
+
+# ---------------------------------------------------------------------- a verdict
+
+
+def judged(bench: Bench, chooser: Chooser, mutant: Mutant) -> Verdict:
+    """Plant one edit and ask its tests; what could be the machine's doing is asked again without the edit."""
+    tests, imported = chooser.chosen(mutant)
+    doubted: set[str] = set()
+    while True:
+        asked = [test for test in tests if test.name not in doubted]
+        if not asked:
+            return Verdict(mutant, False, "no test runs it")
+        answer = bench.ask(mutant, asked, imported=imported)
+        name = answer["failed"] or answer["at"]
+        if answer["died"] and not answer["failed"]:
+            return Verdict(mutant, True, f"ends the process at {name or 'the import'}", len(asked))
+        if not answer["failed"] and not answer["stopped"]:
+            how = f"no failure in {len(asked)} tests"
+            return Verdict(mutant, False, how + (f", {len(doubted)} left out" if doubted else ""), len(asked))
+        test = chooser.tests.get(name or "")
+        if test is None:
+            return Verdict(mutant, True, f"fails: {name}", len(asked))
+        if answer["stopped"] or test.real or "Timeout" in answer["why"]:
+            calm = replaced_limits(test, CALM) if answer["stopped"] else test
+            without = bench.ask(None, [calm], imported=imported)
+            if without["failed"] or without["stopped"] or without["died"]:
+                doubted.add(test.name)
+                continue
+        chooser.killers[f"{mutant.file} {mutant.scope}"] = [
+            test.name,
+            *(known for known in chooser.killers[f"{mutant.file} {mutant.scope}"] if known != test.name),
+        ][:5]
+        return Verdict(mutant, True, ("never ends: " if answer["stopped"] else "") + test.name, len(asked))
+
+
+def replaced_limits(test: Test, times: float) -> Test:
+    """The same test with its limit so many times nearer (``worker.py`` makes the limit of the cost)."""
+    from tests.mutation.worker import CPU_FIRST_S, CPU_TIMES
+
+    limit_s = (CPU_FIRST_S + CPU_TIMES * test.cost_s) / times
+    return Test(test.name, (limit_s - CPU_FIRST_S) / CPU_TIMES, test.real, test.lines, test.size)
+
+
+@dataclass
+class Reasons:
+    """The survivors that are known, each with why nothing can or need notice it."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Reasons:
+        """From lines: a key at the margin, its reason indented below; one reason may stand below several keys."""
+        found, keys = cls(), list[str]()
+        reason: list[str] = []
+        for line in [*path.read_text(encoding="utf-8").splitlines(), "end"]:
+            if line.startswith("#") or not line.strip():
+                continue
+            if line.startswith(" "):
+                reason.append(line.strip())
+                continue
+            if reason:
+                found.reasons |= dict.fromkeys(keys, " ".join(reason))
+                keys, reason = [], []
+            keys.append(line.strip())
+        return found
+
+
+# ---------------------------------------------------------------------- all of it
+
+
+def sample(every: Iterable[Mutant], size: int, seed: int, *, only: str = "") -> list[Mutant]:
+    """The first ``size`` in the order of the seed; with ``only``, all whose key holds it."""
+    if only:
+        return [mutant for mutant in every if only in mutant.key]
+    return sorted(every, key=lambda mutant: mutant.rank(seed))[:size]
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the sample and print it; 0 when enough are noticed and every survivor has its reason."""
+    parser = argparse.ArgumentParser(prog="make mutation", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--sample", type=int, default=400, help="how many edits (400)")
+    parser.add_argument("--seed", type=int, default=1, help="which ones (1)")
+    parser.add_argument("--only", default="", help="instead: every edit whose key holds this text")
+    parser.add_argument("--again", action="store_true", help="instead: those that survived the last run")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="so many at once (one for each core)")
+    parser.add_argument("--tests", default=" ".join(TESTS), help=f"folders of tests to ask ({' '.join(TESTS)})")
+    parser.add_argument("--list", action="store_true", help="print the edits and plant none")
+    parser.add_argument("--verbose", action="store_true", help="say what noticed each")
+    asked = parser.parse_args(words)
+    every = [mutant for file in files_of(TOP) for mutant in mutants_of(file, (TOP / file).read_bytes())]
+    chosen = sample(every, asked.sample, asked.seed, only=asked.only)
+    last = KEPT / "survivors.txt"
+    if asked.again:
+        before = {*last.read_text().splitlines()} if last.exists() else set()
+        chosen = [mutant for mutant in every if mutant.key in before]
+    if asked.list:
+        print("\n".join(f"{mutant.line:4} {mutant.key}" for mutant in chosen))
+        return 0
+    reasons = Reasons.read(SURVIVORS).reasons
+    verdicts = run(chosen, asked.tests.split(), asked.jobs, verbose=asked.verbose)
+    survived = [verdict for verdict in verdicts if not verdict.killed]
+    KEPT.mkdir(exist_ok=True)
+    last.write_text("".join(f"{verdict.mutant.key}\n" for verdict in survived))
+    return report(verdicts, reasons)
+
+
+def run(chosen: Sequence[Mutant], folders: Sequence[str], jobs: int, *, verbose: bool = False) -> list[Verdict]:
+    """The verdicts, in the order of the edits."""
+    chooser = Chooser(reached(folders, jobs), TOP)
+    killers = KEPT / "killers.json"
+    if killers.exists():
+        chooser.killers.update(json.loads(killers.read_text()))
+    waiting: SimpleQueue[tuple[int, Mutant]] = SimpleQueue()
+    for numbered in enumerate(chosen):
+        waiting.put(numbered)
+    verdicts: dict[int, Verdict] = {}
+    began = time.monotonic()
+
+    def work() -> None:
+        with copied() as tree:
+            bench = Bench(tree, folders)
+            try:
+                while not waiting.empty():
+                    number, mutant = waiting.get()
+                    since = time.monotonic()
+                    verdict = verdicts[number] = judged(bench, chooser, mutant)
+                    if verbose or not verdict.killed:
+                        word = "noticed " if verdict.killed else "SURVIVED"
+                        took_s = time.monotonic() - since
+                        print(f"{word} {mutant.key}  (line {mutant.line}; {verdict.how}; {took_s:.1f} s)", flush=True)
+            finally:
+                bench.close()
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for worker in [pool.submit(work) for _ in range(min(jobs, len(chosen) or 1))]:
+            worker.result()
+    killers.write_text(json.dumps(chooser.killers))
+    print(f"{len(chosen)} edits in {time.monotonic() - began:.0f} s")
+    return [verdicts[number] for number in sorted(verdicts)]
+
+
+def report(verdicts: Sequence[Verdict], reasons: dict[str, str]) -> int:
+    """Print the totals and every survivor; 0 if they will do."""
+    survived = [verdict for verdict in verdicts if not verdict.killed]
+    listed = [verdict for verdict in survived if verdict.mutant.key in reasons]
+    unlisted = [verdict for verdict in survived if verdict.mutant.key not in reasons]
+    for verdict in listed:
+        print(f"known   {verdict.mutant.key}\n        {reasons[verdict.mutant.key]}")
+    for verdict in unlisted:
+        print(f"UNKNOWN {verdict.mutant.file}:{verdict.mutant.line}: {verdict.mutant.key}\n        {verdict.how}")
+    noticed = len(verdicts) - len(survived)
+    share = noticed / len(verdicts) if verdicts else 1.0
+    packages = Counter(verdict.mutant.file.split("/")[1] for verdict in survived)
+    where = "".join(f", {count} in {package}" for package, count in packages.most_common())
+    print(f"{noticed} of {len(verdicts)} edits noticed ({share:.1%}); {len(survived)} survived{where}")
+    if unlisted:
+        print(f"{len(unlisted)} without a reason: write the test that notices it, or the reason into {SURVIVORS.name}")
+    if share < SHARE_MIN:
+        print(f"fewer than {SHARE_MIN:.0%} noticed")
+    return 1 if unlisted or share < SHARE_MIN else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
