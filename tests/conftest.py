@@ -3,13 +3,19 @@
 Async tests run on virtual time: an hour of ``asyncio.sleep`` passes at once, and a test in which nothing
 can happen any more fails with ``Deadlock``. A test that wants real sockets or real threads says
 ``@pytest.mark.sockets`` (or ``interop``), runs on the machine's own loop, and stays on the loopback address.
+
+A test may use so much processor time, which other work on the machine does not shorten. The limit by the clock in
+``pyproject.toml`` is for a test that waits for what never comes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +31,25 @@ settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "house")
 
 REAL_TIME_MARKS = ("sockets", "interop")
+CPU_S_MAX = 120.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
+    """Fail a test that has used up its processor time, where it stands then; ``timeout(s)`` gives it more."""
+    more = item.get_closest_marker("timeout")
+    limit_s = max(CPU_S_MAX, more.args[0] if more else 0.0)
+
+    def spent(_number: int, _frame: FrameType | None) -> None:
+        pytest.fail(f"more than {limit_s:.0f} s of processor time")
+
+    before = signal.signal(signal.SIGPROF, spent)
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def pytest_asyncio_loop_factories(

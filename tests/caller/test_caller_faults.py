@@ -341,7 +341,6 @@ async def test_the_same_task_id_at_two_agents_is_two_tasks() -> None:
         assert await ends(f, agent="other") is OutcomeKind.COMPLETED
 
 
-@pytest.mark.timeout(180)
 async def test_tasks_due_all_at_once_are_polled_at_no_more_than_500_a_second() -> None:
     odd, count = Scripted(), int(os.environ.get("DUE_AT_ONCE", "1500"))
     async with fleet(Counting().agent) as f:

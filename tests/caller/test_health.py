@@ -450,6 +450,6 @@ def test_since_when_a_rate_is_low_costs_little_after_a_long_day() -> None:
     health = folded(*(outcome(n, ago_s=80_000 - n / 10, success=False) for n in range(20_000)))
     bucket = health._agents["quinn"]
     assert bucket.low_since(0.95, 5) is not None
-    began = time.perf_counter()
+    began = time.process_time()
     bucket.low_since(0.95, 5)
-    assert time.perf_counter() - began < 0.05
+    assert time.process_time() - began < 0.05

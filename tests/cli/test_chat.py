@@ -165,7 +165,6 @@ def fleet_yaml(url: str) -> str:
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_ctrl_c_leaves_a_conversation_at_once_and_says_how_to_go_on(shell: Shell, agent: str) -> None:
     def story() -> None:
         with terminal(shell, "chat", agent) as seen:
@@ -181,7 +180,6 @@ async def test_ctrl_c_leaves_a_conversation_at_once_and_says_how_to_go_on(shell:
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_ctrl_c_during_a_turn_leaves_the_work_to_the_hub_and_says_so(shell: Shell, agent: str) -> None:
     shell.write("agents.yaml", fleet_yaml(agent))
 
@@ -204,7 +202,6 @@ async def test_ctrl_c_during_a_turn_leaves_the_work_to_the_hub_and_says_so(shell
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_the_verbs_for_conversations_go_through_the_running_hub(shell: Shell, agent: str) -> None:
     shell.write("agents.yaml", fleet_yaml(agent))
     with shell.up():
@@ -224,7 +221,6 @@ async def test_the_verbs_for_conversations_go_through_the_running_hub(shell: She
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_an_agent_that_starts_another_task_is_told_of_on_stderr(shell: Shell, agent: str) -> None:
     """By URL: the ids printed are the real ones."""
     from dataclasses import replace

@@ -17,7 +17,7 @@ from fleetsim.model.limits import PARTS_BYTES_MAX
 from fleetsim.model.task import DataPart, FilePart, TextPart
 from tests.cli.world import Shell, answering
 
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.sockets
 
 BYTES = bytes(range(256)) * 40
 DATA = {"who": "\N{WOMAN}\u200d\N{WOMAN}\u200d\N{GIRL}", "fa": "می\u200cخواهم", "x": ["\U0001d4b3", None, 2**53 + 1]}

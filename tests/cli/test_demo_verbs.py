@@ -20,7 +20,7 @@ from fleetsim.hub.state import StateDir
 from tests.cli.test_chat import terminal
 from tests.cli.world import Shell
 
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture

@@ -177,7 +177,6 @@ def test_the_pattern_of_a_page_takes_what_it_says_and_nothing_else() -> None:
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(240)
 def test_the_first_hour_goes_as_it_is_printed(tmp_path: Path) -> None:
     demo, direct, fleet = blocks(HOUR, "console")
     (agent,) = blocks(HOUR, "python")

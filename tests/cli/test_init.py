@@ -202,7 +202,6 @@ WRITTEN = [
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_the_first_hour_from_an_empty_folder(shell: Shell, agent: str) -> None:
     done = await shell.arun("init", agent)
     assert done.returncode == 0, done.stderr
@@ -229,7 +228,6 @@ async def test_the_first_hour_from_an_empty_folder(shell: Shell, agent: str) -> 
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("dialect", "wire"), [("0.1", "0.1"), ("0.3", None), ("1.0", None)])
 async def test_an_agent_of_any_dialect_answers_under_what_was_written(
     shell: Shell, dialect: str, wire: str | None
@@ -243,7 +241,6 @@ async def test_an_agent_of_any_dialect_answers_under_what_was_written(
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_a_key_that_is_named_works_and_one_that_is_not_set_writes_nothing(shell: Shell) -> None:
     shell.env["SCOUT_KEY"] = "canary-key-123"
     async with reference_agent("scout", api_key="canary-key-123").serving() as url:
@@ -261,7 +258,6 @@ async def test_a_key_that_is_named_works_and_one_that_is_not_set_writes_nothing(
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_nothing_that_is_there_is_overwritten(shell: Shell, agent: str) -> None:
     mine = "agents:\n  - name: scout\n    url: http://127.0.0.1:1/mine\n"
     shell.write("agents.yaml", mine)
@@ -278,7 +274,6 @@ async def test_nothing_that_is_there_is_overwritten(shell: Shell, agent: str) ->
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_a_ceremony_that_is_there_is_kept_and_a_dangling_link_is_not_followed(shell: Shell, agent: str) -> None:
     shell.write("ceremonies/scout.echo.yaml", "mine\n")
     done = await shell.arun("init", agent)
@@ -293,7 +288,6 @@ async def test_a_ceremony_that_is_there_is_kept_and_a_dangling_link_is_not_follo
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_all_files_are_written_or_none(shell: Shell, agent: str) -> None:
     shell.write("fleet/ceremonies", "a file where a folder is wanted")
     done = await shell.arun("--config", "fleet/agents.yaml", "init", agent)
@@ -303,7 +297,6 @@ async def test_all_files_are_written_or_none(shell: Shell, agent: str) -> None:
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_an_agent_that_cannot_be_read_is_told_and_the_exit_code_says_so(shell: Shell, agent: str) -> None:
     done = await shell.arun("init", agent, "http://127.0.0.1:9", f"{agent}/")
     assert done.returncode == 3
@@ -321,7 +314,6 @@ async def test_an_agent_that_cannot_be_read_is_told_and_the_exit_code_says_so(sh
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_an_agent_without_a_card_and_what_it_wants_are_told(shell: Shell, agent: str) -> None:
     def handle(method: str, path: str, body: bytes) -> tuple[int, str, bytes]:
         return 404, "text/html", b"<title>\x1b[2Jno - name: evil</title>"
@@ -338,7 +330,6 @@ async def test_an_agent_without_a_card_and_what_it_wants_are_told(shell: Shell, 
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 def test_without_an_address_a_file_to_start_from_is_written(shell: Shell) -> None:
     done = shell.run("init")
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ import pytest_asyncio
 from fleetsim.agent.builtin import reference_agent
 from tests.cli.world import Shell
 
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture

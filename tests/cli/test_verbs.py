@@ -16,7 +16,7 @@ from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import reference_agent
 from tests.cli.world import Shell, answering
 
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture

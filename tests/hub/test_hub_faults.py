@@ -266,7 +266,6 @@ async def remote_of(process: asyncio.subprocess.Process, folder: Path, runtime: 
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_sigterm_ends_a_busy_hub_within_ten_seconds_and_marks_nothing_failed(tmp_path: Path) -> None:
     async with running_runtime(seed=1) as runtime, worker().serving() as url:
         process = await hub_process(tmp_path, url)
@@ -283,7 +282,6 @@ async def test_sigterm_ends_a_busy_hub_within_ten_seconds_and_marks_nothing_fail
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones_pid(tmp_path: Path) -> None:
     closed = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -303,7 +301,6 @@ async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones
 
 
 @pytest.mark.sockets
-@pytest.mark.timeout(120)
 async def test_a_ledger_damaged_under_a_running_hub_ends_it_with_one_line_that_says_what_to_do(tmp_path: Path) -> None:
     async with running_runtime(seed=1) as runtime, worker().serving() as url:
         process = await hub_process(tmp_path, url)

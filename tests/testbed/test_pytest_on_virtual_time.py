@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,13 +32,23 @@ async def test_uses_what_is_there(network, runtime):
     assert runtime.clock.monotonic() == 0
     async with network:
         await asyncio.sleep(1)
+
+def test_works_without_end():
+    while True:
+        pass
+
+def test_waits_longer_than_it_may_work():
+    import threading
+    threading.Event().wait(2.5)
 """
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("suite")
-    shutil.copy(TESTS / "conftest.py", folder)
+    conftest = (TESTS / "conftest.py").read_text()
+    assert conftest.count("CPU_S_MAX = 120.0") == 1
+    (folder / "conftest.py").write_text(conftest.replace("CPU_S_MAX = 120.0", "CPU_S_MAX = 1.0"))
     (folder / "test_wrong.py").write_text(WRONG)
     (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     options = ["-p", "no:cacheprovider", "-rA", "--tb=line", "-W", "error"]
@@ -52,6 +61,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_right_test_passes_and_fixtures_share_its_loop(report: str) -> None:
     assert "PASSED test_wrong.py::test_right" in report
     assert "PASSED test_wrong.py::test_uses_what_is_there" in report
+
+
+def test_only_what_a_test_works_itself_counts_against_its_time(report: str) -> None:
+    """Other work on the machine makes a test wait, and not fail."""
+    assert "FAILED test_wrong.py::test_works_without_end - Failed: more than 1 s" in report
+    assert "PASSED test_wrong.py::test_waits_longer_than_it_may_work" in report
 
 
 def test_waiting_for_nothing_fails_with_who_waits_where(report: str) -> None:
