@@ -90,8 +90,10 @@ def auth_refused(where: str, credential: str | None, status: int) -> AuthRefused
 
 def http_refused(where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> HttpRefused:
     """The error for a status that is no answer."""
+    unclear = not 200 <= status < 600
     return HttpRefused(
-        f"{where}: HTTP {status}, {describe(headers, body)}",
+        f"{where}: HTTP {status}, {describe(headers, body)}"
+        + ("; it does not say what became of the request" if unclear else ""),
         status=status,
         retry_after_s=retry_after_s(headers, now) if status in _LATER else None,
     )

@@ -138,8 +138,11 @@ class HttpRefused(FleetsimError):
 
     @property
     def sent(self) -> bool:
-        """Whether the agent may have acted: a 5xx other than 503 may hide a lost reply."""
-        return self.status >= 500 and self.status != 503
+        """Whether the agent may have acted: a 5xx other than 503 may hide a lost reply.
+
+        A status that is no end of a request (101) or of no known class says nothing of what became of it.
+        """
+        return self.status < 200 or (self.status >= 500 and self.status != 503)
 
 
 class AuthRefused(HttpRefused):

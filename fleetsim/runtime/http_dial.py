@@ -11,11 +11,16 @@ import socket
 import ssl
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
+from aiohttp import StreamReader
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
+from aiohttp.http_exceptions import BadHttpMessage
 
 from fleetsim.model.errors import BlockedAddress
 from fleetsim.runtime.address import AddressPolicy, blocked
@@ -42,6 +47,26 @@ class Progress:
         if self.deadline is not None and not self.deadline.expired():
             at = asyncio.get_running_loop().time() + self._first_byte_s
             self.deadline.reschedule(at if self._end_at is None else min(at, self._end_at))
+
+
+INTERIM_MAX = 64
+"""Responses of class 1xx before the one that counts. Only the first says anything to us, and none ends a wait."""
+
+
+class _Responses(ResponseHandler):
+    """aiohttp's protocol, which by itself reads interim responses for as long as they come."""
+
+    _interim = 0
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        """A response's head has come."""
+        self._interim = self._interim + 1 if data[0].code < 200 else 0
+        if self._interim <= INTERIM_MAX:
+            super().feed_data(data, size)
+        elif self.exception() is None:
+            if self.transport is not None:
+                self.transport.close()  # not close() of this class, which forgets the exception
+            self.set_exception(BadHttpMessage(f"too many interim responses: more than {INTERIM_MAX}"))
 
 
 progress_of: ContextVar[Progress | None] = ContextVar("progress_of", default=None)
@@ -100,6 +125,7 @@ class Connector(aiohttp.TCPConnector):
             socket_factory=self._guarded_socket if policy is not None else None,
         )
         self._policy = policy
+        self._factory = partial(_Responses, loop=asyncio.get_running_loop())  # type: ignore[assignment]  # no setting
 
     def _guarded_socket(self, info: tuple[Any, ...]) -> socket.socket:
         family, kind, proto, _, sockaddr = info

@@ -79,6 +79,8 @@ def _not_http(cause: aiohttp.ClientResponseError, where: str) -> FleetsimError:
     inner: BaseException = cause
     while inner.__cause__ is not None:
         inner = inner.__cause__
+    if isinstance(inner, BadHttpMessage) and "interim" in str(inner):
+        return LimitReached(f"{where}: more interim responses than allowed")
     if isinstance(inner, LineTooLong) or (isinstance(inner, BadHttpMessage) and "too many" in str(inner).lower()):
         return LimitReached(f"{where}: more response headers than allowed")
     return WireError(f"{where}: the answer is not HTTP", hint="is this the port of an HTTP server?")

@@ -221,7 +221,15 @@ def test_retry_after_is_honoured_and_clamped() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [TimedOut("silent"), ConnectionLost("reset"), HttpRefused("proxy", status=502), HttpRefused("proxy", status=504)],
+    [
+        TimedOut("silent"),
+        ConnectionLost("reset"),
+        HttpRefused("proxy", status=502),
+        HttpRefused("proxy", status=504),
+        HttpRefused("switching protocols", status=101),
+        HttpRefused("no such class", status=600),
+        HttpRefused("no such class", status=999),
+    ],
 )
 def test_a_lost_reply_is_looked_for_and_never_sent_again(error: FleetsimError) -> None:
     hand = Hand.begun().tell(SendFailed(error=error))

@@ -248,3 +248,17 @@ async def test_a_client_of_its_own_runtime_closes_it() -> None:
             assert server.connections == 1
         async with asyncio.timeout(2):
             await server.gone.wait()
+
+
+@pytest.mark.parametrize("how", ["call", "stream"])
+async def test_a_switch_of_protocols_does_not_say_that_nothing_was_done(secret_client: Any, how: str) -> None:
+    async def handler(peer: Peer) -> None:
+        if not await serve_card(peer):
+            await peer.send(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nnoise")
+            await peer.left()
+
+    async with raw_server(handler) as server:
+        error = await refusal(secret_client(server.url), how)
+        assert isinstance(error, HttpRefused)
+        assert (error.status, error.sent, error.retryable) == (101, True, False)
+        assert "does not say what became of the request" in str(error)

@@ -65,6 +65,32 @@ async def test_a_request_arrives_whole_and_the_answer_comes_back(transport: Http
         assert seen.request.lower().count(b"\r\nhost:") == 1
 
 
+@pytest.mark.parametrize("interim", ["100 Continue", "103 Early Hints"])
+async def test_interim_responses_without_end_are_given_up(transport: HttpTransport, interim: str) -> None:
+    async def handler(peer: Peer) -> None:
+        for _ in range(200):
+            await peer.send(f"HTTP/1.1 {interim}\r\n\r\n".encode() * 1_000)
+        await peer.reply()
+
+    async with raw_server(handler) as server:
+        error = await fails(transport, post(server.url))
+        assert isinstance(error, LimitReached)
+        assert "interim responses" in str(error)
+        assert await server.requests[0].left()
+
+
+async def test_a_few_interim_responses_before_each_answer_are_passed_over(transport: HttpTransport) -> None:
+    async def handler(peer: Peer) -> None:
+        for _ in range(20):
+            await peer.send(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n")
+        await peer.reply(b"here")
+
+    async with raw_server(handler) as server:
+        for _ in range(3):
+            assert (await transport.exchange(post(server.url))).body == b"here"
+        assert server.connections == 1
+
+
 @pytest.mark.parametrize("size", [0, 1, 262_144, 262_145, 3_000_000])
 async def test_a_body_of_any_size_arrives_with_its_length(transport: HttpTransport, size: int) -> None:
     async def handler(peer: Peer) -> None:
