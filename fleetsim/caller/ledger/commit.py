@@ -44,7 +44,7 @@ def explain(error: Exception) -> Exception:
             f"the ledger cannot be written: {_REASONS[primary]} ({error})",
             hint="work is accepted again by itself once this is over",
         )
-    if primary in _DAMAGE:
+    if primary in _DAMAGE or isinstance(error, UnicodeDecodeError):  # it quotes the damage
         return LedgerDamaged(f"the ledger is damaged ({error})")
     return error
 

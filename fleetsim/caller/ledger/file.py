@@ -130,6 +130,8 @@ def _check_inside(connection: sqlite3.Connection, path: Path, head: Head, now: d
         migrate(connection, at_micros=micros(now))
         fault("ledger.migrated")
         damage = row_damage(connection)
+    except UnicodeDecodeError as error:  # SQLite quotes the damage in its message, and not all bytes are text
+        raise _damaged(path, "its tables are not described in text") from error
     except sqlite3.Error as error:
         primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if primary in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
