@@ -12,6 +12,7 @@ from typing import Any
 
 from fleetsim.caller.ledger import (
     CardSnapshot,
+    EarlyWebhook,
     Phase,
     QuestionRecord,
     QuestionState,
@@ -38,6 +39,7 @@ class Model:
         self.shots: dict[str, CardSnapshot] = {}
         self.journal: list[Event] = []
         self.told: set[str] = set()
+        self.early: list[EarlyWebhook] = []
 
     def accept(self, records: Sequence[RequestRecord], run: RunRecord | None = None) -> bool:
         if run and (run.claim.ceremony_id, run.claim.scheduled_at) in self.slots:
@@ -66,11 +68,18 @@ class Model:
         if not self.open(name):
             return False
         self.results[name] = outcome
+        self.early = [w for w in self.early if w.correlation_id != name]
         self.requests[name] = replace(self.requests[name], phase=Phase.CLOSED)
         end = QuestionState.EXPIRED if outcome.kind is OutcomeKind.EXPIRED else QuestionState.WITHDRAWN
         for key, entry in self.asked.items():
             if entry.question.correlation_id == name and entry.state is QuestionState.OPEN:
                 self.asked[key] = replace(entry, state=end)
+        return True
+
+    def keep_webhook(self, webhook: EarlyWebhook) -> bool:
+        if not self.open(webhook.correlation_id):
+            return False
+        self.early.append(webhook)
         return True
 
     def ask(self, question: Question) -> bool:
@@ -150,6 +159,7 @@ class Model:
             "outcomes": dict(self.results),
             "by end": tuple(sorted(self.results.values(), key=lambda o: o.ended_at)),
             "unannounced": tuple(o for n, o in self.results.items() if n not in self.told),
+            "early": tuple(self.early),
             "questions": tuple(asked),
             "waiting": tuple(q for q in asked if q.state in waiting and self.open(q.question.correlation_id)),
             "runs": tuple(self.slots.values())[::-1],
@@ -174,6 +184,7 @@ async def read_all(ledger: SqliteLedger, names: Iterable[str]) -> dict[str, obje
         "outcomes": {name: found for name, found in outcomes.items() if found is not None},
         "by end": await ledger.outcomes(since=LONG_AGO),
         "unannounced": await ledger.unannounced(limit=100_000),
+        "early": await ledger.early_webhooks(),
         "questions": await ledger.questions(open_only=False, limit=100_000),
         "waiting": await ledger.questions(limit=100_000),
         "runs": await ledger.runs(limit=100_000),

@@ -16,7 +16,7 @@ from fleetsim.model.errors import NotAccepting
 from fleetsim.model.journal import outcome_topic
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.model.work import OutcomeKind
-from tests.caller.ledgers import OpenLedger, answer, at, card, event, outcome, question, record, run, task
+from tests.caller.ledgers import OpenLedger, answer, at, card, event, outcome, question, record, run, task, webhook
 
 
 async def test_an_accepted_request_is_open_until_its_outcome(opened: OpenLedger) -> None:
@@ -207,6 +207,32 @@ async def test_a_closed_or_unknown_request_gets_no_question(opened: OpenLedger) 
         assert not await ledger.ask(question("q-1", "c-1"))
         assert not await ledger.ask(question("q-2", "nobody"))
         assert await ledger.questions(open_only=False) == ()
+
+
+async def test_an_early_webhook_is_kept_over_a_restart_until_its_request_ends(kept: OpenLedger) -> None:
+    later = replace(record("c-1"), phase=Phase.ACCEPTED, task=task())
+    async with kept() as ledger:
+        await ledger.accept([record("c-1"), record("c-2")])
+        assert await ledger.keep_webhook(webhook("c-1", "first"))
+        assert await ledger.keep_webhook(webhook("c-2"))
+        assert await ledger.keep_webhook(webhook("c-1", "second"))
+        await ledger.update(later)
+    async with kept() as ledger:
+        texts = [webhook("c-1", "first"), webhook("c-2"), webhook("c-1", "second")]
+        assert await ledger.early_webhooks() == tuple(texts)
+        await ledger.close(outcome("c-1"))
+        assert await ledger.early_webhooks() == (webhook("c-2"),)
+    async with kept() as ledger:
+        assert await ledger.early_webhooks() == (webhook("c-2"),)
+
+
+async def test_a_closed_or_unknown_request_keeps_no_webhook(opened: OpenLedger) -> None:
+    async with opened() as ledger:
+        await ledger.accept([record("c-1")])
+        await ledger.close(outcome("c-1"))
+        assert not await ledger.keep_webhook(webhook("c-1"))
+        assert not await ledger.keep_webhook(webhook("nobody"))
+        assert await ledger.early_webhooks() == ()
 
 
 async def test_questions_come_oldest_first_and_the_newest_fit_the_limit(opened: OpenLedger) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from fleetsim.caller.ledger import CardSnapshot, RequestRecord, RunRecord, RunStatus, SlotClaim
+from fleetsim.caller.ledger import CardSnapshot, EarlyWebhook, RequestRecord, RunRecord, RunStatus, SlotClaim
 from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
 from fleetsim.model.errors import Blame
+from fleetsim.model.event import Snapshot
 from fleetsim.model.journal import Event
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest
@@ -82,6 +83,13 @@ def run(
 ) -> RunRecord:
     claim = SlotClaim(ceremony_id=ceremony, scheduled_at=at(slot), run_id=run_id)
     return RunRecord(claim=claim, status=status, started_at=at(slot))
+
+
+def webhook(request: str, text: str = "done", *, agent: str = "a", received: float = 1) -> EarlyWebhook:
+    events = (Snapshot(task=task(text, TaskState.COMPLETED)),)
+    return EarlyWebhook(
+        correlation_id=request, agent=agent, events=events, received_at=at(received), body_bytes=len(text)
+    )
 
 
 def card(agent: str = "a", name: str = "Agent", fetched: float = 0) -> CardSnapshot:

@@ -25,7 +25,7 @@ from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task
+from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task, webhook
 
 
 @pytest.fixture
@@ -42,6 +42,7 @@ async def fill(ledger: SqliteLedger, count: int = 40) -> None:
     for n in range(count):
         await ledger.accept([record(f"c-{n}", text=f"work {n} " * 20)], run=run(slot=60 * n, run_id=f"r-{n}"))
         await ledger.ask(question(f"q-{n}", f"c-{n}"))
+        await ledger.keep_webhook(webhook(f"c-{n}", f"early {n} " * 20))
         await ledger.append([event(n + 1, request=f"c-{n}")])
         if n % 2:
             await ledger.answer(answer(f"q-{n}"), at(n))
@@ -62,6 +63,7 @@ async def everything(ledger: SqliteLedger, count: int = 40) -> list[object]:
         await ledger.runs(),
         await ledger.runs("daily"),
         await ledger.cards(),
+        await ledger.early_webhooks(),
         await ledger.events(),
         await ledger.last_seq(),
     ]
@@ -201,6 +203,18 @@ async def test_a_ledger_of_a_newer_version_is_refused_and_not_called_damaged(
     assert not isinstance(refused.value, LedgerDamaged)
 
 
+async def test_a_table_described_in_broken_text_is_damage(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    async with opened() as ledger:
+        await fill(ledger)
+    whole = path.read_bytes()
+    for place in (2, -10):  # in the statement, and in the table's name
+        at_byte = whole.index(b"CREATE TABLE webhooks") + place
+        path.write_bytes(whole[:at_byte] + b"\xac" + whole[at_byte + 1 :])
+        with pytest.raises(LedgerDamaged):
+            async with opened():
+                pass
+
+
 async def test_every_byte_flip_in_the_file_is_detected_or_harmless(
     path: Path, opened: Callable[[], SqliteLedger]
 ) -> None:
@@ -284,7 +298,7 @@ async def test_a_witness_that_is_not_whole_says_nothing(path: Path, opened: Call
     async with opened() as ledger:
         await fill(ledger, 3)
     line = head_path(path).read_bytes()
-    assert read_line(line) == {"requests": 3, "outcomes": 1, "questions": 3, "runs": 3}
+    assert read_line(line) == {"requests": 3, "outcomes": 1, "questions": 3, "runs": 3, "webhooks": 3}
     for broken in (b"", b"\xff" * 128, line.replace(b"requests=3", b"requests=9")):
         head_path(path).write_bytes(broken)
         async with opened() as ledger:

@@ -105,6 +105,11 @@ class LedgerMachine(RuleBasedStateMachine):
         asked = make.question(f"q-{number}", self.request(pick))
         self.both(self.ledger.ask(asked), lambda: self.model.ask(asked))
 
+    @rule(pick=picks, text=texts)
+    def keep_webhook(self, pick: int, text: str) -> None:
+        early = make.webhook(self.request(pick), text)
+        self.both(self.ledger.keep_webhook(early), lambda: self.model.keep_webhook(early))
+
     @rule(pick=picks, text=texts, at=moments)
     def answer(self, pick: int, text: str, at: int) -> None:
         given = make.answer(self.question(pick), text)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetsim.caller.ledger import CardSnapshot, LedgerDamaged, RequestRecord, RunRecord
+from fleetsim.caller.ledger import CardSnapshot, EarlyWebhook, LedgerDamaged, RequestRecord, RunRecord
 from fleetsim.caller.ledger.rows import decoder, encode, link, micros, moment, row_sum
 from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, Question
@@ -57,7 +57,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     return st.deferred(lambda: st.builds(kind, **{f.name: values(hints[f.name]) for f in fields(kind)}))
 
 
-@pytest.mark.parametrize("kind", [RequestRecord, Outcome, Question, Answer, RunRecord, CardSnapshot, Event])
+@pytest.mark.parametrize(
+    "kind", [RequestRecord, Outcome, Question, Answer, RunRecord, CardSnapshot, EarlyWebhook, Event]
+)
 def test_every_value_of_every_recorded_kind_comes_back_equal(kind: type[Any]) -> None:
     @settings(max_examples=60, deadline=None)
     @given(values(kind))

@@ -20,7 +20,7 @@ from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task
+from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task, webhook
 
 NAMES = [f"c-{n}" for n in range(40)]
 
@@ -40,6 +40,7 @@ async def fill(ledger: SqliteLedger) -> None:
         await ledger.accept([record(name, text=f"work {n} " * 30)], run=run(slot=60 * n, run_id=f"r-{n}"))
         await ledger.update(replace(record(name), phase=Phase.ACCEPTED, task=task("part " * 500 * (n % 4))))
         await ledger.ask(question(f"q-{n}", name))
+        await ledger.keep_webhook(webhook(name, f"early {n} " * 200))
         await ledger.append([event(n + 1, request=name)])
         if n % 2:
             await ledger.answer(answer(f"q-{n}"), at(n))
@@ -54,6 +55,7 @@ async def view(ledger: SqliteLedger) -> dict[str, object]:
         found[f"request {name}"] = await ledger.request(name)
         found[f"outcome {name}"] = await ledger.outcome(name)
     found.update({f"question {q.question.question_id}": q for q in await ledger.questions(open_only=False)})
+    found.update({f"webhook {w.correlation_id}": w for w in await ledger.early_webhooks()})
     found.update({f"run {r.claim.run_id}": r for r in await ledger.runs()})
     found.update({f"card {c.agent}": c for c in await ledger.cards()})
     found.update({f"event {e.seq}": e for e in await ledger.events()})
@@ -78,7 +80,8 @@ async def test_a_whole_ledger_survives_its_salvage(path: Path, opened: Callable[
         truth = await view(ledger)
     report, found = await salvaged(path, opened)
     assert found == truth
-    assert report.kept == {"runs": 40, "requests": 40, "outcomes": 20, "questions": 40, "cards": 1, "events": 40}
+    kept = {"runs": 40, "requests": 40, "webhooks": 20, "outcomes": 20, "questions": 40, "cards": 1, "events": 40}
+    assert report.kept == kept
     assert report.unreadable == {}
     assert report.made_up == {"outcomes": 0, "requests": 0}
     assert report.careful == 0

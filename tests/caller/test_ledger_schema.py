@@ -20,18 +20,18 @@ from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.caller.ledger.verify import row_damage, structure_damage
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
-from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task
+from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task, webhook
 from tests.storms.sqlite_vfs import FULL, WHY_NOT, Disk, Step, available
 
 DATA = Path(__file__).parent / "data"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A ledger of version 1, as its last process left it."""
+@pytest.fixture(params=[1, 2])
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A ledger of an older version, as its last process left it."""
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path)) as old:
-        old.executescript((DATA / "ledger_v1.sql").read_text())
+        old.executescript((DATA / f"ledger_v{request.param}.sql").read_text())
     return path
 
 
@@ -59,13 +59,15 @@ async def assert_all_there(ledger: SqliteLedger) -> None:
     assert await ledger.unannounced() == (), "outcomes of that time were announced then"
 
 
-async def test_a_ledger_of_version_1_is_brought_up_to_date_with_all_it_holds(
+async def test_an_older_ledger_is_brought_up_to_date_with_all_it_holds(
     opened: Callable[[], SqliteLedger],
 ) -> None:
     async with opened() as ledger:
         await assert_all_there(ledger)
         whole = await ledger._storage.read(lambda c: structure_damage(c, None) or row_damage(c, None))
         assert whole is None
+        assert await ledger.early_webhooks() == ()
+        assert await ledger.keep_webhook(webhook("c-2"))
         assert await ledger.close(outcome("c-2", ended=10))
     async with opened() as ledger:
         assert len(await ledger.outcomes(since=at(0))) == 3

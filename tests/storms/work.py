@@ -54,6 +54,8 @@ def calls(seed: int) -> Iterator[Call]:
             slot = make.run(slot=60 * rng.randrange(n + 1), run_id=f"r-{n}") if rng.random() < 0.4 else None
             accepted.append(batch[0])
             yield Call("accept", ([make.record(name, text=text) for name in batch], slot))
+        elif pick < 0.35:
+            yield Call("keep_webhook", (make.webhook(known, text),))
         elif pick < 0.45:
             later = replace(make.record(known), phase=Phase.ACCEPTED, task=make.task(text))
             yield Call("update", (later,))

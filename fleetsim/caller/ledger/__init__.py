@@ -3,6 +3,7 @@
 from fleetsim.caller.ledger.interface import (
     PREFIX_CHARS_MIN,
     CardSnapshot,
+    EarlyWebhook,
     KnownId,
     Ledger,
     LedgerBroken,
@@ -20,6 +21,7 @@ from fleetsim.caller.ledger.interface import (
 __all__ = [
     "PREFIX_CHARS_MIN",
     "CardSnapshot",
+    "EarlyWebhook",
     "KnownId",
     "Ledger",
     "LedgerBroken",

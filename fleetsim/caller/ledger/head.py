@@ -13,7 +13,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-TABLES = ("requests", "outcomes", "questions", "runs")
+TABLES = ("requests", "outcomes", "questions", "runs", "webhooks")
 _LINE_BYTES = 128
 
 

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from fleetsim.caller.declared import Declared
 from fleetsim.model.errors import ConfigError, NotAccepting
+from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Event
 from fleetsim.model.task import JsonObject, Task
 from fleetsim.model.work import Answer, Outcome, Question, SkillRequest
@@ -111,6 +112,21 @@ class RequestRecord:
     def sent_to(self) -> str:
         """An address of the origin that this work is at; "" if none was noted."""
         return self.url or self.rpc_url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyWebhook:
+    """A verified webhook that came before the reply to the send, as the ``events`` in it.
+
+    It was acknowledged, and nobody may send it again: it is kept until its request ends. ``body_bytes`` is how large
+    it was on the wire.
+    """
+
+    correlation_id: str
+    agent: str
+    events: tuple[TaskEvent, ...]
+    received_at: datetime
+    body_bytes: int
 
 
 class QuestionState(StrEnum):
@@ -221,9 +237,13 @@ class Ledger(Protocol):
     async def close(self, outcome: Outcome) -> bool:
         """Decide a request's outcome. True for the one call that decided it, False for every later one.
 
-        Its open questions end in the same transaction: expired if the outcome is, else withdrawn. A request
-        that was never accepted has no outcome: False.
+        Its open questions end in the same transaction: expired if the outcome is, else withdrawn. The webhooks kept
+        for it go. A request that was never accepted has no outcome: False.
         """
+        ...
+
+    async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
+        """Keep a webhook until its request ends. False if that is not open."""
         ...
 
     async def ask(self, question: Question) -> bool:
@@ -262,6 +282,10 @@ class Ledger(Protocol):
 
     async def request(self, correlation_id: str) -> RequestRecord | None:
         """One request, closed or not."""
+        ...
+
+    async def early_webhooks(self) -> tuple[EarlyWebhook, ...]:
+        """The webhooks kept for open requests, oldest first."""
         ...
 
     async def outcome(self, correlation_id: str) -> Outcome | None:

@@ -30,6 +30,7 @@ from fleetsim.model.work import BLAME, Cause, Outcome, OutcomeKind, SkillRequest
 KEYS = {
     "runs": "run_id",
     "requests": "correlation_id",
+    "webhooks": "seq",
     "outcomes": "correlation_id",
     "questions": "question_id",
     "cards": "agent",
@@ -173,11 +174,17 @@ def _rebuild(
         row["run_id"] = row["run_id"] if row["run_id"] in rows["runs"] else None
     for name in [name for name, row in rows["questions"].items() if row["correlation_id"] not in requests]:
         del rows["questions"][name]
+    for number in [n for n, row in rows["webhooks"].items() if not _is_open(row["correlation_id"], requests)]:
+        del rows["webhooks"][number]  # what is over had its own deleted; a freed page may still hold them
     connection.execute("BEGIN IMMEDIATE")
     for table in KEYS:
         _fill(connection, table, rows[table])
     connection.execute("COMMIT")
     return made_up, careful
+
+
+def _is_open(name: str, requests: Mapping[str, Row]) -> bool:
+    return name in requests and requests[name]["phase"] != Phase.CLOSED.value
 
 
 def _fill(connection: sqlite3.Connection, table: str, rows: dict[Any, Row]) -> None:

@@ -59,13 +59,23 @@ _TABLES = (
         seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, topic TEXT NOT NULL, body TEXT NOT NULL)""",
 )
 
+_OF_VERSION_1 = ("runs", "requests", "outcomes", "questions", "cards", "events")
+
 _SUMS = (
-    *(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT 0" for table in SUMMED),
+    *(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT 0" for table in _OF_VERSION_1),
     "ALTER TABLE outcomes ADD COLUMN chain BLOB NOT NULL DEFAULT x''",
     "ALTER TABLE outcomes ADD COLUMN announced INTEGER NOT NULL DEFAULT 0",
-    *(f"UPDATE {table} SET sum = row_sum('{table}', {columns})" for table, columns in SUMMED.items()),
+    *(f"UPDATE {table} SET sum = row_sum('{table}', {SUMMED[table]})" for table in _OF_VERSION_1),
     "UPDATE outcomes SET announced = 1",
     "CREATE INDEX outcomes_unannounced ON outcomes (seq) WHERE announced = 0",
+)
+
+_WEBHOOKS = (
+    """CREATE TABLE webhooks (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        correlation_id TEXT NOT NULL REFERENCES requests (correlation_id),
+        received_at INTEGER NOT NULL, body TEXT NOT NULL, sum INTEGER NOT NULL)""",
+    "CREATE INDEX webhooks_by_request ON webhooks (correlation_id)",
 )
 
 
@@ -79,6 +89,7 @@ def _chain_up(connection: sqlite3.Connection) -> None:
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "requests, outcomes, questions, runs, cards, events", _TABLES),
     Migration(2, "sums on every row, a chain over outcomes, announced outcomes", _SUMS, _chain_up),
+    Migration(3, "webhooks that came before the reply", _WEBHOOKS),
 )
 """All steps, oldest first."""
 

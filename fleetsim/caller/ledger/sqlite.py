@@ -15,6 +15,7 @@ from typing import Literal
 
 from fleetsim.caller.ledger import (
     CardSnapshot,
+    EarlyWebhook,
     KnownId,
     Ledger,
     QuestionRecord,
@@ -95,6 +96,16 @@ class SqliteLedger(Ledger):
         limits = self._limits
         before = micros(now) - int(limits.keep_s * 1_000_000)
         return partial(diary.prune, before=before, outcomes_min=limits.outcomes_min, outcomes_max=limits.outcomes_max)
+
+    async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
+        """Keep a webhook that came before the reply, until its request ends."""
+        name, at = webhook.correlation_id, micros(webhook.received_at)
+        keeping = partial(work.keep_webhook, correlation_id=name, received_at=at, body=encode(webhook))
+        return await self._storage.write(keeping)
+
+    async def early_webhooks(self) -> tuple[EarlyWebhook, ...]:
+        """The webhooks kept for open requests, oldest first."""
+        return await self._storage.read(work.early_webhooks)
 
     async def ask(self, question: Question) -> bool:
         """Open a question."""

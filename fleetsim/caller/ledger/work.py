@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fleetsim.caller.ledger import (
     PREFIX_CHARS_MIN,
+    EarlyWebhook,
     KnownId,
     Phase,
     QuestionRecord,
@@ -143,7 +144,24 @@ def close(connection: Connection, outcome: Outcome, body: str) -> bool:
     add_outcome(connection, outcome_columns(outcome, body))
     ending = QuestionState.EXPIRED if outcome.kind is OutcomeKind.EXPIRED else QuestionState.WITHDRAWN
     _end_questions(connection, ending, "correlation_id = ? AND state = 'open'", correlation_id)
+    connection.execute("DELETE FROM webhooks WHERE correlation_id = ?", (correlation_id,))
     return True
+
+
+def keep_webhook(connection: Connection, correlation_id: str, received_at: int, body: str) -> bool:
+    """Keep a webhook of an open request."""
+    columns = (correlation_id, received_at, body)
+    done = connection.execute(
+        f"INSERT INTO webhooks ({SUMMED['webhooks']}, sum) SELECT ?1, ?2, ?3, ?4"
+        " WHERE EXISTS (SELECT 1 FROM requests WHERE correlation_id = ?1 AND phase <> 'closed')",
+        (*columns, row_sum("webhooks", *columns)),
+    )
+    return done.rowcount == 1
+
+
+def early_webhooks(connection: Connection) -> tuple[EarlyWebhook, ...]:
+    """What is kept for open requests; an outcome takes its own with it."""
+    return read(EarlyWebhook, connection.execute(f"SELECT body, {checked('webhooks')} FROM webhooks ORDER BY seq"))
 
 
 def outcome_columns(outcome: Outcome, body: str) -> tuple[Any, ...]:
