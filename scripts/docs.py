@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.caller.early import EarlyLimits
 from fleetsim.caller.fleet import Settings
 from fleetsim.caller.gate import GateLimits
 from fleetsim.caller.ledger.sqlite import LedgerLimits
@@ -111,6 +112,7 @@ LIMITS = {
     "One exchange": Limits,
     "One stream of events": StreamLimits,
     "The webhook door": ReceiverLimits,
+    "Webhooks before their reply": EarlyLimits,
     "The hub's settings (agents.yaml `fleet:`)": Settings,
     "The ledger": LedgerLimits,
     "The reference agent": AgentLimits,

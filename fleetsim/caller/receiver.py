@@ -38,6 +38,9 @@ SEEN_S = 2 * TOLERANCE_S
 """How long a signed webhook's id is remembered: as long as any copy of it can pass for timely."""
 
 SEEN_MAX = 50_000
+_TURNED_AWAY = frozenset({408, 413, 429, 503})
+"""What we say to a genuine webhook that we do not take, and that may not come again."""
+
 _ENDS = frozenset(state.value for state in TERMINAL)
 
 
@@ -84,6 +87,12 @@ class CallbackReceiver:
         bearer = self._bearer(request)
         if bearer is None:
             return self._refuse(request, "no token of ours")
+        response = await self._take(request, bearer)
+        if response.status_code in _TURNED_AWAY:
+            self._tracker.turned_away(bearer.correlation_id)
+        return response
+
+    async def _take(self, request: Request, bearer: Bearer) -> Response:
         if not self._spend(bearer.agent):
             return JSONResponse({"success": False, "error": "too many webhooks"}, 429, {"Retry-After": "1"})
         body = await self._body(request, bearer)
@@ -100,7 +109,7 @@ class CallbackReceiver:
             events = read_push_body(parse_untrusted(body, bytes_max=self._limits.body_bytes_max))
         except FleetsimError:
             return JSONResponse({"success": False, "error": "not a webhook body"}, 400)
-        response = await self._deliver(request, bearer, events)
+        response = await self._deliver(request, bearer, events, len(body))
         if signed_id is not None and response.status_code < 300:
             self._remember(bearer.correlation_id, signed_id)
         return response
@@ -145,7 +154,9 @@ class CallbackReceiver:
             return JSONResponse({"success": False, "error": "body cut off"}, 400)
         return bytes(body)
 
-    async def _deliver(self, request: Request, bearer: Bearer, events: tuple[TaskEvent, ...]) -> Response:
+    async def _deliver(
+        self, request: Request, bearer: Bearer, events: tuple[TaskEvent, ...], body_bytes: int
+    ) -> Response:
         """Path, body, agent and task must agree with what the token says."""
         cid, last = bearer.correlation_id, request.path_params["task_id"]
         track = self._tracker.track(cid)
@@ -158,11 +169,8 @@ class CallbackReceiver:
         named = {task_id for event in events if (task_id := push_task_id(event))}
         if last not in {cid, bound} or (bound is not None and not named <= {bound}):
             return self._refuse(request, "path, body and token disagree")
-        early = track is not None and track.task is None and track.in_air
-        for event in events:
-            self._tracker.hear_push(cid, bearer.agent, event)
         try:
-            await self._tracker.recorded(cid)
+            early = await self._tracker.hear_push(cid, bearer.agent, events, body_bytes=body_bytes)
         except NotAccepting:
             return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
         fault("after_push_before_answer")

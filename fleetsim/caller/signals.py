@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import FleetsimError
+from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
 from fleetsim.model.task import Message, Task
 from fleetsim.model.work import Answer, Outcome, Question
@@ -22,11 +23,13 @@ class Begin:
 class Recovered:
     """Start again after a restart, from what the ledger kept. ``question`` is the open one, if any.
 
-    ``uncallable``: why its agent cannot be asked about it any more.
+    ``early`` is what webhooks told before the reply to the send, in the order they came. ``uncallable``: why its
+    agent cannot be asked about it any more.
     """
 
     question: Question | None = None
     answer: Answer | None = None
+    early: tuple[TaskEvent, ...] = ()
     uncallable: str = ""
 
 
@@ -81,6 +84,11 @@ class PushRegistered:
     """A webhook was registered after the reply (``error`` None) or refused."""
 
     error: FleetsimError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """A webhook about this request was not taken: too many, too large, or not to be recorded now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +151,7 @@ Signal: TypeAlias = (
     | PollFailed
     | Found
     | PushRegistered
+    | TurnedAway
     | Answered
     | Resumed
     | ResumeFailed

@@ -35,7 +35,6 @@ class Rules:
     look_first_s: float = 1.0
     refused_polls_max: int = 3
     text_chars_max: int = TEXT_CHARS_MAX
-    parked_max: int = 16
     stall_s: float = 1.0
     grace_s: float = 5.0
     rates: Rates = field(default_factory=Rates)
@@ -89,6 +88,8 @@ class Track:
     last took something from us: a young task is looked at often. ``refusals`` names, since the last poll that brought
     the task, each answer that polling cannot mend; ``trouble`` says why the last poll brought nothing. ``silent``: the
     agent ended its stream without a word, and ``searches`` counts the looks for its task that found none.
+    ``look_owed``: a webhook was turned away before the task was bound. ``looked_at`` is when the agent was last asked
+    for the task.
     ``turn_from`` is since when it has been the agent's turn; None while the request waits to leave, or for a person.
     """
 
@@ -133,6 +134,8 @@ class Track:
     cancel_sent: bool = False
     pushes: int = 0
     registered: bool = False
+    look_owed: bool = False
+    looked_at: float = float("-inf")
     parked: tuple[Heard, ...] = ()
     outcome: Outcome | None = None
 
@@ -140,6 +143,11 @@ class Track:
     def task(self) -> Task | None:
         """The task as last believed."""
         return self.record.task
+
+    @property
+    def awaits_reply(self) -> bool:
+        """Whether the send is in the air, so that it will say which task this is."""
+        return self.task is None and self.in_air and self.outcome is None
 
     @property
     def correlation_id(self) -> str:

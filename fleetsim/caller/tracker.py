@@ -8,16 +8,17 @@ signal.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fleetsim.caller import carry
 from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.declared import drift
+from fleetsim.caller.early import EarlyLimits, EarlyWebhooks
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.ledger import Ledger, LedgerBroken, QuestionState, RequestRecord
+from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.pace import Pace
 from fleetsim.caller.push_watch import PushWatch
 from fleetsim.caller.scribe import Scribe
@@ -36,6 +37,7 @@ from fleetsim.caller.signals import (
     Send,
     Settle,
     Signal,
+    TurnedAway,
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Heard, Now, Rules, Track
@@ -71,6 +73,7 @@ class Tracker:
         rules: Rules,
         *,
         settled: Iterable[Callable[[Outcome], None]] = (),
+        early: EarlyLimits | None = None,
     ) -> None:
         self._runtime = runtime
         self._executor = executor
@@ -89,6 +92,7 @@ class Tracker:
         self._scribe = Scribe(ledger, events, self._workers, self._record_now)
         self._pace = Pace(self._workers)
         self._push_watch = PushWatch(events)
+        self._early = EarlyWebhooks(ledger, early)
         self._on_record: set[str] = set()
         self._by_task: dict[tuple[str, str], str] = {}
 
@@ -105,9 +109,13 @@ class Tracker:
         question: Question | None = None,
         answer: Answer | None = None,
         *,
+        early: Sequence[EarlyWebhook] = (),
         uncallable: str = "",
     ) -> None:
-        """Take a request up again after a restart; ``uncallable`` says why it can only be ended."""
+        """Take a request up again after a restart; ``uncallable`` says why it can only be ended.
+
+        ``early`` are the webhooks that the ledger kept for it.
+        """
         cid = record.request.correlation_id
         self._tracks[cid] = new_track(record, self._now())
         named = record.task.task_id if record.task is not None else record.request.task_id
@@ -115,7 +123,9 @@ class Tracker:
             self._by_task[record.agent, named] = cid
         if question is not None and answer is None:
             self._on_record.add(question.question_id)
-        self.signal(cid, Recovered(question=question, answer=answer, uncallable=uncallable))
+        self._early.take_over(early)
+        told = tuple(event for webhook in early for event in webhook.events)
+        self.signal(cid, Recovered(question=question, answer=answer, early=told, uncallable=uncallable))
 
     def tracks(self) -> tuple[Track, ...]:
         """All open tracks, oldest first."""
@@ -193,12 +203,41 @@ class Tracker:
         if self._by_task.get((agent, task_id)) == correlation_id:
             del self._by_task[agent, task_id]
 
-    def hear_push(self, correlation_id: str, agent: str, event: TaskEvent) -> None:
-        """A verified webhook."""
-        self._push_watch.arrived(agent)
-        self.signal(correlation_id, Heard(event=event, via=Via.PUSH, began=self._runtime.clock.monotonic()))
+    async def hear_push(
+        self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int = 0
+    ) -> bool:
+        """A verified webhook. Returns once it, or what it changed, is on record; true if it waits for the reply.
 
-    async def recorded(self, correlation_id: str) -> None:
+        Raises:
+            NotAccepting: it is not on record, and must not be acknowledged.
+        """
+        self._push_watch.arrived(agent)
+        now, track = self._runtime.clock, self._tracks.get(correlation_id)
+        if track is not None and track.awaits_reply:
+            parked = [early.event for early in track.parked]
+            if all(event in parked for event in events):
+                return True  # told twice, and kept the first time
+            webhook = EarlyWebhook(
+                correlation_id=correlation_id,
+                agent=agent,
+                events=tuple(events),
+                received_at=now.now(),
+                body_bytes=body_bytes,
+            )
+            await self._early.keep(webhook)
+        for event in events:
+            self.signal(correlation_id, Heard(event=event, via=Via.PUSH, began=now.monotonic()))
+        track = self._tracks.get(correlation_id)
+        if track is not None and track.awaits_reply:
+            return True
+        await self._recorded(correlation_id)
+        return False
+
+    def turned_away(self, correlation_id: str) -> None:
+        """A webhook of this request was not taken: what it would have told is owed a look."""
+        self.signal(correlation_id, TurnedAway())
+
+    async def _recorded(self, correlation_id: str) -> None:
         """Return once all that is believed of a request now is on record.
 
         Raises:
@@ -386,6 +425,7 @@ class Tracker:
         self._closing.pop(cid, None)
         self._sends.pop(cid, None)
         self._scribe.forget(cid)
+        self._early.forget(cid)
         if (timer := self._timers.pop(cid, None)) is not None:
             timer.cancel()
         for task_id in (track.record.request.task_id, track.task.task_id if track.task is not None else None):

@@ -29,7 +29,7 @@ from fleetsim.caller.gate import Gate
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
-from fleetsim.caller.ledger import Ledger, LedgerBroken
+from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken
 from fleetsim.caller.ledger.heed import heeded
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Judge, Registry
@@ -211,12 +211,16 @@ class Hub:
     async def _recover(self) -> None:
         """Go on with what an earlier run left open, and tell of outcomes it could not tell of any more."""
         questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
+        early: dict[str, list[EarlyWebhook]] = {}
+        for webhook in await self.ledger.early_webhooks():
+            early.setdefault(webhook.correlation_id, []).append(webhook)
         for record in await self.ledger.open_requests():
             asked = questions.get(record.request.correlation_id)
             self.tracker.recover(
                 record,
                 asked.question if asked else None,
                 asked.answer if asked else None,
+                early=early.get(record.request.correlation_id, ()),
                 uncallable=self.broker.uncallable(record.agent, record.sent_to),
             )
         self.desk.take_up()

@@ -25,6 +25,7 @@ from fleetsim.caller.signals import (
     Found,
     Poll,
     PollFailed,
+    Recovered,
     RegisterPush,
     Replied,
     Resume,
@@ -38,6 +39,7 @@ from fleetsim.caller.signals import (
     Signal,
     StreamEnded,
     Subscribe,
+    TurnedAway,
 )
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import (
@@ -60,7 +62,7 @@ from fleetsim.model.work import Answer, Decision, Outcome, Question, Via
 from tests.caller.step_agent import Agent, names_ours, status_in
 
 INTERVAL, LIMIT, QUESTION_LIFE, CANCEL_PATIENCE, CONFIRM, YOUNG = 30.0, 3600.0, 24 * 3600.0, 30.0, 5.0, 60.0
-OWED, REFUSALS, REJOIN, GRACE = 6, 3, 9.0, 5.0
+OWED, REFUSALS, REJOIN, GRACE, SOON = 6, 3, 9.0, 5.0, 1.0
 NEVER_MENDED = (WireError, LimitReached, MethodNotFound, UnsupportedOperation, InvalidParams, ConfigError)
 OF_THE_AGENT = {"completed", "failed", "canceled", "rejected"}
 
@@ -114,6 +116,7 @@ class Checker:
         self.cancel_wanted = False
         self.now = 0.0
         self.ended_before: str | None = None
+        self.promised: list[TaskEvent] = []
 
     def new_life(self, kept: RequestRecord, question: Question | None, answer: Answer | None, now: float) -> None:
         """The hub was killed and starts again with what was on record; nothing leaves before that says so."""
@@ -150,6 +153,10 @@ class Checker:
                 self._send_failed(error)
             case Heard(event=event, via=via):
                 self._news(event, via)
+            case Recovered(early=early):
+                self._recall(early)
+            case TurnedAway() if self.life.bound:
+                self.life.gap_until = min(self.life.gap_until, now + CONFIRM + SOON)
             case Found(task=Task() as found) if not self.life.bound:
                 self._news(Snapshot(task=found), Via.REPLY)
             case Found(task=None, possible=possible, error=None):
@@ -180,14 +187,14 @@ class Checker:
     def _send_failed(self, error: FleetsimError) -> None:
         self.life.sending = False
         self.life.silent = isinstance(error, EmptyStream)
-        self.maybe_started = self.life.silent or bool(getattr(error, "sent", False))
+        told = any(map(names_ours, self.life.parked))
+        self.maybe_started = self.life.silent or told or bool(getattr(error, "sent", False))
         if self.maybe_started:
             self.life.lost_at = self.now
         self.life.refused = "failed" if isinstance(error, InternalError) else ""
         if isinstance(error, WireError) and not self.life.silent:
             self.life.refused = "protocol_error"
-        if self.maybe_started:
-            self._unpark()
+        self._unpark()
 
     def _news(self, event: TaskEvent, via: Via) -> None:
         life = self.life
@@ -216,6 +223,16 @@ class Checker:
         if isinstance(event, DirectReply) and via is not Via.PUSH:
             life.ended_as = "completed"
         self._unpark()
+
+    def _recall(self, early: tuple[TaskEvent, ...]) -> None:
+        """Webhooks kept from an earlier life: which task it is, or how the one that is known has ended."""
+        if not self.life.bound:
+            for event in early:
+                self._news(event, Via.PUSH)
+            return
+        for status in filter(None, map(status_in, filter(names_ours, early))):
+            if status.state.value in OF_THE_AGENT:
+                self.life.ended_as = self.life.ended_as or status.state.value
 
     def _unpark(self) -> None:
         """Webhooks that overtook the reply are news once it is there, or known to be lost."""
@@ -266,6 +283,9 @@ class Checker:
     # ------------------------------------------------------------------ what comes out
 
     def see(self, effects: tuple[Effect, ...], signal: Signal, was_bound: bool) -> None:
+        if isinstance(signal, Due) and self.now >= LIMIT and any(isinstance(e, Save) for e in effects):
+            self.life.sending = False  # past the deadline the reply is not waited for any longer
+            self._unpark()
         ends = [e for e in effects if isinstance(e, Close)]
         assert len(ends) <= 1, "two outcomes in one step"
         for effect in effects:
@@ -362,6 +382,7 @@ class Checker:
         life, kind = self.life, outcome.kind.value
         assert life.open is None, "ended with a question left open"
         life.closed = True
+        self._keep_promises(kind)
         if life.ended_as:
             assert kind == life.ended_as, f"the agent said {life.ended_as}, the outcome says {kind}"
         if kind in OF_THE_AGENT:
@@ -375,6 +396,13 @@ class Checker:
                 "protocol_error": self._may_be_against_the_protocol,
             }
             assert allowed[kind](), f"no ground for {kind}: {outcome.reason}"
+
+    def _keep_promises(self, kind: str) -> None:
+        """What a webhook told before the reply was acknowledged: it is not forgotten, in this life or the next."""
+        told = [status_in(event) for event in self.promised if names_ours(event)]
+        assert not told or kind not in {"unknown", "undeliverable"}, "a webhook was acknowledged and forgotten"
+        ends = {status.state.value for status in told if status is not None} & OF_THE_AGENT
+        assert not ends or kind in ends, f"an acknowledged webhook said {ends}, the outcome says {kind}"
 
     def _close_as_the_agent(self, outcome: Outcome) -> None:
         kind, truth = outcome.kind.value, self.agent.task

@@ -28,9 +28,10 @@ from fleetsim.caller.signals import (
     Signal,
     StreamEnded,
     Subscribe,
+    TurnedAway,
 )
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Now, Rules
+from fleetsim.caller.track import Heard, Now, Rules
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -50,8 +51,9 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
+from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task
-from fleetsim.model.work import Answer, Outcome, Question
+from fleetsim.model.work import Answer, Outcome, Question, Via
 from tests.caller.step_agent import Agent
 from tests.caller.step_checker import Checker
 from tests.caller.steps import START
@@ -114,6 +116,7 @@ class Ledger:
         self.record = accepted
         self.questions: dict[str, tuple[Question, str, Answer | None]] = {}
         self.outcomes: list[Outcome] = []
+        self.early: list[TaskEvent] = []
         self.slow = False
         self._waiting: list[Callable[[], None]] = []
 
@@ -141,6 +144,10 @@ class Ledger:
         question, was, answer = self.questions[question_id]
         if was in {"open", "answered"}:
             self.questions[question_id] = (question, state, answer)
+
+    def close(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.early.clear()
 
     def claim(self, answer: Answer) -> bool:
         question, was, _ = self.questions.get(answer.question_id, (None, "", None))
@@ -213,9 +220,19 @@ class Hub:
             case Settle(question_id=question_id, state=state):
                 self.ledger.write(lambda: self.ledger.settle(question_id, state))
             case Close(outcome=outcome):
-                self.ledger.write(lambda: self.ledger.outcomes.append(outcome))
+                self.ledger.write(lambda: self.ledger.close(outcome))
             case _:
                 pass
+
+    def take_webhook(self, event: TaskEvent) -> None:
+        """Before the reply it is heard once it is on record, or refused."""
+        if self.track.awaits_reply and self.ledger.slow:
+            self.tell(TurnedAway())
+            return
+        if self.track.awaits_reply:
+            self.ledger.early.append(event)
+            self.checker.promised.append(event)
+        self.tell(Heard(event=event, via=Via.PUSH, began=self.now))
 
     def in_air(self, *kinds: type) -> list[Call]:
         return [call for call in self.calls if isinstance(call.effect, kinds)] if hasattr(self, "calls") else []

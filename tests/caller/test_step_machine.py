@@ -28,6 +28,7 @@ from fleetsim.caller.signals import (
     SendFailed,
     StreamEnded,
     Subscribe,
+    TurnedAway,
 )
 from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Heard
@@ -207,7 +208,13 @@ class StepMachine(People, RuleBasedStateMachine):
         newest = len(self.agent.told) - 1
         event = self.agent.as_webhook(newest if number > 12 else number, form)
         for _ in range(times):
-            self.tell(Heard(event=event, via=Via.PUSH, began=self.now))
+            self.take_webhook(event)
+
+    @precondition(lambda self: going(self) and self.ledger.record.push)
+    @rule(times=st.integers(1, 3))
+    def webhook_is_turned_away(self, times: int) -> None:
+        for _ in range(times):
+            self.tell(TurnedAway())
 
     @precondition(lambda self: bound(self) and self.ledger.record.push)
     @rule(state=st.sampled_from([TaskState.COMPLETED, TaskState.WORKING, TaskState.INPUT_REQUIRED]))
@@ -321,7 +328,7 @@ class StepMachine(People, RuleBasedStateMachine):
         self.reask_unclear = self.reask_unclear or answer is not None
         self.checker.new_life(self.ledger.record, question, answer, self.now)
         self.track = new_track(self.ledger.record, self.moment())
-        self.tell(Recovered(question=question, answer=answer))
+        self.tell(Recovered(question=question, answer=answer, early=tuple(self.ledger.early)))
 
     # ------------------------------------------------------------------ the end
 

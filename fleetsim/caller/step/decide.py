@@ -28,6 +28,7 @@ from fleetsim.caller.signals import (
     SendFailed,
     Signal,
     StreamEnded,
+    TurnedAway,
 )
 from fleetsim.caller.step import answers, due, hearing, sending
 from fleetsim.caller.step.common import Stepping
@@ -72,10 +73,10 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
     match signal:
         case Begin():
             sending.begin(s)
-        case Recovered(question=question, answer=answer, uncallable=""):
-            sending.recover(s, question, answer)
-        case Recovered(question=question, answer=answer, uncallable=why):
-            sending.abandon(s, question if answer is None else None, why)
+        case Recovered(question=question, answer=answer, early=early, uncallable=""):
+            sending.recover(s, question, answer, early)
+        case Recovered(question=question, answer=answer, early=early, uncallable=why):
+            sending.abandon(s, question if answer is None else None, early, why)
         case Left():
             s.agents_turn()
         case Replied(reply=reply, began=began):
@@ -92,6 +93,8 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
             hearing.poll_failed(s, error)
         case PushRegistered(error=error):
             hearing.push_registered(s, error)
+        case TurnedAway():
+            hearing.turned_away(s)
         case Answered(answer=answer):
             answers.answered(s, answer)
         case Resumed(reply=reply, began=began):

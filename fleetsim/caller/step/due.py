@@ -58,6 +58,11 @@ def _deadline(s: Stepping) -> None:
     """The request's time is over, whatever it is at. What we know of why is said with it."""
     if s.track.asked is not None or not _passed(s, s.track.deadline):
         return
+    if s.track.parked:  # the reply is not waited for any longer: what webhooks told before it counts
+        s.set(in_air=False)
+        hearing.unpark(s)
+        if s.track.outcome is not None or s.track.asked is not None:
+            return
     record, limit_s = s.track.record, s.track.limit_s
     reason = f"the time limit of {limit_s:g} s passed before the agent "
     if s.track.task is not None:
@@ -85,7 +90,7 @@ def _reconcile(s: Stepping) -> None:
 
 def _find(s: Stepping) -> None:
     if _passed(s, s.track.find_due):
-        s.set(find_due=None)
+        s.set(find_due=None, looked_at=s.now.mono)
         s.emit(Find())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from fleetsim.caller.follow_up import just_taken, shows_the_past
@@ -83,10 +84,9 @@ def heard(s: Stepping, signal: Heard) -> None:
 
 def _must_wait(s: Stepping, signal: Heard) -> bool:
     """A webhook that overtakes the reply is kept until the reply has bound the task (F-15)."""
-    if signal.via is not Via.PUSH or s.track.task is not None or not s.track.in_air:
+    if signal.via is not Via.PUSH or not s.track.awaits_reply:
         return False
-    if len(s.track.parked) < s.rules.parked_max:
-        s.set(parked=(*s.track.parked, signal))
+    s.set(parked=(*s.track.parked, signal))
     return True
 
 
@@ -180,6 +180,23 @@ def unpark(s: Stepping) -> None:
             heard(s, early)
 
 
+def recall(s: Stepping, early: Iterable[TaskEvent]) -> None:
+    """Webhooks kept from before a restart. Of a task that was bound since, the record has all but how whole it is:
+    there, only what told its end is heard again.
+    """
+    told = [Heard(event=event, via=Via.PUSH, began=s.now.mono) for event in early]
+    if s.track.task is None:
+        s.set(parked=tuple(told))
+        unpark(s)
+        return
+    for signal in told:
+        if s.ended:
+            _note_parts(s, signal)
+    for signal in told:
+        if state_of(signal.event) in {state.value for state in TERMINAL} and s.track.outcome is None:
+            heard(s, signal)
+
+
 def _note_parts(s: Stepping, signal: Heard) -> None:
     """Keep account of which artifacts are known whole; a snapshot of a running task shows none of them whole."""
     whole = s.track.whole
@@ -221,6 +238,8 @@ def _bind(s: Stepping, signal: Heard) -> None:
     if s.track.record.push and s.track.record.register_push:
         s.set(registered=True)
         s.emit(RegisterPush())
+    if s.track.look_owed:
+        s.poll_at(s.now.mono)
     if s.track.stream_open:  # it tells by itself: looks for safety's sake alone are spread over the interval
         s.poll_at(s.now.mono + max(s.now.luck * s.rules.poll_interval_s, min(0.5, s.rules.poll_interval_s)))
     else:
@@ -335,7 +354,7 @@ def _register_once(s: Stepping) -> None:
 
 def poll_now(s: Stepping) -> None:
     """The poll fell due."""
-    s.set(poll_due=None, poll_began=s.now.mono)
+    s.set(poll_due=None, poll_began=s.now.mono, looked_at=s.now.mono)
     s.emit(Poll())
 
 
@@ -347,6 +366,21 @@ def push_registered(s: Stepping, error: FleetsimError | None) -> None:
     else:
         s.record(push=False)
         s.say("agent.push.degraded", Level.WARN, why=str(error), refused=True)
+
+
+def turned_away(s: Stepping) -> None:
+    """A webhook was not taken, and may not come again: what it would have told is looked at soon.
+
+    Some seconds after the last look, so that an agent's flood of webhooks makes no flood of polls.
+    """
+    soon = s.now.mono + min(s.rules.look_first_s, s.rules.poll_interval_s)
+    when = max(soon, s.track.looked_at + s.rules.lost_confirm_s)
+    if s.track.task is not None:
+        s.poll_at(when)
+    elif s.track.reconcile_due is not None:
+        s.set(find_due=when if s.track.find_due is None else min(s.track.find_due, when))
+    else:
+        s.set(look_owed=True)
 
 
 def rejoin(s: Stepping) -> None:
@@ -416,7 +450,8 @@ def give_up_untold(s: Stepping) -> None:
     if t.stopped is None or t.outcome is not None:
         return
     streamed = t.stream_open or t.joining or t.retry_due is not None
-    if streamed or t.asked is not None or t.resume is not None or t.cancel_due is not None:
+    answering = t.resume is not None and not t.resume_doubt  # in doubt only a poll says whether it is sent
+    if streamed or t.asked is not None or answering or t.cancel_due is not None:
         return
     _register_once(s)
     if not t.record.push:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from fleetsim.caller.follow_up import shows_the_message
@@ -10,7 +11,7 @@ from fleetsim.caller.outcome import cause_of
 from fleetsim.caller.signals import Find, Found, Send
 from fleetsim.caller.step import answers, hearing, questions
 from fleetsim.caller.step.common import Stepping
-from fleetsim.caller.track import Heard
+from fleetsim.caller.track import Heard, Stopped
 from fleetsim.model.errors import (
     AuthRefused,
     EmptyStream,
@@ -27,7 +28,7 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
-from fleetsim.model.event import DirectReply, Snapshot
+from fleetsim.model.event import DirectReply, Snapshot, TaskEvent
 from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, Message, Task
 from fleetsim.model.text import one_line
@@ -51,8 +52,12 @@ def _send(s: Stepping) -> None:
     s.emit(Send(stream=s.track.try_stream))
 
 
-def recover(s: Stepping, question: Question | None, answer: Answer | None) -> None:
+def recover(s: Stepping, question: Question | None, answer: Answer | None, early: Iterable[TaskEvent]) -> None:
     """Go on where the ledger says we were: never resend what may have been accepted (F-29)."""
+    unbound = s.track.task is None
+    hearing.recall(s, early)
+    if s.track.outcome is not None or (unbound and s.track.task is not None):
+        return  # the agent has it: its webhook came before the restart
     record = s.track.record
     if record.phase is Phase.INTENT and record.cancel_wanted:
         s.close(OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
@@ -76,11 +81,15 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None) -> No
         questions.over(s, questions.key_of(record.task))  # answered, or never put on record: a poll tells which
 
 
-def abandon(s: Stepping, question: Question | None, why: str) -> None:
+def abandon(s: Stepping, question: Question | None, early: Iterable[TaskEvent], why: str) -> None:
     """Nobody can be asked about it any more: end it with that reason, and as what it was."""
-    record = s.track.record
     if question is not None:
         questions.reopen(s, question)
+    s.set(stopped=Stopped(kind=OutcomeKind.LOST, cause=Cause.MISCONFIGURED, reason=why))
+    hearing.recall(s, early)
+    record = s.track.record
+    if s.track.outcome is not None:
+        return
     if record.phase is Phase.INTENT:
         s.close(OutcomeKind.UNDELIVERABLE, Cause.MISCONFIGURED, f"it was never sent: {why}")
     elif record.task is None:
@@ -106,8 +115,15 @@ def replied(s: Stepping, reply: Task | Message, began: float) -> None:
 
 
 def failed(s: Stepping, error: FleetsimError) -> None:
-    """The first send failed. Only what cannot have been accepted is tried again."""
+    """The first send failed. Only what cannot have been accepted is tried again.
+
+    What a webhook told before is true whatever the reply was: the agent has it.
+    """
     s.set(in_air=False)
+    hearing.unpark(s)
+    if s.track.task is not None:
+        s.say("agent.skill.retry", attempt=0, inSeconds=0, reason=f"a webhook told of the task already: {error}")
+        return
     if isinstance(error, EmptyStream):
         s.set(silent=True)
         _reply_lost(s, str(error))
@@ -204,7 +220,6 @@ def _reply_lost(s: Stepping, why: str) -> None:
         reason=f"reply lost, looking for the task: {why}",
     )
     s.emit(Find())
-    hearing.unpark(s)
 
 
 def found(s: Stepping, signal: Found) -> None:

@@ -1,0 +1,96 @@
+"""Webhooks that overtook the reply to their send: on record before they are acknowledged, and within limits.
+
+The token says which request they mean, and no task is bound yet. An agent that got a 2xx sends them no second
+time, so they are kept in the ledger until their request ends, whatever becomes of this process meanwhile. What
+there is no room for is not acknowledged. Knows the ledger; not tracks, sockets or tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fleetsim.caller.ledger import EarlyWebhook, Ledger
+from fleetsim.model.errors import NotAccepting
+from fleetsim.model.limits import WIRE_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyLimits:
+    """Webhooks kept before their reply is there, and their bytes: of one request, of one agent, and in all.
+
+    They are small as a rule, and one of the largest fits whoever else is there; so they stay in memory too until
+    the reply comes, and these limits are that memory's.
+    """
+
+    per_request_max: int = 16
+    per_agent_max: int = 1_000
+    per_agent_bytes_max: int = 2 * WIRE_BYTES_MAX
+    webhooks_max: int = 10_000
+    bytes_max: int = 4 * WIRE_BYTES_MAX
+
+
+class EarlyWebhooks:
+    """What is kept, and how much of it there is."""
+
+    def __init__(self, ledger: Ledger, limits: EarlyLimits | None = None) -> None:
+        self._ledger = ledger
+        self._limits = limits or EarlyLimits()
+        self._sizes: dict[str, list[tuple[str, int]]] = {}
+        self._count: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+
+    async def keep(self, webhook: EarlyWebhook) -> None:
+        """Put it on record until its request ends.
+
+        Raises:
+            NotAccepting: there is no room for it, or the storage does not take it. It is not kept then.
+        """
+        self._require_room(webhook)
+        self._add(webhook)
+        try:
+            await self._ledger.keep_webhook(webhook)
+        except BaseException as error:
+            self._drop(webhook)
+            if isinstance(error, ValueError):
+                raise NotAccepting(f"the webhook cannot be recorded: {error}") from error
+            raise
+
+    def take_over(self, webhooks: Iterable[EarlyWebhook]) -> None:
+        """What an earlier run kept counts too, be it over a limit or not."""
+        for webhook in webhooks:
+            self._add(webhook)
+
+    def forget(self, correlation_id: str) -> None:
+        """The request has its outcome, and the ledger nothing more of it."""
+        for agent, size in self._sizes.pop(correlation_id, ()):
+            self._count[agent] -= 1
+            self._bytes[agent] -= size
+            if not self._count[agent]:
+                del self._count[agent], self._bytes[agent]
+
+    def _require_room(self, webhook: EarlyWebhook) -> None:
+        limits, agent, more = self._limits, webhook.agent, webhook.body_bytes
+        full = {
+            "per_request_max": len(self._sizes.get(webhook.correlation_id, ())) >= limits.per_request_max,
+            "per_agent_max": self._count[agent] >= limits.per_agent_max,
+            "per_agent_bytes_max": self._bytes[agent] + more > limits.per_agent_bytes_max,
+            "webhooks_max": self._count.total() >= limits.webhooks_max,
+            "bytes_max": self._bytes.total() + more > limits.bytes_max,
+        }
+        if reached := next((name for name, over in full.items() if over), None):
+            raise NotAccepting(f"too many webhooks wait for the reply to their send ({reached})")
+
+    def _add(self, webhook: EarlyWebhook) -> None:
+        self._sizes.setdefault(webhook.correlation_id, []).append((webhook.agent, webhook.body_bytes))
+        self._count[webhook.agent] += 1
+        self._bytes[webhook.agent] += webhook.body_bytes
+
+    def _drop(self, webhook: EarlyWebhook) -> None:
+        """It was not recorded after all. Its request may have ended meanwhile."""
+        others = self._sizes.get(webhook.correlation_id, [])
+        if others:
+            others.remove((webhook.agent, webhook.body_bytes))
+            self._count[webhook.agent] -= 1
+            self._bytes[webhook.agent] -= webhook.body_bytes

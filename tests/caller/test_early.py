@@ -1,0 +1,99 @@
+"""Early webhooks are kept within limits: of one request, of one agent, and in all."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from fleetsim.caller.early import EarlyLimits, EarlyWebhooks
+from fleetsim.caller.ledger import EarlyWebhook
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.model.errors import NotAccepting
+from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.runtime.ports import Runtime
+from tests.caller.ledgers import outcome, record, webhook
+
+SMALL = EarlyLimits(per_request_max=3, per_agent_max=5, per_agent_bytes_max=100, webhooks_max=7, bytes_max=150)
+
+
+def early(request: str, size: int = 1, *, agent: str = "a") -> EarlyWebhook:
+    return replace(webhook(request, agent=agent), body_bytes=size)
+
+
+OTHER = early("d-1", agent="b")
+
+
+@pytest.mark.parametrize(
+    ("kept", "one_more", "reached"),
+    [
+        ([early("c-1")] * 3, early("c-1"), "per_request_max"),
+        ([early("c-1")] * 3 + [early("c-2")] * 2, early("c-3"), "per_agent_max"),
+        ([early("c-1", 60)], early("c-2", 41), "per_agent_bytes_max"),
+        (
+            [early("c-1")] * 3 + [early("c-2")] * 2 + [early("d-1", agent="b")] * 2,
+            early("d-1", agent="b"),
+            "webhooks_max",
+        ),
+        ([early("c-1", 100), early("d-1", 50, agent="b")], early("d-2", 1, agent="b"), "bytes_max"),
+    ],
+)
+async def test_what_there_is_no_room_for_is_not_kept_until_there_is(
+    runtime: Runtime, kept: list[EarlyWebhook], one_more: EarlyWebhook, reached: str
+) -> None:
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+        await ledger.accept([record(name) for name in ("c-1", "c-2", "c-3", "d-1", "d-2")])
+        room = EarlyWebhooks(ledger, SMALL)
+        for one in kept:
+            await room.keep(one)
+        with pytest.raises(NotAccepting, match=reached):
+            await room.keep(one_more)
+        assert await ledger.early_webhooks() == tuple(kept)
+        over = kept[0].correlation_id
+        await ledger.close(outcome(over))
+        room.forget(over)
+        if one_more.correlation_id != over:
+            await room.keep(one_more)
+
+
+async def test_what_an_earlier_run_kept_counts(runtime: Runtime) -> None:
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+        await ledger.accept([record("c-1")])
+        room = EarlyWebhooks(ledger, SMALL)
+        room.take_over([early("c-1")] * 3)
+        with pytest.raises(NotAccepting, match="per_request_max"):
+            await room.keep(early("c-1"))
+
+
+class Disk:
+    """A ledger that refuses, after the request has ended or before."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
+        self.asked.set()
+        await self.may_go_on.wait()
+        raise self.error
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("error", [NotAccepting("full"), ValueError("nested too deep")])
+async def test_what_is_not_recorded_takes_no_room(error: Exception, ended: bool) -> None:
+    disk = Disk(error)
+    room = EarlyWebhooks(disk, replace(SMALL, per_agent_max=1))  # type: ignore[arg-type]
+    for _ in range(3):
+        keeping = asyncio.create_task(room.keep(early("c-1")))
+        await disk.asked.wait()
+        if ended:
+            room.forget("c-1")
+        disk.may_go_on.set()
+        with pytest.raises(NotAccepting, match=r"full|nested too deep"):
+            await keeping
+
+
+def test_one_of_the_largest_fits_beside_another() -> None:
+    limits = EarlyLimits()
+    assert 2 * WIRE_BYTES_MAX <= limits.per_agent_bytes_max < limits.bytes_max

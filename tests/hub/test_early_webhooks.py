@@ -1,0 +1,234 @@
+"""Webhooks that overtake the reply to their send are kept once they are acknowledged, whatever becomes of the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.early import EarlyLimits
+from fleetsim.caller.ledger import EarlyWebhook
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.tokens import CallbackTokens
+from fleetsim.model.errors import NotAccepting
+from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
+from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
+from fleetsim.runtime.ports import Request, Runtime
+from fleetsim.testbed.faults import DropAfter, Match, SlowStart
+from tests.hub.town import HUB, KEYS, Town, town
+
+AGENT = "http://quinn.example:8000"
+OLDER = {"wire": "0.3", "push": "inline"}
+NEWER = {"wire": "1.0", "push": "inline"}
+
+
+def quinn(text: str = "the agent's own words", *, wait_s: float = 0.0) -> Agent:
+    agent = Agent("quinn")
+
+    @agent.skill("echo")
+    async def echo(task: SkillContext) -> str:
+        await task.status("begun")
+        await asyncio.sleep(wait_s)
+        return text
+
+    return agent
+
+
+async def submitted(t: Town) -> str:
+    """A request, once the card was read; its correlation id."""
+    await asyncio.sleep(1)
+    (cid,) = await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", skill="echo", targets=("quinn",)))
+    return cid
+
+
+@asynccontextmanager
+async def reply_held_back(agent: Agent, way: dict[str, Any], **options: Any) -> AsyncIterator[tuple[Town, str]]:
+    """A request whose agent is at work, or done, and whose reply will never come; its webhooks do."""
+    async with town(agent, entries={"quinn": way}, **options) as t:
+        for method in ("message/send", "message/stream", "SendMessage", "SendStreamingMessage"):
+            t.network.fault(SlowStart(seconds=10_000), Match(origin=AGENT, rpc_method=method))
+        cid = await submitted(t)
+        await asyncio.sleep(2)
+        yield t, cid
+
+
+def answers(t: Town) -> list[int | None]:
+    """What our receiver said to each webhook."""
+    return [seen.status for seen in t.network.seen if seen.url.startswith(f"{HUB}/api/a2a/callback")]
+
+
+async def ended(t: Town, cid: str) -> Outcome:
+    async with asyncio.timeout(7200):
+        return await t.hub.tracker.wait(cid)
+
+
+@pytest.mark.parametrize("way", [OLDER, NEWER])
+async def test_a_webhook_acknowledged_before_the_reply_gives_the_outcome_after_a_restart(way: dict[str, Any]) -> None:
+    async with reply_held_back(quinn(), way) as (t, cid):
+        assert set(answers(t)) == {202}
+        t.network.down(AGENT)
+        await t.restart()
+        outcome = await ended(t, cid)
+        assert (outcome.kind, outcome.text, outcome.reason) == (OutcomeKind.COMPLETED, "the agent's own words", "")
+        assert await t.ledger.early_webhooks() == (), "nothing is kept of a request that is over"
+
+
+async def test_a_text_as_long_as_one_may_be_is_whole_after_the_restart() -> None:
+    text = "\U0001f600" * TEXT_CHARS_MAX
+    async with reply_held_back(quinn(text), OLDER) as (t, cid):
+        assert set(answers(t)) == {202}
+        t.network.down(AGENT)
+        await t.restart()
+        outcome = await ended(t, cid)
+        assert (outcome.text == text, outcome.truncated, outcome.reason) == (True, False, "")
+
+
+async def test_the_task_an_early_webhook_named_is_polled_after_the_restart() -> None:
+    """An agent of 0.3 has no list to look for it in."""
+    async with reply_held_back(quinn(wait_s=100), OLDER) as (t, cid):
+        assert answers(t)
+        await t.restart()
+        assert [s.rpc_method for s in t.network.seen if s.at_s > 5 and s.rpc_method.startswith("message/")] == []
+        t.network.down(HUB)  # no webhook tells of the end
+        outcome = await ended(t, cid)
+        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "the agent's own words")
+        assert (await t.ledger.request(cid)).task.task_id == outcome.task_id  # type: ignore[union-attr]
+
+
+async def test_an_agent_taken_out_of_the_fleet_has_still_said_what_it_acknowledged() -> None:
+    async with reply_held_back(quinn(), OLDER) as (t, cid):
+        t.hub.config = replace(t.hub.config, agents=())
+        await t.restart()
+        outcome = await ended(t, cid)
+        assert (outcome.kind, outcome.text) == (OutcomeKind.COMPLETED, "the agent's own words")
+
+
+class FullDisk:
+    """A ledger that takes no webhooks."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+        self.full = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
+        if self.full:
+            raise NotAccepting("the disk is full")
+        kept: bool = await self._ledger.keep_webhook(webhook)
+        return kept
+
+
+async def test_a_webhook_that_cannot_be_recorded_is_told_to_come_again(runtime: Runtime) -> None:
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as opened:
+        disk = FullDisk(opened)
+        async with reply_held_back(quinn(), OLDER, ledger=disk) as (t, cid):
+            assert set(answers(t)) == {503}
+            assert await opened.early_webhooks() == ()
+            disk.full = False
+            await asyncio.sleep(10)
+            assert answers(t)[-1] == 202
+            t.network.down(AGENT)
+            await t.restart()
+            assert (await ended(t, cid)).text == "the agent's own words"
+
+
+async def post(t: Town, cid: str, body: dict[str, Any], token: str) -> int:
+    data = json.dumps(body).encode()
+    headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+    url = f"{HUB}/api/a2a/callback/{cid}"
+    return (await t.network.exchange(Request(method="POST", url=url, headers=headers, body=data))).status
+
+
+def moved(text: str, state: str = "working") -> dict[str, Any]:
+    said = {"messageId": text, "role": "agent", "parts": [{"kind": "text", "text": text}]}
+    return {"kind": "status-update", "taskId": "t-1", "contextId": "c", "status": {"state": state, "message": said}}
+
+
+async def test_over_the_caps_a_webhook_is_told_to_come_again() -> None:
+    async with reply_held_back(quinn(wait_s=1000), OLDER) as (t, cid):
+        token, by_itself = KEYS.tokens().mint("quinn", cid), len(answers(t))
+        told = [await post(t, cid, moved(f"step {n}"), token) for n in range(20)]
+        kept = EarlyLimits().per_request_max - by_itself
+        assert told == [202] * kept + [503] * (20 - kept)
+        assert len(await t.ledger.early_webhooks()) == EarlyLimits().per_request_max
+        assert await post(t, cid, moved("step 0"), token) == 202, "what is kept already takes no more room"
+
+
+async def test_a_webhook_without_a_genuine_token_is_not_recorded() -> None:
+    async with reply_held_back(quinn(wait_s=1000), OLDER) as (t, cid):
+        before = await t.ledger.early_webhooks()
+        forger = CallbackTokens({1: b"x" * 32}, current=1)
+        genuine = KEYS.tokens()
+        for token in (
+            "",
+            "garbage",
+            forger.mint("quinn", cid),
+            genuine.mint("other", cid),
+            genuine.mint("quinn", "no"),
+        ):
+            assert await post(t, cid, moved("forged"), token) == 401
+        assert await t.ledger.early_webhooks() == before
+
+
+def looks(t: Town) -> int:
+    return sum(seen.rpc_method == "tasks/get" for seen in t.network.seen)
+
+
+async def under_way(t: Town) -> str:
+    cid = await submitted(t)
+    await asyncio.sleep(100)
+    return cid
+
+
+async def test_a_webhook_refused_for_its_number_or_size_owes_its_task_a_look() -> None:
+    async with town(quinn(wait_s=2000), entries={"quinn": OLDER}) as t:
+        cid = await under_way(t)
+        token = KEYS.tokens().mint("quinn", cid)
+        for refused in (429, 413):
+            await asyncio.sleep(100)
+            before = looks(t)
+            if refused == 429:
+                while await post(t, cid, moved("more"), token) != 429:
+                    pass
+            else:
+                assert await post(t, cid, moved("x" * WIRE_BYTES_MAX), token) == 413
+            at, in_between = t.runtime.clock.monotonic(), before
+            while in_between == before:
+                await asyncio.sleep(0.1)
+                in_between = looks(t)
+            assert t.runtime.clock.monotonic() - at < 6, refused
+
+
+async def test_a_flood_of_webhooks_makes_no_flood_of_polls() -> None:
+    async with town(quinn(wait_s=2000), entries={"quinn": OLDER}) as t:
+        cid = await under_way(t)
+        token, before = KEYS.tokens().mint("quinn", cid), looks(t)
+        for _ in range(60):
+            while await post(t, cid, moved("more"), token) != 429:
+                pass
+            await asyncio.sleep(1)
+        assert 5 <= looks(t) - before <= 16
+
+
+async def test_a_webhook_refused_before_the_reply_has_the_task_looked_at_once_it_is_bound(runtime: Runtime) -> None:
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as opened:
+        disk = FullDisk(opened)
+        async with town(quinn(), entries={"quinn": OLDER}, ledger=disk) as t:
+            for method in ("message/send", "message/stream"):
+                t.network.fault(SlowStart(seconds=3), Match(origin=AGENT, rpc_method=method))
+                t.network.fault(DropAfter(bytes_passed=600), Match(origin=AGENT, rpc_method=method))
+            cid = await submitted(t)
+            await asyncio.sleep(2.9)
+            assert set(answers(t)) == {503}
+            t.network.down(HUB)
+            bound = t.runtime.clock.monotonic()
+            assert (await ended(t, cid)).text == "the agent's own words"
+            assert t.runtime.clock.monotonic() - bound < 1
