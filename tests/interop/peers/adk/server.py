@@ -1,4 +1,4 @@
-"""An agent of Google's ADK behind the package's own ``to_a2a``; what it says is script.json."""
+"""An agent of Google's ADK behind the package's own ``to_a2a``, mounted below a path; what it says is script.json."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from google.adk.events import Event
 from google.genai.types import Content, FunctionCall, Part
 from script import SCRIPT, executed, skill_of
 from serving import serve
+
+MOUNT = "/agents/mill"
 
 
 class Mill(BaseAgent):
@@ -57,9 +59,12 @@ def said(ctx: Any, text: str, *, partial: bool = False) -> Event:
 def build(url: str) -> object:
     where = urlsplit(url)
     return to_a2a(
-        Mill(name="mill", description="Does as the first word says"), host=where.hostname or "", port=where.port or 0
+        Mill(name="mill", description="Does as the first word says"),
+        host=where.hostname or "",
+        port=where.port or 0,
+        rpc_path=where.path,
     )
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(build, MOUNT)

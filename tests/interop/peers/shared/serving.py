@@ -18,13 +18,13 @@ GRACE_S = 1
 LAST_RESORT_S = 3
 
 
-def serve(build: Callable[[str], Any]) -> None:
-    """Bind, announce ``{"url": ...}`` on standard output and serve ``build(url)``."""
+def serve(build: Callable[[str], Any], path: str = "") -> None:
+    """Bind, announce ``{"url": ...}`` on standard output and serve ``build(url)``; ``path`` is where the agent is."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}{path}"
     config = uvicorn.Config(build(url), log_level="warning", timeout_graceful_shutdown=GRACE_S, lifespan="auto")
     server = uvicorn.Server(config)
     threading.Thread(target=_leave_with_parent, args=(server,), daemon=True).start()

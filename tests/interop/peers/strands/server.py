@@ -1,4 +1,4 @@
-"""A Strands agent behind the package's own A2AServer; its model follows script.json."""
+"""A Strands agent behind the package's own A2AServer, mounted below a path; its model follows script.json."""
 
 from __future__ import annotations
 
@@ -84,4 +84,4 @@ def build(url: str) -> object:
 
 if __name__ == "__main__":
     logging.getLogger("strands").setLevel(logging.CRITICAL)
-    serve(build)
+    serve(build, MOUNT)
