@@ -6,10 +6,9 @@ lets anybody see.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 
+from fleetsim.check.inside import Here, LogBook, listening
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.report import Report
 from fleetsim.check.row import Row
@@ -25,33 +24,6 @@ CHECKER = "http://checker:9199"
 CHECKER_ADDRESS = "10.255.0.1"
 ALLOW = f"{CHECKER_ADDRESS}/32:9199"
 """What an agent in process needs in its allow-list for the listener."""
-
-
-@asynccontextmanager
-async def log_lines(logger: str = "fleetsim.agent", *more: str) -> AsyncIterator[list[str]]:
-    """Collect what is logged at INFO and above by these loggers, while inside."""
-    kept: list[str] = []
-    handler = _Keeper(kept)
-    watched = [logging.getLogger(name) for name in (logger, *more)]
-    levels = [one.level for one in watched]
-    for one in watched:
-        one.addHandler(handler)
-        one.setLevel(min(one.level or logging.INFO, logging.INFO))
-    try:
-        yield kept
-    finally:
-        for one, level in zip(watched, levels, strict=True):
-            one.removeHandler(handler)
-            one.setLevel(level)
-
-
-class _Keeper(logging.Handler):
-    def __init__(self, kept: list[str]) -> None:
-        super().__init__(logging.INFO)
-        self._kept = kept
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._kept.append(f"{record.levelname} {record.getMessage()}")
 
 
 async def check_app(
@@ -78,12 +50,16 @@ async def check_app(
     listener = Listener(CHECKER, Sink())
     network.mount(AGENT, make(virtual_runtime(seed, network, name="agent")))
     network.mount(CHECKER, listener.sink)
-    async with network, log_lines("fleetsim.agent", "fleetsim.runtime.webhook") as log:
-        return await run_check(
-            Target(url=AGENT + path, headers=headers or {}, other_headers=other_headers, dialects=dialects),
-            virtual_runtime(seed, network, name="checker"),
-            listener=listener,
-            knobs=Knobs(hints=hints or {}, side_effects=side_effects, virtual=True, log=log, seed=seed, jobs=jobs),
-            rows=rows,
-            progress=progress,
-        )
+    log = LogBook()
+    with listening(log, "fleetsim.agent", "fleetsim.runtime.webhook"):
+        async with network:
+            return await run_check(
+                Target(url=AGENT + path, headers=headers or {}, other_headers=other_headers, dialects=dialects),
+                virtual_runtime(seed, network, name="checker"),
+                listener=listener,
+                knobs=Knobs(
+                    hints=hints or {}, side_effects=side_effects, virtual=True, inside=Here(log), seed=seed, jobs=jobs
+                ),
+                rows=rows,
+                progress=progress,
+            )

@@ -83,7 +83,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole check. ``endpoints`` are the URLs used, by dialect; ``listener`` is empty without one."""
+    """A whole check. ``endpoints`` are the URLs used, by dialect; ``listener`` is empty without one.
+
+    ``note`` is what else a reader must know of the run; mostly empty.
+    """
 
     url: str
     agent: str
@@ -95,6 +98,7 @@ class Report:
     seed: int = 0
     began: str = ""
     version: str = ""
+    note: str = ""
 
     def of(self, verdict: Verdict) -> tuple[Finding, ...]:
         """The findings with a verdict, in order."""
@@ -180,6 +184,7 @@ class Report:
             "seconds": round(self.seconds, 3),
             "seed": self.seed,
             "version": self.version,
+            "note": self.note,
             "passed": self.passed(),
             "verdict": self.word().lower(),
             "coverage": self.coverage(),

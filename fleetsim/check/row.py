@@ -49,8 +49,8 @@ NEEDS = {
     "fail": "a skill that fails (--skill-fail)",
     "stream": "a skill that answers in pieces (--skill-stream)",
     "side-effects": "leave to do what costs or leaves traces (--allow-side-effects)",
-    "time": "hours, which pass only where the agent runs in process on virtual time",
-    "in-process": "the agent in the same process, where its log and its memory can be seen",
+    "time": "hours, which pass only where fleetsim runs the agent on virtual time (--app)",
+    "in-process": "the agent run by fleetsim, where its log and its memory can be seen (--app)",
     "auth": "an agent that demands credentials",
     "second-key": "a second caller's credentials (--other-key-env)",
 }

@@ -33,6 +33,8 @@ from fleetsim.runtime.ports import Runtime
 
 log = logging.getLogger(__name__)
 
+NEEDS_HOURS = "needs hours: seen where fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
+NEEDS_INSIDE = "seen only from inside: where fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Told after each probe: how many are done, of how many, and the row."""
@@ -279,10 +281,6 @@ _NEEDS: Mapping[str, tuple[Callable[[Subject, Knobs], bool], Verdict, str]] = {
         Verdict.NOT_TESTED,
         "costs or leaves traces: add --allow-side-effects",
     ),
-    "time": (lambda _s, k: k.virtual, Verdict.NOT_TESTED, "needs hours; probed only in process on virtual time"),
-    "in-process": (
-        lambda _s, k: k.log is not None,
-        Verdict.NOT_TESTED,
-        "seen only from inside: run the agent in this process (pytest plugin, or fleetsim.check.run_check)",
-    ),
+    "time": (lambda _s, k: k.virtual, Verdict.NOT_TESTED, NEEDS_HOURS),
+    "in-process": (lambda _s, k: k.inside is not None, Verdict.NOT_TESTED, NEEDS_INSIDE),
 }

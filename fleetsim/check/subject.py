@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange
+from fleetsim.check.inside import Inside
 from fleetsim.check.listener import Listener
 from fleetsim.check.tongue import listed, mapping, url_path
 from fleetsim.client.address import AgentUrl
@@ -50,8 +51,8 @@ class Hint:
 class Knobs:
     """What the check may do and knows beforehand. Times in seconds.
 
-    ``virtual``: hours pass at once, so rows that need them are probed. ``log``: the lines the agent has
-    logged, where it runs in this process. ``mutating`` are skills known to change the world. ``profile`` is one
+    ``virtual``: hours pass at once, so rows that need them are probed. ``inside`` looks into
+    the agent, where it runs in our hands. ``mutating`` are skills known to change the world. ``profile`` is one
     of ``row.PROFILES``.
     """
 
@@ -60,7 +61,7 @@ class Knobs:
     profile: str = ""
     side_effects: bool = False
     virtual: bool = False
-    log: list[str] | None = None
+    inside: Inside | None = None
     seed: int = 0
     jobs: int = 8
     rush_s: float = 1.0

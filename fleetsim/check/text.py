@@ -60,6 +60,8 @@ def _head(report: Report) -> Iterator[str]:
         yield f"Endpoint:  {neutralise(url, lines=False)}  (A2A {name})"
     yield f"Listener:  {report.listener or 'none (--webhook-listen HOST:PORT)'}"
     yield f"Began:     {report.began}, seed {report.seed}, fleetsim {report.version}"
+    if report.note:
+        yield f"Note:      {report.note}"
 
 
 def _failure(finding: Finding, mark: str) -> Iterator[str]:

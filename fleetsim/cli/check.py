@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fleetsim.agent.server import listen
 from fleetsim.check import baseline as accepted_failures
 from fleetsim.check.files import FORMATS
+from fleetsim.check.hosted import AppSpec, check_hosted
 from fleetsim.check.listener import Listener, socket_listener
 from fleetsim.check.report import Report
 from fleetsim.check.row import ONCE, PROFILES, Row
 from fleetsim.check.runner import run_check, select
 from fleetsim.check.subject import Hint, Knobs, Target
-from fleetsim.check.text import render
+from fleetsim.check.text import LISTEN, render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
-from fleetsim.cli.reach import pin_options, with_scheme
+from fleetsim.cli.reach import Typed, pin_options, with_scheme
 from fleetsim.cli.render import emit_json
 from fleetsim.client.credential import Credential
 from fleetsim.model.errors import ConfigError
@@ -40,6 +42,7 @@ class Wanted:
     """What the options ask for."""
 
     target: Target
+    app: AppSpec | None
     knobs: Knobs
     rows: tuple[Row, ...]
     listen: tuple[str, int] | None
@@ -55,6 +58,9 @@ class Wanted:
 @click.command()
 @click.argument("url", required=False)
 @pin_options
+@click.option("--app", metavar="MODULE:ATTR", help="Run this ASGI agent for the check, instead of a URL.")
+@click.option("--logger", "loggers", multiple=True, metavar="NAME", help="With --app: where it logs deliveries [all].")
+@click.option("--store", default="", metavar="MODULE:ATTR", help="With --app: what holds its tasks by id (H-01).")
 @click.option("--dialect", "dialects", multiple=True, type=click.Choice(["1.0", "0.3", "0.1"]), help="Probe only this.")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Rows by id or section, e.g. 'P-*' (repeatable).")
 @click.option("--webhook-listen", metavar="HOST:PORT", help="Where webhooks may go; port 0 picks a free one.")
@@ -86,7 +92,12 @@ def check(common: Common, /, url: str | None, **options: Any) -> int:
     \b
     fleetsim agent --port 9000 --allow-webhook 127.0.0.1:9199
     fleetsim check http://127.0.0.1:9000 --webhook-listen 127.0.0.1:9199
+    fleetsim check --app my_agent:app
     fleetsim explain P-17
+
+    --app runs an agent written in Python by itself: MODULE:ATTR from this folder, MODULE:make() where a function
+    makes it. That tests what no URL shows: its log, its garbage, and hours of virtual time if it uses no threads.
+    URLs beside it are paths, as /a2a. Webhooks go to 127.0.0.1:9199 unless --webhook-listen says where.
 
     A text alone is enough for most rows; those that need a slow, asking, failing or streaming skill find it by
     its id or tag on the card, or by --skill-...: SKILL, SKILL=TEXT to send, or =TEXT for an agent that picks
@@ -101,11 +112,15 @@ def check(common: Common, /, url: str | None, **options: Any) -> int:
     rows = select(options["only"])
     if options["listing"]:
         return _list(common, rows)
-    if url is None:
-        raise click.UsageError("Which agent? Give its URL, e.g. fleetsim check http://127.0.0.1:9000")
+    app = options["app"]
+    if url is None and app is None:
+        asked = "fleetsim check http://127.0.0.1:9000, or a Python one: fleetsim check --app my_agent:app"
+        raise click.UsageError(f"Which agent? Give its URL, e.g. {asked}")
+    if app is None and (options["loggers"] or options["store"]):
+        raise click.UsageError("--logger and --store look into an agent that --app runs")
     if not rows:
         raise click.UsageError(f"No row fits {', '.join(options['only'])}. See 'fleetsim check --list'.")
-    return asyncio.run(_run(common, _wanted(url, rows, options), options["watch"]))
+    return asyncio.run(_run(common, _wanted(url or "", rows, options), options["watch"]))
 
 
 def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
@@ -116,15 +131,20 @@ def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
     other_headers = None
     if other:
         other_headers = _headers(other, None) if options["api_key_env"] else _headers(None, other)
+    app = None
+    if options["app"] is not None:
+        app = AppSpec(app=options["app"], loggers=options["loggers"], store=options["store"])
+    at = with_scheme if app is None else _path
     return Wanted(
         target=Target(
-            url=with_scheme(url),
+            url=at(url),
             headers=headers,
             other_headers=other_headers,
             dialects=dialects,
-            rpc_url=with_scheme(options["rpc_url"]),
-            card_url=with_scheme(options["card_url"]),
+            rpc_url=at(options["rpc_url"]),
+            card_url=at(options["card_url"]),
         ),
+        app=app,
         knobs=Knobs(
             hints=hints,
             mutating=tuple(options["mutating"]),
@@ -145,9 +165,16 @@ def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
     )
 
 
+def _path(text: Typed) -> Typed:
+    """A path at the agent that is run here; it has no other address beforehand."""
+    if text and not text.startswith("/"):
+        raise click.UsageError(f"--app runs the agent itself, and {one_line(text)} is elsewhere: give a path, as /a2a")
+    return text
+
+
 def _command(url: str, options: dict[str, Any]) -> str:
     """What was asked for, as a person would type it again."""
-    told = ["fleetsim", "check", url]
+    told = ["fleetsim", "check", *([url] if url else [])]
     for option in check.params:
         given = options.get(option.name or "")
         if not isinstance(option, click.Option) or given == option.default or given in (None, False, ()):
@@ -206,6 +233,8 @@ async def _run(common: Common, wanted: Wanted, watch: float | None) -> int:
         if wanted.listen is not None:
             opened = socket_listener(*wanted.listen, seen_as=wanted.seen_as)
             listener = await stack.enter_async_context(opened)
+        elif wanted.app is not None:
+            listener = await stack.enter_async_context(_usual_listener())
         while True:
             code = await _once(common, wanted, runtime, listener)
             if watch is None:
@@ -213,20 +242,42 @@ async def _run(common: Common, wanted: Wanted, watch: float | None) -> int:
             await _until_again(common, watch)
 
 
+def _usual_listener() -> AbstractAsyncContextManager[Listener]:
+    """Where webhooks of an agent that is run here may go: the usual place, or any if somebody else is there."""
+    host, _, port = LISTEN.rpartition(":")
+    with suppress(ConfigError):
+        listen(host, int(port)).close()
+        return socket_listener(host, int(port))
+    return socket_listener(host, 0)
+
+
 async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: Listener | None) -> int:
     accepted = {}
     if wanted.baseline is not None:
         text = await runtime.files.read(wanted.baseline, bytes_max=FILE_BYTES_MAX)
         accepted = dict(accepted_failures.read(text, str(wanted.baseline)))
-    async with Progress(f"meeting {wanted.target.url}", quiet=common.quiet) as progress:
-        report = await run_check(
-            wanted.target,
-            runtime,
-            listener=listener,
-            knobs=wanted.knobs,
-            rows=wanted.rows,
-            progress=lambda done, total, row: progress.say(f"checked {done} of {total}, {row}"),
-        )
+    async with Progress(
+        f"starting {wanted.app.app}" if wanted.app else f"meeting {wanted.target.url}", quiet=common.quiet
+    ) as progress:
+
+        def tell(done: int, total: int, row: str) -> None:
+            progress.say(f"checked {done} of {total}, {row}")
+
+        if wanted.app is None:
+            report = await run_check(
+                wanted.target, runtime, listener=listener, knobs=wanted.knobs, rows=wanted.rows, progress=tell
+            )
+        else:
+            report = await check_hosted(
+                wanted.app,
+                wanted.target,
+                runtime,
+                listener=listener,
+                knobs=wanted.knobs,
+                rows=wanted.rows,
+                progress=tell,
+                say=progress.say,
+            )
     report = report.with_accepted(accepted)
     for kind, path in wanted.reports:
         await runtime.files.write(path, FORMATS[kind](report).encode("utf-8", "replace"), mode=0o644)

@@ -98,7 +98,7 @@ class VirtualLoop(base_events.BaseEventLoop):
 
     With ``shuffle`` the callbacks that are ready in the same round run in an order drawn from ``seed``,
     which shows races that first-in-first-out hides. Errors that nobody retrieved are collected and
-    raised as ``LeftOver`` by ``close``.
+    raised as ``LeftOver`` by ``close``. ``reached`` names the first thing that was asked of the outside.
     """
 
     _ready: deque[asyncio.Handle]
@@ -109,6 +109,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         super().__init__()
         self.start = start
         self.jumps = 0
+        self.reached = ""
         self.complaints: list[str] = []
         self._causes: list[BaseException] = []
         self._time = 0.0
@@ -168,6 +169,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self, executor: concurrent.futures.Executor | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
         """Call ``func`` here and now: virtual time would overtake a thread."""
+        self.reached = self.reached or "run_in_executor"
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -200,16 +202,24 @@ class VirtualLoop(base_events.BaseEventLoop):
     def _write_to_self(self) -> None:
         """Nothing to wake: the loop never blocks."""
 
-    # The outside.
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise NoOutside(
-            "sockets, DNS, signals and subprocesses do not exist on virtual time; "
-            "use testbed.network, or mark the test with pytest.mark.sockets"
-        )
+def _refuse(loop: VirtualLoop, name: str) -> NoReturn:
+    loop.reached = loop.reached or name
+    raise NoOutside(
+        f"{name}: sockets, DNS, signals and subprocesses do not exist on virtual time; "
+        "use testbed.network, or mark the test with pytest.mark.sockets"
+    )
 
-    async def _refuse_async(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse()
+
+def _refused(name: str) -> Callable[..., NoReturn]:
+    return lambda loop, *_, **__: _refuse(loop, name)
+
+
+def _refused_awaitable(name: str) -> Callable[..., Coroutine[Any, Any, NoReturn]]:
+    async def refuse(loop: VirtualLoop, *_: Any, **__: Any) -> NoReturn:
+        _refuse(loop, name)
+
+    return refuse
 
 
 _REFUSED_AWAITABLES = """
@@ -220,9 +230,9 @@ sock_connect sock_accept sock_sendfile
 """
 _REFUSED_CALLS = "add_reader remove_reader add_writer remove_writer add_signal_handler remove_signal_handler"
 for _name in _REFUSED_AWAITABLES.split():
-    setattr(VirtualLoop, _name, VirtualLoop._refuse_async)
+    setattr(VirtualLoop, _name, _refused_awaitable(_name))
 for _name in _REFUSED_CALLS.split():
-    setattr(VirtualLoop, _name, VirtualLoop._refuse)
+    setattr(VirtualLoop, _name, _refused(_name))
 
 
 def _make_worker(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:

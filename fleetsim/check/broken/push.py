@@ -271,7 +271,7 @@ add(
     "P-27",
     "a refused delivery is not tried again",
     sender=OneShotSender,
-    also={"H-08 P-34": "there are no retries to look at"},
+    also={"P-34": "there are no retries to look at"},
 )
 add(
     "everything-delivered",
@@ -279,7 +279,7 @@ add(
     "every answer counts as delivered",
     sender=EasySender,
     incident="the original agent (U26)",
-    also={"H-08 P-34": "there are no retries to look at"},
+    also={"P-34": "there are no retries to look at"},
 )
 add("4xx-retried", "P-28", "a 4xx is tried again", sender=StubbornSender)
 add("redirect-followed", "P-29", "redirects are followed", sender=FollowingSender)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+from collections.abc import Awaitable, Callable
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.found import demand, need
@@ -15,40 +15,67 @@ from fleetsim.check.tongue import TERMINAL
 from fleetsim.model.call import Operation
 
 LONG_S = 12 * 3600.0
+HOURS_S = 3 * 3600.0
+LOOK_S = 60.0
+WORKS_S_MIN = 600.0
+RETRY_S = 10.0
+LOGGED_S = 0.5
+_IDLES = "works, or waits for an answer, for hours (--skill-ask, --skill-slow)"
 MANY = 8
 
 
 @probe("H-01", Phase.LAST)
 async def evicted(session: Session) -> None:
     """Half a day later."""
-    task_id, _ = await session.finished()
+    inside = session.knobs.inside
+    task_id, ended = await session.finished()
+    watched = inside is not None and inside.holds(task_id)
+    need(watched is not False, "the store that was named does not hold the tasks by their ids", ended)
     await asyncio.sleep(LONG_S)
     made = await session.get(task_id)
     demand(made.code == -32001, f"a task that ended {LONG_S / 3600:g} hours ago gives {made.says()}", made)
+    if inside is not None and watched:
+        kept = inside.holds(task_id)
+        demand(
+            not kept,
+            f"a task that ended {LONG_S / 3600:g} hours ago is told to be unknown, and kept in the store",
+            made,
+        )
 
 
 @probe("H-02", Phase.LAST)
 async def kept_at_work(session: Session) -> None:
-    """A task that waits, or works, for hours."""
-    hours = 3.0
-    if "ask" in session.subject.hints:
-        waiting, _ = await session.begin(session.hint("ask"))
-        await asyncio.sleep(hours * 3600)
-        made = await session.get(waiting)
-        demand(session.state(made) == "input-required", f"a question of {hours:g} hours ago gives {made.says()}", made)
-        return
-    task_id, _ = await session.begin(Hint(session.hint("slow").skill, str(3600 * 24)))
-    await asyncio.sleep(hours * 3600)
+    """A task that waits, or works, for hours and is left alone; whether it would end by itself is seen after that."""
+    asks = "ask" in session.subject.hints
+    hint = session.hint("ask" if asks else "slow")
+    if not asks and hint.text.isdigit():
+        hint = Hint(hint.skill, str(3600 * 24))
+    task_id, _ = await session.begin(hint)
+    await asyncio.sleep(HOURS_S)
     made = await session.get(task_id)
-    state = session.state(made)
     # A skill may cap its time; what counts is that the record is there.
-    if made.code == -32001 and "slow" in session.subject.hints:
-        fresh, _ = await session.begin(Hint(session.hint("slow").skill, "3600"))
-        await asyncio.sleep(3500)
-        again = await session.get(fresh)
-        demand(session.state(again) not in {"", *TERMINAL}, "a task at work was evicted", again)
+    if session.state(made):
         return
-    demand(state, f"a task at work for {hours:g} hours gives {made.says()}", made)
+    works_s = await _works_for(session, hint)
+    if works_s < HOURS_S:
+        need(works_s > WORKS_S_MIN, f"the task ends by itself after {works_s:.0f} s; one is needed that {_IDLES}", made)
+        task_id, _ = await session.begin(hint)
+        await asyncio.sleep(works_s - 2 * LOOK_S)
+        made = await session.get(task_id)
+    demand(session.state(made) not in {"", *TERMINAL}, f"a task left at work, or waiting, gives {made.says()}", made)
+
+
+async def _works_for(session: Session, hint: Hint) -> float:
+    """For how many seconds such a task works or waits before it ends, if it does within ``HOURS_S``."""
+    task_id, _ = await session.begin(hint)
+    began = session.now()
+    while session.now() < began + HOURS_S:
+        await asyncio.sleep(LOOK_S)
+        made = await session.get(task_id)
+        demand(session.state(made), f"a task that was at work {LOOK_S:g} s before gives {made.says()}", made)
+        if session.state(made) in TERMINAL:
+            return session.now() - began
+    return HOURS_S
 
 
 @probe("H-03")
@@ -92,47 +119,66 @@ async def aborted_streams(session: Session) -> None:
     demand(made.error is None and made.seconds < 5, f"after a dozen dropped streams a send gave {made.says()}", made)
 
 
-async def logged(session: Session) -> tuple[str, str, list[str], Exchange]:
-    """A scene: a delivery, its task, its token and the lines logged meanwhile."""
-    log = session.knobs.log
-    assert log is not None
-    before = len(log)
+async def logged(session: Session) -> tuple[str, str, list[str], list[str], Exchange]:
+    """A scene: a delivery, its task, its token, the lines logged meanwhile, and those of a task without a webhook."""
+    inside = session.knobs.inside
+    assert inside is not None
+    before = len(inside.log)
+    await session.finished()
+    await asyncio.sleep(LOGGED_S)
+    usual, before = inside.log.since(before), len(inside.log)
     task_id, hook, made = await delivered(session)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(LOGGED_S)
     token = hook.arrivals[-1].headers.get("x-a2a-notification-token", "")
     token = token or hook.arrivals[-1].headers.get("authorization", "").rpartition(" ")[2]
-    return task_id, token, log[before:], made
+    return task_id, token, inside.log.since(before), usual, made
 
 
 @probe("H-06", Phase.LAST)
 async def deliveries_are_logged(session: Session) -> None:
     """The lines of a delivery."""
-    task_id, _, lines, made = await session.scene(logged)
+    task_id, _, lines, _, made = await session.scene(logged)
     told = [line for line in lines if task_id in line and "200" in line and line.startswith("INFO")]
     demand(told, "no INFO line names the task and the status of the delivery", made)
-    demand(any("completed" in line for line in told), "no line names the state that was delivered", made)
+    demand(any("completed" in line.lower() for line in told), "no line names the state that was delivered", made)
 
 
 @probe("H-07", Phase.LAST)
 async def nothing_private_is_logged(session: Session) -> None:
-    """The same lines."""
-    _, token, lines, made = await session.scene(logged)
+    """The same lines. An agent may log what it is asked; what is logged more often for a webhook is its body."""
+    _, token, lines, usual, made = await session.scene(logged)
     need(token, "the delivery carried no token", made)
     demand(not any(token in line for line in lines), "the token of a webhook is in the log", made)
     text = session.quick().text
-    demand(not any(text and text in line for line in lines), "the text of a task is in the log", made)
+    often = sum(text in line for line in lines) if text else 0
+    demand(often <= sum(text in line for line in usual), "the text of a webhook is in the log", made)
 
 
 @probe("H-08")
 async def retries_are_held(session: Session) -> None:
-    """Collect garbage between two tries."""
-    hook = session.hook(answers=(500,))
+    """Collect garbage between two tries; whether there is a second try at all is seen without."""
+    inside = session.knobs.inside
+    assert inside is not None
+    again, made = await _tried_again(session, inside.collect)
+    if not again:
+        retries, _ = await _tried_again(session, _nothing)
+        need(retries, "a delivery that was answered with 500 is not tried again in any case (P-27)", made)
+    demand(again, "after a garbage collection the retry never came", made)
+
+
+async def _tried_again(session: Session, between: Callable[[], Awaitable[None]]) -> tuple[bool, Exchange]:
+    """Whether a refused delivery is tried again, and the send it belongs to."""
+    hook, retry_s = session.hook(answers=(500,)), min(RETRY_S, session.knobs.patience_s)
     _, made = await session.begin(push=session.tongue.hook(hook.url))
     first = await hook.until(lambda _arrival: True, 10)
     need(first, "no webhook came", made)
     assert first is not None
     for _ in range(3):
-        gc.collect()
+        await between()
         await asyncio.sleep(0.1)
-    again = await hook.until(lambda _arrival: sum(a.body == first.body for a in hook.arrivals) > 1, 20)
-    demand(again, "after a garbage collection the retry never came", made)
+    again = await hook.until(lambda _arrival: sum(a.body == first.body for a in hook.arrivals) > 1, retry_s)
+    return again is not None, made
+
+
+async def _nothing() -> None:
+    """Between two tries."""

@@ -1,0 +1,361 @@
+"""The process that an agent runs in for ``fleetsim check --app``: started by ``hosted``, which holds the other end.
+
+One agent, imported as its author's server would, and one line of JSON for all that is said about it. Either it is
+served by uvicorn on a free port in real time, or the rows that need hours are probed here, with every clock of the
+process on virtual time. The agent may end this process, hang in it or print what it likes: nothing of the report
+is made here but findings, and whoever started it puts an end to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import faulthandler
+import gc
+import importlib
+import inspect
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Any, NoReturn
+
+from fleetsim.testbed.clocks import Clocks
+
+WORD = r"[A-Za-z_]\w*(?:\(\))?"
+SPEC = re.compile(rf"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):({WORD}(?:\.{WORD})*)")
+GRACEFUL_S = 3
+ORIGIN = "http://127.0.0.1:9000"
+"""Where the agent is on virtual time."""
+
+
+class CannotRun(Exception):
+    """The agent cannot be run, in words, with the next step."""
+
+    def __init__(self, text: str, hint: str) -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+class Wire:
+    """The end of the line to whoever started this process. Lines are JSON objects."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._socket.set_inheritable(False)
+        self._lines = self._socket.makefile("rb")
+        self._lock = threading.Lock()
+
+    def tell(self, **said: Any) -> None:
+        """Say something; nobody there any more is no matter."""
+        with self._lock, suppress(OSError):
+            self._socket.sendall(json.dumps(said).encode() + b"\n")
+
+    def read(self) -> dict[str, Any]:
+        """The next line. Ends the process when nobody is there any more."""
+        line = self._lines.readline()
+        if not line:
+            os._exit(0)
+        asked: dict[str, Any] = json.loads(line)
+        return asked
+
+    def fail(self, text: str, hint: str) -> NoReturn:
+        """Say why there is no agent, and end."""
+        self.tell(failed=text, hint=hint)
+        os._exit(1)
+
+
+def main(fd: int) -> NoReturn:
+    """Do the job that the first line tells, and end the process whatever threads the agent has left."""
+    wire = Wire(fd)
+    job = wire.read()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    stop: list[Callable[[], None]] = []
+    threading.Thread(target=obey, args=(wire, stop), name="fleetsim", daemon=True).start()
+    sys.path.insert(0, os.getcwd())
+    try:
+        if job["virtual"] is None:
+            _serve(wire, job, stop)
+        else:
+            _skip_hours(wire, job)
+    except CannotRun as error:
+        wire.fail(str(error), error.hint)
+    except BaseException as error:  # noqa: BLE001 - whatever the agent raised, it is told
+        hint = f"run it by itself first: python -m uvicorn {job['app']}"
+        wire.fail(f"{job['app']} ended with {_named(error)}", hint)
+    os._exit(0)
+
+
+def obey(wire: Wire, stop: list[Callable[[], None]]) -> NoReturn:
+    """Do what is asked, whatever the agent is at; the process ends when nobody is there to ask."""
+    while True:
+        asked = wire.read()["ask"]
+        if asked == "collect":
+            gc.collect()
+            wire.tell(collected=True)
+        elif asked == "stop" and stop:
+            stop[0]()
+
+
+# The agent.
+
+
+def loaded(spec: str) -> Any:
+    """What ``MODULE:ATTR`` names; ``()`` behind a name calls it. Raises CannotRun."""
+    fits = SPEC.fullmatch(spec)
+    if fits is None or fits[1].endswith(".py"):
+        raise CannotRun(*_no_spec(spec))
+    module = _imported(fits[1])
+    found, so_far = module, fits[1]
+    for number, word in enumerate(fits[2].split(".")):
+        name = word.removesuffix("()")
+        if not hasattr(found, name):
+            raise CannotRun(f"{so_far} has no {name!r}", _what_there_is(fits[1], found, name))
+        found, so_far = getattr(found, name), f"{so_far}{'.' if number else ':'}{word}"
+        if word != name:
+            try:
+                found = found()
+            except BaseException as error:
+                hint = "it is called without arguments" if isinstance(error, TypeError) else f"call {so_far} by itself"
+                raise CannotRun(f"{so_far} raised {_named(error)}", hint) from error
+    return found
+
+
+def _no_spec(spec: str) -> tuple[str, str]:
+    path = re.fullmatch(r"(?:\./)?([\w/]+)\.py(:.*)?", spec)
+    said = (
+        f"{path[1].replace('/', '.')}{path[2] or ':app'}"
+        if path
+        else f"{spec}:app"
+        if re.fullmatch(r"[\w.]+", spec)
+        else ""
+    )
+    return f"{spec} is no MODULE:ATTR", f"perhaps --app {said}" if said else "e.g. --app my_agent:app"
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = f"run this in the folder that {name.partition('.')[0]} lies in, or set PYTHONPATH"
+        else:
+            hint = f"install it beside fleetsim, in the environment of the agent (python -m pip install {error.name})"
+        raise CannotRun(f"{name} cannot be imported: {_named(error)}", hint) from error
+    except SystemExit as error:
+        hint = "put what only a program shall do below: if __name__ == '__main__'"
+        raise CannotRun(f"{name} ends the program when it is imported: {_named(error)}", hint) from error
+    except BaseException as error:
+        raise CannotRun(
+            f"{name} cannot be imported: {_named(error)}", f"python -c 'import {name}' shows more"
+        ) from error
+
+
+def _what_there_is(module: str, found: Any, name: str) -> str:
+    names = [one for one in vars(found) if not one.startswith("_")] if inspect.ismodule(found) else []
+    usual = [one for one in ("app", "agent", "application") if one in names]
+    near = difflib.get_close_matches(name, names, n=1) or usual
+    return f"perhaps --app {module}:{near[0]}" if near else "name the ASGI application, or what makes it: make()"
+
+
+async def application(spec: str, found: Any) -> Any:
+    """The ASGI application behind what was named. Raises CannotRun."""
+    if inspect.isawaitable(found):
+        found = await found
+    if hasattr(found, "wsgi_app"):
+        raise CannotRun(f"{spec} is a WSGI application", "fleetsim runs ASGI: wrap it, e.g. with a2wsgi.WSGIMiddleware")
+    if inspect.isfunction(found) and not any(_required(one) for one in inspect.signature(found).parameters.values()):
+        raise CannotRun(f"{spec} takes no request", f"if it makes the application: --app '{spec}()'")
+    if not callable(found):
+        makers = [name for name in ("build", "app", "asgi", "to_a2a", "to_app") if hasattr(found, name)]
+        hint = f"perhaps --app '{spec}.{makers[0]}()'" if makers else "name the ASGI application itself"
+        raise CannotRun(f"{spec} is a {type(found).__name__}, and no ASGI application", hint)
+    return found
+
+
+def _required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind in {
+        parameter.POSITIONAL_ONLY,
+        parameter.POSITIONAL_OR_KEYWORD,
+    }
+
+
+def store(spec: str) -> object:
+    """The store that was named; None without a name. Raises CannotRun."""
+    from fleetsim.check.inside import is_store
+
+    if not spec:
+        return None
+    try:
+        found = loaded(spec)
+    except CannotRun as error:
+        raise CannotRun(f"--store: {error}", error.hint.replace("--app", "--store")) from None
+    if not is_store(found):
+        hint = f"name the mapping that holds tasks by id, e.g. --store {spec}.tasks"
+        raise CannotRun(f"--store {spec} is a {type(found).__name__}", hint)
+    return found
+
+
+def _named(error: BaseException) -> str:
+    """An error in one line, and where in the agent it came from."""
+    text = " ".join(str(error).split())[:300]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _ours(frame.filename)]
+    where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    if isinstance(error, SyntaxError):
+        where = ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+def _ours(path: str) -> bool:
+    return path.startswith("<frozen") or path == __file__ or f"{os.sep}importlib{os.sep}" in path
+
+
+# In real time, on a port.
+
+
+def _serve(wire: Wire, job: dict[str, Any], stop: list[Callable[[], None]]) -> None:
+    from fleetsim.check.inside import LogBook, listening, open_up
+
+    class Told(LogBook):
+        def add(self, line: str) -> None:
+            wire.tell(log=line)
+
+    def up(url: str) -> None:
+        open_up(*job["loggers"])  # the start-up may have set its levels
+        wire.tell(up=url)
+
+    with listening(Told(), *job["loggers"]):
+        found = loaded(job["app"])
+        store(job["store"])
+        asyncio.run(_served(job["app"], found, up, stop))
+
+
+async def _served(spec: str, found: Any, up: Callable[[str], None], stop: list[Callable[[], None]]) -> None:
+    # uvicorn as it comes, and not our own agent's server: what a server does for an agent is part of what is judged.
+    import uvicorn
+
+    from fleetsim.agent.server import listen
+
+    class Served(uvicorn.Server):
+        def capture_signals(self) -> Any:
+            return nullcontext()
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                up(f"http://127.0.0.1:{listener.getsockname()[1]}")
+
+    app = await application(spec, found)
+    complaints = _Complaints()
+    logging.getLogger("uvicorn.error").addHandler(complaints)
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACEFUL_S)
+    listener = listen("127.0.0.1", 0)
+    server = Served(config)
+    stop.append(lambda: setattr(server, "should_exit", True))
+    with suppress(SystemExit):  # uvicorn's way to say that the start-up failed
+        await server.serve(sockets=[listener])
+    if not server.started:
+        raise CannotRun(f"{spec} did not start: {complaints.last or 'its lifespan failed'}", "its lifespan raised that")
+
+
+class _Complaints(logging.Handler):
+    """The last thing that uvicorn said of a lifespan that failed."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = [line.strip() for line in record.getMessage().splitlines() if line.strip()]
+        if lines and "startup failed" not in lines[-1]:
+            self.last = lines[-1]
+
+
+# On virtual time.
+
+
+def _skip_hours(wire: Wire, job: dict[str, Any]) -> None:
+    clocks = Clocks()
+    clocks.install()
+    begin = threading.Thread.start
+
+    def seen(thread: threading.Thread) -> None:
+        wire.tell(reached=f"it uses threads ({thread.name})")
+        begin(thread)
+
+    threading.Thread.start = seen  # type: ignore[method-assign, assignment]
+
+    from fleetsim.check.inside import Here, LogBook
+    from fleetsim.check.rows import ROWS
+    from fleetsim.check.runner import run_check
+    from fleetsim.check.subject import Hint, Knobs, Target
+    from fleetsim.testbed.loop import VirtualLoop
+    from fleetsim.testbed.network import MemoryNetwork
+    from fleetsim.testbed.runtime import virtual_runtime
+
+    asked = job["virtual"]
+    found = loaded(job["app"])
+    tasks = store(job["store"])
+    loop = VirtualLoop(seed=asked["seed"], start=clocks.start)
+    clocks.follow(loop)
+
+    async def story() -> None:
+        app = await application(job["app"], found)
+        network = MemoryNetwork(seed=asked["seed"])
+        network.mount(ORIGIN, app)
+        async with network:
+            report = await run_check(
+                Target(
+                    url=ORIGIN + asked["path"],
+                    headers=asked["headers"],
+                    other_headers=asked["other_headers"],
+                    dialects=tuple(asked["dialects"]),
+                    rpc_url=asked["rpc_path"] and ORIGIN + asked["rpc_path"],
+                    card_url=asked["card_path"] and ORIGIN + asked["card_path"],
+                ),
+                virtual_runtime(asked["seed"], network, start=clocks.start, name="checker"),
+                knobs=Knobs(
+                    hints={kind: Hint(*hint) for kind, hint in asked["hints"].items()},
+                    side_effects=asked["side_effects"],
+                    virtual=True,
+                    inside=Here(LogBook(), tasks),
+                    seed=asked["seed"],
+                ),
+                rows=[ROWS[row_id] for row_id in asked["rows"]],
+            )
+            if loop.reached:
+                wire.tell(reached=_outside(loop.reached))
+            for one in report.findings:
+                wire.tell(
+                    finding=one.row.id,
+                    dialect=one.dialect,
+                    verdict=one.verdict.value,
+                    reason=one.reason,
+                    evidence=one.evidence,
+                    seconds=one.seconds,
+                    lost=one.lost,
+                )
+            wire.tell(over=True)
+            os._exit(0)  # what the agent still has running would be waited for
+
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(story())
+    except BaseException as error:  # noqa: BLE001 - an agent on virtual time may end in any way
+        wire.tell(reached=_outside(loop.reached) if loop.reached else f"there it ended with {_named(error)}")
+
+
+def _outside(name: str) -> str:
+    threads = name in {"run_in_executor", "getaddrinfo", "getnameinfo"}
+    return f"it uses threads ({name})" if threads else f"it reaches outside of the process ({name})"
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,302 @@
+"""``fleetsim check --app``: an agent that its author names, run in a process of its own and looked into.
+
+All rows are probed over a port, in real time, with the agent's log read and its garbage collected on demand; those
+that need hours in a second process, on virtual time, unless the agent does there what virtual time cannot carry.
+The process holds nothing of the report. It has no terminal, ends with the check, and is killed where it does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fleetsim.check.inside import LogBook
+from fleetsim.check.listener import Listener
+from fleetsim.check.report import Finding, Report
+from fleetsim.check.row import Row, Verdict
+from fleetsim.check.rows import ROWS
+from fleetsim.check.runner import NEEDS_HOURS, Progress, run_check
+from fleetsim.check.subject import Knobs, Target
+from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.workers import Workers
+
+log = logging.getLogger(__name__)
+
+START_S = 60.0
+HOURS_S = 120.0
+STOP_S = 6.0
+COLLECT_S = 10.0
+LINE_BYTES_MAX = 4 * 1024 * 1024
+WHERE_S = 1.0
+LAST_LINES = 60
+
+_PLACE = re.compile(r'\s*File "([^"]+)", line (\d+)')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSpec:
+    """Which agent to run: ``app`` is MODULE:ATTR, or MODULE:make() for one that is made.
+
+    ``loggers`` are those it tells its deliveries by (all, and what it prints, if none is named), ``store`` names
+    the container of its tasks, as ``app`` does. ``start_s`` and ``hours_s`` are the seconds its start and the
+    rows on virtual time may take.
+    """
+
+    app: str
+    loggers: tuple[str, ...] = ()
+    store: str = ""
+    start_s: float = START_S
+    hours_s: float = HOURS_S
+
+
+class Host:
+    """An agent's process, from this side. ``url`` is where it answers, ``code`` how it ended if it has.
+
+    Use as ``async with``: entering starts it and gives it its job, leaving kills it with all it started.
+    """
+
+    def __init__(self, spec: AppSpec, job: dict[str, Any]) -> None:
+        self.spec = spec
+        self.url = ""
+        self.log = LogBook()
+        self.printed: deque[str] = deque(maxlen=LAST_LINES)
+        self.code: int | None = None
+        self.failed = ""
+        self._job = job
+        self._told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._ended, self._collected, self._killed = asyncio.Event(), asyncio.Event(), False
+        self._stopping = False
+        self._workers = Workers("check")
+
+    async def __aenter__(self) -> Host:
+        ours, its = socket.socketpair()
+        with its:
+            # Not from the working folder: what lies there must not stand before what fleetsim itself imports.
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "fleetsim.check.host", str(its.fileno())),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(its.fileno(),),
+                start_new_session=True,
+            )
+        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES_MAX)
+        self._workers.start(self._read_output(), name=f"output of {self.spec.app}")
+        self._listening = self._workers.start(self._listen(), name=f"line to {self.spec.app}")
+        self._ask(**self._job)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.url and not self._ended.is_set():
+            self._stopping = True
+            self._ask(ask="stop")  # its lifespan may end in peace
+            await asyncio.wait([self._listening], timeout=STOP_S)
+        self._killed = True
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._writer.close()
+        await self._process.wait()
+        await self._workers.close()
+
+    async def next(self, seconds: float) -> dict[str, Any] | None:
+        """What it says next; None if its process ended (``code``) or the time is over."""
+        async with asyncio.TaskGroup() as group:
+            hearing, ending = group.create_task(self._told.get()), group.create_task(self._ended.wait())
+            await asyncio.wait([hearing, ending], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            hearing.cancel()
+            ending.cancel()
+        if not hearing.cancelled():
+            return hearing.result()
+        return None if self._told.empty() else self._told.get_nowait()
+
+    async def where(self) -> str:
+        """The line that its process is at, of the agent's own folder if there is one; empty if it does not tell."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGUSR1)
+        await asyncio.wait([self._listening], timeout=WHERE_S)
+        places = [found for line in self.printed if (found := _PLACE.match(line)) and "<frozen" not in found[1]]
+        own = [found for found in places if found[1].startswith(os.getcwd() + os.sep)]
+        return next((f"{os.path.basename(found[1])}, line {found[2]}" for found in own or places), "")
+
+    async def collect(self) -> None:
+        """Collect the garbage of the agent's process."""
+        self._collected.clear()
+        self._ask(ask="collect")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COLLECT_S):
+                await self._collected.wait()
+
+    def holds(self, task_id: str) -> bool | None:
+        """None: the store is looked into where hours pass."""
+        return None
+
+    def _ask(self, **said: Any) -> None:
+        self._writer.write(json.dumps(said).encode() + b"\n")
+
+    async def _listen(self) -> None:
+        with suppress(ValueError, OSError):  # a line that is too long or none of ours: the process has gone wrong
+            async for line in self._reader:
+                said = json.loads(line)
+                if "log" in said:
+                    self.log.add(str(said["log"]))
+                elif "collected" in said:
+                    self._collected.set()
+                else:
+                    self.failed = one_line(str(said.get("failed", "")), 500)
+                    self._told.put_nowait(said)
+        code = await self._process.wait()
+        self.code = None if self._killed or (self._stopping and code == 0) else code
+        self._ended.set()
+
+    async def _read_output(self) -> None:
+        assert self._process.stdout is not None
+        left = b""
+        while chunk := await self._process.stdout.read(65_536):
+            *lines, left = (left + chunk).split(b"\n")
+            left = left[-65_536:]
+            for line in lines:
+                text = one_line(line.decode("utf-8", "replace"), 1_000)
+                self.printed.append(text)
+                log.debug("%s printed: %s", self.spec.app, text)
+                if not self.spec.loggers:
+                    self.log.add_printed(text)
+
+
+async def check_hosted(
+    spec: AppSpec,
+    target: Target,
+    runtime: Runtime,
+    *,
+    listener: Listener | None = None,
+    knobs: Knobs | None = None,
+    rows: Iterable[Row] | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Report:
+    """Run an agent and hold it to the checklist. ``target`` has paths for addresses. ``say`` is told of the stages.
+
+    Raises:
+        ConfigError: the agent cannot be run, with what it said and the next step.
+        Unreachable, AuthRefused: it cannot be met (see ``meet``).
+    """
+    knobs = knobs or Knobs()
+    say(f"starting {spec.app}")
+    async with hosting(spec) as host:
+        report = await run_check(
+            _at(host.url, target),
+            runtime,
+            listener=listener,
+            knobs=replace(knobs, inside=host),
+            rows=rows,
+            progress=progress,
+        )
+    report = replace(report, url=f"{spec.app}{target.url}")
+    if host.code is not None:
+        report = replace(report, note=_ended(host))
+    hours = [one for one in report.findings if one.reason == NEEDS_HOURS]
+    if not hours:
+        return report
+    say(f"probing {spec.app} over hours of virtual time")
+    found = await _over_hours(spec, target, knobs, report, hours)
+    return replace(report, findings=tuple(found.get(one.key, one) for one in report.findings))
+
+
+def _at(origin: str, target: Target) -> Target:
+    pins = {name: origin + path for name in ("rpc_url", "card_url") if (path := getattr(target, name))}
+    return replace(target, url=origin + target.url, **pins)
+
+
+@asynccontextmanager
+async def hosting(spec: AppSpec) -> AsyncIterator[Host]:
+    """Serve an agent on a free port of the loopback address. Raises ConfigError."""
+    async with Host(spec, {**_job(spec), "virtual": None}) as host:
+        said = await host.next(spec.start_s)
+        if said is None and host.code is None:
+            where = await host.where()
+            raise ConfigError(
+                f"{spec.app} was not up within {spec.start_s:g} s{where and f'; it is at {where}'}",
+                hint="what serves or waits belongs below if __name__ == '__main__', or into the lifespan",
+            )
+        if said is None:
+            last = f"; the last it printed: {host.printed[-1]}" if host.printed else ""
+            raise ConfigError(
+                f"{spec.app} ended the process before it was up (exit code {host.code}){one_line(last, 300)}",
+                hint=f"see what it does by itself: python -m uvicorn {spec.app}",
+            )
+        if "up" not in said:
+            raise ConfigError(one_line(str(said.get("failed")), 500), hint=one_line(str(said.get("hint", "")), 300))
+        host.url = str(said["up"])
+        yield host
+
+
+def _job(spec: AppSpec) -> dict[str, Any]:
+    return {"app": spec.app, "loggers": spec.loggers or [""], "store": spec.store}
+
+
+async def _over_hours(
+    spec: AppSpec, target: Target, knobs: Knobs, report: Report, hours: list[Finding]
+) -> dict[str, Finding]:
+    """The findings of the rows that need hours, by their keys."""
+    asked = {
+        "rows": list(dict.fromkeys(one.row.id for one in hours)),
+        "dialects": report.dialects,
+        "path": target.url,
+        "rpc_path": target.rpc_url,
+        "card_path": target.card_url,
+        "headers": dict(target.headers),
+        "other_headers": None if target.other_headers is None else dict(target.other_headers),
+        "hints": {kind: (hint.skill, hint.text) for kind, hint in knobs.hints.items()},
+        "side_effects": knobs.side_effects,
+        "seed": knobs.seed,
+    }
+    found: dict[str, Finding] = {}
+    why = ""
+    async with Host(spec, {**_job(spec), "virtual": asked}) as host:
+        clock = asyncio.get_running_loop().time
+        end = clock() + spec.hours_s
+        while not why:
+            said = await host.next(max(end - clock(), 0.0))
+            if said is None:
+                took = f"it did not come to an end there within {spec.hours_s:g} s"
+                why = took if host.code is None else f"there its process ended (exit code {host.code})"
+            elif "over" in said:
+                break
+            elif "finding" in said:
+                one = _finding(said)
+                found[one.key] = one
+            else:
+                why = one_line(str(said.get("reached") or said.get("failed")), 300)
+    untold = f"needs hours, which pass on virtual time alone, and {why or 'there it was not probed'}"
+    lost = {one.key: replace(one, reason=one_line(untold, 400)) for one in hours}
+    return lost if why else {**lost, **found}
+
+
+def _finding(said: dict[str, Any]) -> Finding:
+    return Finding(
+        row=ROWS[str(said["finding"])],
+        dialect=str(said["dialect"]),
+        verdict=Verdict(said["verdict"]),
+        reason=str(said["reason"]),
+        evidence=tuple(map(str, said["evidence"])),
+        seconds=float(said["seconds"]),
+        lost=bool(said["lost"]),
+    )
+
+
+def _ended(host: Host) -> str:
+    last = f"; the last it printed: {host.printed[-1]}" if host.printed else ""
+    how = host.failed or f"exit code {host.code}"
+    return one_line(f"the agent's process ended during the check ({how}){last}", 400)

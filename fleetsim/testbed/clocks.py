@@ -1,0 +1,99 @@
+"""The clocks of a whole process on virtual time, for code that asks ``time`` and ``datetime`` and not the loop.
+
+An agent that anybody wrote lets a task go when ``time.time()`` says so. ``Clocks.install`` belongs at the very
+start of a process that does nothing else, before what shall follow it is imported: modules keep what they
+imported. Only the passing of time is virtual; the dates begin at the machine's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copyreg
+import datetime as dates
+import time
+from typing import Any
+
+_DATETIME, _DATE = dates.datetime, dates.date
+
+
+class Clocks:
+    """Virtual seconds since the installation, added to what the machine's clocks said then."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._began: dict[str, int] = {}
+        self.start = _DATETIME.now(dates.UTC)
+
+    def follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let time pass as it does on this loop."""
+        self._loop = loop
+
+    def passed_s(self) -> float:
+        """Virtual seconds since the installation."""
+        return 0.0 if self._loop is None else self._loop.time()
+
+    def install(self) -> None:
+        """Replace the functions of ``time`` that tell time, and the classes of ``datetime`` that ask them."""
+        for name in ("time", "monotonic", "perf_counter"):
+            self._began[name] = getattr(time, f"{name}_ns")()
+            setattr(time, name, self._seconds(name))
+            setattr(time, f"{name}_ns", self._nanoseconds(name))
+        localtime, gmtime = time.localtime, time.gmtime
+        time.localtime = lambda seconds=None: localtime(time.time() if seconds is None else seconds)
+        time.gmtime = lambda seconds=None: gmtime(time.time() if seconds is None else seconds)
+        dates.datetime, dates.date = _datetime_class(), _date_class()  # type: ignore[misc]
+        # Values stay the machine's own; they are copied and pickled by the names that are looked up now.
+        copyreg.pickle(_DATETIME, lambda value: (dates.datetime, tuple(value.__reduce_ex__(2)[1])))
+        copyreg.pickle(_DATE, lambda value: (dates.date, tuple(value.__reduce_ex__(2)[1])))
+
+    def _nanoseconds(self, name: str) -> Any:
+        return lambda: self._began[name] + round(self.passed_s() * 1e9)
+
+    def _seconds(self, name: str) -> Any:
+        return lambda: self._began[name] / 1e9 + self.passed_s()
+
+
+class _LikeDatetime(type):
+    """What is a date to everybody else is one of these classes too."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, _DATETIME)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, _DATETIME)
+
+
+class _LikeDate(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, _DATE)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, _DATE)
+
+
+def _datetime_class() -> Any:
+    def now(cls: Any, tz: dates.tzinfo | None = None) -> Any:
+        return _DATETIME.fromtimestamp(time.time(), tz)
+
+    def utcnow(cls: Any) -> Any:
+        return _DATETIME.fromtimestamp(time.time(), dates.UTC).replace(tzinfo=None)
+
+    def new(cls: Any, *given: Any, **named: Any) -> Any:
+        return _DATETIME(*given, **named)
+
+    members = {"now": now, "utcnow": utcnow, "today": now}
+    return _LikeDatetime(
+        "datetime",
+        (_DATETIME,),
+        {"__new__": new, "__module__": "datetime", **{name: classmethod(made) for name, made in members.items()}},
+    )
+
+
+def _date_class() -> Any:
+    def today(cls: Any) -> Any:
+        return _DATE.fromtimestamp(time.time())
+
+    def new(cls: Any, *given: Any, **named: Any) -> Any:
+        return _DATE(*given, **named)
+
+    return _LikeDate("date", (_DATE,), {"__new__": new, "__module__": "datetime", "today": classmethod(today)})
