@@ -138,7 +138,8 @@ tasks.must(
     "A question is asked as input-required and answered on the same task",
     BOTH,
     f"{SEED}, 'What you get for free' (human-in-the-loop)",
-    "Send to the asking skill, read the question in status.message, answer with its taskId; the task must end.",
+    "Send to the asking skill, read the question in status.message, answer with its taskId, in the form that a question"
+    " in data asks for; the task must end.",
     "Move to input-required with the question as status.message, and resume on a message with that taskId.",
     needs=("ask",),
 )

@@ -15,8 +15,10 @@ from fleetsim.check.broken.editors import (
     about,
     answer_error,
     edit_error,
+    edit_everything,
     edit_frames,
     edit_headers,
+    edit_params,
     in_dialect,
     kind_of,
 )
@@ -60,6 +62,30 @@ def test_what_leans_on_a_missing_method_is_not_tested_because_of_its_row(
     asked = {key: f for key, f in found.items() if not key.endswith("@0.1")}
     assert {f.row.id for f in asked.values()} == set(patterns)
     assert {(f.verdict, f.reason.partition(":")[0]) for f in asked.values()} == {(Verdict.NOT_TESTED, reason)}
+
+
+def test_a_question_in_a_frameworks_form_is_a_question_and_is_answered_in_it() -> None:
+    call = {"id": "call-1", "name": "who", "args": {"prompt": "Who shall I greet?"}}
+
+    def as_a_call(obj: dict[str, Any]) -> None:
+        parts = obj.get("parts")
+        if isinstance(parts, list) and parts and parts[0].get("text") == "Who shall I greet?":
+            kind = {"kind": "data"} if "kind" in parts[0] else {}
+            obj["parts"] = [{**kind, "data": call, "metadata": {"adk_type": "function_call"}}]
+
+    answers: list[JsonObject] = []
+
+    def note(params: JsonObject) -> JsonObject:
+        if params["message"].get("taskId"):
+            answers.extend(params["message"]["parts"])
+        return params
+
+    found = judged(broken("T-15", edit_everything(as_a_call), edit_params(Operation.SEND, to=note)), "T-15", "T-14")
+    assert {f.verdict for key, f in found.items() if not key.endswith("@0.1")} == {Verdict.PASS}
+    assert len(answers) == 3
+    for part in answers:
+        assert part["metadata"] == {"adk_type": "function_response"}
+        assert part["data"] == {"id": "call-1", "name": "who", "response": part["data"]["response"]}
 
 
 def test_a_missing_method_is_told_once() -> None:

@@ -23,6 +23,8 @@ from fleetsim.check.tongue import (
     snake_keys,
 )
 from fleetsim.model.call import Operation
+from fleetsim.model.forms import in_form
+from fleetsim.model.task import DataPart
 
 _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)", re.ASCII)
 
@@ -131,6 +133,29 @@ def _place(session: Session, made: Exchange) -> str:
     return str(session.tongue.task(made.result).get("contextId"))
 
 
+def _asked_parts(session: Session, made: Exchange) -> list[Mapping[str, Any]]:
+    status = mapping(session.tongue.task(made.result).get("status"))
+    return [mapping(part) for part in listed(mapping(status.get("message")).get("parts"))]
+
+
+def _asks(parts: list[Mapping[str, Any]]) -> bool:
+    """Words, data or files: a form asks too."""
+    return any(part.get(member) for part in parts for member in ("text", "data", "file", "raw", "url"))
+
+
+def _in_form(session: Session, made: Exchange) -> dict[str, Any]:
+    """The parts of an answer where the question wants a form (``model.forms``), as the fleet would send it."""
+    wanted = [
+        DataPart(data=part["data"], metadata=mapping(part.get("metadata")))
+        for part in _asked_parts(session, made)
+        if "data" in part
+    ]
+    _, parts = in_form(wanted, session.quick().text, ())
+    sent = [part for part in parts if isinstance(part, DataPart)]
+    members = [{**session.tongue.data_part(p.data), **({"metadata": p.metadata} if p.metadata else {})} for p in sent]
+    return {"parts": members} if members else {}
+
+
 @probe("T-13")
 async def other_context_is_refused(session: Session) -> None:
     """An answer from elsewhere."""
@@ -142,8 +167,8 @@ async def other_context_is_refused(session: Session) -> None:
 @probe("T-14")
 async def other_context_is_fine(session: Session) -> None:
     """The fleet's own way to answer."""
-    task_id, _ = await asked(session)
-    made = await session.send(taskId=task_id, contextId=session.new())
+    task_id, made = await asked(session)
+    made = await session.send(taskId=task_id, contextId=session.new(), **_in_form(session, made))
     demand(made.error is None, f"an answer with another contextId gave {made.says()}", made)
     last = await session.until(task_id)
     demand(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", made, last)
@@ -157,8 +182,8 @@ async def question_and_answer(session: Session) -> None:
         made = await session.until(task_id, TERMINAL | INTERRUPTED)
     state = session.state(made)
     demand(state == "input-required", f"the asking skill is {state or made.says()}, not input-required", made)
-    demand(message_text(session.tongue.task(made.result)), "status.message holds no question", made)
-    answered = await session.send(taskId=task_id, contextId=_place(session, made))
+    demand(_asks(_asked_parts(session, made)), "status.message holds no question", made)
+    answered = await session.send(taskId=task_id, contextId=_place(session, made), **_in_form(session, made))
     demand(answered.error is None, f"the answer to the question gave {answered.says()}", answered)
     back = session.tongue.task(answered.result).get("id")
     demand(back == task_id, "the answer began another task", made, answered)

@@ -72,6 +72,7 @@ TOKEN = keeps("P-19", "the token travels as X-A2A-Notification-Token")
 OTHER_CONTEXT = keeps("T-13", "other contextId on a waiting task: -32602")
 REFUSED_MESSAGE = keeps("T-11", "message to a finished task is refused")
 NEW_TASK = fails("T-11", "gave a result", "message to a finished task: new task")
+FORM = keeps("T-15", "a question in data, answered in the form it asks for")
 FIRST_PIECE = keeps("S-29", "the first piece of an artifact is not appended")
 REJOIN_UNKNOWN = keeps("S-18", "rejoin unknown task: -32001")
 
@@ -284,6 +285,7 @@ CHECKED: Mapping[str, Checked] = {
             CANCEL_ONCE,
             REFUSED_MESSAGE,
             ALL_HISTORY,
+            FORM,
             keeps("T-21", "a failure says why, in words of the framework's own"),
             fails("S-10", "appended, not whole", "streamed pieces close with an empty one, appended"),
             fails("S-16", "no snapshot", "rejoin starts with a task snapshot: no"),
@@ -306,6 +308,7 @@ CHECKED: Mapping[str, Checked] = {
             keeps("T-05", "send, waiting not said: waits"),
             CANCEL_ONCE,
             REFUSED_MESSAGE,
+            FORM,
             NO_HISTORY,
             keeps("T-21", "a failure says why"),
             SNAPSHOT,
