@@ -11,15 +11,21 @@ import json
 import os
 import random
 import threading
+import time
 from collections import Counter, defaultdict
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
+
+from starlette.types import Message, Receive, Scope, Send
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext
+from fleetsim.agent.engine import Engine
 from fleetsim.agent.store import Store
 from fleetsim.caller.fleet import AgentEntry
+from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
 
 WAYS: dict[str, dict[str, Any]] = {
     "quinn": {},
@@ -29,14 +35,42 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 """Agents by name, and how the caller is told to reach them: every dialect, every channel."""
 
+HASTY: dict[str, dict[str, Any]] = {
+    "hana": {},
+    "hugo": {"wire": "0.3", "push": "inline"},
+    "hope": {"wire": "0.1", "push": "inline"},
+}
+"""Agents whose reply to a send leaves only after a webhook of the task did, and may come much later still."""
+
+HELD_S = (0.0, 0.1, 0.6, 2.5)
+"""How long after that webhook, or after the send where none was taken."""
+
+
+SENDS = (b'"message/send"', b'"message/stream"', b'"SendMessage"', b'"SendStreamingMessage"', b'"tasks/send')
+"""What a request's first message is sent with; an answer to a question comes by the same."""
+
+
+class Promise(NamedTuple):
+    """A webhook that our receiver answered with a 2xx, as the agent that sent it says."""
+
+    state: str
+    at: float
+    early: bool
+
 
 @dataclass
 class Truth:
-    """What the agents did, by correlation id: how often they began, what they said, which answers they got."""
+    """What the agents did, by correlation id: how often they began, what they said, which answers they got.
+
+    ``arrived`` are the sends they got whole. ``promised`` are the webhooks that were answered with a 2xx: the state
+    each told, when its answer was there, and whether the reply to the send had left by then.
+    """
 
     begun: Counter[str] = field(default_factory=Counter)
     said: dict[str, str] = field(default_factory=dict)
     answers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    arrived: set[str] = field(default_factory=set)
+    promised: dict[str, list[Promise]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
     def read(cls, path: Path) -> Truth:
@@ -44,7 +78,11 @@ class Truth:
         truth = cls()
         for line in path.read_text().splitlines() if path.exists() else ():
             what, cid, text = json.loads(line)
-            if what == "begin":
+            if what == "arrived":
+                truth.arrived.add(cid)
+            elif what == "promised":
+                truth.promised[cid].append(Promise(*text))
+            elif what == "begin":
                 truth.begun[cid] += 1
             elif what == "answer":
                 truth.answers[cid].append(text)
@@ -53,14 +91,110 @@ class Truth:
         return truth
 
 
-def truthful(name: str, path: Path, hub_port: int) -> Agent:
+class Diary:
+    """Where one agent writes down what it did, and what it knows of its sends meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self._out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.request_of: dict[str, str] = {}
+        self.taken: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.replied: set[str] = set()
+
+    def tell(self, what: str, cid: str, text: object = "") -> None:
+        """One line."""
+        os.write(self._out, (json.dumps([what, cid, text]) + "\n").encode())
+
+
+class Sender(WebhookSender):
+    """Writes down every webhook that was taken; by then its task has begun."""
+
+    diary: Diary
+
+    async def deliver(self, delivery: Delivery) -> DeliveryResult:
+        """Deliver it, and keep the answer in mind."""
+        result = await super().deliver(delivery)
+        cid = self.diary.request_of.get(delivery.task_id)
+        if result.delivered and cid is not None:
+            self.diary.tell("promised", cid, [delivery.state, time.time(), cid not in self.diary.replied])
+            self.diary.taken[cid].set()
+        return result
+
+
+class Telling(Agent):
+    """An agent that writes down what reaches it and which of its webhooks were taken. ``hasty``: one of ``HASTY``."""
+
+    def __init__(self, name: str, diary: Diary, *, hasty: bool, **options: Any) -> None:
+        super().__init__(name, **options)
+        self._diary, self._hasty, self._rng = diary, hasty, random.Random(f"{name}/held")
+
+    def engine(self) -> Engine:
+        """An engine whose webhooks are written down."""
+        engine = super().engine()
+        engine.sender_type = type("Sender", (Sender,), {"diary": self._diary})
+        return engine
+
+    def mount(self, engine: Engine) -> Any:
+        """The application behind a door that writes down each send, and may hold its answer back."""
+        app = super().mount(engine)
+
+        async def door(scope: Scope, receive: Receive, send: Send) -> None:
+            cid = dict(scope.get("headers", ())).get(b"x-correlation-id", b"").decode()
+            if scope["type"] != "http" or scope["method"] != "POST":
+                await app(scope, receive, send)
+                return
+            body = await _body(receive)
+            if cid in self._diary.taken or not any(name in body for name in SENDS):
+                await app(scope, _again(body, receive), send)
+                return
+            self._diary.tell("arrived", cid)
+            taken = self._diary.taken[cid]
+
+            async def held(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    if self._hasty:
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(1.0):
+                                await taken.wait()
+                        await asyncio.sleep(self._rng.choice(HELD_S))
+                    self._diary.replied.add(cid)
+                await send(message)
+
+            await app(scope, _again(body, receive), held)
+
+        return door
+
+
+async def _body(receive: Receive) -> bytes:
+    """The whole body; none of it if its sender was gone before its end."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b""
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    return body
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    given = [{"type": "http.request", "body": body}]
+
+    async def receive_again() -> Message:
+        return given.pop() if given else await receive()
+
+    return receive_again
+
+
+def truthful(name: str, path: Path, hub_port: int, limits: AgentLimits | None = None) -> Agent:
     """An agent whose skills tell ``path`` what they do."""
-    agent = Agent(name, allow_webhook=[f"127.0.0.1:{hub_port}"])
+    diary = Diary(path)
+    allowed = [f"127.0.0.1:{hub_port}"]
+    agent = Telling(name, diary, hasty=name in HASTY, allow_webhook=allowed, limits=limits)
     rng = random.Random(name)
-    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def tell(task: SkillContext, what: str, text: str = "") -> str:
-        os.write(out, (json.dumps([what, str(task.metadata.get("correlationId")), text]) + "\n").encode())
+        cid = str(task.metadata.get("correlationId"))
+        diary.request_of[task.task_id] = cid
+        diary.tell(what, cid, text)
         return text
 
     @agent.skill("echo")
@@ -103,15 +237,16 @@ def _held() -> dict[str, int]:
     }
 
 
-async def _serve(path: Path, hub_port: int, limits: AgentLimits | None, report: int, ask: int) -> None:
+async def _serve(
+    names: Iterable[str], path: Path, hub_port: int, limits: AgentLimits | None, report: int, ask: int
+) -> None:
     def say(what: dict[str, Any]) -> None:
         os.write(report, (json.dumps(what) + "\n").encode())
 
     async with AsyncExitStack() as stack:
         urls = {}
-        for name in WAYS:
-            agent = truthful(name, path, hub_port)
-            agent = agent if limits is None else agent.replace(limits=limits)
+        for name in names:
+            agent = truthful(name, path, hub_port, limits)
             urls[name] = await stack.enter_async_context(agent.serving())
         say(urls)
         while await asyncio.get_running_loop().run_in_executor(None, os.read, ask, 1):
@@ -125,6 +260,7 @@ class Agents:
     path: Path
     hub_port: int
     limits: AgentLimits | None = None
+    ways: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: WAYS)
     entries: tuple[AgentEntry, ...] = ()
     pid: int = 0
     hold: int = -1
@@ -138,14 +274,14 @@ class Agents:
             os.close(self.hold)
             os.close(reading)
             try:
-                asyncio.run(_serve(self.path, self.hub_port, self.limits, writing, ask))
+                asyncio.run(_serve(self.ways, self.path, self.hub_port, self.limits, writing, ask))
             finally:
                 os._exit(0)
         os.close(writing)
         os.close(ask)
         self.said = os.fdopen(reading)
         urls = json.loads(self.said.readline())
-        self.entries = tuple(AgentEntry(name=n, url=f"{urls[n]}/a2a", **way) for n, way in WAYS.items())
+        self.entries = tuple(AgentEntry(**{"name": n, "url": f"{urls[n]}/a2a", **way}) for n, way in self.ways.items())
         return self
 
     def held(self) -> dict[str, int]:

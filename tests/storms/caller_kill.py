@@ -5,8 +5,10 @@ ceremonies, and says on a pipe what was accepted. It dies at a random moment, at
 or while it starts; the next one goes on from the same file. The agents live in another process and write
 down every task they really ran. In the end each accepted request must have exactly one outcome, told once;
 the agents must have run each at most once; no ceremony slot may have fired twice; work must have been
-taken up again within 5 s of each start; and a request may be ``unknown`` only if the ledger itself said, at
-some kill, that its send was in the air. ``python -m tests.storms.caller_kill --kills 1000``
+taken up again within 5 s of each start; every webhook that our receiver answered with a 2xx, by the agents' own
+list, must show in its request's outcome; and a request may be ``unknown`` only if the ledger itself said, at
+some kill, that its send was in the air, and its agent could tell us in no way (docs/explanation/ledger.md).
+``python -m tests.storms.caller_kill --kills 1000``
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import socket
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -36,11 +39,11 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import FleetsimError
-from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
+from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.faults import installed
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.runtime import VirtualClock
-from tests.storms.caller_fleet import WAYS, Agents, Truth
+from tests.storms.caller_fleet import HASTY, WAYS, Agents, Truth
 
 POINTS = {
     "before_send": 6,
@@ -55,6 +58,10 @@ POINTS = {
     "ledger.after_commit": 40,
 }
 """Where to die, and how often the point may be passed before."""
+
+FLEET = {**WAYS, **HASTY}
+NO_LIST = {"ava", "rex", "hugo"}
+"""Who offers no way to look for a task whose id we do not know: those of 0.3."""
 
 RESUME_S_MAX = 5.0
 INTERVAL_S = 0.5
@@ -111,7 +118,7 @@ class Life:
             await asyncio.sleep(self.rng.expovariate(12))
             cid = f"{self.rng.getrandbits(64):016x}"
             skill = self.rng.choices(("echo", "work", "ask"), (5, 3, 2))[0]
-            agent = self.rng.choice(list(WAYS))
+            agent = self.rng.choice(list(FLEET))
             with suppress(FleetsimError):
                 await self.hub.submit(SkillRequest(correlation_id=cid, text=cid, skill=skill, targets=(agent,)))
                 self.say(f"accepted {cid}")
@@ -264,9 +271,52 @@ def finish(ground: Ground, entries: tuple[AgentEntry, ...], patience_s: float = 
     raise KillError(f"requests were still open {patience_s:.0f} s after the last start")
 
 
-async def check(ground: Ground) -> Counter[str]:
-    """Compare what was accepted, what the ledger holds and what the agents did; how requests ended."""
-    truth, ends, problems = Truth.read(ground.folder / "truth"), Counter[str](), list[str]()
+@dataclass
+class Found:
+    """How requests ended; of those caught in the air by a kill, which are not known and why; and what must not be."""
+
+    ends: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    promises: int = 0
+    early: int = 0
+    early_at_kill: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def why_unknown(cid: str, agent: str, truth: Truth) -> str:
+    """The class of a request that is unknown, by what its agent did; "" if it could have been known."""
+    if cid not in truth.arrived:
+        return "never reached its agent"
+    if agent not in NO_LIST:
+        return ""
+    if FLEET[agent].get("push") == "off":
+        return "ran at an agent with neither list nor webhook"
+    return "ran, and no webhook got through"
+
+
+def keep_promises(truth: Truth, outcomes: Mapping[str, Outcome], ground: Ground, found: Found) -> None:
+    """Every 2xx of our receiver, before the request's end, shows in the outcome."""
+    for cid, promises in truth.promised.items():
+        outcome = outcomes.get(cid)
+        if outcome is None:
+            continue  # told as lost
+        promises = [p for p in promises if p.at <= outcome.ended_at.timestamp()]
+        early = [p for p in promises if p.early]
+        found.promises += len(promises)
+        found.early += len(early)
+        found.early_at_kill += bool(early) and cid in ground.in_air
+        ends = {p.state for p in promises} & {"completed", "failed", "canceled", "rejected"}
+        if outcome.kind is OutcomeKind.UNKNOWN and promises:
+            states = ", ".join(p.state for p in promises)
+            found.problems.append(f"{cid} at {outcome.agent} is unknown although we acknowledged its webhook: {states}")
+        elif ends and outcome.kind.value not in ends:
+            found.problems.append(f"{cid} at {outcome.agent} is {outcome.kind} although we acknowledged {ends}")
+
+
+async def check(ground: Ground) -> Found:
+    """Compare what was accepted, what the ledger holds and what the agents did."""
+    truth, found = Truth.read(ground.folder / "truth"), Found()
+    ends, problems = found.ends, found.problems
     async with open_ledger(ground.ledger, clock=VirtualClock(), storage="inline", limits=LIMITS) as ledger:
         if await ledger.open_requests():
             problems.append("requests are open that nobody works on")
@@ -285,8 +335,14 @@ async def check(ground: Ground) -> Counter[str]:
     for cid, outcome in outcomes.items():
         ends[f"{outcome.agent} {outcome.kind.value}"] += 1
         if outcome.kind is OutcomeKind.UNKNOWN:
+            why = why_unknown(cid, outcome.agent, truth)
+            found.unknown[f"{outcome.agent} {why}"] += 1
             if cid not in ground.in_air:
                 problems.append(f"{cid} at {outcome.agent} is unknown although its reply was not lost")
+            elif not why:
+                problems.append(
+                    f"{cid} at {outcome.agent} is unknown although it could be looked for: {outcome.reason}"
+                )
         elif outcome.kind is not OutcomeKind.COMPLETED or outcome.text != truth.said.get(cid):
             problems.append(f"{cid} at {outcome.agent}: {outcome.kind} {outcome.text!r} {outcome.reason!r}")
     slots = Counter((run.claim.ceremony_id, run.claim.scheduled_at) for run in runs)
@@ -295,11 +351,10 @@ async def check(ground: Ground) -> Counter[str]:
     minutes = sorted(run.claim.scheduled_at for run in runs if run.claim.trigger == "cron")
     problems += [f"no slot between {a} and {b}" for a, b in itertools.pairwise(minutes) if b - a > _MINUTE]
     problems += [f"work was taken up again after {s:.1f} s" for s in ground.resumes if s > RESUME_S_MAX]
-    if problems:
-        raise KillError("\n".join([f"{len(problems)} problems in {ground.folder}", *problems[:20]]))
+    keep_promises(truth, outcomes, ground, found)
     ends["slots"] = len(minutes)
     ends["runs by hand"] = len(slots) - len(minutes)
-    return ends
+    return found
 
 
 _MINUTE = timedelta(minutes=1)
@@ -319,24 +374,32 @@ def storm(kills: int, seed: int, *, life_s: float = 1.2, keep: bool = False) -> 
     (ground.folder / "ceremonies" / "tick.yaml").write_text(CEREMONY)
     good = False
     try:
-        with Agents(ground.folder / "truth", ground.port) as agents:
+        with Agents(ground.folder / "truth", ground.port, ways=FLEET) as agents:
             for done in range(1, kills + 1):
                 kill_one(ground, agents.entries)
                 if done % 100 == 0:
                     print(f"{done} kills, {len(ground.accepted)} requests", flush=True)
             finish(ground, agents.entries)
-            ends = asyncio.run(check(ground))
-        good = True
+            found = asyncio.run(check(ground))
+        good = not found.problems
     finally:
         if good and not keep:
             shutil.rmtree(ground.folder)
     resumes = sorted(ground.resumes)
     slowest = f"{resumes[-1]:.2f} s (median {resumes[len(resumes) // 2]:.2f} s of {len(resumes)})" if resumes else "-"
-    return (
+    unknown = ", ".join(f"{count} {why}" for why, count in sorted(found.unknown.items()))
+    figures = (
         f"caller: {sum(ground.ways.values())} kills {dict(ground.ways)}, {len(ground.accepted)} requests accepted, "
         f"{len(ground.in_air)} with their send in the air; taken up again within {slowest}; "
-        f"ends {dict(sorted(ends.items()))}; 0 lost, 0 twice, 0 slots twice"
+        f"{found.promises} webhooks acknowledged, {found.early} of them before the reply, and of these those of "
+        f"{found.early_at_kill} requests whose send a kill caught in the air; ends {dict(sorted(found.ends.items()))}; "
+        f"{found.unknown.total()} unknown: {unknown or 'none'}"
     )
+    if found.problems:
+        raise KillError(
+            "\n".join([f"{len(found.problems)} problems in {ground.folder}", *found.problems[:20], figures])
+        )
+    return f"{figures}; 0 lost, 0 twice, 0 slots twice, 0 promises broken"
 
 
 def main() -> None:
