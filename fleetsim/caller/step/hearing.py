@@ -462,7 +462,7 @@ def _gone(s: Stepping, error: FleetsimError) -> None:
     """An answer that will not change: confirmed once, three times while the task is young (F-12)."""
     confirmable = s.track.missed_at + s.rules.lost_confirm_s
     if s.now.mono < confirmable:  # other news had it asked again sooner: that confirms nothing
-        s.poll_at(confirmable)
+        s.poll_at(max(confirmable, s.now.mono + min(s.rules.look_first_s, s.rules.poll_interval_s)))
         return
     misses = s.track.misses + 1
     s.set(misses=misses, missed_at=s.now.mono)
