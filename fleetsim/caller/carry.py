@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.ledger import Ledger, Phase
+from fleetsim.caller.ledger import Ledger, Phase, RequestRecord
 from fleetsim.caller.outcome import outcome_of
 from fleetsim.caller.signals import (
     Cancel,
@@ -55,10 +55,19 @@ Tell: TypeAlias = Callable[[str, Signal], None]
 
 
 def work_for(
-    effect: Effect, track: Track, executor: Executor, ledger: Ledger, runtime: Runtime, tell: Tell
+    effect: Effect,
+    track: Track,
+    executor: Executor,
+    ledger: Ledger,
+    runtime: Runtime,
+    tell: Tell,
+    newest: Callable[[str], RequestRecord | None],
 ) -> Coroutine[Any, Any, None]:
-    """The coroutine that carries ``effect`` out and tells the tracker how it went."""
-    carrier = _Carrier(track, executor, ledger, runtime, tell)
+    """The coroutine that carries ``effect`` out and tells the tracker how it went.
+
+    ``newest`` gives the record of a request as it is at that moment, None once it is gone.
+    """
+    carrier = _Carrier(track, executor, ledger, runtime, tell, newest)
     match effect:
         case Send(stream=True):
             return carrier.open_stream()
@@ -92,7 +101,15 @@ def stolen_task(track: Track, now: Now, rules: Rules) -> Outcome:
 
 
 class _Carrier:
-    def __init__(self, track: Track, executor: Executor, ledger: Ledger, runtime: Runtime, tell: Tell) -> None:
+    def __init__(
+        self,
+        track: Track,
+        executor: Executor,
+        ledger: Ledger,
+        runtime: Runtime,
+        tell: Tell,
+        newest: Callable[[str], RequestRecord | None],
+    ) -> None:
         self._record = track.record
         self._task = track.task
         self._cid = track.correlation_id
@@ -100,23 +117,28 @@ class _Carrier:
         self._ledger = ledger
         self._clock = runtime.clock
         self._tell_tracker = tell
+        self._newest = newest
 
     def _tell(self, signal: Signal) -> None:
         self._tell_tracker(self._cid, signal)
 
-    def _leaving(self) -> None:
+    async def _leaving(self) -> None:
         self._tell(Left())
 
-    async def _intent_to_sending(self) -> None:
-        """Nothing leaves before it is on record that it may have left."""
-        await self._ledger.update(replace(self._record, phase=Phase.SENDING))
+    async def _sending(self) -> None:
+        """Nothing leaves before it is on record that it may have left; what waits for its turn has not.
+
+        The track knows first, so that nothing written about the request from here on says otherwise.
+        """
+        self._tell(Left())
+        record = self._newest(self._cid) or self._record
+        await self._ledger.update(replace(record, phase=Phase.SENDING))
         fault("before_send")
 
     async def send(self) -> None:
+        began = self._clock.monotonic()
         try:
-            await self._intent_to_sending()
-            began = self._clock.monotonic()
-            reply = await _declared(self._executor.send(self._record, leaving=self._leaving))
+            reply = await _declared(self._executor.send(self._record, leaving=self._sending))
             fault("after_send_before_bind")
         except FleetsimError as error:
             self._tell(SendFailed(error=error))
@@ -126,8 +148,7 @@ class _Carrier:
     async def open_stream(self) -> None:
         heard = 0
         try:
-            await self._intent_to_sending()
-            async with aclosing(_events(self._executor.stream(self._record, leaving=self._leaving))) as events:
+            async with aclosing(_events(self._executor.stream(self._record, leaving=self._sending))) as events:
                 async for event in events:
                     heard += 1
                     self._tell(Heard(event=event, via=Via.STREAM, began=self._clock.monotonic()))

@@ -6,7 +6,7 @@ nothing: errors go to ``step`` as they are.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -57,6 +57,10 @@ class Clients(Protocol):
         ...
 
 
+async def _at_once() -> None:
+    """Nothing to do before the first byte."""
+
+
 class Executor:
     """Calls agents. ``callback_base`` gives the address webhooks should come to, or None for polling only.
 
@@ -78,19 +82,19 @@ class Executor:
         self._callback_base = callback_base
         self._signed = signed
 
-    async def send(self, record: RequestRecord, *, leaving: Callable[[], None] = lambda: None) -> Task | Message:
+    async def send(self, record: RequestRecord, *, leaving: Callable[[], Awaitable[None]] = _at_once) -> Task | Message:
         """Send the request and return the agent's first answer. Raises FleetsimError as the client does.
 
-        Here and below ``leaving`` is called once there is a slot, before the first byte.
+        Here and below ``leaving`` is awaited once there is a slot, before the first byte.
         """
         async with self._slot(record):
-            leaving()
+            await leaving()
             call = self._message(record, streaming=False)
             return _task_or_message(await self._call(record, call))
 
     @asynccontextmanager
     async def stream(
-        self, record: RequestRecord, *, leaving: Callable[[], None] = lambda: None
+        self, record: RequestRecord, *, leaving: Callable[[], Awaitable[None]] = _at_once
     ) -> AsyncIterator[AsyncIterator[TaskEvent]]:
         """Send and stream. The slot is held until the first byte of the answer only."""
         call = self._message(record, streaming=True)
@@ -100,7 +104,7 @@ class Executor:
         allowed = replace(client.limits.stream, first_event_s=FIRST_EVENT_S)
         opened = client.events(call, headers=_trace(record), limits=allowed, choice=_as_dispatched(record))
         try:
-            leaving()
+            await leaving()
             with self._without_credential(record):
                 events = await opened.__aenter__()
         except BaseException as error:
@@ -147,7 +151,7 @@ class Executor:
             return _task(await self._call(record, GetTask(task_id=found[0].task_id)))
 
     async def resume(
-        self, record: RequestRecord, answer: Answer, *, leaving: Callable[[], None] = lambda: None
+        self, record: RequestRecord, answer: Answer, *, leaving: Callable[[], Awaitable[None]] = _at_once
     ) -> Task | Message:
         """Send an answer on the same task and the agent's own context; one message id per answer."""
         task = _bound(record)
@@ -161,7 +165,7 @@ class Executor:
         metadata = {**answer.metadata, **self._metadata(record)}
         call = SendMessage(message=message, metadata=metadata, task_id=task.task_id)
         async with self._slot(record, breaks=False):
-            leaving()
+            await leaving()
             return _task_or_message(await self._call(record, call))
 
     async def cancel(self, record: RequestRecord) -> Task:

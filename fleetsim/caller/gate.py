@@ -14,7 +14,7 @@ from datetime import datetime
 
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.slots import Bulkhead, Slots
-from fleetsim.model.errors import FleetsimError, HttpRefused, TransportError, Unreachable
+from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError, Unreachable
 from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime
 
@@ -109,6 +109,8 @@ class Gate:
 
     def _count(self, agent: str, lane: _Lane, error: FleetsimError) -> None:
         """Only the connection counts: an agent that answers, even with a refusal, is there."""
+        if isinstance(error, NotAccepting):
+            return  # our own storage, before a byte left: no news of the agent
         down = isinstance(error, TransportError) or (isinstance(error, HttpRefused) and error.status >= 500)
         if not down:
             self._well(agent, lane)

@@ -313,7 +313,7 @@ class Tracker:
             self._reach_out(track, Poll())
 
     def _reach_out(self, track: Track, effect: Effect) -> None:
-        work = carry.work_for(effect, track, self._executor, self._ledger, self._runtime, self.signal)
+        work = carry.work_for(effect, track, self._executor, self._ledger, self._runtime, self.signal, self._record_now)
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{track.correlation_id}")
         if isinstance(effect, Send):
             self._sends[track.correlation_id] = worker

@@ -19,6 +19,7 @@ from fleetsim.caller.signals import (
     Due,
     Effect,
     Find,
+    Left,
     Poll,
     RegisterPush,
     Resume,
@@ -107,6 +108,7 @@ class Call:
     asked: str | None = None
     heard: int = 0
     at: int = 0
+    left: bool = False
 
 
 class Ledger:
@@ -166,7 +168,7 @@ class Hub:
 
     def start(self, accepted: RequestRecord) -> None:
         self.rules = Rules()
-        self.now, self.luck, self.broken = 0.0, 0.5, False
+        self.now, self.luck, self.broken, self.busy = 0.0, 0.5, False, False
         self.calls: list[Call] = []
         self.ledger = Ledger(accepted)
         self.agent = Agent()
@@ -191,6 +193,16 @@ class Hub:
         assert self.track.wake is None or self.track.wake > self.now, "time stands still"
         self.checker.rest(self.track.wake, self.may_be_told())
         self.broken = False
+        self.let_leave()
+
+    def let_leave(self) -> None:
+        """A send waits for its turn; then it is put on record, and leaves once it is."""
+        for call in self.in_air(Send):
+            if not call.left and not self.busy:
+                call.left = True
+                self.tell(Left())
+                sending = replace(self.track.record, phase=Phase.SENDING)
+                self.ledger.write(lambda sending=sending: self.ledger.keep(sending))
 
     def may_be_told(self) -> bool:
         """Whether the agent has a way left to tell us something by itself, or owes us an answer."""
@@ -207,11 +219,7 @@ class Hub:
 
     def carry(self, effect: Effect) -> None:
         match effect:
-            case Send():
-                sending = replace(self.track.record, phase=Phase.SENDING)
-                self.ledger.write(lambda: self.ledger.keep(sending))
-                self.calls.append(Call(effect, self.now))
-            case Subscribe() | Poll() | Find() | RegisterPush() | Resume() | Cancel():
+            case Send() | Subscribe() | Poll() | Find() | RegisterPush() | Resume() | Cancel():
                 self.calls.append(Call(effect, self.now))
             case Save():
                 self.ledger.write(lambda: self.ledger.keep(self.track.record))
@@ -248,7 +256,8 @@ class Hub:
     @property
     def on_the_wire(self) -> bool:
         """Whether a send has left: nothing does before it is on record."""
-        return bool(self.in_air(Send)) and not self.ledger.slow and self.ledger.record.phase is not Phase.INTENT
+        left = any(call.left for call in self.in_air(Send))
+        return left and not self.ledger.slow and self.ledger.record.phase is not Phase.INTENT
 
 
 class Peace:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.signals import Begin, Close, Due, Effect, Signal
+from fleetsim.caller.signals import Begin, Close, Due, Effect, Left, Signal
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Heard, Now, Rules, Track
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
@@ -74,6 +74,11 @@ class Hand:
         hand = cls(track=new_track(record(**kind), Now(0.0, START)), rules=rules or Rules())
         hand.tell(Begin())
         return hand
+
+    @classmethod
+    def sent(cls, rules: Rules | None = None, **kind: bool) -> Hand:
+        """As ``begun``, and the send has left."""
+        return cls.begun(rules, **kind).tell(Left())
 
     def now(self) -> Now:
         return Now(self.mono, START + timedelta(seconds=self.mono), 0.5)

@@ -40,7 +40,7 @@ from fleetsim.model.errors import (
     Unreachable,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, OutcomeKind, Via
+from fleetsim.model.work import Answer, Cause, OutcomeKind, Via
 from tests.caller.steps import START, Hand, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -99,9 +99,17 @@ def test_a_poll_refused_for_its_key_is_tried_once_more_then_the_task_is_lost() -
 
 @pytest.mark.parametrize("why", ["cancel", "webhook"])
 def test_while_a_send_is_in_the_air_whatever_is_saved_says_that_bytes_may_have_left(why: str) -> None:
-    hand = Hand.begun(push=True)
+    hand = Hand.sent(push=True)
     hand.tell(CancelAsked()) if why == "cancel" else hand.tell(SendFailed(error=InvalidParams("no")))
     assert hand.track.record.phase is Phase.SENDING
+
+
+def test_what_waits_for_its_turn_has_not_left() -> None:
+    hand = Hand.begun().tell(CancelAsked())
+    assert hand.asked_for(Save)
+    assert hand.track.record.phase is Phase.INTENT
+    hand.wait(3600)
+    assert [(o.kind, o.cause) for o in hand.outcomes] == [(OutcomeKind.EXPIRED, Cause.NEVER_SENT)]
 
 
 def test_between_retries_the_record_says_that_nothing_was_sent() -> None:

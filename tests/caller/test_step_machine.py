@@ -315,6 +315,12 @@ class StepMachine(People, RuleBasedStateMachine):
         else:
             self.ledger.catch_up()
 
+    @precondition(going)
+    @rule(busy=seldom)
+    def other_requests_take_all_slots_or_free_one(self, busy: bool) -> None:
+        self.busy = busy
+        self.let_leave()
+
     @precondition(lambda self: hasattr(self, "ledger") and not self.ledger.outcomes)
     @rule(away=lateness)
     def hub_is_killed(self, away: float) -> None:
@@ -336,6 +342,8 @@ class StepMachine(People, RuleBasedStateMachine):
         if not hasattr(self, "track") or self.broken:
             return
         self.ledger.catch_up()
+        self.busy = False
+        self.let_leave()
         peace = Peace(self)
         peace.finish()
         assert len(self.ledger.outcomes) == 1, f"{len(self.ledger.outcomes)} outcomes"

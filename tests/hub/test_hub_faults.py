@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ledger import LedgerBroken, LedgerDamaged
+from fleetsim.caller.ledger import LedgerBroken, LedgerDamaged, Phase
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import StateDir
@@ -23,7 +23,7 @@ from fleetsim.model.journal import Level
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
-from fleetsim.testbed.faults import EditChunk, EditRequest, LoseRequest, Match, Status
+from fleetsim.testbed.faults import EditChunk, EditRequest, LoseRequest, Match, SlowStart, Status
 from tests.hub.town import HUB, Town, town, worker
 
 QUINN = "http://quinn.example:8000"
@@ -298,6 +298,25 @@ async def test_a_second_hub_on_the_same_state_is_turned_away_with_the_first_ones
         first.terminate()
         async with asyncio.timeout(15):
             await first.communicate()
+
+
+async def test_what_still_waited_for_its_turn_at_a_restart_is_sent_after_it() -> None:
+    """A hung agent's queue never left: none of it may have run, and all of it is sent once."""
+    async with town(worker(), entries={"quinn": {"push": "off"}}) as t:
+        await asyncio.sleep(1)
+        t.network.fault(SlowStart(seconds=10_000), Match(origin=QUINN, rpc_method="SendStreamingMessage"))
+        asked = [SkillRequest(correlation_id=f"c-{n}", text="go", skill="echo", targets=("quinn",)) for n in range(20)]
+        for request in asked:
+            await t.hub.submit(request)
+        await asyncio.sleep(1)
+        left = [s for s in t.network.seen if s.rpc_method == "SendStreamingMessage"]
+        waiting = [r.request.correlation_id for r in await t.ledger.open_requests() if r.phase is Phase.INTENT]
+        assert (len(left), len(waiting)) == (8, 12)
+        t.network.heal()
+        await t.restart()
+        async with asyncio.timeout(600):
+            ended = {cid: await t.hub.tracker.wait(cid) for cid in waiting}
+        assert {outcome.kind for outcome in ended.values()} == {OutcomeKind.COMPLETED}
 
 
 @pytest.mark.sockets

@@ -78,7 +78,7 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
         case Recovered(question=question, answer=answer, early=early, uncallable=why):
             sending.abandon(s, question if answer is None else None, early, why)
         case Left():
-            s.agents_turn()
+            sending.left(s)
         case Replied(reply=reply, began=began):
             sending.replied(s, reply, began)
         case SendFailed(error=error):

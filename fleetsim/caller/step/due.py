@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Find
 from fleetsim.caller.step import answers, hearing, questions, sending
 from fleetsim.caller.step.common import Stepping
@@ -70,7 +71,7 @@ def _deadline(s: Stepping) -> None:
         reason += "ended the task" + (f"; the last look at it: {trouble}" if trouble else "")
         own = Cause.CANCEL_UNCONFIRMED if record.cancel_wanted else Cause.TASK_DEADLINE
         s.give_up(OutcomeKind.EXPIRED, Cause.CALLER_DEADLINE if record.shortened else own, reason)
-    elif s.track.in_air or s.track.reconcile_due is not None:
+    elif s.track.record.phase is Phase.SENDING:
         reason += "answered: it may have run"
         s.close(OutcomeKind.EXPIRED, Cause.CALLER_DEADLINE if record.shortened else Cause.REPLY_LOST, reason)
     else:

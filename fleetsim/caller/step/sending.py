@@ -44,12 +44,19 @@ def begin(s: Stepping) -> None:
 
 
 def _send(s: Stepping) -> None:
-    """From here on bytes may leave: whatever is saved of this request meanwhile must say so (F-29).
+    """Ask for it to be sent. It may wait for its turn, and nothing has left until then."""
+    s.set(in_air=True, retry_due=None)
+    s.emit(Send(stream=s.track.try_stream))
+
+
+def left(s: Stepping) -> None:
+    """Its turn has come, and bytes may leave: whatever is saved of it from here on must say so (F-29).
 
     It is the carrier that records it, before the first byte; here it is only not taken back.
     """
-    s.set(in_air=True, retry_due=None, record=replace(s.track.record, phase=Phase.SENDING))
-    s.emit(Send(stream=s.track.try_stream))
+    s.agents_turn()
+    if s.track.task is None:
+        s.set(record=replace(s.track.record, phase=Phase.SENDING))
 
 
 def recover(s: Stepping, question: Question | None, answer: Answer | None, early: Iterable[TaskEvent]) -> None:
