@@ -86,11 +86,11 @@ class Track:
     counts the polls still owed before a terminal state may be believed complete. ``resume_doubt``: an answer
     was on its way when the hub stopped, and only the agent knows whether it arrived. ``taken_at`` is when the agent
     last took something from us: a young task is looked at often. ``refusals`` names, since the last poll that brought
-    the task, each answer that polling cannot mend; ``trouble`` says why the last poll brought nothing. ``silent``: the
-    agent ended its stream without a word, and ``searches`` counts the looks for its task that found none.
-    ``look_owed``: a webhook was turned away before the task was bound. ``looked_at`` is when the agent was last asked
-    for the task.
-    ``turn_from`` is since when it has been the agent's turn; None while the request waits to leave, or for a person.
+    the task, each answer that polling cannot mend; ``trouble`` says why the last poll brought nothing.
+    ``silent``: the agent ended its stream without a word, and ``searches`` counts the looks for its task that
+    found none; ``unsearchable``: it offers no such look. ``look_owed``: a webhook was turned away before the task
+    was bound. ``looked_at`` is when the agent was last asked for the task. ``turn_from`` is since when it has
+    been the agent's turn; None while the request waits to leave, or for a person.
     """
 
     record: RequestRecord
@@ -115,6 +115,7 @@ class Track:
     taken_at: float = float("-inf")
     silent: bool = False
     searches: int = 0
+    unsearchable: bool = False
     turn_from: float | None = None
     misses: int = 0
     missed_at: float = float("-inf")

@@ -299,6 +299,57 @@ def test_a_lost_reply_that_nothing_can_find_is_given_up_at_once() -> None:
     assert [(o.kind, o.blame) for o in hand.outcomes] == [(OutcomeKind.UNKNOWN, Blame.NETWORK)]
 
 
+def test_a_confirmation_that_came_a_moment_too_soon_is_not_asked_for_at_once() -> None:
+    hand = Hand.sent()
+    hand.tell(Replied(reply=task(W), began=0.0)).wait(1.2)
+    hand.tell(PollFailed(error=TaskNotFound())).wait(5)
+    at = hand.mono
+    hand.track = replace(hand.track, missed_at=at - 4.6)  # another answer had it looked at sooner
+    hand.tell(PollFailed(error=TaskNotFound()))
+    assert hand.track.poll_due is not None
+    assert hand.track.poll_due >= at + 1.0
+
+
+def lost(**kind: bool) -> Hand:
+    return Hand.sent(**kind).tell(SendFailed(error=TimedOut("silent")))
+
+
+def test_a_webhook_of_a_long_task_is_waited_for_where_nobody_can_look() -> None:
+    """The agent may be at work, and says so when it ends; ten intervals are more than two."""
+    hand = lost(push=True).tell(Found(task=None, possible=False))
+    hand.wait(250)
+    assert not hand.outcomes
+    hand.hear(status(W), Via.PUSH)
+    assert hand.track.task is not None
+    hand = lost(push=True).tell(Found(task=None, possible=False))
+    for _ in range(12):
+        hand.wait(30)
+        if hand.asked_for(Find):
+            hand.tell(Found(task=None, possible=False))
+    assert [(o.kind, o.duration_ms) for o in hand.outcomes] == [(OutcomeKind.UNKNOWN, 300_000)]
+
+
+@pytest.mark.parametrize(
+    ("push", "found", "why"),
+    [
+        (False, Found(task=None, possible=False), "offers no way to look for its task, and sends us no webhooks"),
+        (True, Found(task=None, possible=False), "offers no way to look for its task, and no webhook told of it"),
+        (True, Found(task=None), "asked for its task 2 times, shows none that is surely it"),
+        (True, Found(task=None, error=Unreachable("it is down")), "could not be asked for its task: it is down"),
+    ],
+)
+def test_a_reply_that_was_never_found_says_why_it_could_not_be(push: bool, found: Found, why: str) -> None:
+    hand = lost(push=push).tell(found)
+    for _ in range(12):
+        hand.wait(30)
+        if hand.asked_for(Find):
+            hand.tell(found)
+    (outcome,) = hand.outcomes
+    assert outcome.kind is OutcomeKind.UNKNOWN
+    assert why in outcome.reason
+    assert outcome.reason.endswith("it may have run")
+
+
 # ------------------------------------------------------------------ first looks
 
 

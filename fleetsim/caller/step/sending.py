@@ -11,7 +11,7 @@ from fleetsim.caller.outcome import cause_of
 from fleetsim.caller.signals import Find, Found, Send
 from fleetsim.caller.step import answers, hearing, questions
 from fleetsim.caller.step.common import Stepping
-from fleetsim.caller.track import Heard, Stopped
+from fleetsim.caller.track import Heard, Stopped, Track
 from fleetsim.model.errors import (
     AuthRefused,
     EmptyStream,
@@ -36,6 +36,9 @@ from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, 
 
 SEARCHES_MAX = 2
 """Looks for the task of an agent that ended its stream without a word."""
+
+WEBHOOK_WAITS = 10
+"""Poll intervals that a webhook is waited for where it alone can tell which task is ours: it may be a long one."""
 
 
 def begin(s: Stepping) -> None:
@@ -234,7 +237,7 @@ def found(s: Stepping, signal: Found) -> None:
 
     A reply that was lost on the way may belong to a task that is still to appear. An agent that ended its own
     stream has had its say: what is not there at a second look is not waited for. And where no search is possible,
-    only a webhook is worth waiting for.
+    only a webhook is worth waiting for; it comes when the task moves, which may take a while.
     """
     if s.track.task is not None or s.track.reconcile_due is None:
         return
@@ -246,13 +249,17 @@ def found(s: Stepping, signal: Found) -> None:
         hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))
         return
     if signal.error is not None:
+        s.set(trouble=one_line(str(signal.error), hearing.TROUBLE_MAX))
         if s.track.silent:
             s.set(find_due=s.now.mono + s.rules.lost_confirm_s)
         return
-    s.set(searches=s.track.searches + 1)
-    hopeless = not signal.possible or (s.track.silent and s.track.searches >= SEARCHES_MAX)
+    first, silent = not s.track.unsearchable, s.track.silent
+    s.set(searches=s.track.searches + 1, unsearchable=not signal.possible)
+    hopeless = not signal.possible or (silent and s.track.searches >= SEARCHES_MAX)
     if hopeless and not s.track.record.push:
         give_up_reply(s)
+    elif not signal.possible and first and not silent:
+        s.set(reconcile_due=s.now.mono + WEBHOOK_WAITS * s.rules.poll_interval_s)
 
 
 def give_up_reply(s: Stepping) -> None:
@@ -262,8 +269,19 @@ def give_up_reply(s: Stepping) -> None:
         reason = "the agent ended the stream without a word and its task was not found: it may have run"
         s.close(OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, reason)
     else:
-        reason = "the reply was lost and the task was never found: it may have run"
+        reason = f"the reply was lost, and the agent {_why_not_found(s.track)}: it may have run"
         s.close(OutcomeKind.UNKNOWN, Cause.REPLY_LOST, reason)
+
+
+def _why_not_found(track: Track) -> str:
+    """What stands between us and a task that may exist (docs/explanation/ledger.md)."""
+    if track.unsearchable and track.record.push:
+        return "offers no way to look for its task, and no webhook told of it"
+    if track.unsearchable:
+        return "offers no way to look for its task, and sends us no webhooks"
+    if track.searches:
+        return f"asked for its task {track.searches} times, shows none that is surely it"
+    return f"could not be asked for its task: {track.trouble or 'no answer came in time'}"
 
 
 def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
