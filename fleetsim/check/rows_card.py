@@ -156,6 +156,15 @@ card.should(
     "GET the card with the Host of somebody else: no address in it may be there.",
     "Write the configured address, or the socket's own; never build it from the request's Host header.",
 )
+card.must(
+    "C-19",
+    "Every dialect the card offers is one the agent speaks",
+    ONCE,
+    "A2A 0.3 §5.5, 1.0 §3.6 and §4.4.6",
+    "Read and cancel a task that is none, in each dialect of the card: neither may be an unknown method or version.",
+    "Give each supportedInterfaces entry the protocolVersion that is served there (without one, clients read 0.3), "
+    "and list only what is served.",
+)
 
 auth = Section("Credentials")
 auth.must(

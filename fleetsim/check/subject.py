@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange
+from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, written
 from fleetsim.check.inside import Inside
 from fleetsim.check.listener import Listener
-from fleetsim.check.tongue import listed, mapping, url_path
+from fleetsim.check.tongue import Tongue, listed, mapping, url_path
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.redirect import followed
+from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.wire.choice import lies_below
@@ -96,7 +97,11 @@ class Target:
 
 @dataclass(slots=True, kw_only=True)
 class Subject:
-    """An agent under test. Make one with ``meet``."""
+    """An agent under test. Make one with ``meet``.
+
+    ``moved`` are endpoints that redirect and where to; ``unknown`` dialects that the card offers and the agent does not
+    know, each with an answer that says so (C-19 tells it once for all rows), ``spoken`` those it knows instead.
+    """
 
     target: Target
     runtime: Runtime
@@ -105,6 +110,8 @@ class Subject:
     card: Mapping[str, Any] = field(default_factory=dict)
     card_at: str = ""
     moved: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, Exchange] = field(default_factory=dict)
+    spoken: tuple[str, ...] = ()
     card_reads: dict[str, Exchange] = field(default_factory=dict)
     open_reads: dict[str, Exchange] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
@@ -272,7 +279,35 @@ async def meet(target: Target, runtime: Runtime, knobs: Knobs, listener: Listene
         if own.status in {401, 403}:
             given = "the credentials given are refused" if target.headers else "it demands credentials"
             raise AuthRefused(f"{url}: {given} (HTTP {own.status})", status=own.status)
+    await _find_spoken(subject, offered)
     return subject
+
+
+async def _find_spoken(subject: Subject, offered: tuple[str, ...]) -> None:
+    """Probe in the dialects the agent knows, where it knows one, rather than in those the card offers.
+
+    Dialects that were asked for are probed whatever comes of it.
+    """
+    unknown = {name: told for name in offered if (told := await _refusal(subject, name)) is not None}
+    spoken = [name for name in offered if name not in unknown]
+    if unknown:
+        spoken += [name for name in ("0.3", "1.0") if name not in offered and await _refusal(subject, name) is None]
+    if unknown and spoken:
+        subject.unknown, subject.spoken = unknown, tuple(sorted(spoken))
+        subject.dialects = subject.target.dialects or subject.spoken
+
+
+async def _refusal(subject: Subject, dialect: str) -> Exchange | None:
+    """An answer that says the agent does not know the dialect: neither how to read a task nor how to cancel one."""
+    tongue, refused = Tongue(dialect), None
+    for operation in (Operation.GET, Operation.CANCEL):
+        asked = {"jsonrpc": "2.0", "id": 1, "method": tongue.method(operation), "params": tongue.by_id("fleetsim-none")}
+        refused = await subject.exchange(
+            "POST", subject.endpoint(dialect), body=written(asked), headers=tongue.headers()
+        )
+        if refused.code not in {-32601, -32009}:
+            return None
+    return refused
 
 
 async def _read_cards(subject: Subject) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
 
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.broken import mutant
@@ -14,6 +19,7 @@ from fleetsim.check.broken.build import Mutant, breaks
 from fleetsim.check.broken.editors import (
     about,
     answer_error,
+    edit_card,
     edit_error,
     edit_everything,
     edit_frames,
@@ -23,7 +29,7 @@ from fleetsim.check.broken.editors import (
     kind_of,
 )
 from fleetsim.check.broken.wire import Asked, Edit, Headers
-from fleetsim.check.inprocess import ALLOW, check_app
+from fleetsim.check.inprocess import AGENT, ALLOW, check_app
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.row import Severity, Verdict
 from fleetsim.check.runner import run_check, select
@@ -34,6 +40,7 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import run
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.client.mounted import PATH, RPC, mounted
 
 JsonObject = dict[str, Any]
 
@@ -223,3 +230,83 @@ async def test_an_unknown_profile_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError) as refused:
         await checked_with(Knobs(profile="other"), "C-01")
     assert "workstacean" in str(refused.value.hint)
+
+
+def offering(version: str | None) -> Callable[[Any], Any]:
+    """A card with one interface and nothing of 0.3, of this version or of none."""
+
+    def edit(card: Any) -> Any:
+        kept = {name: value for name, value in card.items() if name not in OLDER_MEMBERS}
+        entry = {"url": card.get("url") or card["supportedInterfaces"][0]["url"], "protocolBinding": "JSONRPC"}
+        return {**kept, "supportedInterfaces": [{**entry, **({"protocolVersion": version} if version else {})}]}
+
+    return edit
+
+
+OLDER_MEMBERS = {"url", "preferredTransport", "additionalInterfaces", "protocolVersion"}
+
+
+@pytest.mark.parametrize(("spoken", "version", "reads_as"), [("1.0", None, "0.3"), ("0.3", "1.0", "1.0")])
+async def test_a_card_of_another_dialect_than_is_spoken_is_one_failure_and_the_rest_is_probed(
+    spoken: str, version: str | None, reads_as: str
+) -> None:
+    make = breaks(edit_card(offering(version)), settings=lambda settings: replace(settings, dialects=(spoken,)))
+
+    def app(runtime: Runtime) -> Any:
+        return make(reference_agent(runtime=runtime, allow_webhook=(ALLOW,))).app()
+
+    report = await check_app(app, rows=select(("C-*", "M-*", "T-*")))
+    assert report.dialects == (spoken,)
+    (failed,) = report.of(Verdict.FAIL)
+    assert failed.row.id == "C-19"
+    assert f"reads as A2A {reads_as}" in failed.reason
+    assert failed.reason.endswith(f"it speaks {spoken}")
+    assert len(report.of(Verdict.PASS)) > 25
+
+
+async def test_a_dialect_that_was_asked_for_is_probed_though_the_agent_does_not_know_it() -> None:
+    make = breaks(edit_card(offering(None)), settings=lambda settings: replace(settings, dialects=("1.0",)))
+
+    def app(runtime: Runtime) -> Any:
+        return make(reference_agent(runtime=runtime, allow_webhook=(ALLOW,))).app()
+
+    report = await check_app(app, rows=select(("T-01", "C-19")), dialects=("0.3",))
+    assert report.dialects == ("0.3",)
+    assert report.finding("C-19").reason.endswith("it speaks 1.0")
+    assert report.finding("T-01", "0.3").verdict is not Verdict.PASS
+
+
+async def test_an_endpoint_that_redirects_fails_its_own_row_and_the_rest_is_probed_where_it_leads() -> None:
+    def moved(card: Any) -> Any:
+        return {**card, "url": "http://agent:9000/old", "additionalInterfaces": []}
+
+    async def away(_: Request) -> Response:
+        return RedirectResponse("/a2a", status_code=307)
+
+    def app(runtime: Runtime) -> Any:
+        agent = reference_agent(runtime=runtime, allow_webhook=(ALLOW,), dialects=("0.3",))
+        inner = breaks(edit_card(moved))(agent).app()
+        return Starlette(routes=[Route("/old", away, methods=["POST"]), Mount("/", inner)])
+
+    report = await check_app(app, rows=select(("C-03", "C-15", "M-*", "T-*")))
+    (failed,) = report.of(Verdict.FAIL)
+    assert (failed.row.id, "HTTP 307" in failed.reason) == ("C-03", True)
+    assert report.endpoints == {"0.3": "http://agent:9000/a2a"}
+
+
+async def test_a_mounted_agent_is_checked_at_the_endpoint_its_card_names() -> None:
+    report = await check_app(lambda runtime: mounted(AGENT, runtime), rows=select(("C-0[123]", "M-0*")), path=PATH)
+    assert report.endpoints == dict.fromkeys(("0.3", "1.0"), AGENT + PATH + RPC)
+    assert report.of(Verdict.FAIL) == ()
+
+
+async def test_an_endpoint_that_guards_what_is_below_it_does_not_make_the_card_look_closed() -> None:
+    async def closed(_: Request) -> Response:
+        return Response(status_code=401)
+
+    def app(runtime: Runtime) -> Any:
+        agent = reference_agent(runtime=runtime, allow_webhook=(ALLOW,), api_keys={"me": "k" * 20})
+        return Starlette(routes=[Route("/a2a/{rest:path}", closed, methods=["GET"]), Mount("/", agent.app())])
+
+    report = await check_app(app, rows=select(("A-01", "C-01", "C-02")), path="/a2a", headers={"X-API-Key": "k" * 20})
+    assert {found.row.id for found in report.of(Verdict.PASS)} == {"A-01", "C-01", "C-02"}

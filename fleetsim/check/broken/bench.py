@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from fleetsim.agent import Agent, AgentLimits
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.broken.build import Mutant
+from fleetsim.check.broken.build import DIALECTS, Mutant
 from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
 from fleetsim.check.row import Row, Verdict
@@ -23,7 +23,6 @@ from fleetsim.testbed.loop import Deadlock, LeftOver, run
 from fleetsim.testbed.runtime import CountedIds
 
 KEY, OTHER = "bench-key-of-the-first-caller", "bench-key-of-another-caller"
-DIALECTS = ("0.1", "0.3", "1.0")
 
 
 class ScatteredIds(CountedIds):
@@ -56,7 +55,7 @@ async def examine(broken: Mutant | None, rows: Iterable[Row] | None = None, *, s
     return await check_app(
         make,
         rows=rows,
-        dialects=DIALECTS,
+        dialects=broken.dialects if broken else DIALECTS,
         headers={"X-API-Key": KEY},
         other_headers={"X-API-Key": OTHER},
         seed=seed,

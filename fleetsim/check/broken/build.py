@@ -20,6 +20,8 @@ from fleetsim.runtime.webhook import WebhookSender
 
 Make = Callable[[Agent], Agent]
 
+DIALECTS = ("0.1", "0.3", "1.0")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
@@ -27,7 +29,7 @@ class Mutant:
 
     ``make`` breaks a healthy agent. ``row`` is the row of the checklist that fails for it; ``also`` are the
     other rows (ids in one text) that fail for the same fault, with the reason why. ``incident`` says where
-    the fault was met, if it was.
+    the fault was met, if it was. ``dialects`` are those it is to be checked in, None for those of its card.
     """
 
     mutant_id: str
@@ -36,6 +38,7 @@ class Mutant:
     make: Make = field(repr=False)
     incident: str | None = None
     also: Mapping[str, str] = field(default_factory=dict)
+    dialects: tuple[str, ...] | None = DIALECTS
 
     def may_fail(self, row_id: str) -> str | None:
         """Why the row may fail, or None if it may not."""
@@ -131,10 +134,11 @@ class Catalogue:
         *edits: Edit,
         incident: str | None = None,
         also: Mapping[str, str] | None = None,
+        as_offered: bool = False,
         **parts: Any,
     ) -> None:
-        """Add one; ``parts`` are the options of ``breaks``."""
-        make = breaks(*edits, **parts)
-        self.mutants.append(
-            Mutant(mutant_id=mutant_id, row=row, title=title, make=make, incident=incident, also=also or {})
+        """Add one; ``parts`` are the options of ``breaks``, ``as_offered`` has it checked in its card's dialects."""
+        made = Mutant(
+            mutant_id=mutant_id, row=row, title=title, make=breaks(*edits, **parts), incident=incident, also=also or {}
         )
+        self.mutants.append(replace(made, dialects=None) if as_offered else made)

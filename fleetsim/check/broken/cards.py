@@ -85,6 +85,14 @@ def _no_current(card: Json) -> Json:
     )
 
 
+def _no_version(card: Json) -> Json:
+    return each_object(card, lambda found: found.pop("protocolVersion", None))
+
+
+def _only_current(settings: Settings) -> Settings:
+    return replace(settings, dialects=("1.0",))
+
+
 def _no_legacy_name(card: Json) -> Json:
     return without("protocolVersion", "preferredTransport")(card)
 
@@ -268,6 +276,15 @@ add(
     "C-18",
     "the card's addresses are built from the Host header",
     answer_as(at(*CARD_PATHS), _own_host),
+)
+add(
+    "card-of-another-version",
+    "C-19",
+    "the card's interface names no version, so that it reads as 0.3, and only 1.0 is spoken",
+    edit_card(_no_version),
+    settings=_only_current,
+    as_offered=True,
+    incident="released SDKs read an interface without protocolVersion as 0.3",
 )
 add("card-locked", "A-01", "the card needs the key too", answer_as(at(*CARD_PATHS), _key_for_card))
 add(

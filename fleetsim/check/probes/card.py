@@ -135,6 +135,7 @@ async def push_is_true(session: Session) -> None:
 @probe("C-08")
 async def names_its_version(session: Session) -> None:
     """Read protocolVersion and preferredTransport."""
+    need(not session.subject.unknown, "because C-19: the card names another dialect than is spoken")
     card, made = _card(session)
     version = str(card.get("protocolVersion", ""))
     demand(version.startswith("0.3"), f"protocolVersion is {version or 'missing'}", made)
@@ -178,6 +179,7 @@ async def schemes_are_declared(session: Session) -> None:
 @probe("C-12")
 async def names_1_0(session: Session) -> None:
     """Find the 1.0 interface."""
+    need(not session.subject.unknown, "because C-19: the card names another dialect than is spoken")
     card, made = _card(session)
     entries = [mapping(entry) for entry in listed(card.get("supportedInterfaces"))]
     fit = [
@@ -373,3 +375,12 @@ async def unknown_extension_is_ignored(session: Session) -> None:
     headers = {name: "https://fleetsim.example/extensions/unknown/v1"}
     made = await session.call(Operation.SEND, session.params(), headers=headers)
     demand(made.error is None and made.status == 200, f"a send with an unknown extension gave {made.says()}", made)
+
+
+@probe("C-19")
+async def offers_what_it_speaks(session: Session) -> None:
+    """What was found when the agent was met; all other rows are probed in the dialects it knows."""
+    speaks = ", ".join(session.subject.spoken)
+    for name, made in session.subject.unknown.items():
+        said = f"the card reads as A2A {name}, of which the agent knows no method ({made.says()}); it speaks {speaks}"
+        demand(False, said, made)
