@@ -186,6 +186,14 @@ class CardBroker:
         if agent in self._desks:
             self._desks[agent].wake.set()
 
+    def speaks(self, agent: str, url: str, dialect: str) -> None:
+        """The agent at the origin of ``url`` took work in this dialect though its card reads as another: new work is
+        sent so from the next reading of the card on, which is now."""
+        desk = self._desks.get(agent)
+        if desk is not None and not self.former(agent, url) and desk.client.spoken != dialect:
+            desk.client.speak(dialect)
+            desk.wake.set()
+
     def uncallable(self, agent: str, url: str) -> str:
         """Why work of an agent at ``url`` cannot be gone on with after a restart; empty if it can."""
         if agent not in self._desks:
@@ -262,6 +270,7 @@ class CardBroker:
         view = old.view
         if view.entry.address == entry.address:
             seen = replace(view, entry=entry, card=None, choice=None, skills=entry.skill_names)
+            desk.client.speak(old.client.spoken)
             if view.card is not None:
                 seen = _with_card(seen, view.card, desk.client.adopt(view.card, old.client.card_at))
             desk.view = seen
@@ -336,6 +345,7 @@ class CardBroker:
                 fetched_at=now,
                 card=write_card(card),
                 found_at=desk.client.card_at,
+                spoken=desk.client.spoken,
             )
             try:
                 await self._ledger.save_card(snapshot)
@@ -436,6 +446,7 @@ class CardBroker:
                 continue
             try:
                 card = read_card(snapshot.card)
+                desk.client.speak(snapshot.spoken)
                 view = _with_card(desk.view, card, desk.client.adopt(card, snapshot.found_at))
             except FleetsimError:
                 continue

@@ -9,7 +9,7 @@ from datetime import timedelta
 from fleetsim.caller.declared import Declared
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.follow_up import follow_up
-from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
+from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
 from fleetsim.caller.part_rows import part_notes
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
@@ -33,6 +33,7 @@ class Way:
     url: str = ""
     rpc_url: str = ""
     tenant: str | None = None
+    other: OtherWay | None = None
     hint: str | None = None
     declared: Declared = field(default_factory=Declared)
     streaming: bool = False
@@ -187,6 +188,7 @@ class Dispatcher:
             dialect=way.dialect,
             rpc_url=way.rpc_url,
             tenant=way.tenant,
+            other=way.other,
             hint=way.hint or "",
             declared=way.declared,
             streaming=way.streaming,

@@ -52,6 +52,10 @@ class Clients(Protocol):
         """Whether the agent is not at the origin of ``url`` any more, or not in the fleet."""
         ...
 
+    def speaks(self, agent: str, url: str, dialect: str) -> None:
+        """The agent took work in this dialect though its card reads as another."""
+        ...
+
     async def refresh(self, agent: str, url: str = "") -> object:
         """Fetch the card of who is called again, for whoever uses it; a failure leaves the last one."""
         ...
@@ -90,7 +94,10 @@ class Executor:
         async with self._slot(record):
             await leaving()
             call = self._message(record, streaming=False)
-            return _task_or_message(await self._call(record, call))
+            reply = await self._call(record, call)
+            if record.turned and record.dialect is not None:
+                self._clients.speaks(record.agent, record.sent_to, record.dialect)
+            return _task_or_message(reply)
 
     @asynccontextmanager
     async def stream(

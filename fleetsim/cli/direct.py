@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,15 @@ from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import client_for, limits_for
 from fleetsim.client import AgentClient, SentTask
 from fleetsim.client.conversation import Conversation
-from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, WireError
+from fleetsim.model.errors import (
+    ConfigError,
+    FleetsimError,
+    MethodNotFound,
+    TimedOut,
+    UnsupportedOperation,
+    VersionNotSupported,
+    WireError,
+)
 from fleetsim.model.event import ArtifactUpdate, TaskEvent, bounded, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.parts import answer_parts
@@ -30,6 +38,7 @@ from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_chars, answ
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import real_runtime
+from fleetsim.wire.choice import disagreement
 
 if TYPE_CHECKING:
     from fleetsim.caller.fleet import AgentEntry
@@ -69,13 +78,20 @@ async def send(common: Common, asked: Asked, found: AgentEntry | None) -> Result
     seen = _Seen()
     try:
         async with (
-            within(asked.timeout_s, lambda: _late(asked, seen)),
+            within(asked.timeout_s, lambda: _late(_as_spoken(asked, client_), seen)),
             Progress(f"{asked.agent} is at work", quiet=common.quiet or asked.stream) as progress,
         ):
             task, shown = await _follow(common, client_, asked, progress, seen)
     finally:
         await runtime.transport.aclose()
-    return _result(asked, task, runtime.clock.monotonic() - began, shown=shown)
+    result = _result(_as_spoken(asked, client_), task, runtime.clock.monotonic() - began, shown=shown)
+    told = (disagreement(client_.spoken),) if client_.spoken else ()
+    return replace(result, warnings=(*told, *result.warnings))
+
+
+def _as_spoken(asked: Asked, client: AgentClient) -> Asked:
+    """As asked, in the dialect that the agent turned out to speak: another command starts from the card again."""
+    return replace(asked, dialect=client.spoken) if client.spoken else asked
 
 
 @asynccontextmanager
@@ -203,7 +219,12 @@ async def _follow(
             task_id=asked.task_id,
             context_id=asked.context_id,
         )
-        return await _watch(common, events, client, asked, seen), not common.as_json
+        try:
+            return await _watch(common, events, client, asked, seen), not common.as_json
+        except (MethodNotFound, UnsupportedOperation, VersionNotSupported):
+            if seen.task is not None:
+                raise
+            common.note("no streaming after all: sending plainly")
     sent = await client.send_task(
         asked.text,
         parts=asked.parts,

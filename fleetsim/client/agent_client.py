@@ -103,6 +103,7 @@ class AgentClient(Conveniences):
                 finally:
                     if twin.card is not None:
                         self.adopt(twin.card, twin.card_at)
+                    self.speak(twin.spoken)
                     if alone and self._given_transport is not None:
                         await self._given_transport.aclose()
 
@@ -125,6 +126,7 @@ class AgentClient(Conveniences):
         )
         if self._card is not None:
             twin.adopt(self._card, self._card_at)
+            twin.speak(self.spoken)
         return twin
 
 

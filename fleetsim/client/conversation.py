@@ -17,6 +17,7 @@ from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import Part, TaskState, elsewhere
+from fleetsim.wire.choice import disagreement
 
 
 class ConversationClosed(FleetsimError):
@@ -28,7 +29,7 @@ class Turn:
     """What one turn brought, ``parts`` its files and data.
 
     The ids are None after the last one, so that nobody goes on by mistake. ``warnings`` say where the agent went
-    on elsewhere than in the task or context it was asked to.
+    on elsewhere than in the task or context it was asked to, and once that it speaks another dialect than its card.
     """
 
     text: str
@@ -92,20 +93,25 @@ class Conversation:
         """
         if self.closed:
             raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
-        asked_context = self.context_id
+        asked_context, known = self.context_id, self._client.spoken
         told = in_form(self._asked, text, parts)
         sent, asked_task = await self._send(*told, metadata or {}, timeout_s)
         self._asked = asked_by(sent.task)
         self.context_id = sent.context_id or self.context_id
         self.task_id = sent.id if sent.waiting else None
         self.closed = done
+        spoken = self._client.spoken
+        turned = (disagreement(spoken),) if spoken and spoken != known else ()
         return Turn(
             text=sent.text,
             state=sent.state,
             error=sent.error,
             context_id=None if done else self.context_id,
             task_id=None if done else self.task_id,
-            warnings=elsewhere(sent.id, sent.context_id, asked_task=asked_task, asked_context=asked_context),
+            warnings=(
+                *turned,
+                *elsewhere(sent.id, sent.context_id, asked_task=asked_task, asked_context=asked_context),
+            ),
             parts=sent.parts,
             parts_total=sent.parts_total,
         )

@@ -20,7 +20,7 @@ from fleetsim.client.redirect import open_following
 from fleetsim.client.stream import EventStream
 from fleetsim.model.call import Call, SendMessage, SubscribeToTask, operation_of
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import ConfigError, HttpRefused, WireError
+from fleetsim.model.errors import ConfigError, HttpRefused, MethodNotFound, VersionNotSupported, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX, check_text
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange
 from fleetsim.runtime.http_given import Given, as_transport
@@ -93,6 +93,7 @@ class AgentCaller:
         self.limits = limits or ClientLimits()
         self._card: AgentCard | None = None
         self._card_at = ""
+        self._spoken = ""
         self._choice: wire.Choice | None = None
         self._discovering = asyncio.Lock()
 
@@ -115,6 +116,11 @@ class AgentCaller:
     def card_at(self) -> str:
         """The address of that card; "" if nobody told."""
         return self._card_at
+
+    @property
+    def spoken(self) -> str:
+        """The dialect the agent turned out to speak though its card reads otherwise; "" while it does as it says."""
+        return self._choice.dialect_name if self._choice is not None and self._choice.instead_of else ""
 
     @property
     def runtime(self) -> Runtime:
@@ -165,11 +171,24 @@ class AgentCaller:
 
     def adopt(self, card: AgentCard, found_at: str = "") -> wire.Choice:
         """Use ``card`` from now on, as if discovered at ``found_at``, and say how the agent will be called."""
+        if self._card is not None and card.interfaces != self._card.interfaces:
+            self._spoken = ""  # another card may be a mended one
         self._choice = self._choose(card, found_at)
         self._card, self._card_at = card, found_at
         return self._choice
 
+    def speak(self, dialect_name: str) -> None:
+        """Call the agent in this dialect from now on, whatever its card reads as, unless the operator said one."""
+        if self._pinned is None and dialect_name in {"0.3", "1.0"}:
+            self._spoken = dialect_name
+            if self._card is not None:
+                self._choice = self._choose(self._card, self._card_at)
+
     def _choose(self, card: AgentCard, found_at: str) -> wire.Choice:
+        chosen = self._as_the_card_says(card, found_at)
+        return chosen.otherwise() if self._spoken not in {"", chosen.dialect_name} else chosen
+
+    def _as_the_card_says(self, card: AgentCard, found_at: str) -> wire.Choice:
         address = self._address
         return wire.choose(card, address.text, found_at=found_at, rpc_url=address.rpc_url, dialect_name=self._pinned)
 
@@ -221,7 +240,29 @@ class AgentCaller:
         timeout_s: float | None = None,
         choice: wire.Choice | None = None,
     ) -> tuple[wire.Reply, Any]:
-        """As ``call``, with the undecoded ``result`` beside the reply."""
+        """As ``call``, with the undecoded ``result`` beside the reply.
+
+        A send that the agent does not know in the dialect of its card is made once more in the other one: an answer
+        of -32601 or -32009 says that nothing was done. Where that is known, the agent is called so from then on.
+        """
+        try:
+            return await self._call_once(call, headers, timeout_s, choice)
+        except (MethodNotFound, VersionNotSupported):
+            chosen = self._choice
+            if not isinstance(call, SendMessage) or choice is not None or chosen is None or chosen.other is None:
+                raise
+            try:
+                answer = await self._call_once(call, headers, timeout_s, chosen.other)
+            except (MethodNotFound, VersionNotSupported):
+                answer = None
+            if answer is None:
+                raise
+        self.speak(chosen.other.dialect_name)
+        return answer
+
+    async def _call_once(
+        self, call: Call, headers: Mapping[str, str] | None, timeout_s: float | None, choice: wire.Choice | None
+    ) -> tuple[wire.Reply, Any]:
         made = await self._prepare(call, headers, self.limits.for_call(timeout_s), choice)
         answer = await exchange(self._open, made.request)
         now = self.runtime.clock.now()

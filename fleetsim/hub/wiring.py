@@ -9,6 +9,7 @@ from fleetsim.caller.declared import read_declared
 from fleetsim.caller.dispatcher import Way
 from fleetsim.caller.fleet import AgentEntry, Settings
 from fleetsim.caller.gate import GateLimits
+from fleetsim.caller.ledger import OtherWay
 from fleetsim.caller.track import Rules
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.work import SkillRequest
@@ -63,6 +64,14 @@ def way_of(
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
     hint = skill_hint(view.card, request.skill, continues=request.task_id is not None)
     dialect_name = view.choice.dialect_name if view.choice else entry.wire or "0.3"
+
+    def rejoins(name: str) -> bool:
+        return dialect(name).rejoins if entry.rejoin is None else entry.rejoin
+
+    other = None
+    if view.choice is not None and (way := view.choice.other) is not None:
+        rejoin = rejoins(way.dialect_name)
+        other = OtherWay(dialect=way.dialect_name, rpc_url=way.url, tenant=way.tenant, rejoin=rejoin)
     return Way(
         agent=entry.name,
         url=entry.url,
@@ -72,7 +81,8 @@ def way_of(
         hint=hint,
         declared=read_declared(view.card, hint),
         streaming=capabilities.streaming,
-        rejoin=dialect(dialect_name).rejoins if entry.rejoin is None else entry.rejoin,
+        other=other,
+        rejoin=rejoins(dialect_name),
         push=wanted and reachable_by_webhook,
         register_push=wanted and reachable_by_webhook and entry.push == "set",
         timeout_s=timeout_s,

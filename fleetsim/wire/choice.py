@@ -6,7 +6,7 @@ address is only a base (decision 0012), the path; it can never move the call to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fleetsim.model.card import AgentCard, AgentInterface
@@ -23,12 +23,41 @@ _PATH_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How to call an agent. ``warnings`` are lines for the operator; ``tenant`` goes into 1.0 parameters."""
+    """How to call an agent. ``warnings`` are lines for the operator; ``tenant`` goes into 1.0 parameters.
+
+    ``other`` is how it is called should this be refused as no dialect of its (decision 0013), None where the dialect
+    is the operator's word; ``instead_of`` the dialect of the card, where it was refused.
+    """
 
     dialect_name: str
     url: str
     warnings: tuple[str, ...] = ()
     tenant: str | None = None
+    other: Choice | None = None
+    instead_of: str = ""
+
+    def otherwise(self) -> Choice:
+        """The other dialect after all, with a warning that says so; this one where there is no other."""
+        if self.other is None:
+            return self
+        told = disagreement(self.other.dialect_name)
+        return replace(
+            self.other,
+            warnings=(*self.other.warnings, told),
+            other=replace(self, other=None),
+            instead_of=self.dialect_name,
+        )
+
+
+def other_dialect(dialect_name: str) -> str:
+    """The one to try where an agent does not know the one its card reads as."""
+    return "0.3" if dialect_name == "1.0" else "1.0"
+
+
+def disagreement(spoken: str) -> str:
+    """The warning about an agent that speaks another dialect than its card says."""
+    said = other_dialect(spoken)
+    return f"its card reads as A2A {said}, which the agent does not know: called in {spoken}; the card should say so"
 
 
 def choose(
@@ -43,6 +72,14 @@ def choose(
     Versions below 1 and absent ones count as 0.3; 0.1 is spoken only when ``dialect_name`` says so, which
     overrules the card. Raises ConfigError when ``configured_url`` is no plain http(s) address.
     """
+    chosen = _choose(card, configured_url, found_at, rpc_url, dialect_name)
+    if dialect_name is not None:
+        return chosen
+    other = _choose(card, configured_url, found_at, rpc_url, other_dialect(chosen.dialect_name))
+    return replace(chosen, other=other)
+
+
+def _choose(card: AgentCard, configured_url: str, found_at: str, rpc_url: str, dialect_name: str | None) -> Choice:
     base = _split(configured_url)
     if base is None or "@" in base.netloc:
         raise ConfigError("the agent's url must be http:// or https:// with a host and without a password")

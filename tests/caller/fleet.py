@@ -49,6 +49,9 @@ class Clients:
     def former(self, agent: str, url: str) -> bool:
         return False
 
+    def speaks(self, agent: str, url: str, dialect: str) -> None:
+        self._clients[agent].speak(dialect)
+
     async def refresh(self, agent: str, url: str = "") -> None:
         await self._clients[agent].discover(refresh=True)
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from fleetsim.caller.ledger import Phase
+from fleetsim.caller.ledger import OtherWay, Phase
 from fleetsim.caller.signals import (
     Answered,
     Ask,
+    Begin,
     Cancel,
     CancelAsked,
     CancelFailed,
@@ -27,25 +28,32 @@ from fleetsim.caller.signals import (
     StreamEnded,
     Subscribe,
 )
+from fleetsim.caller.step import new_track
+from fleetsim.caller.track import Now
 from fleetsim.model.errors import (
     AuthRefused,
     Blame,
     ConnectionLost,
+    EmptyStream,
     FleetsimError,
     HttpRefused,
     InternalError,
     InvalidParams,
+    LimitReached,
     MethodNotFound,
+    RpcError,
     TaskNotCancelable,
     TaskNotFound,
     TimedOut,
     Unreachable,
+    UnsupportedOperation,
+    VersionNotSupported,
     WireError,
 )
 from fleetsim.model.event import DirectReply
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
-from tests.caller.steps import Hand, chunk, message, status, task
+from tests.caller.steps import START, Hand, chunk, message, record, status, task
 
 W, C, F, S, I = (  # noqa: E741
     TaskState.WORKING,
@@ -197,6 +205,56 @@ def test_streaming_refused_falls_back_to_one_plain_send() -> None:
     assert hand.asked_for(Send) == [Send(stream=False)]
     hand.tell(SendFailed(error=MethodNotFound()))
     assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
+
+
+OTHER = OtherWay(dialect="1.0", rpc_url="http://a.example/v1", tenant="blue", rejoin=False)
+
+
+def unsure(**kind: bool) -> Hand:
+    """One whose agent may turn out to speak another dialect than its card says."""
+    made = replace(record(**kind), other=OTHER, rpc_url="http://a.example/a2a")
+    return Hand(track=new_track(made, Now(0.0, START))).tell(Begin())
+
+
+@pytest.mark.parametrize("error", [MethodNotFound(), VersionNotSupported()])
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_send_that_is_no_method_of_the_agents_goes_out_once_in_the_other_dialect(
+    error: FleetsimError, streaming: bool
+) -> None:
+    hand = unsure(streaming=streaming)
+    if streaming and isinstance(error, MethodNotFound):
+        hand.tell(SendFailed(error=error))
+        assert (hand.asked_for(Send), hand.track.record.dialect) == ([Send(stream=False)], "0.3")
+    hand.tell(SendFailed(error=error))
+    assert hand.asked_for(Send) == [Send(stream=False)]
+    sent = hand.track.record
+    assert (sent.dialect, sent.rpc_url, sent.tenant, sent.rejoin) == ("1.0", "http://a.example/v1", "blue", False)
+    assert sent.phase is Phase.SENDING
+    kept = hand.tell(Replied(reply=task(W), began=0.0)).track.record
+    assert ["called in 1.0" in told for told in kept.warnings] == [True]
+
+
+@pytest.mark.parametrize("error", [MethodNotFound(), VersionNotSupported()])
+def test_an_agent_that_knows_neither_dialect_is_sent_to_once_in_each(error: FleetsimError) -> None:
+    hand = unsure().tell(SendFailed(error=error)).tell(SendFailed(error=error))
+    assert hand.asked_for(Send) == []
+    assert only_outcome(hand) is OutcomeKind.UNDELIVERABLE
+    assert "in either dialect" in hand.outcomes[0].reason
+    assert hand.outcomes[0].warnings == ()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(InvalidParams(), InternalError(), UnsupportedOperation(), TaskNotFound(), RpcError("x", code=-32000)),
+        *(TimedOut("x", sent=True), ConnectionLost("x"), WireError("x"), HttpRefused("x", status=500)),
+        *(HttpRefused("x", status=404), AuthRefused("x", status=403), EmptyStream(), LimitReached("x")),
+    ],
+)
+def test_no_other_answer_has_a_request_sent_in_another_dialect(error: FleetsimError) -> None:
+    hand = unsure().tell(SendFailed(error=error))
+    assert hand.asked_for(Send) == []
+    assert (hand.track.record.dialect, hand.track.record.turned) == ("0.3", False)
 
 
 def test_an_unreachable_agent_is_tried_four_times_then_undeliverable() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.broken import mutant
 from fleetsim.runtime.real import running_runtime
 from tests.cli.world import Shell
 from tests.client.mounted import PATH, RPC, mounted
@@ -76,3 +78,27 @@ async def test_an_agents_yaml_with_a_mounted_agent_is_written_and_used(tmp_path:
     with shell.up():
         through = await asyncio.to_thread(shell.run, "send", "reference", "through the hub", "--skill", "echo")
     assert (through.returncode, through.stdout) == (0, "through the hub\n"), through.stderr
+
+
+async def test_an_agent_whose_card_names_another_dialect_works_by_url_and_the_next_step_keeps_its_dialect(
+    tmp_path: Path,
+) -> None:
+    shell = Shell(tmp_path)
+    agent = mutant("card-of-another-version").make(reference_agent())
+    async with agent.serving() as url:
+        for more in ([], ["--stream"]):
+            sent = await shell.arun("send", url, "hello", "--skill", "echo", *more)
+            assert (sent.returncode, sent.stdout) == (0, "hello\n"), sent.stderr
+            assert "warning: its card reads as A2A 0.3" in sent.stderr
+        asked = await shell.arun("send", url, "hi", "--skill", "ask")
+        (next_step,) = [line for line in asked.stderr.splitlines() if "--task-id" in line]
+        assert "--a2a-version 1.0" in next_step
+        task_id = next_step.split("--task-id ")[1].split()[0]
+        got = await shell.arun("task", "get", task_id, "--agent", url, "--a2a-version", "1.0")
+        assert "input-required" in got.stdout, got.stderr
+        talked = await shell.arun("chat", url, "--skill", "echo", stdin="good day\nand night\n")
+        assert talked.stdout == "good day\nand night\n", talked.stderr
+        assert talked.stderr.count("its card reads as A2A 0.3") == 1
+        checked = await shell.arun("check", url, "--only", "C-*", "--only", "M-*")
+        assert checked.returncode == 1
+        assert "the card reads as A2A 0.3" in checked.stdout

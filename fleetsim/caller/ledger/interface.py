@@ -57,6 +57,16 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherWay:
+    """How an agent is called should it not know the dialect its card reads as (decision 0013)."""
+
+    dialect: str
+    rpc_url: str
+    tenant: str | None = None
+    rejoin: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
     """One accepted request and what is known of its task; all a restart needs to go on.
 
@@ -70,6 +80,8 @@ class RequestRecord:
     less time than is configured. ``rejected``: it is canceled because somebody rejected the agent's question.
     ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None
     while the request waits to leave, or for a person.
+
+    ``other`` is the way that has not been tried yet, and ``turned`` says that it was taken.
 
     ``url`` is the agent's address in agents.yaml at dispatch: the work stays at its origin, wherever the agent is by
     now ("" in records older than this field).
@@ -89,6 +101,8 @@ class RequestRecord:
     dialect: str | None = None
     rpc_url: str = ""
     tenant: str | None = None
+    other: OtherWay | None = None
+    turned: bool = False
     hint: str | None = None
     declared: Declared = field(default_factory=Declared)
     streaming: bool = False
@@ -189,7 +203,7 @@ class RunRecord:
 class CardSnapshot:
     """The last good card of an agent, as it came, when and from which address ("" in older ones).
 
-    ``url`` is the agent's in agents.yaml.
+    ``url`` is the agent's in agents.yaml; ``spoken`` the dialect it turned out to speak, if not the card's.
     """
 
     agent: str
@@ -197,6 +211,7 @@ class CardSnapshot:
     fetched_at: datetime
     card: JsonObject = field(default_factory=dict)
     found_at: str = ""
+    spoken: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

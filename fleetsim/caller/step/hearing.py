@@ -40,6 +40,7 @@ from fleetsim.model.task import (
 )
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Cause, OutcomeKind, Via
+from fleetsim.wire.choice import disagreement
 
 TROUBLE_MAX = 500
 
@@ -220,10 +221,12 @@ def _bind(s: Stepping, signal: Heard) -> None:
     """The first news fixes which task this is (T-07), and how it will be watched."""
     s.set(reconcile_due=None, find_due=None, retry_due=None, silent=False, taken_at=s.now.mono)
     s.agents_turn()
-    task, request = s.track.task, s.track.record.request
+    task, record = s.track.task, s.track.record
     assert task is not None
+    request = record.request
     warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
-    s.record(phase=Phase.ACCEPTED, bound_at=s.now.wall, warnings=warnings)
+    told = (disagreement(record.dialect),) if record.turned and record.dialect is not None else ()
+    s.record(phase=Phase.ACCEPTED, bound_at=s.now.wall, warnings=(*told, *warnings))
     s.say(
         "agent.skill.dispatched",
         state=task.state.value,

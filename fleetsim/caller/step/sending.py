@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fleetsim.caller.follow_up import shows_the_message
-from fleetsim.caller.ledger import Phase
+from fleetsim.caller.ledger import OtherWay, Phase
 from fleetsim.caller.outcome import cause_of
 from fleetsim.caller.signals import Find, Found, Send
 from fleetsim.caller.step import answers, hearing, questions
@@ -26,6 +26,7 @@ from fleetsim.model.errors import (
     TaskNotFound,
     TransportError,
     UnsupportedOperation,
+    VersionNotSupported,
     WireError,
 )
 from fleetsim.model.event import DirectReply, Snapshot, TaskEvent
@@ -33,6 +34,9 @@ from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, Message, Task
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, Via
+
+_UNKNOWN = (MethodNotFound, VersionNotSupported)
+"""-32601 and -32009: the agent does not know what was asked, so it has done nothing."""
 
 SEARCHES_MAX = 2
 """Looks for the task of an agent that ended its stream without a word."""
@@ -145,6 +149,9 @@ def failed(s: Stepping, error: FleetsimError) -> None:
         s.set(try_stream=False)
         _send_otherwise(s, "no streaming after all: sending plainly")
         return
+    if isinstance(error, _UNKNOWN) and s.track.record.other is not None:
+        _turn(s, s.track.record.other, error)
+        return
     if isinstance(error, InvalidParams | PushNotSupported) and _webhook_inside(s):
         s.set(record=replace(s.track.record, push=False))
         s.say("agent.push.degraded", Level.WARN, why=f"refused with the send: {error}", refused=True)
@@ -167,7 +174,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
             s.say("agent.auth.refused", Level.WARN, why=str(error))
         asked = s.track.record.request.task_id
         ours = asked is not None and isinstance(error, TaskNotFound | UnsupportedOperation | InvalidParams)
-        s.close(OutcomeKind.UNDELIVERABLE, Cause.REQUEST_WRONG if ours else cause_of(error), _why(error))
+        s.close(OutcomeKind.UNDELIVERABLE, Cause.REQUEST_WRONG if ours else cause_of(error), _why(s, error))
 
 
 def _send_otherwise(s: Stepping, reason: str) -> None:
@@ -175,6 +182,21 @@ def _send_otherwise(s: Stepping, reason: str) -> None:
     s.say("agent.skill.retry", attempt=s.track.attempt, inSeconds=0, reason=reason)
     s.not_taken()
     _send(s)
+
+
+def _turn(s: Stepping, other: OtherWay, error: RpcError) -> None:
+    """The agent does not know the dialect its card reads as: the other one, once (decision 0013)."""
+    turned = replace(
+        s.track.record,
+        dialect=other.dialect,
+        rpc_url=other.rpc_url,
+        tenant=other.tenant,
+        rejoin=other.rejoin,
+        other=None,
+        turned=True,
+    )
+    s.set(try_stream=False, record=turned)
+    _send_otherwise(s, f"refused with {error.wire_code}: trying A2A {other.dialect}")
 
 
 def _webhook_inside(s: Stepping) -> bool:
@@ -192,11 +214,12 @@ def _certainly_refused(error: FleetsimError) -> bool:
     return not _maybe_accepted(error) and not isinstance(error, WireError | LimitReached | InternalError)
 
 
-def _why(error: FleetsimError) -> str:
+def _why(s: Stepping, error: FleetsimError) -> str:
     if isinstance(error, AuthRefused):
         return f"the agent refused our credential (HTTP {error.status})"
+    also = " in either dialect" if s.track.record.turned and isinstance(error, _UNKNOWN) else ""
     if isinstance(error, RpcError):
-        return f"the agent refused it with {error.wire_code}: {error}"
+        return f"the agent refused it with {error.wire_code}{also}: {error}"
     return str(error)
 
 

@@ -1,0 +1,155 @@
+"""An agent that speaks another dialect than its card says: the other one is tried once, where nothing was done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from starlette.responses import Response
+
+from fleetsim.client import AgentClient
+from fleetsim.client.conversation import Conversation
+from fleetsim.model.errors import (
+    FleetsimError,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    RpcError,
+    UnsupportedOperation,
+    VersionNotSupported,
+)
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.network import MemoryNetwork
+from tests.client.scripted import CARD, CARD_10, ScriptedAgent, task
+
+ORIGIN = "http://agent.example"
+TASK_10 = {
+    "id": "t1",
+    "contextId": "c1",
+    "status": {"state": "TASK_STATE_COMPLETED"},
+    "artifacts": [{"artifactId": "a1", "parts": [{"text": "done"}]}],
+}
+VERSIONLESS: dict[str, Any] = {
+    "name": "x",
+    "skills": [],
+    "supportedInterfaces": [{"url": f"{ORIGIN}/rpc", "protocolBinding": "JSONRPC"}],
+}
+KNOWN: dict[str, dict[str, Any]] = {
+    "1.0": {"SendMessage": {"task": TASK_10}, "GetTask": TASK_10},
+    "0.3": {"message/send": task(), "tasks/get": task()},
+}
+
+
+def agent(spoken: str, refusal: RpcError) -> ScriptedAgent:
+    """One that speaks a dialect alone, with the card of the other."""
+    return ScriptedAgent({**KNOWN[spoken], "*": refusal}, card=VERSIONLESS if spoken == "1.0" else CARD_10)
+
+
+def asked(found: ScriptedAgent) -> list[str]:
+    return [seen.body["method"] for seen in found.seen]
+
+
+@pytest.mark.parametrize("refusal", [MethodNotFound(), VersionNotSupported()])
+@pytest.mark.parametrize(
+    ("spoken", "methods"), [("1.0", ["message/send", "SendMessage"]), ("0.3", ["SendMessage", "message/send"])]
+)
+async def test_the_first_send_finds_the_dialect_that_the_card_does_not_say(
+    runtime: Runtime, network: MemoryNetwork, spoken: str, methods: list[str], refusal: RpcError
+) -> None:
+    found = agent(spoken, refusal)
+    network.mount(ORIGIN, found.app)
+    async with network:
+        client = AgentClient(ORIGIN, runtime=runtime)
+        assert (await client.send_task("hello")).text == "done"
+        assert asked(found) == methods
+        assert client.spoken == spoken
+        await client.send_task("again")
+        await client.get("t1")
+        assert (await client.discover(refresh=True)).name
+        await client.send_task("and again")
+        assert asked(found)[2:] == [methods[1], "GetTask" if spoken == "1.0" else "tasks/get", methods[1]]
+        (told,) = (await client.choice()).warnings
+        assert f"called in {spoken}" in told
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        InvalidParams(),
+        InvalidRequest(),
+        InternalError(),
+        UnsupportedOperation(),
+        RpcError("x", code=-32000),
+        Response(status_code=404),
+        Response(status_code=500),
+        Response(b"<html>", media_type="text/html"),
+    ],
+)
+async def test_no_other_answer_to_a_send_has_it_sent_again(
+    runtime: Runtime, network: MemoryNetwork, refusal: Any
+) -> None:
+    found = ScriptedAgent({"*": refusal}, card=VERSIONLESS)
+    network.mount(ORIGIN, found.app)
+    async with network:
+        with pytest.raises(FleetsimError):
+            await AgentClient(ORIGIN, runtime=runtime).send_task("hello")
+    assert asked(found) == ["message/send"]
+
+
+async def test_an_agent_that_knows_neither_dialect_is_asked_once_in_each_and_its_first_word_told(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    found = ScriptedAgent(
+        {"message/send": MethodNotFound("no such thing"), "*": VersionNotSupported("nor that")}, card=VERSIONLESS
+    )
+    network.mount(ORIGIN, found.app)
+    async with network:
+        client = AgentClient(ORIGIN, runtime=runtime)
+        with pytest.raises(MethodNotFound, match="no such thing"):
+            await client.send_task("hello")
+        assert (asked(found), client.spoken) == (["message/send", "SendMessage"], "")
+
+
+async def test_a_dialect_that_was_said_and_a_stream_are_not_tried_otherwise(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    found = agent("1.0", MethodNotFound())
+    network.mount(ORIGIN, found.app)
+    async with network:
+        with pytest.raises(MethodNotFound):
+            await AgentClient(ORIGIN, runtime=runtime, dialect="0.3").send_task("hello")
+        with pytest.raises(MethodNotFound):
+            _ = [event async for event in AgentClient(ORIGIN, runtime=runtime).stream("hello")]
+    assert asked(found) == ["message/send", "message/stream"]
+
+
+async def test_a_card_with_other_interfaces_is_believed_anew(runtime: Runtime, network: MemoryNetwork) -> None:
+    found = agent("1.0", MethodNotFound())
+    network.mount(ORIGIN, found.app)
+    async with network:
+        client = AgentClient(ORIGIN, runtime=runtime)
+        await client.send_task("hello")
+        found.card, found.answers = {**CARD, "url": f"{ORIGIN}/v2"}, {**KNOWN["0.3"], "*": MethodNotFound()}
+        await client.discover(refresh=True)
+        await client.send_task("hello")
+    assert asked(found) == ["message/send", "SendMessage", "message/send"]
+    assert client.spoken == ""
+
+
+async def test_a_conversation_tells_once_that_the_card_is_wrong(runtime: Runtime, network: MemoryNetwork) -> None:
+    network.mount(ORIGIN, agent("1.0", MethodNotFound()).app)
+    async with network:
+        chat = Conversation(AgentClient(ORIGIN, runtime=runtime))
+        first, second = await chat.say("hello"), await chat.say("again")
+    assert ["called in 1.0" in told for told in first.warnings] == [True]
+    assert second.warnings == ()
+
+
+def test_a_blocking_twin_keeps_the_dialect_that_was_found() -> None:
+    found = agent("1.0", MethodNotFound())
+    client = AgentClient(ORIGIN, transport=httpx.ASGITransport(found.app))
+    client.send_task_sync("hello")
+    client.send_task_sync("again")
+    assert asked(found) == ["message/send", "SendMessage", "SendMessage"]
