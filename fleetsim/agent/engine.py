@@ -151,8 +151,7 @@ class Engine:
         file = TaskFile(self.settings.state)
         records = await file.open()
         self._stack.push_async_callback(file.close)
-        for record in sorted(records, key=lambda record: record.updated_at):
-            store.restore(record)
+        store.take_up(records)
         store.keepers.append(file.note)
         store.shelf.forgotten.append(file.forget)
         return file

@@ -277,7 +277,7 @@ class Service:
         if not 1 <= size <= self._limits.page_tasks_max:
             raise InvalidParams(f"pageSize must be between 1 and {self._limits.page_tasks_max}")
         fitting = self._store.select(
-            caller.owner, context_id=call.context_id, state=call.state, changed_after=call.updated_after
+            caller.owner, context_id=call.context_id, state=call.state, changed_since=call.updated_after
         )
         below = _read_page_token(call.page_token)
         rest = [pair for pair in fitting if below is None or pair[0] < below]

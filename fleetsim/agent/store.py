@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 
 from fleetsim.agent.draft import Draft, Tally
 from fleetsim.agent.entry import Entry
@@ -88,16 +89,19 @@ class Store:
         *,
         context_id: str | None = None,
         state: TaskState | None = None,
-        changed_after: datetime | None = None,
+        changed_since: datetime | None = None,
     ) -> list[tuple[int, TaskKey]]:
-        """The owner's tasks that fit, as (sequence, key), last changed first (A2A 1.0 section 3.1.4)."""
+        """The owner's tasks that fit, as (sequence, key), last changed first (A2A 1.0 section 3.1.4).
+
+        ``changed_since`` itself counts, as in the released SDKs: who asks from the last moment it saw misses nothing.
+        """
         fitting = [
             (entry.sequence, entry.key)
             for entry in self.shelf
             if entry.key[0] == owner
             and context_id in {None, entry.context_id}
             and state in {None, entry.state}
-            and (changed_after is None or (entry.status.timestamp or entry.created_at) > changed_after)
+            and (changed_since is None or (entry.status.timestamp or entry.created_at) >= changed_since)
         ]
         return sorted(fitting, reverse=True)
 
@@ -259,8 +263,12 @@ class Store:
         if key in self.shelf:
             self.shelf.drop(key)
 
-    def restore(self, record: Record) -> None:
-        """Put back a task from an earlier run, as old as it is by now. Tells nobody."""
+    def take_up(self, records: Iterable[Record]) -> None:
+        """Put back tasks from an earlier run, as old as they are by now. Tells nobody."""
+        for record in sorted(records, key=lambda record: record.task.status.timestamp or record.created_at):
+            self._restore(record)
+
+    def _restore(self, record: Record) -> None:
         task = record.task
         now_s, now = self._clock.monotonic(), self._clock.now()
         entry = Entry(
@@ -284,6 +292,8 @@ class Store:
         self.shelf.chars += entry.draft.chars
         for message in task.history:
             self._remember(entry, message)
+        # An answer is known by the question before it, so that sent again it does not answer the next one.
+        entry.answers = tuple(said for asked, said in pairwise(entry.history) if asked.role is Role.AGENT)
         self._sequence += 1
         entry.sequence = self._sequence
         self.shelf.add(entry)
