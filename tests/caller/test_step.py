@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -51,7 +52,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import DirectReply
-from fleetsim.model.task import TaskState
+from fleetsim.model.task import TaskState, TaskStatus
 from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
 from tests.caller.steps import START, Hand, chunk, message, record, status, task
 
@@ -410,6 +411,27 @@ def test_the_same_question_is_new_once_a_later_poll_reports_it() -> None:
     hand.hear(task(I, said="which branch?", said_id="q1"), Via.POLL)
     assert hand.track.asked is not None
     assert hand.track.asked.question.checkpoint == 2
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_question_left_without_its_words_after_our_answer_is_not_asked_anew(streaming: bool) -> None:
+    """a2a-sdk 0.3 takes the message off the status when an answer comes; the state waits for what the agent says."""
+    asks = task(I, said="which branch?")
+    asks = replace(asks, status=replace(asks.status, timestamp=START))
+    taken = replace(task(I, "merging main"), status=TaskStatus(state=I, timestamp=START))
+    hand = bound(streaming=streaming).hear(asks, Via.POLL)
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    hand.tell(Resumed(reply=taken, began=hand.mono))
+    assert hand.track.asked is None
+    hand.wait(1.1).hear(taken, Via.POLL)
+    assert hand.track.asked is None
+    hand.wait(60)
+    assert hand.asked_for(Poll)
+    later = replace(taken, status=TaskStatus(state=I, timestamp=START + timedelta(seconds=1)))
+    hand.hear(later, Via.POLL)
+    assert hand.track.asked is not None
+    hand.hear(task(C, "merged"), Via.POLL)
+    assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
 def test_a_late_webhook_of_an_answered_question_only_causes_a_poll() -> None:

@@ -80,6 +80,9 @@ def wanted(s: Stepping, signal: Heard) -> None:
     if s.track.resume is not None or (key in s.track.record.over and not _asked_again(s, signal)):
         s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
         return
+    if _without_its_words(s, task.status):
+        s.poll_at(s.now.mono + s.rules.poll_interval_s)
+        return
     withdraw(s)
     _open(s, task, key)
 
@@ -127,6 +130,12 @@ def _asked_again(s: Stepping, signal: Heard) -> bool:
     While the task is being cancelled it is not: somebody has had enough of it.
     """
     return signal.via is Via.POLL and signal.began > s.track.answered_at and not s.track.cancel_sent
+
+
+def _without_its_words(s: Stepping, status: TaskStatus) -> bool:
+    """The status of the question that is over, its message taken off: a2a-sdk 0.3 does so when an answer comes, and
+    leaves the state until the agent says another. The agent is at work."""
+    return status.message is None and status.timestamp is not None and status.timestamp == s.track.answered_status
 
 
 def _id(agent: str, task: Task, asked_at: datetime) -> str:
@@ -236,7 +245,9 @@ def withdraw(s: Stepping) -> None:
 
 def over(s: Stepping, key: str) -> None:
     """From now on only a later poll is believed about this question (decision 5)."""
-    s.set(answered_at=s.now.mono)
+    status = s.track.task.status if s.track.task is not None else None
+    worded = status is not None and status.message is not None
+    s.set(answered_at=s.now.mono, answered_status=status.timestamp if status is not None and worded else None)
     if key not in s.track.record.over[-1:]:
         s.record(over=(*s.track.record.over, key)[-OVER_MAX:])
 
