@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from assembly import NEVER_S, Assembly, Ways, assembled
-from checks import Absent, expect, report
+from checks import Absent, expect, expect_shown, report
 from script import FULL_TEXT, SCRIPT
 
 from fleetsim.caller.events import Subscription
@@ -138,7 +138,7 @@ async def ask(bench: Bench, ways: Ways = ONLY_POLL) -> str:
             outcome = await made.tracker.wait(cid)
             raise Absent(f"never asks: {outcome.kind} {outcome.text!r}")
         (question,) = made.tracker.questions()
-        expect(question.text, SCRIPT["question"], "question")
+        expect_shown(question.text)
         expect(question.kind.value, TaskState.INPUT_REQUIRED.value, "kind of question")
         await made.tracker.answer(Answer(question_id=question.question_id, text="blue"))
         outcome = await made.tracker.wait(cid)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checks import Absent, expect, report
+from checks import Absent, expect, expect_shown, report
 from script import FULL_TEXT, SCRIPT
 
 VERB_S = 12.0
@@ -196,7 +196,7 @@ async def ask(desk: Desk) -> str:
         row = await desk.json("task", "get", cid)
         if not row["open"]:
             raise Absent(f"never asks: {row['kind']}")
-    expect(questions[0]["question"], SCRIPT["question"], "question")
+    expect_shown(questions[0]["question"])
     await desk.json("inbox", "reply", questions[0]["questionId"], "blue")
     row = await desk.ended(cid)
     expect((row["kind"], row["text"]), ("completed", SCRIPT["answer_prefix"] + "blue"), "outcome")

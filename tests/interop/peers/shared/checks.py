@@ -361,6 +361,12 @@ def expect_question(said: str, asked: tuple[Asked, ...]) -> None:
     expect(said, SCRIPT["question"], "question")
 
 
+def expect_shown(text: str) -> None:
+    """The question as a person reads it: alone, or in the words or the form of a framework."""
+    if SCRIPT["question"] not in text:
+        raise AssertionError(f"question: wanted {SCRIPT['question']!r} in {text!r}")
+
+
 def form_of(asked: tuple[Asked, ...], answer: str) -> dict[str, Asked]:
     """The ``data`` a framework wants for an answer; nothing where it asked in words alone."""
     for one in asked:
