@@ -338,6 +338,14 @@ LANES_A: tuple[Lane, ...] = (
         )
         for framework in FRAMEWORKS
     ),
+    Lane(
+        name="fleetsim-agentframework-as-shown",
+        title="agent-framework 1.23.0, a card without version",
+        server=AGENTFRAMEWORK,
+        client=OURS,
+        operations=OUR_CLIENT,
+        absent=FRAMEWORKS[2].server,
+    ),
 )
 """Released servers, driven by our client."""
 
