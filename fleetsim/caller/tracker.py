@@ -20,6 +20,7 @@ from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.pace import Pace
+from fleetsim.caller.part_rows import part_notes
 from fleetsim.caller.push_watch import PushWatch
 from fleetsim.caller.scribe import Scribe
 from fleetsim.caller.signals import (
@@ -41,12 +42,13 @@ from fleetsim.caller.signals import (
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Heard, Now, Rules, Track
+from fleetsim.model.asking import answer_schema, check_answer
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
 from fleetsim.model.limits import check_text, excerpt
 from fleetsim.model.parts import require_parts
-from fleetsim.model.work import Answer, Outcome, Question, Via
+from fleetsim.model.work import Answer, Decision, Outcome, Question, Via
 from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
@@ -164,10 +166,13 @@ class Tracker:
             UnknownTarget: the question is not open (answered, withdrawn or expired meanwhile).
             TooMuchText: the answer is longer than ``text_chars_max``.
             TooManyParts: its files, data and metadata are more than one message may carry.
+            UnfitAnswer: its data is not what the question's schema asks for; the question stays open.
         """
         check_text(answer.text, "the answer", self.rules.text_chars_max)
         require_parts(answer.parts, answer.metadata)
         found = [t for t in self._tracks.values() if t.asked and t.asked.question.question_id == answer.question_id]
+        if found and found[0].asked is not None and answer.decision is Decision.ANSWER:
+            check_answer(found[0].asked.question.parts, answer.parts)
         question = await self._ledger.answer(answer, self._runtime.clock.now()) if found else None
         if question is None:
             raise UnknownTarget(
@@ -369,6 +374,8 @@ class Tracker:
             task_id=question.task_id,
             questionId=question.question_id,
             kind=question.kind.value,
+            asksForData=answer_schema(question.parts) is not None,
+            parts=part_notes(question.parts),
             **excerpt(question.text, name="question", chars=question.text_chars),
             expiresAt=question.expires_at.isoformat(),
             checkpoint=question.checkpoint,

@@ -21,6 +21,11 @@ def whole_at(agent: str, task_id: str | None, chars: int) -> str:
     return f"fleetsim task get {quote(task_id or 'TASK')} --agent {quote(agent)} --text-max {chars}"
 
 
+def reply_command(question_id: str, *, data: bool) -> str:
+    """The command that answers a question, with data where that is what it asks for."""
+    return f"fleetsim inbox reply {question_id} " + ("--data '{…}'" if data else '"your answer"')
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What the command line asks for."""

@@ -21,10 +21,12 @@ from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import client_for, limits_for
 from fleetsim.client import AgentClient, SentTask
 from fleetsim.client.conversation import Conversation
+from fleetsim.model.asking import answer_schema, asking_of, check_answer
 from fleetsim.model.errors import (
     ConfigError,
     FleetsimError,
     MethodNotFound,
+    RpcError,
     TimedOut,
     UnsupportedOperation,
     VersionNotSupported,
@@ -34,7 +36,7 @@ from fleetsim.model.event import ArtifactUpdate, TaskEvent, bounded, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.skills import skill_hint
-from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_chars, answer_text, elsewhere, left_out
+from fleetsim.model.task import INTERRUPTED, DataPart, Part, Task, TaskState, answer_chars, answer_text, elsewhere
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import real_runtime
@@ -205,6 +207,8 @@ async def _follow(
     common: Common, client: AgentClient, asked: Asked, progress: Progress, seen: _Seen
 ) -> tuple[Task, bool]:
     card = await client.card_if_any()
+    if asked.task_id is not None and any(isinstance(part, DataPart) for part in asked.parts):
+        await _check_fits(client, asked.task_id, asked.parts)
     seen.sent = True
     hint = skill_hint(card, asked.skill, continues=asked.task_id is not None)
     parent = {"parentId": asked.parent_id} if asked.parent_id else {}
@@ -240,6 +244,16 @@ async def _follow(
         return sent.task or _message_task(sent), False
     progress.say(f"{asked.agent} is at work on task {sent.id}")
     return await _until_news(client, sent.task, seen), False
+
+
+async def _check_fits(client: AgentClient, task_id: str, parts: tuple[Part, ...]) -> None:
+    """Refuse data that the waiting task has no use for, where it says what it wants. Raises UnfitAnswer."""
+    try:
+        task = (await client.get(task_id)).task
+    except RpcError:
+        return  # the agent judges what it does not show
+    if task is not None and task.state in INTERRUPTED:
+        check_answer(asking_of(task).parts, parts)
 
 
 async def _until_news(client: AgentClient, task: Task, seen: _Seen) -> Task:
@@ -325,9 +339,10 @@ def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
     text, chars = answer_text(task), answer_chars(task)
     bad = task.state in {TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED}
     waiting = task.state in INTERRUPTED
-    message = task.status.message if waiting else None
-    if message is not None and message.text:
-        text, chars = message.text, len(message.text) + left_out(message.parts)
+    wants_data = False
+    if waiting:
+        asking = asking_of(task)
+        text, chars, wants_data = asking.text, asking.chars, answer_schema(asking.parts) is not None
     cost = read_extras(task).cost
     follow = f"fleetsim send {quote(asked.agent)} --task-id {quote(task.task_id)}"
     if asked.context_id or task.context_id:
@@ -345,7 +360,7 @@ def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
         cost_usd=cost.cost_usd if cost else None,
         code=Exit.OK,
         warnings=elsewhere(task.task_id, task.context_id, asked_task=asked.task_id, asked_context=asked.context_id),
-        next_step=f'{follow} "your answer"' if waiting else "",
+        next_step=follow + (" --data '{…}'" if wants_data else ' "your answer"') if waiting else "",
         parts=parts,
         parts_total=parts_total,
         download=download_command(asked, task.task_id),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -33,7 +34,7 @@ class Exit(IntEnum):
 def exit_for(error: FleetsimError) -> Exit:
     """The exit code of an error."""
     match error:
-        case ConfigError() | UnknownTarget() | TooMuch():
+        case ConfigError() | UnknownTarget() | TooMuch() | UnfitAnswer():
             return Exit.USAGE
         case AuthRefused():
             return Exit.AUTH

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
+from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import render
-from fleetsim.cli.asking import whole_at
+from fleetsim.cli.asking import reply_command, whole_at
 from fleetsim.cli.hub_client import hub, question_id, request_id
 from fleetsim.cli.main import Common
+from fleetsim.cli.parts import body_part, data_option, file_option, list_parts, read_parts
+from fleetsim.model.task import Part
 
 
 @click.group()
@@ -60,21 +65,40 @@ def show(common: Common, question: str) -> None:
     if found["truncated"]:
         rest = whole_at(found["agent"], found["taskId"], found["textChars"])
         common.warn(render.cut_short(len(found["question"]), found["textChars"], rest))
-    common.note(f'  next: fleetsim inbox reply {question} "your answer"')
+    if not common.as_json:
+        parts = tuple(read_part_row(part) for part in found["parts"])
+        list_parts(common, parts, found["partsTotal"], next_step=f"fleetsim task download {found['correlationId']}")
+        if found["answerSchema"] is not None:
+            common.note("  the answer is data that fits this schema:")
+            common.note(json.dumps(found["answerSchema"], ensure_ascii=False, indent=2))
+    common.note(f"  next: {reply_command(question, data=found['asksForData'])}")
 
 
 @inbox.command("reply")
 @click.argument("question")
 @click.argument("text", required=False)
 @click.option("--by", default="operator", show_default=True, help="Who answers.")
+@file_option
+@data_option
 @click.pass_obj
-def reply(common: Common, question: str, text: str | None, by: str) -> None:
-    """Answer QUESTION with TEXT ("-" or nothing reads standard input)."""
-    if text == "-" or (text is None and not sys.stdin.isatty()):
+def reply(
+    common: Common, question: str, text: str | None, by: str, files: tuple[Path, ...], data: tuple[str, ...]
+) -> None:
+    """Answer QUESTION with TEXT ("-" or nothing reads standard input), with data, with files, or with all of them.
+
+    Where the question comes with a JSON Schema (see: fleetsim inbox show QUESTION), data that does not fit it is
+    refused, and the question stays open.
+
+    \b
+    fleetsim inbox reply q-1 "the second one"
+    fleetsim inbox reply q-1 --data '{"amount": 3}'
+    """
+    parts = read_parts(files, data)
+    if text == "-" or (text is None and not parts and not sys.stdin.isatty()):
         text = sys.stdin.read()
-    if not text:
-        raise click.UsageError("an answer says something: give a TEXT")
-    done = asyncio.run(_answer(common, question, text, "answer", by))
+    if not text and not parts:
+        raise click.UsageError("an answer says something: give a TEXT, --data or --file")
+    done = asyncio.run(_answer(common, question, text or "", "answer", by, parts))
     _told(common, done, "answered")
 
 
@@ -118,6 +142,9 @@ async def _question(common: Common, question: str) -> Any:
         return await found.question(await question_id(found, question))
 
 
-async def _answer(common: Common, question: str, text: str, decision: str, by: str) -> Any:
+async def _answer(
+    common: Common, question: str, text: str, decision: str, by: str, parts: tuple[Part, ...] = ()
+) -> Any:
     async with hub(common) as found:
-        return await found.answer(await question_id(found, question), text, decision=decision, by=by)
+        rows = [body_part(part) for part in parts]
+        return await found.answer(await question_id(found, question), text, parts=rows, decision=decision, by=by)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
+
 from fleetsim.cli.main import Common
 from fleetsim.client.remote_file import fetch_remote
 from fleetsim.model.errors import ConfigError, FleetsimError, WireError
@@ -29,6 +31,18 @@ _PACKED = {
     "br": "application/x-brotli",
 }
 """What a file is whose name tells of a packing, whatever is packed in it."""
+
+
+file_option = click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Send this file along; may be repeated.",
+)
+data_option = click.option(
+    "--data", multiple=True, metavar="JSON|@FILE", help="Send this JSON value along; may be repeated."
+)
 
 
 def read_parts(files: Iterable[Path], data: Iterable[str]) -> tuple[Part, ...]:

@@ -13,9 +13,11 @@ from fleetsim.caller.events import KEEP_MAX
 from fleetsim.cli.logs import LOG_FORMAT
 from fleetsim.dashboard.controls import WholeText
 from fleetsim.hub.hub import Hub
-from fleetsim.model.errors import UnknownTarget
-from fleetsim.model.task import answer_chars, answer_text
+from fleetsim.model.asking import answer_schema
+from fleetsim.model.errors import ConfigError, UnknownTarget, WireError
+from fleetsim.model.task import DataPart, answer_chars, answer_text
 from fleetsim.model.work import Answer, Decision
+from fleetsim.wire.json import parse_untrusted
 
 
 class HubControls:
@@ -25,8 +27,12 @@ class HubControls:
         self._hub = hub
 
     async def answer(self, question_id: str, text: str) -> str:
-        """Answer a question."""
-        question = await self._hub.tracker.answer(Answer(question_id=question_id, text=text))
+        """Answer a question; what is typed goes as data where that is asked for and it is JSON."""
+        asked = next((q for q in self._hub.tracker.questions() if q.question_id == question_id), None)
+        answer = Answer(question_id=question_id, text=text)
+        if asked is not None and answer_schema(asked.parts) is not None and text.strip()[:1] in set('{["'):
+            answer = Answer(question_id=question_id, text="", parts=(_typed_data(text),))
+        question = await self._hub.tracker.answer(answer)
         return f"sent to {question.agent}"
 
     async def reject(self, question_id: str) -> None:
@@ -63,6 +69,15 @@ class HubControls:
         if outcome is None:
             raise UnknownTarget("the ledger has it no more")
         return WholeText(text=outcome.text, chars=max(outcome.text_chars, len(outcome.text)))
+
+
+def _typed_data(text: str) -> DataPart:
+    """What a person typed as JSON. Raises ConfigError."""
+    typed = text.encode()
+    try:
+        return DataPart(data=parse_untrusted(typed, bytes_max=len(typed)))
+    except WireError as error:
+        raise ConfigError(f"this is no JSON: {error}", hint="words without a bracket go as text") from None
 
 
 def has_terminal() -> bool:

@@ -14,7 +14,16 @@ from fleetsim.cli import render
 from fleetsim.cli.asking import REASON_MAX, Asked, Result
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
-from fleetsim.cli.parts import Saved, list_parts, read_metadata, read_parts, save_parts, tell_saved
+from fleetsim.cli.parts import (
+    Saved,
+    data_option,
+    file_option,
+    list_parts,
+    read_metadata,
+    read_parts,
+    save_parts,
+    tell_saved,
+)
 from fleetsim.cli.patience import timeout_option
 from fleetsim.cli.reach import TEXT_MAX_HELP, TEXT_MAX_MAX, pin_options
 from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
@@ -38,14 +47,8 @@ def _parent_id(_context: click.Context, _option: click.Parameter, value: str | N
 @click.command()
 @click.argument("agent")
 @click.argument("text", required=False)
-@click.option(
-    "--file",
-    "files",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Send this file along; may be repeated.",
-)
-@click.option("--data", multiple=True, metavar="JSON|@FILE", help="Send this JSON value along; may be repeated.")
+@file_option
+@data_option
 @click.option(
     "--metadata",
     multiple=True,

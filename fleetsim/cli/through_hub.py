@@ -11,7 +11,7 @@ from typing import Any
 
 from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import direct, render
-from fleetsim.cli.asking import Asked, Result, Said, whole_at
+from fleetsim.cli.asking import Asked, Result, Said, reply_command, whole_at
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
@@ -140,7 +140,7 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
     late = bool(row.get("late"))
     follow = f"fleetsim task get {cid}"
     if waiting:
-        follow = f'fleetsim inbox reply {row["questionId"]} "your answer"'
+        follow = reply_command(row["questionId"], data=bool(row.get("asksForData")))
     if late or state == "expired":
         code = Exit.TIMEOUT
     else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetsim.client.core import AgentCaller
+from fleetsim.model.asking import SILENT, asking_of
 from fleetsim.model.call import (
     CancelTask,
     DeletePush,
@@ -227,7 +228,8 @@ class Conveniences(AgentCaller):
 def _sent(reply: Reply, raw: Any) -> SentTask:
     match reply:
         case Task():
-            text = answer_text(reply)
+            asks = asking_of(reply).text if reply.state in INTERRUPTED else SILENT
+            text = answer_text(reply) if asks == SILENT else asks
             parts, parts_total = answer_parts(reply)
             return SentTask(
                 id=reply.task_id,

@@ -86,6 +86,7 @@ def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, wid
     asked = spoken(question.agent or "agent", question.text or "(no text)", width, Role.STRONG)
     if question.cut:
         asked.append(mark(f"the first {len(question.text):,} of {question.chars:,} characters"))
+    asked += [line(muted(part)) for part in question.parts]
     facts = _facts(question, now, width)
     return [*facts, BLANK, *said, *asked] if roomy else [*asked, BLANK, *facts, BLANK, *said]
 
@@ -145,6 +146,9 @@ def sending(question: QuestionRow, draft: str, width: int) -> list[Line]:
         width,
     )
     goes = [
+        line(("type JSON: ", Role.PRIMARY), muted("it must fit a schema, see fleetsim inbox show"))
+        if question.asks_for_data
+        else (),
         line(muted("goes to the same task "), question.task_id or question.correlation_id[:8]),
         line(muted(f"{len(draft):,} characters")),
         line(muted("context "), question.context_id) if question.context_id else (),

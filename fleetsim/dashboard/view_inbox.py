@@ -19,7 +19,8 @@ VETO = "veto"
 class QuestionRow:
     """A question, or work that may still be stopped (kind ``veto``).
 
-    ``decision`` is empty while it is open, else answer, reject, expired, withdrawn, vetoed or lapsed.
+    ``decision`` is empty while it is open, else answer, reject, expired, withdrawn, vetoed or lapsed. ``parts`` say
+    which data and files it came with.
     """
 
     question_id: str
@@ -38,6 +39,8 @@ class QuestionRow:
     by: str = ""
     settled_at: datetime | None = None
     chars: int = 0
+    asks_for_data: bool = False
+    parts: tuple[str, ...] = ()
 
     @property
     def cut(self) -> bool:
@@ -78,6 +81,8 @@ class InboxFold:
             expires_at=read.moment(payload, "expiresAt"),
             checkpoint=read.count(payload, "checkpoint") or 1,
             chars=read.count(payload, "textChars") or 0,
+            asks_for_data=read.flag(payload, "asksForData") or False,
+            parts=read.parts(payload),
         )
         self._open[key] = row
         return row

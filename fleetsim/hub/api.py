@@ -34,6 +34,7 @@ from fleetsim.hub.rows import (
     question_row,
     record_row,
     track_row,
+    whole_question_row,
     with_content,
 )
 from fleetsim.model.errors import UnknownTarget
@@ -169,7 +170,7 @@ class Api:
         found = [question for question in self._hub.tracker.questions() if question.question_id == question_id]
         if not found:
             raise UnknownTarget(f"no question “{one_line(question_id, 64)}” is open")
-        return answer(question_row(found[0]))
+        return answer(whole_question_row(found[0]))
 
     async def ids(self, request: Request) -> Response:
         """What ``?prefix=`` may mean: requests, questions, runs of ceremonies, and agents' tasks by their whole id."""

@@ -21,6 +21,7 @@ from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.keys import HubKeys
+from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
@@ -41,6 +42,7 @@ _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
     (LimitReached, 413, "TOO_LARGE"),
     (WireError, 400, "BAD_JSON"),
     (ConfigError, 400, "BAD_REQUEST"),
+    (UnfitAnswer, 422, "UNFIT_ANSWER"),
 )
 
 

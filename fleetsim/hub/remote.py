@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from fleetsim.hub.keys import API_KEY_HEADER, prove
 from fleetsim.hub.state import HubAddress
+from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import (
     AuthRefused,
     FleetsimError,
@@ -80,9 +81,19 @@ class HubRemote:
         """Ask for a request to be stopped."""
         await self.post(f"/tasks/{_part(correlation_id)}/cancel")
 
-    async def answer(self, question_id: str, text: str, *, decision: str = "answer", by: str = "operator") -> Any:
-        """Answer or reject a question."""
-        body = {"text": text, "decision": decision, "by": by}
+    async def answer(
+        self,
+        question_id: str,
+        text: str,
+        *,
+        parts: Sequence[Mapping[str, Any]] = (),
+        decision: str = "answer",
+        by: str = "operator",
+    ) -> Any:
+        """Answer or reject a question; ``parts`` are files and data as ``POST /api/inbox/{id}/answer`` has them."""
+        body: dict[str, Any] = {"text": text, "decision": decision, "by": by}
+        if parts:
+            body["parts"] = list(parts)
         return await self.post(f"/inbox/{_part(question_id)}/answer", body)
 
     async def veto(self, correlation_id: str, *, by: str = "operator") -> Any:
@@ -154,6 +165,8 @@ def _error(status: int, said: Mapping[str, Any]) -> FleetsimError:
     code = str(said.get("code")).removeprefix("FLEETSIM_ERR_")
     if code in {"UNKNOWN_TARGET", "NOT_OPEN", "NO_VETO"}:
         return UnknownTarget(message, hint=hint)
+    if code == "UNFIT_ANSWER":
+        return UnfitAnswer(message, hint=hint)
     if code == "TOO_LARGE":
         return TooMuch(message, hint=hint)
     if code in {"BUSY", "NOT_ACCEPTING"}:

@@ -12,6 +12,7 @@ from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import KnownId, RequestRecord
 from fleetsim.caller.part_rows import part_notes, part_row
 from fleetsim.caller.track import Track
+from fleetsim.model.asking import answer_schema
 from fleetsim.model.journal import Event
 from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text
 from fleetsim.model.parts import ListedPart, answer_parts, listed_parts
@@ -98,6 +99,7 @@ def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any
         **asked,
         "via": track.via.value,
         "questionId": question.question_id if question else None,
+        "asksForData": answer_schema(question.parts) is not None if question else False,
         "pollStopped": track.stopped.reason if track.stopped else None,
         "pollTrouble": track.trouble or None,
         "open": True,
@@ -119,7 +121,7 @@ def outcome_row(outcome: Outcome, *, chars_max: int = TEXT_CHARS_MAX) -> dict[st
 
 
 def question_row(question: Question, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
-    """One thing an agent waits for."""
+    """One thing an agent waits for. ``asksForData``: with it comes a JSON Schema that an answer's data must fit."""
     return {
         "questionId": question.question_id,
         "correlationId": question.correlation_id,
@@ -133,7 +135,16 @@ def question_row(question: Question, *, chars_max: int = TEXT_CHARS_MAX) -> dict
         "expiresAt": iso(question.expires_at),
         "checkpoint": question.checkpoint,
         "systemActor": question.system_actor,
+        "asksForData": answer_schema(question.parts) is not None,
+        "parts": part_notes(question.parts),
+        "partsTotal": question.parts_total,
     }
+
+
+def whole_question_row(question: Question) -> dict[str, Any]:
+    """One thing an agent waits for, with its data and the schema of the answer (null where it has none)."""
+    parts = [part_row(part) for part in question.parts]
+    return {**question_row(question), "parts": parts, "answerSchema": answer_schema(question.parts)}
 
 
 def known_row(known: KnownId) -> dict[str, Any]:

@@ -123,6 +123,8 @@ TOPICS: tuple[Topic, ...] = (
             "checkpoint",
             "contextId",
             "systemActor",
+            "asksForData",
+            "parts",
         ),
     ),
     Topic(

@@ -267,7 +267,8 @@ class QuestionKind(StrEnum):
 class Question:
     """An agent waits for somebody. ``question_id`` is a digest of (agent, task, status message, answers so far).
 
-    ``text_chars`` and ``truncated`` are as an outcome's.
+    ``text_chars`` and ``truncated`` are as an outcome's. ``parts`` are the data and files it is asked with, of
+    ``parts_total``: data with its content, files listed (``model.asking``).
     """
 
     question_id: str
@@ -284,6 +285,8 @@ class Question:
     system_actor: str = "user"
     truncated: bool = False
     text_chars: int = 0
+    parts: tuple[ListedPart, ...] = ()
+    parts_total: int = 0
 
 
 class Decision(StrEnum):

@@ -52,7 +52,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import DirectReply
-from fleetsim.model.task import TaskState, TaskStatus
+from fleetsim.model.task import DataPart, Task, TaskState, TaskStatus
 from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
 from tests.caller.steps import START, Hand, chunk, message, record, status, task
 
@@ -564,3 +564,21 @@ def test_a_message_in_a_webhook_binds_a_task_whose_reply_was_lost_and_does_not_e
     assert not hand.outcomes
     assert hand.track.task is not None
     assert hand.wait(5).asked_for(Poll)
+
+
+def test_a_question_that_differs_in_its_data_alone_replaces_the_one_before() -> None:
+    def asks(page: int) -> Task:
+        parts = (DataPart(data={"page": page}),)
+        form = replace(message("", "s-1"), parts=parts)
+        return replace(task(I), status=TaskStatus(state=I, message=form))
+
+    hand = bound().hear(asks(1), Via.POLL)
+    (first,) = hand.asked_for(Ask)
+    assert not hand.hear(asks(1), Via.POLL).asked_for(Ask)
+    hand.mono += 1
+    hand.hear(asks(2), Via.POLL)
+    (second,) = hand.asked_for(Ask)
+    assert isinstance(first, Ask)
+    assert isinstance(second, Ask)
+    assert hand.asked_for(Settle) == [Settle(question_id=first.question.question_id, state="withdrawn")]
+    assert '"page": 2' in second.question.text

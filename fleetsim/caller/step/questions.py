@@ -9,25 +9,24 @@ from datetime import datetime, timedelta
 from fleetsim.caller.signals import Ask, Resume, Settle
 from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Asked, Heard
-from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.asking import asking_of, parts_digest
+from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.journal import Level
 from fleetsim.model.limits import excerpt
-from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus, answer_chars, left_out
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
 from fleetsim.model.work import Answer, Question, QuestionKind, Via
 
 KEY_CHARS = 24
 OVER_MAX = 32
 """Of how many questions of one task it is remembered that they are over."""
 
-_SILENT = "The agent asks for input and says no more."
-
 
 def key_of(task: Task) -> str:
-    """Which question this is: the status message's id, else its time stamp, else its text (DESIGN section 3)."""
-    return _key(task.status)
+    """Which question this is: the status message's id, else its time stamp, else its text (DESIGN section 3).
 
-
-def _key(status: TaskStatus) -> str:
+    The data and files that ask belong to it: an agent that shows the next form under the same id asks anew.
+    """
+    status = task.status
     message = status.message
     if message is not None and message.message_id:
         named = f"id:{message.message_id}"
@@ -35,6 +34,8 @@ def _key(status: TaskStatus) -> str:
         named = f"at:{status.timestamp.isoformat()}"
     else:
         named = f"text:{message.text if message else ''}"
+    if digest := parts_digest(task):
+        named += f"\0{digest}"
     return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
 
 
@@ -59,7 +60,7 @@ def doubtful(s: Stepping, signal: Heard) -> bool:
     if signal.via not in {Via.PUSH, Via.STREAM} or status is None or s.track.task is None:
         return False
     if status.state in INTERRUPTED:
-        key = _key(status)
+        key = key_of(fold(s.track.task, signal.event))
         if s.track.asked is not None:
             return key != s.track.asked.key
         return key in s.track.record.over or s.track.resume is not None
@@ -148,12 +149,7 @@ def _id(agent: str, task: Task, asked_at: datetime) -> str:
 def _open(s: Stepping, task: Task, key: str) -> None:
     record = s.track.record
     checkpoint = record.answers + 1
-    message = task.status.message
-    if message is not None and message.text:
-        text, chars = message.text, len(message.text) + left_out(message.parts)
-    else:
-        text = task.text or _SILENT
-        chars = answer_chars(task) if task.text else len(text)
+    asking = asking_of(task)
     ttl = s.rules.question_ttl_s
     question = Question(
         question_id=_id(record.agent, task, s.now.wall),
@@ -163,13 +159,15 @@ def _open(s: Stepping, task: Task, key: str) -> None:
         task_id=task.task_id,
         context_id=task.context_id,
         kind=QuestionKind(task.state.value),
-        text=text,
+        text=asking.text,
         asked_at=s.now.wall,
         expires_at=s.now.wall + timedelta(seconds=ttl),
         checkpoint=checkpoint,
         system_actor=record.request.system_actor,
-        truncated=chars > len(text),
-        text_chars=chars,
+        truncated=asking.chars > len(asking.text),
+        text_chars=asking.chars,
+        parts=asking.parts,
+        parts_total=asking.parts_total,
     )
     left = s.track.paused_left if s.track.paused_left is not None else _left(s)
     s.set(asked=Asked(question=question, key=key, due=s.now.mono + ttl, remind=s.now.mono + ttl / 2), paused_left=left)

@@ -1,0 +1,143 @@
+"""What a task that waits asks for: in words, in data and files, or in both. One reading for every door."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.extensions import is_payload
+from fleetsim.model.parts import ListedPart, answer_parts, listed_part, size_of, without_content
+from fleetsim.model.schema import Schema, problems
+from fleetsim.model.task import (
+    DataPart,
+    FilePart,
+    Part,
+    Task,
+    answer_chars,
+    left_out,
+)
+
+SILENT = "The agent asks for input and says no more."
+
+DATA_BYTES_MAX = 64 * 1024
+"""Bytes of data, as JSON, that a question keeps; the rest of its data and its files are with its task."""
+
+
+class UnfitAnswer(FleetsimError):
+    """The data of an answer is not what the question's schema asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What is asked. ``text`` is for a person to read, of ``chars`` in all; ``parts`` are the data and files with it.
+
+    Data of up to ``DATA_BYTES_MAX`` keeps its content, files are listed.
+    """
+
+    text: str
+    chars: int
+    parts: tuple[ListedPart, ...] = ()
+    parts_total: int = 0
+
+
+def asking_of(task: Task) -> Asking:
+    """What a waiting task asks: its message, else its artifacts; data and files in words where there is no text."""
+    message = task.status.message
+    parts, total = answer_parts(task)
+    parts = _kept(parts)
+    if message is not None and message.text:
+        text, chars = message.text, len(message.text) + left_out(message.parts)
+    else:
+        beside = message.parts if message is not None else ()
+        in_words = _in_words(beside)
+        text, chars = (in_words, len(in_words)) if in_words else (task.text, answer_chars(task) if task.text else 0)
+        if not text:
+            text = _in_words(part for artifact in task.artifacts for part in artifact.parts) or SILENT
+            chars = len(text)
+    return Asking(text=text, chars=max(chars, len(text)), parts=parts, parts_total=total)
+
+
+def answer_schema(parts: Iterable[ListedPart]) -> Schema | None:
+    """The JSON Schema an answer's data should fit: ``schema`` of the first data part that has one."""
+    for part in parts:
+        if part.kind == "data" and isinstance(part.data, Mapping):
+            schema = part.data.get("schema")
+            if isinstance(schema, Mapping):
+                return schema
+    return None
+
+
+def check_answer(asked: Iterable[ListedPart], given: Iterable[Part]) -> None:
+    """Refuse data that does not fit what was asked for. An answer in words alone is the agent's to judge.
+
+    Raises UnfitAnswer.
+    """
+    schema = answer_schema(asked)
+    if schema is None:
+        return
+    for part in given:
+        if isinstance(part, DataPart) and (wrong := problems(part.data, schema)):
+            raise UnfitAnswer(
+                f"the data is not what is asked for: {'; '.join(wrong)}",
+                hint="`fleetsim inbox show QUESTION` says what is",
+            )
+
+
+def parts_digest(task: Task) -> str:
+    """Stands for the data and files that ask: two questions that differ only in these are two. Empty without any.
+
+    They are those of the message; where it says nothing at all, those of the artifacts.
+    """
+    message = task.status.message
+    asking = _beside_text(message.parts) if message is not None else []
+    if not asking and (message is None or not message.text):
+        asking = _beside_text(part for artifact in task.artifacts for part in artifact.parts)
+    if not asking:
+        return ""
+    told = [_told(part) for part in asking]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=_plain).encode()).hexdigest()
+
+
+def _beside_text(parts: Iterable[Part]) -> list[DataPart | FilePart]:
+    return [part for part in parts if isinstance(part, DataPart | FilePart) and not is_payload(part)]
+
+
+def _told(part: DataPart | FilePart) -> list[Any]:
+    if isinstance(part, DataPart):
+        return ["data", part.data]
+    return ["file", part.filename, part.media_type, part.uri, part.raw]
+
+
+def _in_words(parts: Iterable[Part]) -> str:
+    """Data as JSON that a person can read, files by what they are."""
+    lines = []
+    for number, part in enumerate(_beside_text(parts), 1):
+        small = isinstance(part, DataPart) and size_of(part) <= DATA_BYTES_MAX
+        if small and isinstance(part, DataPart):
+            lines.append(json.dumps(part.data, ensure_ascii=False, indent=2, default=_plain))
+        else:
+            lines.append(str(listed_part(part, number)))
+    return "\n".join(lines)
+
+
+def _kept(parts: tuple[ListedPart, ...]) -> tuple[ListedPart, ...]:
+    """As a question keeps them: its files stay with the task, as does data past the limit."""
+    kept, left = [], DATA_BYTES_MAX
+    for part in parts:
+        size = part.size_bytes or 0
+        if part.kind == "data" and not part.truncated and size <= left:
+            left -= size
+            kept.append(part)
+        else:
+            kept.append(without_content(part, truncated=part.truncated or part.kind == "data"))
+    return tuple(kept)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError

@@ -1,0 +1,143 @@
+"""Questions asked in data or files instead of words: shown and answered through every door of the hub."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.check.broken.build import breaks
+from fleetsim.check.broken.editors import edit_everything
+from fleetsim.cli.screen import HubControls
+from fleetsim.cli.through_hub import until_news
+from fleetsim.dashboard.view import fold_view
+from fleetsim.model.asking import UnfitAnswer
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.task import DataPart, FilePart
+from tests.hub.town import Town, town
+
+FORM = {
+    "title": "Refund",
+    "schema": {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer", "minimum": 1}}},
+}
+ASKED = "the form, please"
+
+
+def _in_data(obj: dict[str, Any]) -> None:
+    """The question's text becomes a data part, in the dialect's own form."""
+    parts = obj.get("parts")
+    if isinstance(parts, list) and parts and parts[0].get("text") == ASKED:
+        kind = {"kind": "data"} if "kind" in parts[0] else {"type": "data"} if "type" in parts[0] else {}
+        parts[0] = {**kind, "data": FORM}
+
+
+def clerk(**options: Any) -> Agent:
+    """Asks by a form in its message, by one in an artifact, or by a file, and says what it was given."""
+    agent = Agent("clerk", **options)
+
+    def told(message: Any) -> str:
+        given = [part.data for part in message.parts if isinstance(part, DataPart)]
+        return f"got {json.dumps(given) if given else message.text}"
+
+    @agent.skill("form")
+    async def form(task: SkillContext) -> str:
+        return told(await task.ask_message(ASKED))
+
+    @agent.skill("attached")
+    async def attached(task: SkillContext) -> str:
+        await task.attach(DataPart(data=FORM), name="form")
+        return told(await task.ask_message(""))
+
+    @agent.skill("signed")
+    async def signed(task: SkillContext) -> str:
+        await task.attach(FilePart(uri="https://x.example/contract.pdf", filename="contract.pdf"), name="contract")
+        return told(await task.ask_message(""))
+
+    return breaks(edit_everything(_in_data))(agent)
+
+
+async def asked(t: Town, skill: str) -> tuple[str, dict[str, Any]]:
+    """The request's id and its question, as the inbox lists it."""
+    (cid,) = await t.remote.submit({"targets": ["clerk"], "skill": skill, "text": "go"})
+    row = await until_news(t.remote, cid, math.inf)
+    (listed,) = (await t.remote.get("/inbox"))["questions"]
+    assert listed["questionId"] == row["questionId"]
+    return cid, listed
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("skill", ["form", "attached"])
+@pytest.mark.parametrize("wire", ["1.0", "0.3", "0.1"])
+async def test_a_question_in_data_is_shown_and_answered_with_data(wire: str, skill: str, streaming: bool) -> None:
+    agent = clerk(streaming=streaming, push_notifications=False)
+    async with town(agent, entries={"clerk": {"wire": wire}}) as t:
+        cid, listed = await asked(t, skill)
+        assert '"title": "Refund"' in listed["question"]
+        assert listed["asksForData"] is True
+        assert (await t.remote.task(cid))["asksForData"] is True
+        whole = await t.remote.question(listed["questionId"])
+        assert whole["answerSchema"] == FORM["schema"]
+        assert [part["data"] for part in whole["parts"]] == [FORM]
+
+        with pytest.raises(FleetsimError, match="amount must be at least 1"):
+            await t.remote.answer(listed["questionId"], "", parts=[{"kind": "data", "data": {"amount": 0}}])
+        assert [q["questionId"] for q in (await t.remote.get("/inbox"))["questions"]] == [listed["questionId"]]
+
+        await t.remote.answer(listed["questionId"], "", parts=[{"kind": "data", "data": {"amount": 3}}])
+        assert (await t.hub.tracker.wait(cid)).text == 'got [{"amount": 3}]'
+
+
+async def test_an_answer_in_words_is_for_the_agent_to_judge() -> None:
+    async with town(clerk()) as t:
+        cid, listed = await asked(t, "form")
+        await t.remote.answer(listed["questionId"], "three")
+        assert (await t.hub.tracker.wait(cid)).text == "got three"
+
+
+async def test_a_file_that_asks_is_named() -> None:
+    async with town(clerk()) as t:
+        _, listed = await asked(t, "signed")
+        assert "contract.pdf" in listed["question"]
+        assert listed["parts"][0]["name"] == "contract.pdf"
+        assert listed["asksForData"] is False
+
+
+async def test_a_follow_up_on_the_task_is_held_against_the_schema_too() -> None:
+    async with town(clerk()) as t:
+        cid, listed = await asked(t, "form")
+        body = {"targets": ["clerk"], "taskId": listed["taskId"], "parts": [{"kind": "data", "data": {"amount": "x"}}]}
+        reply = await t.http("POST", "/api/requests", json.dumps(body).encode())
+        assert (reply.status, json.loads(reply.body)["code"]) == (422, "FLEETSIM_ERR_UNFIT_ANSWER")
+        body["parts"] = [{"kind": "data", "data": {"amount": 2}}]
+        assert await t.remote.submit(body) == (cid,)
+        assert (await t.hub.tracker.wait(cid)).text == 'got [{"amount": 2}]'
+
+
+async def test_the_dashboard_shows_the_question_and_sends_typed_json_as_data() -> None:
+    async with town(clerk()) as t:
+        cid, listed = await asked(t, "form")
+        (row,) = fold_view(t.hub.events.recent(limit=1_000), t.runtime.clock.now()).questions
+        assert "Refund" in row.text
+        assert (row.asks_for_data, len(row.parts)) == (True, 1)
+        screen = HubControls(t.hub)
+        with pytest.raises(FleetsimError, match="no JSON"):
+            await screen.answer(listed["questionId"], '{"amount": ')
+        with pytest.raises(FleetsimError, match="amount is missing"):
+            await screen.answer(listed["questionId"], "{}")
+        await screen.answer(listed["questionId"], '{"amount": 4}')
+        assert (await t.hub.tracker.wait(cid)).text == 'got [{"amount": 4}]'
+
+
+async def test_a_question_in_data_outlives_a_restart() -> None:
+    async with town(clerk()) as t:
+        cid, listed = await asked(t, "form")
+        await t.restart()
+        whole = await t.remote.question(listed["questionId"])
+        assert whole["answerSchema"] == FORM["schema"]
+        with pytest.raises(UnfitAnswer):
+            await t.remote.answer(listed["questionId"], "", parts=[{"kind": "data", "data": []}])
+        await t.remote.answer(listed["questionId"], "", parts=[{"kind": "data", "data": {"amount": 5}}])
+        assert (await t.hub.tracker.wait(cid)).text == 'got [{"amount": 5}]'
