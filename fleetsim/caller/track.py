@@ -86,7 +86,8 @@ class Track:
     counts the polls still owed before a terminal state may be believed complete. ``resume_doubt``: an answer
     was on its way when the hub stopped, and only the agent knows whether it arrived. ``taken_at`` is when the agent
     last took something from us: a young task is looked at often. ``refusals`` names, since the last poll that brought
-    the task, each answer that polling cannot mend; ``trouble`` says why the last poll brought nothing.
+    the task, each answer that polling cannot mend; ``trouble`` says why the last poll brought nothing,
+    ``lost`` what came instead of the reply to the send, in the agent's own words where it had any.
     ``silent``: the agent ended its stream without a word, and ``searches`` counts the looks for its task that
     found none; ``unsearchable``: it offers no such look. ``look_owed``: a webhook was turned away before the task
     was bound. ``looked_at`` is when the agent was last asked for the task. ``turn_from`` is since when it has
@@ -111,6 +112,7 @@ class Track:
     failed_polls: int = 0
     refusals: tuple[str, ...] = ()
     trouble: str = ""
+    lost: str = ""
     stopped: Stopped | None = None
     taken_at: float = float("-inf")
     silent: bool = False

@@ -54,7 +54,8 @@ class Result:
     """What came of it. ``code`` is the exit code without ``--exit-status``.
 
     ``text`` is what the agent said, whatever came of it; ``text_chars`` how much that was in all, and ``rest`` the
-    command that shows all of it. ``download`` is the command that saves its ``parts``.
+    command that shows all of it. ``download`` is the command that saves its ``parts``. ``denied``: the agent said
+    completed, and its own payload says ``success: false``.
     """
 
     state: str
@@ -74,6 +75,7 @@ class Result:
     warnings: tuple[str, ...] = ()
     text_chars: int = 0
     rest: str = ""
+    denied: bool = False
 
     @property
     def truncated(self) -> bool:

@@ -38,6 +38,7 @@ from fleetsim.model.parts import answer_parts
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import INTERRUPTED, DataPart, Part, Task, TaskState, answer_chars, answer_text, elsewhere
 from fleetsim.model.text import one_line
+from fleetsim.model.work import MEANING, Cause
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire.choice import disagreement
@@ -343,7 +344,9 @@ def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
     if waiting:
         asking = asking_of(task)
         text, chars, wants_data = asking.text, asking.chars, answer_schema(asking.parts) is not None
-    cost = read_extras(task).cost
+    extras = read_extras(task)
+    denied = task.state is TaskState.COMPLETED and extras.denies_success
+    reason = one_line(text, REASON_MAX) if bad else MEANING[Cause.SUCCESS_DENIED] if denied else ""
     follow = f"fleetsim send {quote(asked.agent)} --task-id {quote(task.task_id)}"
     if asked.context_id or task.context_id:
         follow += f" --context-id {quote(task.context_id)}"
@@ -353,11 +356,12 @@ def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
         text=text,
         text_chars=chars,
         rest=_rest(asked, task.task_id, chars),
-        reason=one_line(text, REASON_MAX) if bad else "",
+        reason=reason,
         task_id=task.task_id or None,
         context_id=task.context_id or None,
         duration_s=took_s,
-        cost_usd=cost.cost_usd if cost else None,
+        cost_usd=extras.cost.cost_usd if extras.cost else None,
+        denied=denied,
         code=Exit.OK,
         warnings=elsewhere(task.task_id, task.context_id, asked_task=asked.task_id, asked_context=asked.context_id),
         next_step=follow + (" --data '{…}'" if wants_data else ' "your answer"') if waiting else "",

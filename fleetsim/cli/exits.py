@@ -31,16 +31,32 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+class NoAnswer(FleetsimError):
+    """A turn through the hub came to no end of the agent's own; ``exit_code`` says which way."""
+
+    def __init__(self, reason: str, exit_code: Exit, correlation_id: str) -> None:
+        super().__init__(reason, hint=f"fleetsim task get {correlation_id}")
+        self.exit_code = exit_code
+
+
+NOBODY_THERE = frozenset({404, 410, 502, 504})
+"""HTTP statuses that say that what was asked for is not there; any other was given by whoever is."""
+
+
 def exit_for(error: FleetsimError) -> Exit:
     """The exit code of an error."""
     match error:
+        case NoAnswer():
+            return error.exit_code
         case ConfigError() | UnknownTarget() | TooMuch() | UnfitAnswer():
             return Exit.USAGE
         case AuthRefused():
             return Exit.AUTH
         case TimedOut():
             return Exit.TIMEOUT
-        case TransportError() | HttpRefused():
+        case TransportError():
+            return Exit.UNREACHABLE
+        case HttpRefused(status=status) if status in NOBODY_THERE:
             return Exit.UNREACHABLE
         case _:
             return Exit.FAILED

@@ -120,7 +120,8 @@ def send(
     if saved is not None and saved.failed:
         return Exit.FAILED
     if exit_status and result.code is Exit.OK:
-        return Exit.FAILED if result.state in ENDED_BADLY else Exit.WAITING if result.state in WAITING else Exit.OK
+        badly = result.denied or result.state in ENDED_BADLY
+        return Exit.FAILED if badly else Exit.WAITING if result.state in WAITING else Exit.OK
     return result.code
 
 

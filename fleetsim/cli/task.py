@@ -266,7 +266,7 @@ async def _of_agent(common: Common, asked: Asked, task_id: str, wait: bool) -> A
         "agent": asked.agent,
         "state": found.state,
         "open": found.state not in {state.value for state in TERMINAL},
-        "success": found.state == TaskState.COMPLETED,
+        "success": found.state == TaskState.COMPLETED and not found.denied,
         "truncated": found.truncated,
         "textChars": found.text_chars,
         "taskId": found.task_id,

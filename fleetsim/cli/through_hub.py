@@ -12,7 +12,7 @@ from typing import Any
 from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import direct, render
 from fleetsim.cli.asking import Asked, Result, Said, reply_command, whole_at
-from fleetsim.cli.exits import Exit
+from fleetsim.cli.exits import Exit, NoAnswer
 from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
 from fleetsim.cli.live import LivePieces
@@ -25,8 +25,13 @@ from fleetsim.model.errors import ConfigError, TimedOut, UnknownTarget
 
 _WAIT_S = 20
 _CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "never_sent": Exit.UNREACHABLE}
-_FAILED = frozenset({"undeliverable", "unknown", "lost", "protocol_error"})
+_NO_END = frozenset({"undeliverable", "unknown", "lost", "protocol_error"})
 """States that are no agent's own end."""
+
+_AGENTS_OWN = frozenset(
+    {"agent_said", "success_denied", "canceled_unasked", "canceled_by_person", "rejected_by_person"}
+)
+"""Causes of ends that the agent itself told; a ``failed`` of another cause is an error in place of a task."""
 
 
 async def takes(common: Common, agent: str) -> bool:
@@ -141,10 +146,7 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
     follow = f"fleetsim task get {cid}"
     if waiting:
         follow = reply_command(row["questionId"], data=bool(row.get("asksForData")))
-    if late or state == "expired":
-        code = Exit.TIMEOUT
-    else:
-        code = _CODES.get(row.get("cause") or "", Exit.FAILED) if state in _FAILED else Exit.OK
+    code = Exit.TIMEOUT if late else _code(row)
     refused = asked.task_id is not None and row.get("cause") == "request_wrong"
     if refused:  # the agent does not have the task, or takes nothing for it any more
         context = f" --context-id {quote(row['contextId'])}" if row.get("contextId") else ""
@@ -165,9 +167,18 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
         code=code,
         next_step=follow if waiting or late or refused or asked.detach else "",
         shown=bool(row.get("shown")),
+        denied=row.get("cause") == "success_denied",
         warnings=tuple(row.get("warnings") or ()),
         **_parts_of(row),
     )
+
+
+def _code(row: Mapping[str, Any]) -> Exit:
+    """The exit code of a request: 0 while it is under way, waits, or has ended as its agent said."""
+    state, cause = row["state"], row.get("cause") or "agent_said"
+    if state == "expired":
+        return Exit.TIMEOUT
+    return _CODES.get(cause, Exit.FAILED) if state in _NO_END or cause not in _AGENTS_OWN else Exit.OK
 
 
 def _parts_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +212,10 @@ class HubTalk:
         self._question: str | None = None
 
     async def say(self, text: str) -> Said:
-        """Say ``text`` and wait for the answer or the agent's next question. Raises as ``HubRemote``."""
+        """Say ``text`` and wait for the answer or the agent's next question.
+
+        Raises NoAnswer where the agent gave no end of its own, and as ``HubRemote``.
+        """
         if self._question is None or not await self._answer(text):
             self._request = await self._ask(text)
         assert self._request is not None
@@ -210,6 +224,8 @@ class HubTalk:
         self._question = row.get("questionId")
         self._request = self._request if self._question else None
         self.context_id = row.get("contextId") or self.context_id
+        if (code := _code(row)) is not Exit.OK:
+            raise NoAnswer(row.get("reason") or f"the request ended as {row['state']}", code, row["correlationId"])
         good = row.get("success") or self._question is not None
         return Said(
             state=row["state"],

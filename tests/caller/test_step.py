@@ -16,6 +16,7 @@ from fleetsim.caller.signals import (
     CancelAsked,
     CancelFailed,
     Found,
+    Left,
     Poll,
     PollFailed,
     RegisterPush,
@@ -228,7 +229,7 @@ def test_a_send_that_is_no_method_of_the_agents_goes_out_once_in_the_other_diale
         assert (hand.asked_for(Send), hand.track.record.dialect) == ([Send(stream=False)], "0.3")
     hand.tell(SendFailed(error=error))
     assert hand.asked_for(Send) == [Send(stream=False)]
-    sent = hand.track.record
+    sent = hand.tell(Left()).track.record
     assert (sent.dialect, sent.rpc_url, sent.tenant, sent.rejoin) == ("1.0", "http://a.example/v1", "blue", False)
     assert sent.phase is Phase.SENDING
     kept = hand.tell(Replied(reply=task(W), began=0.0)).track.record
@@ -582,3 +583,21 @@ def test_a_question_that_differs_in_its_data_alone_replaces_the_one_before() -> 
     assert isinstance(second, Ask)
     assert hand.asked_for(Settle) == [Settle(question_id=first.question.question_id, state="withdrawn")]
     assert '"page": 2' in second.question.text
+
+
+def test_what_came_instead_of_a_reply_is_the_reason_in_the_agents_words() -> None:
+    hand = Hand.begun().tell(SendFailed(error=HttpRefused("a: HTTP 500, 'the disk is full'", status=500)))
+    hand.tell(Found(task=None, possible=False))
+    (outcome,) = hand.outcomes
+    assert outcome.kind is OutcomeKind.UNKNOWN
+    assert outcome.reason.startswith(
+        "a: HTTP 500, 'the disk is full', and the agent offers no way to look for its task"
+    )
+
+
+def test_a_request_whose_time_is_over_tells_what_came_instead_of_a_reply() -> None:
+    hand = Hand(track=new_track(record(limit_s=20, push=True), Now(0.0, START)))
+    hand.tell(Begin()).tell(Left()).tell(SendFailed(error=HttpRefused("a: HTTP 500, 'the disk is full'", status=500)))
+    hand.wait(25)
+    assert hand.outcomes[0].kind is OutcomeKind.EXPIRED
+    assert "the disk is full" in hand.outcomes[0].reason

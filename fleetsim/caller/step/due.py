@@ -72,7 +72,7 @@ def _deadline(s: Stepping) -> None:
         own = Cause.CANCEL_UNCONFIRMED if record.cancel_wanted else Cause.TASK_DEADLINE
         s.give_up(OutcomeKind.EXPIRED, Cause.CALLER_DEADLINE if record.shortened else own, reason)
     elif s.track.record.phase is Phase.SENDING:
-        reason += "answered: it may have run"
+        reason += "told of a task: it may have run" + (f"; what came instead: {s.track.lost}" if s.track.lost else "")
         s.close(OutcomeKind.EXPIRED, Cause.CALLER_DEADLINE if record.shortened else Cause.REPLY_LOST, reason)
     else:
         reason += "could be reached"

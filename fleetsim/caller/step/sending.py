@@ -38,6 +38,9 @@ from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, 
 _UNKNOWN = (MethodNotFound, VersionNotSupported)
 """-32601 and -32009: the agent does not know what was asked, so it has done nothing."""
 
+LOST_MAX = 400
+"""Characters of what came instead of a reply that are told with the outcome."""
+
 SEARCHES_MAX = 2
 """Looks for the task of an agent that ended its stream without a word."""
 
@@ -242,6 +245,7 @@ def resend(s: Stepping) -> None:
 
 def _reply_lost(s: Stepping, why: str) -> None:
     """The agent may have it. Look for it; never send it again (F-03)."""
+    s.set(lost=one_line(why, LOST_MAX))
     wait = 2 * s.rules.poll_interval_s
     again = s.rules.lost_confirm_s if s.track.silent else wait / 2
     s.set(reconcile_due=s.now.mono + wait, find_due=s.now.mono + again, poll_due=None)
@@ -250,7 +254,7 @@ def _reply_lost(s: Stepping, why: str) -> None:
         Level.WARN,
         attempt=s.track.attempt + 1,
         inSeconds=round(wait, 1),
-        reason=f"reply lost, looking for the task: {why}",
+        reason=f"no task in the answer, looking for it: {why}",
     )
     s.emit(Find())
 
@@ -292,7 +296,8 @@ def give_up_reply(s: Stepping) -> None:
         reason = "the agent ended the stream without a word and its task was not found: it may have run"
         s.close(OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, reason)
     else:
-        reason = f"the reply was lost, and the agent {_why_not_found(s.track)}: it may have run"
+        came = s.track.lost or "the reply was lost"
+        reason = f"{came}, and the agent {_why_not_found(s.track)}: it may have run"
         s.close(OutcomeKind.UNKNOWN, Cause.REPLY_LOST, reason)
 
 
