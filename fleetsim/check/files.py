@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from fleetsim.check.html import html
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.row import Severity, Verdict
-from fleetsim.model.text import neutralise
+from fleetsim.model.text import escape, neutralise
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def as_json(report: Report) -> str:
     """One JSON document (schema ``fleetsim-check/1``)."""
-    return json.dumps(report.as_json(), ensure_ascii=False, indent=2) + "\n"
+    return escape(json.dumps(report.as_json(), ensure_ascii=False, indent=2)) + "\n"
 
 
 def junit(report: Report) -> str:
@@ -64,7 +64,7 @@ def _skip(finding: Finding) -> str:
 
 
 def _xml(text: str) -> str:
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", neutralise(text, limit=len(text) + 1))
 
 
 def markdown(report: Report) -> str:
@@ -86,7 +86,7 @@ def markdown(report: Report) -> str:
         lines += [f"Fix: {_md(finding.row.remedy)}", ""]
         for text in finding.evidence:
             fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=2) + 1)
-            lines += [fence, text, fence, ""]
+            lines += [fence, neutralise(text, limit=len(text) + 1), fence, ""]
     for verdict, title in ((Verdict.FAIL, "Accepted"), (Verdict.NOT_TESTED, "Not tested")):
         rows = [f for f in report.of(verdict) if verdict is not Verdict.FAIL or f.accepted is not None]
         if rows:

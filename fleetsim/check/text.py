@@ -30,7 +30,8 @@ def render(
     ``command`` is what was run, as a shell takes it: with what would have tested more, it is the last line.
     """
     lines = _lines(report, verbose, plain, strict, command or f"fleetsim check {report.url}")
-    return neutralise("\n".join(lines) + "\n", limit=CHARS_MAX)
+    # each by itself: a reason that quotes the agent must not bring lines, and with them verdicts, of its own
+    return neutralise("".join(f"{one_line(line, CHARS_MAX)}\n" for line in lines), limit=CHARS_MAX)
 
 
 def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: str) -> Iterator[str]:

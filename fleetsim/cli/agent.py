@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from fleetsim.cli import render
 from fleetsim.cli.main import Common
 from fleetsim.model.errors import ConfigError
 
@@ -104,12 +105,12 @@ def new(common: Common, name: str, folder: Path, force: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
             (folder / file).write_text(content, encoding="utf-8")
-            click.echo(str(folder / file))
+            render.line(str(folder / file))
     except OSError as error:
         raise ConfigError(f"cannot write {error.filename}: {error.strerror}") from None
     module, test = files
     brings = "" if find_spec("pytest") else "  (first: pip install 'fleetsim[test]')"
-    common.note(f"Run it:   python {folder / module}\nTest it:  pytest {folder / test}{brings}")
+    common.note(f"Run it:   python {folder / module}", f"Test it:  pytest {folder / test}{brings}")
 
 
 def _made(
@@ -153,19 +154,17 @@ def _broken(made: Agent, mutant_id: str, common: Common) -> Agent:
 
 
 def _list_broken(common: Common) -> None:
-    import json
-
     from fleetsim.check.broken import MUTANTS
 
     if common.as_json:
         rows = [{"id": m.mutant_id, "row": m.row, "title": m.title, "incident": m.incident} for m in MUTANTS]
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        render.emit_json(rows)
         return
     wide = max(len(m.mutant_id) for m in MUTANTS)
     rows_wide = max(len(m.row) for m in MUTANTS)
     for found in MUTANTS:
         incident = f" ({found.incident})" if found.incident else ""
-        click.echo(f"{found.mutant_id:{wide}}  {found.row:{rows_wide}}  {found.title}{incident}")
+        render.line(f"{found.mutant_id:{wide}}  {found.row:{rows_wide}}  {found.title}{incident}")
 
 
 def _state_file(ctx: click.Context, common: Common) -> Path | None:

@@ -89,7 +89,7 @@ async def _talk(common: Common, asked: Asked) -> None:
             await _turns(common, talk, asked.timeout_s)
         except asyncio.CancelledError:
             if told := talk.left():
-                common.note(f"\n{told}")
+                common.note("", told)
             raise
         finally:
             common.note(
@@ -111,7 +111,7 @@ async def _turns(common: Common, talk: Talk, timeout_s: float) -> None:
         except FleetsimError as error:
             if not lines.typed:
                 raise
-            common.note(f"error: {error}" + (f"\n  next: {error.hint}" if error.hint else ""))
+            common.note(f"error: {error}", *([f"  next: {error.hint}"] if error.hint else []))
             continue
         _show(common, turn)
 
@@ -134,7 +134,7 @@ def _show(common: Common, turn: Said) -> None:
         render.say(turn.text)
         list_parts(common, turn.parts, turn.parts_total, next_step=turn.download)
     if turn.text_chars > len(turn.text):
-        common.warn(render.cut_short(len(turn.text), turn.text_chars, turn.rest))
+        common.warn(*render.cut_short(len(turn.text), turn.text_chars, turn.rest))
     if turn.state != "completed":
         common.note(render.word(turn.state, plain=common.ascii))
     for warning in turn.warnings:

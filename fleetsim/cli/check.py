@@ -26,7 +26,7 @@ from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import Typed, pin_options, with_scheme
-from fleetsim.cli.render import emit_json
+from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.client.credential import Credential
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
@@ -220,9 +220,10 @@ def _list(common: Common, rows: tuple[Row, ...]) -> int:
     for row in rows:
         if row.section != section:
             section = row.section
-            click.echo(f"\n{section}")
+            line("")
+            line(section)
         dialects = "" if row.dialects == ONCE else f"  ({', '.join(row.dialects)})"
-        click.echo(f"  {row.id}  {row.severity:<6} {row.title}{dialects}")
+        line(f"  {row.id}  {row.severity:<6} {row.title}{dialects}")
     return Exit.OK if rows else Exit.NOTHING_RAN
 
 
@@ -289,7 +290,7 @@ async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: List
         emit_json(report.as_json())
     else:
         shown = render(report, verbose=wanted.verbose, plain=common.ascii, strict=wanted.strict, command=wanted.command)
-        click.echo(shown, nl=False)
+        lines(shown)
     return exit_code(report, strict=wanted.strict)
 
 

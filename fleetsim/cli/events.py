@@ -22,6 +22,9 @@ def events(common: Common, after: int | None, topic: str) -> None:
     asyncio.run(_follow(common, after, topic))
 
 
+LINE_CHARS_MAX = 4_000
+
+
 async def _follow(common: Common, after: int | None, topic: str) -> None:
     async with hub(common) as found:
         async for event in found.events(after=after):
@@ -32,4 +35,5 @@ async def _follow(common: Common, after: int | None, topic: str) -> None:
                 continue
             facts = " ".join(f"{k}={one_line(str(v), 80)}" for k, v in event["payload"].items() if v not in (None, ""))
             who = f" {event['agent']}" if event["agent"] else ""
-            click.echo(f"{event['at'][11:23]} {event['level']:5} {one_line(event['topic'], 80)}{who}  {facts}")
+            when, level = event["at"][11:23], event["level"]
+            render.line(one_line(f"{when} {level:5} {event['topic']}{who}  {facts}", LINE_CHARS_MAX))

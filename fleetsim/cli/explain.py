@@ -11,7 +11,7 @@ from fleetsim.check.rows import ROWS
 from fleetsim.check.text import explain as explained
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
-from fleetsim.cli.render import emit_json
+from fleetsim.cli.render import emit_json, lines
 
 
 @click.command()
@@ -32,5 +32,5 @@ def explain(common: Common, row_id: str) -> int:
     if common.as_json:
         emit_json({**asdict(row), "needs": sorted(row.needs)})
     else:
-        click.echo(explained(row))
+        lines(f"{explained(row)}\n")
     return Exit.OK

@@ -69,7 +69,8 @@ def show(common: Common, rows: Sequence[Mapping[str, Any]]) -> None:
     )
     said = [line for row in rows for line in _remarks(row)]
     if said:
-        render.say("\n" + "\n".join(said))
+        for line in ["", *said]:
+            render.line(line)
 
 
 def _remarks(row: Mapping[str, Any]) -> Iterator[str]:

@@ -41,8 +41,8 @@ def list_questions(common: Common) -> None:
     )
     for veto in found["vetoes"]:
         common.note(
-            f"may be stopped until {veto['expiresAt']}: {veto['agent']} {veto['skill']}\n"
-            f"  next: fleetsim inbox veto {veto['correlationId']}"
+            f"may be stopped until {veto['expiresAt']}: {veto['agent']} {veto['skill']}",
+            f"  next: fleetsim inbox veto {veto['correlationId']}",
         )
     if any(q["truncated"] for q in found["questions"]):
         common.note("  long questions are cut here; all of one: fleetsim inbox show QUESTION")
@@ -64,7 +64,7 @@ def show(common: Common, question: str) -> None:
         render.say(found["question"])
     if found["truncated"]:
         rest = whole_at(found["agent"], found["taskId"], found["textChars"])
-        common.warn(render.cut_short(len(found["question"]), found["textChars"], rest))
+        common.warn(*render.cut_short(len(found["question"]), found["textChars"], rest))
     if not common.as_json:
         parts = tuple(read_part_row(part) for part in found["parts"])
         list_parts(common, parts, found["partsTotal"], next_step=f"fleetsim task download {found['correlationId']}")

@@ -54,12 +54,12 @@ def init(common: Common, urls: tuple[str, ...], api_key_env: str | None, bearer_
             f"{agent.name}: {_counted(len(agent.card.skills))}, A2A {scaffold.speaks(agent)}, at {agent.url}{wants}"
         )
     for one in unread:
-        common.note(f"not read: {one.url}: {one.error}" + (f"\n  next: {one.error.hint}" if one.error.hint else ""))
+        common.note(f"not read: {one.url}: {one.error}", *([f"  next: {one.error.hint}"] if one.error.hint else []))
     if urls and not read:
         told = unread[0].error if len(unread) == 1 else None
         raise told or ConfigError("no card could be read; nothing was written")
     if there:
-        click.echo(scaffold.entries(read, unread), nl=False)
+        render.lines(scaffold.entries(read, unread))
         hint = f"add the entries printed above to its `agents:`; `fleetsim --config OTHER init {urls[0]}` writes anew"
         raise ConfigError(f"{path} is there already; nothing was written", hint=hint)
     first = scaffold.ceremony(read) if urls else scaffold.starter_ceremony()
@@ -195,7 +195,7 @@ def _tell(
         render.emit_json({**told, "notRead": failed})
     else:
         for path in written:
-            click.echo(str(path))
+            render.line(str(path))
     for path in kept:
         common.note(f"kept as it is: {path}")
     config = f" --config {common.config}" if common.config else ""

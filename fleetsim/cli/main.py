@@ -23,7 +23,7 @@ from fleetsim import __version__
 from fleetsim.cli.exits import Exit, code_for, exit_for
 from fleetsim.cli.logs import LOG_FORMAT
 from fleetsim.model.errors import ConfigError, FleetsimError
-from fleetsim.model.text import escape, neutralise
+from fleetsim.model.text import escape, hanging, neutralise
 
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("fleetsim.cli.demo:demo", "Watch a small fleet at work, on this machine, in one command."),
@@ -72,14 +72,15 @@ class Common:
             raise ConfigError(f"there is no {path} here", hint=hint)
         return path
 
-    def note(self, text: str) -> None:
-        """Tell the person something, on stderr."""
+    def note(self, *lines: str) -> None:
+        """Tell the person something, on stderr. Whatever an agent put into a line, it stays one line of ours."""
         if not self.quiet:
-            click.echo(neutralise(text), err=True)
+            self.warn(*lines)
 
-    def warn(self, text: str) -> None:
+    def warn(self, *lines: str) -> None:
         """Tell the person, however quiet, that what stdout carries is not all."""
-        click.echo(neutralise(text), err=True)
+        for line in lines:
+            click.echo(hanging(line), err=True)
 
 
 class LazyGroup(click.Group):
@@ -210,6 +211,6 @@ def _tell(error: FleetsimError, argv: list[str]) -> None:
             told["a2aCode"] = error.wire_code
         click.echo(escape(json.dumps({"error": told}, ensure_ascii=False)), err=True)
         return
-    click.echo(f"error: {neutralise(str(error))}", err=True)
+    click.echo(f"error: {hanging(str(error))}", err=True)
     if error.hint:
-        click.echo(f"  next: {neutralise(error.hint)}", err=True)
+        click.echo(f"  next: {hanging(error.hint)}", err=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fleetsim.model.text import escape, neutralise, one_line
+from fleetsim.model.text import escape, hanging, neutralise, one_line
 
 GLYPHS: Mapping[str, tuple[str, str]] = {
     "up": ("●", "+"),
@@ -55,10 +55,20 @@ def emit_json_line(value: Any) -> None:
 
 
 def labels(rows: Iterable[tuple[str, Any]]) -> None:
-    """``Label: value`` lines; empty values are left out."""
+    """``Label: value`` lines; empty values are left out, and of a long one only the first line begins at the margin."""
     for label, value in rows:
         if value not in (None, "", []):
-            say(f"{label}: {value}")
+            line(f"{label}: {value}")
+
+
+def line(text: str) -> None:
+    """A line on stdout that may quote an agent: harmless wherever it goes, and no other line begins at the margin."""
+    click.echo(hanging(text))
+
+
+def lines(text: str) -> None:
+    """Lines on stdout that are ours: each was made harmless when it was made."""
+    click.echo(text, nl=False)
 
 
 CELL_CHARS_MAX = 60
@@ -77,11 +87,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, right: frozense
         max(len(str(head[i])), *(len(row[i]) for row in cells)) if cells else len(head[i]) for i in range(len(head))
     ]
     for row in [list(head), *cells]:
-        line = (
+        padded = (
             text.rjust(width) if i in right else text.ljust(width)
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo("  ".join(line).rstrip())
+        click.echo("  ".join(padded).rstrip())
 
 
 def seconds(value: float | None) -> str:
@@ -97,7 +107,7 @@ def seconds(value: float | None) -> str:
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """An agent's text on stdout: made harmless on a terminal, each character as it was said anywhere else."""
+    """The answer itself on stdout: made harmless on a terminal, each character as it was said anywhere else."""
     click.echo(_shown(text).encode("utf-8", "replace") + end.encode(), nl=False)
 
 
@@ -105,6 +115,6 @@ def _shown(text: str) -> str:
     return neutralise(text, limit=len(text) + 1) if sys.stdout.isatty() else text
 
 
-def cut_short(chars: int, in_all: int, rest: str) -> str:
-    """The line that says that a text is not whole, and how to read the rest."""
-    return f"the text is cut: {chars:,} of {in_all:,} characters\n  next: {rest}"
+def cut_short(chars: int, in_all: int, rest: str) -> tuple[str, str]:
+    """The lines that say that a text is not whole, and how to read the rest."""
+    return f"the text is cut: {chars:,} of {in_all:,} characters", f"  next: {rest}"

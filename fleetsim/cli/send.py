@@ -169,7 +169,7 @@ def _show(common: Common, asked: Asked, result: Result, saved: Saved | None) -> 
     for warning in result.warnings:
         common.note(f"warning: {warning}")
     if result.truncated:
-        common.warn(render.cut_short(len(result.text), result.text_chars, result.rest))
+        common.warn(*render.cut_short(len(result.text), result.text_chars, result.rest))
     elif result.state in ENDED_BADLY and len(result.text) > REASON_MAX and not common.as_json:
         common.note(f"  next: all {len(result.text):,} characters of its reason: {result.rest}")
     if saved is not None:

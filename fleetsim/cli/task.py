@@ -126,7 +126,7 @@ def get(
         list_parts(common, parts, row["partsTotal"], next_step=saves)
     if row.get("truncated"):
         rest = whole_at(row["agent"], row.get("taskId"), row["textChars"])
-        common.warn(render.cut_short(len(row["text"]), row["textChars"], rest))
+        common.warn(*render.cut_short(len(row["text"]), row["textChars"], rest))
     if row.get("questionId"):
         common.note(f'  next: fleetsim inbox reply {row["questionId"]} "your answer"')
     if wait and row["open"] and not row.get("questionId"):
@@ -200,7 +200,7 @@ def download(
         render.emit_json(told)
     else:
         for path in saved.paths.values():
-            click.echo(path)
+            render.line(str(path))
     again = "".join(f" --part {index}" for index in saved.remote)
     tell_saved(common, parts, saved, next_step=f"the same with --remote{again}")
     if not parts:

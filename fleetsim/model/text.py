@@ -58,6 +58,11 @@ def one_line(text: str, limit: int = 200) -> str:
     return neutralise(text, limit=limit, lines=False)
 
 
+def hanging(text: str) -> str:
+    """Neutralised and whole; only its first line begins at the margin, so that no other passes for one of ours."""
+    return neutralise(text, limit=len(text) + 1).replace("\n", "\n  | ")
+
+
 def placeholder(skill: str | None, agent: str) -> str:
     """What a screen shows where a completed task left no text (the seed's cascade: artifacts, message, placeholder).
 
