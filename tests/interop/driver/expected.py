@@ -241,9 +241,6 @@ FRAMEWORKS: tuple[Framework, ...] = (
     ),
 )
 
-IN_WORDS = tuple(framework for framework in FRAMEWORKS if framework.env is not ADK)
-"""Those whose questions hold words; ADK's is data alone."""
-
 AGENT_CLIENT = (
     *("discover", "complete", "wait", "stream", "fail", "ask", "stream-ask"),
     *("get", "unknown-task", "resubscribe", "snapshot", "stream-fail", "long"),
@@ -404,7 +401,7 @@ LANES_C: tuple[Lane, ...] = (
         {**FASTA2A_OUTCOMES, "caller-by-stream": NO_STREAM_FASTA2A06, "caller-ask-by-stream": NO_STREAM_FASTA2A06},
     ),
     _caller(SELECTOOLS, "selectools 1.3.0", SELECTOOLS_OUTCOMES),
-    *(_caller(one.env, one.title, _absent_too(one.server, CALLER), one.words) for one in IN_WORDS),
+    *(_caller(one.env, one.title, _absent_too(one.server, CALLER), one.words) for one in FRAMEWORKS),
 )
 """Released servers, driven by the whole caller."""
 
@@ -439,7 +436,7 @@ LANES_D: tuple[Lane, ...] = (
             "url-stream": SELECTOOLS_SERVER["stream"],
         },
     ),
-    *(_hub(one.env, one.title, _absent_too(one.server, HUB), one.words) for one in IN_WORDS),
+    *(_hub(one.env, one.title, _absent_too(one.server, HUB), one.words) for one in FRAMEWORKS),
 )
 """Released servers, behind a running hub and the command line."""
 
