@@ -8,9 +8,28 @@ leans on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
 
 from fleetsim.check.row import Verdict
+
+
+@dataclass(slots=True)
+class Waits:
+    """Whether something was waited for in vain, which another time it may not be."""
+
+    in_vain: bool = False
+
+
+WAITS: ContextVar[Waits | None] = ContextVar("waits", default=None)
+"""Those of the probe under way."""
+
+
+def waited_in_vain() -> None:
+    """Note that the time for something was over before it came."""
+    if (waits := WAITS.get()) is not None:
+        waits.in_vain = True
 
 
 class Evidence(Protocol):

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.server import listen, serving
 from fleetsim.check.exchange import SHOWN_CHARS, masked
+from fleetsim.check.found import waited_in_vain
 from fleetsim.check.tongue import mapping
 from fleetsim.model.text import neutralise
 
@@ -82,6 +83,7 @@ class Hook:
                         return found
                     await self._news.wait()
         except TimeoutError:
+            waited_in_vain()
             return None
 
 

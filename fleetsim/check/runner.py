@@ -15,9 +15,10 @@ from typing import TypeAlias
 from fleetsim import __version__
 from fleetsim.check import probes as _probes  # noqa: F401 - importing them registers them
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.found import Stop
+from fleetsim.check.found import WAITS, Stop, Waits, waited_in_vain
 from fleetsim.check.listener import Listener
 from fleetsim.check.probe import PROBES, Phase
+from fleetsim.check.quiet import one_at_a_time, settle
 from fleetsim.check.report import Finding, Report, in_order
 from fleetsim.check.row import ALL, ONCE, PROFILES, Row, Severity, Verdict
 from fleetsim.check.rows import ROWS
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 NEEDS_HOURS = "needs hours: seen where fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
 NEEDS_INSIDE = "seen only from inside: where fleetsim runs the agent itself (fleetsim check --app MODULE:ATTR)"
+SAME_MAX = 3
+"""After how many repetitions without another verdict no more are made."""
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Told after each probe: how many are done, of how many, and the row."""
@@ -76,7 +79,8 @@ async def run_check(
     began, clock = runtime.clock.now(), runtime.clock.monotonic()
     subject = await meet(target, runtime, knobs, listener)
     wanted = [_as_bound(row, knobs.profile) for row in (ROWS.values() if rows is None else rows)]
-    findings = await Run(subject, progress).all(wanted)
+    run = Run(subject, progress)
+    findings = await run.all(wanted)
     return Report(
         url=target.url,
         agent=one_line(str(subject.card.get("name", "?")), 80),
@@ -88,6 +92,7 @@ async def run_check(
         seed=knobs.seed,
         began=began.isoformat(timespec="seconds"),
         version=__version__,
+        note=run.note,
     )
 
 
@@ -97,23 +102,25 @@ class Run:
     def __init__(self, subject: Subject, progress: Progress | None) -> None:
         self._subject = subject
         self._sessions = {name: Session(subject, name) for name in subject.dialects}
-        self._gate = asyncio.Semaphore(subject.knobs.jobs)
+        self._jobs = subject.knobs.jobs
         self._progress = progress
         self._done = self._all = 0
+        self._late: list[tuple[Row, str]] = []
+        self._left: dict[str, list[Exchange]] = {name: [] for name in subject.dialects}
+        self.note, self._beside = "", False
 
     async def all(self, rows: Iterable[Row]) -> list[Finding]:
         """Every row in every dialect it has."""
         jobs = [(row, name) for row in rows for name in self._dialects(row)]
         self._all = len(jobs)
         findings = [self._finding(row, name, *_why_not(row, self._subject)) for row, name in jobs if not name]
-        live = [(row, name) for row, name in jobs if name]
-        for phase in Phase:
-            batch = [(row, name) for row, name in live if _phase(row) is phase]
-            if phase is Phase.TOGETHER:
-                findings += await self._together(batch)
-            else:
-                findings += [await self._probe(row, name) for row, name in batch]
-        return findings
+        batches = {phase: [(row, name) for row, name in jobs if name and _phase(row) is phase] for phase in Phase}
+        together = batches[Phase.TOGETHER]
+        if len(together) > self._jobs and await one_at_a_time(Session(self._subject, self._subject.dialects[-1])):
+            self._jobs, self.note = 1, "the agent does one task at a time, so it was probed for one thing at a time"
+        findings += [await self._alone(row, name) for row, name in batches[Phase.ALONE]]
+        findings += await self._again(await self._together(together))
+        return findings + [await self._alone(row, name) for row, name in batches[Phase.LAST]]
 
     def _dialects(self, row: Row) -> tuple[str, ...]:
         """The dialects to probe a row in; one empty name if it applies to none of the agent's."""
@@ -129,20 +136,54 @@ class Run:
             self._subject.runtime.rng.stream("check/order").shuffle(batch)
         slow_first = sorted(batch, key=lambda job: -_lasts_s(job[0]))
 
+        if self._jobs == 1:
+            return [await self._alone(row, name) for row, name in slow_first]
+        self._beside = len(batch) > 1
+        gate = asyncio.Semaphore(self._jobs)
+
         async def one(row: Row, name: str) -> Finding:
-            async with self._gate:
+            async with gate:
                 return await self._probe(row, name)
 
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(one(row, name), name=f"{row.id} {name}") for row, name in slow_first]
         return [worker.result() for worker in working]
 
+    async def _alone(self, row: Row, name: str, *, settled: bool = False) -> Finding:
+        """Probe a row while no other is probed; where what others have left matters, when that is done."""
+        for other, asked in self._left.items():
+            if settled or self._jobs == 1:
+                await settle(self._sessions[other], asked)
+                asked.clear()
+        return await self._probe(row, name)
+
+    async def _again(self, findings: list[Finding]) -> list[Finding]:
+        """The findings, with those repeated alone that may be our own other probes' doing: something came too late.
+
+        Where ``SAME_MAX`` in a row come out as before, it is the agent's, and so are the others.
+        """
+        late, self._late, self._beside = self._late, [], False
+        kept = {one.key: one for one in findings}
+        for session in self._sessions.values():
+            session.forget_late()
+        same = 0
+        places = list(ROWS)
+        for row, name in sorted(late, key=lambda job: (places.index(job[0].id), job[1])):
+            if same == SAME_MAX:
+                break
+            self._all += 1
+            one = await self._alone(row, name, settled=True)
+            same = same + 1 if one.verdict is kept[one.key].verdict else 0
+            kept[one.key] = one
+        return list(kept.values())
+
     async def _probe(self, row: Row, name: str) -> Finding:
         began = self._subject.runtime.clock.monotonic()
         verdict, reason, lost = Verdict.PASS, "", False
         evidence: tuple[str, ...] = ()
         asked: list[Exchange] = []
-        before = PROBED.set(asked)
+        waits = Waits()
+        before, waited = PROBED.set(asked), WAITS.set(waits)
         try:
             await self._attempt(row, name)
         except Stop as stop:
@@ -154,6 +195,10 @@ class Run:
                 verdict, reason, lost = Verdict.NOT_TESTED, "the agent could not be reached any more", True
         finally:
             PROBED.reset(before)
+            WAITS.reset(waited)
+        self._left[name] += asked
+        if self._beside and waits.in_vain and verdict in {Verdict.FAIL, Verdict.NOT_TESTED}:
+            self._late.append((row, name))
         if missing := _missing_ground(row, self._sessions[name], asked):
             verdict, reason, lost = Verdict.NOT_TESTED, missing, False
         seconds = self._subject.runtime.clock.monotonic() - began
@@ -174,6 +219,7 @@ class Run:
         except Stop:
             raise
         except TimeoutError:
+            waited_in_vain()
             raise Stop(Verdict.NOT_TESTED, f"the probe was given up after {limit_s:g} s", lost=True) from None
         except FleetsimError as error:
             raise Stop(Verdict.NOT_TESTED, f"the connection did not hold: {one_line(str(error))}", lost=True) from None

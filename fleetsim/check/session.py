@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, Frame, written
-from fleetsim.check.found import Stop, need
+from fleetsim.check.found import WAITS, Stop, Waits, need, waited_in_vain
 from fleetsim.check.listener import Hook, Listener
 from fleetsim.check.row import Verdict
 from fleetsim.check.subject import Hint, Subject
@@ -47,6 +47,7 @@ class Session:
         self.endpoint = subject.endpoint(dialect)
         self.tasks: list[tuple[Mapping[str, Any], Exchange]] = []
         self._scenes: dict[Callable[[Session], Awaitable[Any]], Any] = {}
+        self._late: set[Callable[[Session], Awaitable[Any]]] = set()
         self._locks: dict[Callable[[Session], Awaitable[Any]], asyncio.Lock] = {}
         self._asked = 0
         self._stream_asked = False
@@ -68,15 +69,29 @@ class Session:
         """The result of a scene, played at most once. Raises Stop (not tested) if it could not be played."""
         async with self._locks.setdefault(play, asyncio.Lock()):
             if play not in self._scenes:
+                waits = Waits()
+                before = WAITS.set(waits)
                 try:
                     self._scenes[play] = await play(self)
                 except Stop as stop:
                     self._scenes[play] = Stop(Verdict.NOT_TESTED, stop.reason, stop.evidence)
+                finally:
+                    WAITS.reset(before)
+                    if waits.in_vain:
+                        self._late.add(play)
+        if play in self._late:
+            waited_in_vain()
         found = self._scenes[play]
         if isinstance(found, Stop):
             raise found
         kept: T = found
         return kept
+
+    def forget_late(self) -> None:
+        """Let the scenes in which something was waited for in vain be played again."""
+        for play in self._late:
+            del self._scenes[play]
+        self._late.clear()
 
     # Hints and hooks.
 
@@ -191,7 +206,10 @@ class Session:
         end = self.now() + (self.knobs.patience_s if seconds is None else seconds)
         while True:
             made = await self.get(task_id)
-            if self.state(made) in states or made.error is not None or self.now() >= end:
+            if self.state(made) in states or made.error is not None:
+                return made
+            if self.now() >= end:
+                waited_in_vain()
                 return made
             await asyncio.sleep(POLL_S)
 
@@ -316,6 +334,7 @@ class Stream:
                     if len(body) > BODY_BYTES_MAX:
                         break
         except (FleetsimError, TimeoutError) as error:
+            waited_in_vain()
             made.problem = str(error) or "the answer did not end"
         made.body, made.ended = bytes(body), True
 
@@ -336,6 +355,7 @@ class Stream:
             async with asyncio.timeout(seconds):
                 event = await anext(self._events, None)
         except TimeoutError:
+            waited_in_vain()
             made.problem = f"nothing came for {seconds:g} s"
             self._events = None
             return None

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, written
+from fleetsim.check.found import waited_in_vain
 from fleetsim.check.inside import Inside
 from fleetsim.check.listener import Listener
 from fleetsim.check.tongue import Tongue, listed, mapping, url_path
@@ -195,6 +196,7 @@ class Subject:
             made.status, made.headers, made.body = reply.status, reply.headers, reply.body
         except FleetsimError as error:
             made.problem, made.unreached = str(error), isinstance(error, Unreachable)
+            waited_in_vain()
         made.seconds = self.runtime.clock.monotonic() - made.began
         return made
 

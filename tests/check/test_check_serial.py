@@ -1,0 +1,158 @@
+"""An agent that does one task at a time gets the same verdicts whatever the order of the probes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fleetsim.agent.builtin import reference_agent
+from fleetsim.agent.notify import Notifier
+from fleetsim.agent.record import Record, Transition
+from fleetsim.agent.runner import Job, Runner
+from fleetsim.agent.skills import Skill, SkillContext
+from fleetsim.check.broken.build import breaks
+from fleetsim.check.broken.parts_push import EarlyNotifier
+from fleetsim.check.broken.parts_senders import OneShotSender
+from fleetsim.check.inprocess import AGENT, ALLOW, CHECKER, CHECKER_ADDRESS
+from fleetsim.check.listener import Listener, Sink
+from fleetsim.check.quiet import one_at_a_time
+from fleetsim.check.report import Report
+from fleetsim.check.row import Verdict
+from fleetsim.check.runner import SAME_MAX, run_check, select
+from fleetsim.check.session import Session
+from fleetsim.check.subject import Knobs, Target, meet
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+
+
+class OneAtATime(Runner):
+    """Every skill waits for those before it, and takes ``takes_s`` at least; a question holds nobody up."""
+
+    at_once = 1
+    takes_s = 1.5
+
+    async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
+        if not hasattr(self, "_turn"):
+            self._turn = asyncio.Semaphore(self.at_once)
+        async with self._turn:
+            await asyncio.sleep(self.takes_s)
+            if skill.skill_id != "ask":
+                await super()._run(job, skill, context)
+        if skill.skill_id == "ask":
+            await super()._run(job, skill, context)
+
+
+class TwoAtATime(OneAtATime):
+    at_once = 2
+    takes_s = 5.0
+
+
+class NeverTold(Notifier):
+    """No webhook is ever called."""
+
+    def heard(self, transition: Transition) -> None:
+        """Nothing."""
+
+    def late(self, record: Record, config_id: str) -> None:
+        """Nothing."""
+
+
+@asynccontextmanager
+async def rig(seed: int, **broken: Any) -> AsyncIterator[tuple[Runtime, Listener]]:
+    """An agent at ``AGENT``, and what the check has for it."""
+    network = MemoryNetwork(seed=seed)
+    network.addresses["checker"] = (CHECKER_ADDRESS,)
+    listener = Listener(CHECKER, Sink())
+    healthy = reference_agent(runtime=virtual_runtime(seed, network, name="agent"), allow_webhook=(ALLOW,))
+    network.mount(AGENT, breaks(**broken)(healthy).app())
+    network.mount(CHECKER, listener.sink)
+    async with network:
+        yield virtual_runtime(seed, network, name="checker"), listener
+
+
+async def checked(seed: int = 0, rows: tuple[str, ...] = (), **broken: Any) -> Report:
+    async with rig(seed, **broken) as (runtime, listener):
+        knobs = Knobs(side_effects=True, seed=seed)
+        return await run_check(Target(url=AGENT), runtime, listener=listener, knobs=knobs, rows=select(rows))
+
+
+def verdicts(report: Report) -> dict[str, str]:
+    return {one.key: one.verdict.value for one in report.findings}
+
+
+def failed(report: Report) -> set[str]:
+    return {one.row.id for one in report.of(Verdict.FAIL)}
+
+
+@pytest.mark.timeout(240)
+async def test_an_agent_that_does_one_task_at_a_time_gets_the_same_verdicts_in_every_order() -> None:
+    quick = await checked()
+    found = [await checked(seed, runner=OneAtATime) for seed in (0, 1)]
+    assert [failed(report) for report in found] == [set(), set()]
+    assert verdicts(found[0]) == verdicts(found[1])
+    # The slow skill's word of progress comes late there; nothing else is less well seen.
+    differs = {key for key, verdict in verdicts(quick).items() if verdicts(found[0])[key] != verdict}
+    assert {key.partition("@")[0] for key in differs} == {"S-17"}
+    assert "one thing at a time" in found[0].note
+    assert quick.note == ""
+    # Its tasks alone take that long, in whatever order.
+    assert max(report.seconds for report in found) < 450
+
+
+@pytest.mark.parametrize(("broken", "rows"), [("never-retried", {"P-27", "P-34"}), ("late-untold", {"P-25"})])
+async def test_what_is_wrong_with_an_agent_that_does_one_task_at_a_time_is_found_in_every_order(
+    broken: str, rows: set[str]
+) -> None:
+    parts = {"never-retried": {"sender": OneShotSender}, "late-untold": {"notifier": EarlyNotifier}}[broken]
+    found = [await checked(seed, ("P-*", "L-*"), runner=OneAtATime, **parts) for seed in (0, 1)]
+    assert [failed(report) for report in found] == [rows, rows]
+    assert verdicts(found[0]) == verdicts(found[1])
+
+
+@pytest.mark.timeout(240)
+async def test_what_came_too_late_beside_other_probes_is_repeated_alone() -> None:
+    found = [await checked(seed, ("P-*",), runner=TwoAtATime) for seed in (0, 1)]
+    assert [failed(report) for report in found] == [set(), set()]
+    assert verdicts(found[0]) == verdicts(found[1])
+    assert found[0].note == ""
+
+
+async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most() -> None:
+    done: list[str] = []
+    async with rig(0, notifier=NeverTold) as (runtime, listener):
+        rows = select(["P-*"])
+        report = await run_check(
+            Target(url=AGENT), runtime, listener=listener, rows=rows, progress=lambda _done, _all, row: done.append(row)
+        )
+    applicable = sum(one.verdict is not Verdict.NOT_APPLICABLE for one in report.findings)
+    assert {"P-15", "P-24", "P-26"} <= failed(report)
+    assert len(done) == applicable + SAME_MAX
+
+
+@pytest.mark.parametrize(("runner", "serial"), [(Runner, False), (OneAtATime, True), (TwoAtATime, False)])
+@pytest.mark.parametrize("slow_is_known", [True, False])
+async def test_it_is_seen_whether_an_agent_does_one_task_at_a_time(
+    runner: type[Runner], serial: bool, slow_is_known: bool
+) -> None:
+    async with rig(0, runner=runner) as (runtime, listener):
+        subject = await meet(Target(url=AGENT), runtime, Knobs(), listener)
+        if not slow_is_known:
+            del subject.hints["slow"]
+        assert await one_at_a_time(Session(subject, "1.0")) is serial
+
+
+async def test_a_few_rows_do_not_ask_the_agent_for_more_than_they_need() -> None:
+    sent: list[str] = []
+
+    class Counted(Runner):
+        async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
+            sent.append(context.task_id)
+            await super()._run(job, skill, context)
+
+    await checked(rows=("M-01",), runner=Counted)
+    assert len(sent) <= 3
