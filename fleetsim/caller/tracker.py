@@ -97,6 +97,7 @@ class Tracker:
         self._early = EarlyWebhooks(ledger, early)
         self._on_record: set[str] = set()
         self._by_task: dict[tuple[str, str], str] = {}
+        self._ending = False
 
     # ------------------------------------------------------------------ outside
 
@@ -348,7 +349,7 @@ class Tracker:
                 return
             timer.cancel()
             del self._timers[cid]
-        if wake is not None:
+        if wake is not None and not self._ending:
             self._timers[cid] = asyncio.get_running_loop().call_at(wake, self._due, cid)
 
     def _due(self, correlation_id: str) -> None:
@@ -455,6 +456,7 @@ class Tracker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._ending = True  # what is heard from here on is recorded, and makes nothing fall due any more
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -106,6 +106,25 @@ class Fleet:
     clients: dict[str, AgentClient]
     executor: WatchedExecutor
     outcomes: list[Outcome] = field(default_factory=list)
+    assemble: Callable[[], tuple[Tracker, Dispatcher]] | None = None
+
+    async def restart(self) -> None:
+        """Close the caller and start another on the same ledger; the agents go on meanwhile."""
+        assert self.assemble is not None
+        await self.tracker.__aexit__()
+        await self.network.unmount(HUB)
+        self.tracker, self.dispatcher = self.assemble()
+        questions = {q.question.correlation_id: q for q in await self.ledger.questions()}
+        early = await self.ledger.early_webhooks()
+        for record in await self.ledger.open_requests():
+            cid = record.request.correlation_id
+            asked = questions.get(cid)
+            self.tracker.recover(
+                record,
+                asked.question if asked else None,
+                asked.answer if asked else None,
+                early=[webhook for webhook in early if webhook.correlation_id == cid],
+            )
 
     async def ask(self, agent: str, text: str, *, skill: str = "echo", **more: object) -> str:
         request = SkillRequest(
@@ -155,11 +174,6 @@ async def fleet(
             tokens=tokens,
             callback_base=lambda _agent, _url: HUB if push else None,
         )
-        tracker = Tracker(runtime, executor, ledger, events, rules or Rules(), settled=[made.append])
-        receiver = CallbackReceiver(
-            tokens, tracker, events, runtime.clock, known=ledger.request, outcome=ledger.outcome
-        )
-        network.mount(HUB, Starlette(routes=receiver.routes()))
         for number, agent in enumerate(agents):
             name = agent.settings.name
             url = f"http://{name}.example:8000"
@@ -169,7 +183,6 @@ async def fleet(
         if before:
             before(network)
         await stack.enter_async_context(network)
-        await stack.enter_async_context(tracker)
         for client in clients.values():
             await client.discover()
 
@@ -187,5 +200,17 @@ async def fleet(
                 push=push and bool(caps and caps.push_notifications),
             )
 
-        dispatcher = Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, way=way)
-        yield Fleet(network, runtime, events, ledger, tracker, dispatcher, tokens, clients, executor, made)
+        def assemble() -> tuple[Tracker, Dispatcher]:
+            tracker = Tracker(runtime, executor, ledger, events, rules or Rules(), settled=[made.append])
+            receiver = CallbackReceiver(
+                tokens, tracker, events, runtime.clock, known=ledger.request, outcome=ledger.outcome
+            )
+            network.mount(HUB, Starlette(routes=receiver.routes()))
+            return tracker, Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, way=way)
+
+        tracker, dispatcher = assemble()
+        found = Fleet(network, runtime, events, ledger, tracker, dispatcher, tokens, clients, executor, made, assemble)
+        try:
+            yield found
+        finally:
+            await found.tracker.__aexit__()

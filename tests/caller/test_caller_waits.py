@@ -158,3 +158,17 @@ async def test_work_that_waits_for_a_slot_when_its_time_is_over_never_leaves() -
             assert (await f.tracker.wait(cid)).kind is OutcomeKind.COMPLETED
         await asyncio.sleep(60)
         assert counting.ran["late"] == 0
+
+
+async def test_a_closing_caller_makes_nothing_fall_due_any_more() -> None:
+    """A reply that lands in its last seconds is recorded; the looks it would lead to are the next run's."""
+    async with fleet(Counting().agent, dialect="0.3", streaming=False, push=False) as f:
+        f.network.fault(faults.SlowStart(seconds=2), Match(origin=SCOUT, rpc_method=SEND["0.3"]))
+        cid = await f.ask("scout", "hi", skill="slow")
+        await asyncio.sleep(1)
+        await f.tracker.__aexit__()
+        bound = await f.ledger.request(cid)
+        assert bound is not None
+        assert bound.task is not None
+        await asyncio.sleep(300)
+        assert calls(f, GET["0.3"]) == 0
