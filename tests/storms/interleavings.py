@@ -6,13 +6,14 @@ import asyncio
 import random
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import Answer, OutcomeKind
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
 from fleetsim.testbed.network import MemoryNetwork
-from tests.caller.fleet import Fleet, fleet
+from tests.caller.fleet import HUB, Fleet, fleet
 
 WORDS = ["alpha ", "beta ", "gamma ", "delta "]
 COST = 0.5
@@ -57,12 +58,15 @@ class Script:
 
 
 def weather(network: MemoryNetwork, rng: random.Random) -> None:
-    """Streams are cut, webhooks lost, doubled, delayed and reordered, polls refused and slow."""
+    """Streams are cut, webhooks lost, doubled, delayed and reordered, polls refused and slow, replies held back."""
     hub, scout = Match(origin="http://hub.example:8080"), "http://scout.example:8000"
     network.fault(faults.Late(low_s=0.0, high_s=40.0), hub, probability=rng.choice([0.0, 0.3, 0.6]))
     network.fault(faults.Duplicate(copies=2, after_s=3.0), hub, probability=rng.choice([0.0, 0.3]))
     network.fault(faults.LoseRequest(), hub, probability=rng.choice([0.0, 0.2, 0.9]))
     network.fault(faults.LoseReply(), hub, probability=rng.choice([0.0, 0.2]))
+    held = faults.SlowStart(seconds=rng.choice([0.5, 4.0, 12.0]))  # webhooks overtake the reply
+    for send in ("message/send", "message/stream", "SendMessage", "SendStreamingMessage", "tasks/send"):
+        network.fault(held, Match(origin=scout, rpc_method=send), probability=rng.choice([0.0, 0.5]))
     for stream in ("message/stream", "tasks/resubscribe", "SendStreamingMessage", "SubscribeToTask"):
         cut = faults.DropAfter(bytes_passed=rng.randint(700, 3_000))
         network.fault(cut, Match(origin=scout, rpc_method=stream), probability=rng.choice([0.0, 0.5]))
@@ -103,6 +107,12 @@ async def watch_polls(f: Fleet, seed: int) -> None:
         await asyncio.sleep(1.0)
 
 
+def acknowledged(f: Fleet, cid: str) -> int:
+    """How many webhooks of a request we answered with a 2xx."""
+    ours = [s for s in f.network.seen if s.url == f"{HUB}{CALLBACK_PATH}{cid}"]
+    return sum(s.status is not None and s.status < 300 for s in ours)
+
+
 async def storm(seed: int) -> None:
     """Run one seed and check it. Raises AssertionError naming the seed."""
     rng = random.Random(f"{seed}/storm")
@@ -123,17 +133,27 @@ async def storm(seed: int) -> None:
         for number in range(TASKS):
             ids[f"task {number}"] = await f.ask("scout", f"task {number}", skill="work")
             await asyncio.sleep(rng.choice([0.0, 0.5]))
+        if rng.random() < 0.5:
+            await asyncio.sleep(rng.choice([0.2, 1.0, 9.0]))
+            promised = {cid for cid in ids.values() if acknowledged(f, cid)}
+            if rng.random() < 0.5:  # no webhook tells it once more
+                f.network.fault(faults.LoseRequest(), Match(origin=HUB))
+            await f.restart()
+        else:
+            promised = set()
         for text, cid in ids.items():
             async with asyncio.timeout(7200):
                 outcome = await f.tracker.wait(cid)
             where = f"seed {seed}, {text}"
             if outcome.kind in {OutcomeKind.UNKNOWN, OutcomeKind.UNDELIVERABLE}:
+                assert cid not in promised, f"{where}: {outcome.kind} although we acknowledged a webhook"
                 continue
             kind, whole = script.truth[text]
             assert outcome.kind.value == kind, f"{where}: {outcome.kind} ({outcome.reason}), truth {kind}"
             assert outcome.text == whole, f"{where}: {outcome.text!r}, truth {whole!r}"
             assert outcome.cost_usd == COST, f"{where}: cost {outcome.cost_usd}"
         await asyncio.sleep(200)
+        f.network.heal()  # an agent that is told to stop says so to whoever still wants to know
         if watcher.done():
             await watcher
         operator.cancel()
