@@ -211,7 +211,8 @@ NO_KIND = b'data: {"jsonrpc":"2.0","id":1,"result":{"odd":true}}\n\n' * 25
 @pytest.mark.parametrize(
     ("case", "code", "told"),
     [
-        ("html", 3, "Bad Gateway"),
+        ("gateway", 3, "Bad Gateway"),  # says itself that the agent was not reached
+        ("page", 1, "Bad Gateway"),
         ("wrong key", 4, "401"),
         ("no kind", 1, "events"),
         ("not json", 1, "JSON"),
@@ -225,8 +226,8 @@ async def test_a_troubled_agent_gets_one_clear_line_and_the_right_exit_code(
     def handle(method: str, path: str, body: bytes) -> tuple[int, str, bytes]:
         if method == "GET":
             return 200, "application/json", card(base[0], streaming=case == "no kind")
-        if case == "html":
-            return 500, "text/html", HTML
+        if case in {"gateway", "page"}:
+            return (502 if case == "gateway" else 500), "text/html", HTML
         if case == "wrong key":
             return 401, "application/json", b'{"error":{"message":"no"}}'
         if case == "no kind":
