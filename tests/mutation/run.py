@@ -40,8 +40,10 @@ from tests.mutation.mutants import Mutant, files_of, mutants_of
 TOP = Path(__file__).resolve().parents[2]
 KEPT = TOP / ".mutation"
 SURVIVORS = Path(__file__).with_name("survivors.txt")
-TESTS = ("wire", "runtime", "agent", "caller", "client", "model", "hub", "testbed", "cli", "behaviours")
-"""The folders whose tests are asked. Others judge the sources as text, or take longer than all of these."""
+PAGES = ("house/test_limits.py", "house/test_generated_pages.py")
+"""They hold every number that is published against its page, and are asked last about what runs at import."""
+TESTS = ("wire", "runtime", "agent", "caller", "client", "model", "hub", *PAGES)
+"""The folders and files whose tests are asked. Others judge the sources as text, or run processes of their own."""
 SHARE_MIN = 0.95
 TESTS_S_MAX, TESTS_MAX = 20.0, 400
 """Processor seconds and number of tests for one edit."""
@@ -85,13 +87,16 @@ class Reach:
     outside: dict[str, int]
 
 
-def reached(folders: Sequence[str], jobs: int) -> Reach:
-    """The map of the sources as they are; only test files that changed are run again when nothing else did."""
+def reached(folders: Sequence[str], jobs: int, *, old_map: bool = False) -> Reach:
+    """The map of the sources as they are; only test files that changed are run again when nothing else did.
+
+    With ``old_map`` also when something else did: then some edits are held against tests that miss their lines.
+    """
     KEPT.mkdir(exist_ok=True)
     store = KEPT / "reach.json"
     sources, files = _fingerprints(folders)
     known: dict[str, Any] = json.loads(store.read_text()) if store.exists() else {"sources": ""}
-    if known["sources"] != sources:
+    if known["sources"] != sources and not (old_map and known["sources"]):
         known = {"sources": sources, "files": {}, "tests": {}, "outside": {}}
     old = [file for file, mark in files.items() if known["files"].get(file) != mark]
     if old:
@@ -122,7 +127,7 @@ def _fingerprints(folders: Sequence[str]) -> tuple[str, dict[str, str]]:
     asked = {
         path.relative_to(TOP).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in tests
-        if path.name.startswith("test_") and path.relative_to(TOP).parts[1] in folders
+        if path.name.startswith("test_") and path.relative_to(TOP / "tests").as_posix().startswith((*folders,))
     }
     return together, asked
 
@@ -179,6 +184,7 @@ class Chooser:
         if imported:  # each file of tests costs its import
             files = list(dict.fromkeys(_file(test.name) for test in taken))[:8]
             taken = [test for test in taken if _file(test.name) in files]
+            taken += [test for name, test in self.tests.items() if _file(name).removeprefix("tests/") in PAGES]
         return taken, imported
 
     def _running(self, file: str, bits: int) -> list[Test]:
@@ -420,7 +426,10 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="instead: every edit whose key holds this text")
     parser.add_argument("--again", action="store_true", help="instead: those that survived the last run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="so many at once (one for each core)")
-    parser.add_argument("--tests", default=" ".join(TESTS), help=f"folders of tests to ask ({' '.join(TESTS)})")
+    parser.add_argument(
+        "--tests", default=" ".join(TESTS), help=f"folders and files of tests to ask ({' '.join(TESTS)})"
+    )
+    parser.add_argument("--old-map", action="store_true", help="keep the map although the sources changed")
     parser.add_argument("--list", action="store_true", help="print the edits and plant none")
     parser.add_argument("--verbose", action="store_true", help="say what noticed each")
     asked = parser.parse_args(words)
@@ -434,16 +443,20 @@ def main(words: Sequence[str]) -> int:
         print("\n".join(f"{mutant.line:4} {mutant.key}" for mutant in chosen))
         return 0
     reasons = Reasons.read(SURVIVORS).reasons
-    verdicts = run(chosen, asked.tests.split(), asked.jobs, verbose=asked.verbose)
+    folders = asked.tests.split()
+    reach = reached(folders, asked.jobs, old_map=asked.old_map)
+    verdicts = run(chosen, reach, folders, asked.jobs, verbose=asked.verbose)
     survived = [verdict for verdict in verdicts if not verdict.killed]
     KEPT.mkdir(exist_ok=True)
     last.write_text("".join(f"{verdict.mutant.key}\n" for verdict in survived))
     return report(verdicts, reasons)
 
 
-def run(chosen: Sequence[Mutant], folders: Sequence[str], jobs: int, *, verbose: bool = False) -> list[Verdict]:
+def run(
+    chosen: Sequence[Mutant], reach: Reach, folders: Sequence[str], jobs: int, *, verbose: bool = False
+) -> list[Verdict]:
     """The verdicts, in the order of the edits."""
-    chooser = Chooser(reached(folders, jobs), TOP)
+    chooser = Chooser(reach, TOP)
     killers = KEPT / "killers.json"
     if killers.exists():
         chooser.killers.update(json.loads(killers.read_text()))
