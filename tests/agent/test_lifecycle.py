@@ -335,3 +335,28 @@ async def test_what_json_has_no_form_for_fails_the_skill_and_not_the_agent(rigge
     task = await rig.call("message/send", sent("x"))
     done = await ended(rig, task["id"])
     assert done["status"]["message"]["parts"][0]["text"] == "the skill failed (WireError)"
+
+
+async def test_every_kind_of_token_is_told_under_its_own_name(rigged: Rigging) -> None:
+    @skill
+    async def think(task: SkillContext) -> str:
+        task.use(1, 2, cache_creation_input_tokens=3, cache_read_input_tokens=4)
+        task.use(10, 20, cache_read_input_tokens=40)
+        return "x"
+
+    rig = await rigged(skills=[think])
+    task = await rig.call("SendMessage", sent_v1("x"))
+    (cost,) = [part["data"] for part in task["task"]["artifacts"][0]["parts"] if "data" in part]
+    assert cost["usage"] == {
+        "input_tokens": 11,
+        "output_tokens": 22,
+        "cache_creation_input_tokens": 3,
+        "cache_read_input_tokens": 44,
+    }
+
+
+async def test_a_flaky_skill_fails_once_in_ten_calls(rig: Rig) -> None:
+    tasks = [await rig.call("SendMessage", sent_v1("x", skill="flaky")) for _ in range(30)]
+    ends = [task["task"]["status"]["state"].removeprefix("TASK_STATE_").lower() for task in tasks]
+    for block in (ends[:10], ends[10:20], ends[20:]):
+        assert sorted(block) == ["completed"] * 9 + ["failed"]

@@ -14,6 +14,7 @@ import pytest
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext
 from fleetsim.agent.builtin import builtin_skills
+from fleetsim.agent.server import Connections
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.http_sse import read_events
 from fleetsim.runtime.ports import Limits, Request
@@ -388,3 +389,55 @@ async def test_junk_in_a_body_whose_answer_is_out_closes_quietly(caplog: pytest.
         await until_closed(reader, 1)
         writer.close()
     assert [record.getMessage() for record in caplog.records if record.levelno >= 30] == []
+
+
+async def test_an_answer_may_take_longer_than_a_head() -> None:
+    agent = Agent("patient", limits=AgentLimits(header_deadline_s=0.3))
+
+    @agent.skill
+    async def think(task: SkillContext) -> str:
+        await asyncio.sleep(1.0)
+        return "thought"
+
+    async with agent.serving() as url, running_runtime() as runtime:
+        params = {**message("x"), "configuration": {"returnImmediately": False}}
+        params["message"] = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "x"}]}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}).encode()
+        headers = {"content-type": "application/json", "a2a-version": "1.0"}
+        reply = await runtime.transport.exchange(Request(method="POST", url=f"{url}/a2a", headers=headers, body=body))
+        assert "thought" in reply.body.decode()
+
+
+def test_a_peer_is_counted_as_long_as_one_of_its_connections_is_open() -> None:
+    connections = Connections(AgentLimits(connections_per_peer_max=2))
+    one, two, three = object(), object(), object()
+    assert connections.admit(one, "a")
+    assert connections.admit(two, "a")
+    connections.asks(one)
+    connections.asks(two)
+    assert not connections.admit(three, "a"), "both are at work, and nobody can go"
+    connections.leave(one, "a")
+    assert connections.peers == {"a": 1}
+    assert connections.admit(three, "a")
+    for who in (two, three):
+        connections.leave(who, "a")
+    assert dict(connections.peers) == {}, "nothing is kept of who is gone"
+
+
+async def test_an_agent_waits_for_skills_that_tidy_up() -> None:
+    agent = Agent("tidy")
+    tidied = []
+
+    @agent.skill
+    async def work(task: SkillContext) -> str:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.2)
+            tidied.append(task.text)
+        return "never"
+
+    async with agent.serving() as url:
+        await post(url, "message/send", message("desk"))
+        await asyncio.sleep(0.1)
+    assert tidied == ["desk"]

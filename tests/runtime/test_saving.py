@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -122,3 +123,11 @@ def test_a_file_that_cannot_be_written_whole_is_taken_away_again(tmp_path: Path)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_leaves_no_file_open(tmp_path: Path) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    for n in range(5):
+        with Folder(tmp_path) as folder:
+            folder.save("a.txt", b"x" * n)
+    assert set(os.listdir("/proc/self/fd")) == before

@@ -162,3 +162,12 @@ def test_an_error_that_could_not_name_its_request_is_heard() -> None:
 def test_what_is_no_answer_to_us_is_a_wire_error(answer: Any) -> None:
     with pytest.raises(WireError):
         jsonrpc.read_response(answer, expect_id=1)
+
+
+def test_a_1_0_errors_list_holds_the_typed_details_alone() -> None:
+    typed = {"@type": "type.googleapis.com/google.rpc.RetryInfo"}
+    problem = InvalidParams("no", data=["a text with @type in it", typed, {"untyped": 1}, 7])
+    info, *more = jsonrpc.error("r", problem, "1.0")["error"]["data"]
+    assert info["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"
+    assert "metadata" not in info
+    assert more == [typed]

@@ -24,7 +24,10 @@ from fleetsim.model.task import (
     answer_text,
 )
 from fleetsim.wire import fields, parts, push
+from fleetsim.wire.cards import read_card
 from fleetsim.wire.dialect import dialect
+from fleetsim.wire.pushconfig import write_push_config
+from fleetsim.wire.security import read_requirements, read_schemes, write_requirements, write_schemes
 
 SENDING = {"role": "user", "parts": [{"kind": "text", "text": "hi"}]}
 
@@ -536,3 +539,70 @@ def test_a_message_outside_any_task_names_none() -> None:
 def test_a_webhook_body_of_no_form_is_a_wire_error(body: Any) -> None:
     with pytest.raises(WireError):
         push.read_push_body(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "status-update", "status": {"state": "working"}},
+        {"eventType": "TaskStatusUpdateEvent", "status": {"state": "working"}},
+        {"status": {"state": "working"}},
+        {"artifact": {"artifactId": "a", "parts": [{"kind": "text", "text": "x"}]}},
+        {"kind": "message", "role": "agent", "messageId": "m", "parts": [{"kind": "text", "text": "x"}]},
+    ],
+)
+def test_a_webhook_of_0_x_may_have_members_of_its_own_in_any_spelling(body: dict[str, Any]) -> None:
+    """Both spellings of one member are a mistake in ProtoJSON, and mean nothing in 0.x."""
+    assert push.read_push_body({**body, "taskId": "t", "contextId": "c", "context_id": "mine"})
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_webhooks_credentials_without_a_scheme_are_sent_as_bearer(listed: bool) -> None:
+    written = write_push_config(PushConfig(url="http://x", credentials="c"), schemes_listed=listed)
+    assert written["authentication"] == {"schemes" if listed else "scheme": ["Bearer"] if listed else "Bearer"} | {
+        "credentials": "c"
+    }
+    alone = write_push_config(PushConfig(url="http://x", scheme="Basic"), schemes_listed=listed)
+    assert alone["authentication"] == ({"schemes": ["Basic"]} if listed else {"scheme": "Basic"})
+    assert "authentication" not in write_push_config(PushConfig(url="http://x"), schemes_listed=listed)
+
+
+@pytest.mark.parametrize("member", ["url", "skills", "capabilities", "protocolVersion", "supportedInterfaces"])
+def test_a_name_and_any_one_member_make_a_card(member: str) -> None:
+    said: dict[str, Any] = {"url": "http://a", "protocolVersion": "0.3.0", "capabilities": {}}
+    assert read_card({"name": "scout", member: said.get(member, [])}).name == "scout"
+    with pytest.raises(WireError):
+        read_card({"name": "scout"})
+    with pytest.raises(WireError):
+        read_card({member: said.get(member, [])})
+
+
+@pytest.mark.parametrize("kind", ["apiKey", "http", "oauth2", "openIdConnect", "mutualTLS"])
+@pytest.mark.parametrize(("older", "current"), [(True, False), (False, True), (True, True)])
+def test_a_scheme_of_every_kind_comes_back_from_every_form_of_a_card(kind: str, older: bool, current: bool) -> None:
+    scheme = {"type": kind, "description": "d", **({"in": "header", "name": "X-Key"} if kind == "apiKey" else {})}
+    written = write_schemes({"s": scheme}, older=older, current=current)["securitySchemes"]
+    assert read_schemes(written) == {"s": scheme}
+    assert ("type" in written["s"]) is older
+    assert any(name.endswith("SecurityScheme") for name in written["s"]) is current
+
+
+def test_requirements_come_back_from_every_form_of_a_card() -> None:
+    wanted = ({"key": [], "sso": ["read", "write"]}, {"other": []})
+    for older, current in [(True, False), (False, True), (True, True)]:
+        written = write_requirements(wanted, older=older, current=current)
+        assert {*written} == {name for name, on in (("security", older), ("securityRequirements", current)) if on}
+        assert read_requirements(written) == wanted
+    assert write_requirements((), older=True, current=True) == {}
+    assert read_requirements({"security": [{"a": ["x", 7]}, "no", {"b": None}]}) == ({"a": ["x"]}, {"b": []})
+
+
+def test_no_more_schemes_and_requirements_are_taken_from_a_card_than_a_hundred() -> None:
+    schemes = {f"s{n}": {"type": "http"} for n in range(101)}
+    assert len(read_schemes(schemes)) == 100
+    assert len(read_requirements({"security": [{"a": []}] * 101})) == 100
+    (one,) = read_requirements({"security": [{f"s{n}": ["x"] * 101 for n in range(101)}]})
+    assert len(one) == 100
+    assert {len(scopes) for scopes in one.values()} == {100}
+    assert read_schemes(["no"]) == {}
+    assert read_schemes({"s": "no", "t": {"neither": {}}}) == {}
