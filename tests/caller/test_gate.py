@@ -262,3 +262,16 @@ async def test_a_slot_given_to_somebody_who_left_in_that_moment_is_not_lost() ->
     async with asyncio.timeout(1), slots.hold(first=False):
         assert slots._free == 0
     assert slots._free == 1
+
+
+async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_through(runtime: Runtime) -> None:
+    g, _ = gate(runtime)
+    for _ in range(5):
+        await fail(g, Unreachable("refused"))
+    await asyncio.sleep(37)
+    async with g.call("a"):
+        await fail(g, Unreachable("refused"), breaks=False)
+        await asyncio.sleep(37)
+        with pytest.raises(Unreachable, match="left alone"):
+            async with g.call("a"):
+                raise AssertionError("a second probe")

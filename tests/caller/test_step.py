@@ -601,3 +601,26 @@ def test_a_request_whose_time_is_over_tells_what_came_instead_of_a_reply() -> No
     hand.wait(25)
     assert hand.outcomes[0].kind is OutcomeKind.EXPIRED
     assert "the disk is full" in hand.outcomes[0].reason
+
+
+def test_a_poll_begun_at_the_moment_of_the_answer_asks_no_question_again() -> None:
+    hand = asking()
+    (ask,) = hand.asked_for(Ask)
+    answer = Answer(question_id=ask.question.question_id, decision=Decision.ANSWER, text="main", by="ada")
+    hand.tell(Answered(answer=answer))
+    hand.mono = 5.0
+    hand.tell(Resumed(reply=task(W), began=0.0))
+    hand.hear(task(I, said="which branch?", said_id="q1"), Via.POLL, began=5.0)
+    assert not hand.asked_for(Ask)
+    hand.mono = 9.0
+    hand.hear(task(I, said="which branch?", said_id="q1"), Via.POLL, began=5.1)
+    assert hand.asked_for(Ask)
+
+
+def test_an_answer_joins_no_stream_that_is_open_or_being_joined() -> None:
+    hand = Hand.begun(streaming=True).hear(task(I, said="which branch?", said_id="q1"), Via.STREAM)
+    (ask,) = hand.asked_for(Ask)
+    answer = Answer(question_id=ask.question.question_id, decision=Decision.ANSWER, text="main", by="ada")
+    hand.tell(Answered(answer=answer)).tell(Resumed(reply=task(W), began=0.0))
+    assert not hand.asked_for(Subscribe)
+    assert not hand.wait(3).asked_for(Subscribe), "it is open"

@@ -28,7 +28,7 @@ from fleetsim.caller.signals import (
     StreamEnded,
     Subscribe,
 )
-from fleetsim.caller.step import new_track
+from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules
 from fleetsim.model.errors import (
     Blame,
@@ -442,3 +442,27 @@ def test_a_limit_the_caller_set_stands_still_while_a_question_is_open_and_is_not
     assert not hand.outcomes
     hand.wait(0.2)
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.EXPIRED]
+
+
+def test_after_a_restart_tasks_are_looked_at_one_by_one_within_four_seconds() -> None:
+    """All at once would be a flood: chance says when, from at once to four seconds on."""
+    kept = replace(record(), task=task(W), phase=Phase.ACCEPTED, bound_at=START)
+    wakes = []
+    for luck in (0.0, 0.05, 1.0):
+        hand = Hand(track=new_track(kept, Now(0.0, START, luck)))
+        hand.track, _ = step(hand.track, Recovered(), Now(0.0, START, luck), Rules())
+        wakes.append(hand.track.wake)
+    assert wakes == [0.0, 1.5, 4.0]
+
+
+def test_while_something_else_tells_a_task_is_looked_at_every_two_intervals_and_else_sooner() -> None:
+    streamed = Hand.begun(streaming=True).hear(task(W), Via.STREAM)
+    pushed = Hand.begun(push=True).tell(Replied(reply=task(W), began=0.0)).hear(task(W), Via.PUSH)
+    alone = Hand.begun().tell(Replied(reply=task(W), began=0.0))
+    due = []
+    for hand in (streamed, pushed, alone):
+        assert len(hand.wait(16).asked_for(Poll)) == 1
+        hand.hear(task(W), Via.POLL)
+        assert hand.track.poll_due is not None
+        due.append(hand.track.poll_due - hand.mono)
+    assert due == [60.0, 60.0, 16.0]  # as long again as it has run

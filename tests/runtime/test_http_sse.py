@@ -270,3 +270,20 @@ async def test_leaving_early_closes_what_feeds_the_stream() -> None:
     await events.aclose()
     await chunks.aclose()  # type: ignore[attr-defined]
     assert closed == [True]
+
+
+async def test_every_event_gives_the_next_one_its_whole_time() -> None:
+    chunks: list[bytes | float] = []
+    for n in range(6):
+        chunks += [30.0, b": still here\n", 25.0, b"data: %d\n\n" % n]
+    assert len(await collect(chunks, StreamLimits(idle_event_s=60, idle_s=40))) == 6
+    late: list[bytes | float] = [55.0, b"data: 0\n\n", 30.0, b": still here\n", 31.0, b"data: 1\n\n"]
+    found, error = await collect_until_error(late, StreamLimits(idle_event_s=60))
+    assert len(found) == 1
+    assert "no event for 60 s" in str(error)
+
+
+@pytest.mark.parametrize("status", [199, 201, 204, 400])
+async def test_only_a_200_is_a_stream_of_events(status: int) -> None:
+    with pytest.raises(WireError, match=f"status {status}"):
+        _ = [event async for event in read_events(incoming([b"data: x\n\n"], status=status))]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request as Incoming
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from fleetsim.model.errors import BlockedAddress
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.ports import Runtime
-from fleetsim.runtime.webhook import BODY_BYTES_MAX, Delivery, DeliveryResult, WebhookSender
+from fleetsim.runtime.webhook import BODY_BYTES_MAX, REPLY_BYTES_MAX, Delivery, DeliveryResult, WebhookSender
 from fleetsim.testbed.network import MemoryNetwork
 
 URL = "http://hooks.example/in?x=1"
@@ -272,3 +272,20 @@ async def test_deliveries_under_way_are_bounded(runtime: Runtime, network: Memor
         results = await asyncio.gather(*(sender.deliver(DELIVERY) for _ in range(20)))
     assert all(result.delivered for result in results)
     assert most == 4
+
+
+async def test_an_endless_answer_is_left_and_the_webhook_counts_as_delivered(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while sent < 64 * REPLY_BYTES_MAX:
+            sent += 4096
+            yield b"x" * 4096
+            await asyncio.sleep(0.001)
+
+    Receiver(network, lambda _: StreamingResponse(endless()))
+    assert (await deliver(runtime, network)).delivered
+    assert REPLY_BYTES_MAX < sent <= 4 * REPLY_BYTES_MAX

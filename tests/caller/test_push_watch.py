@@ -1,0 +1,61 @@
+"""An agent whose webhooks do not come is noticed at the third task in a row, and forgiven at the first that does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.push_watch import SILENT_AFTER, PushWatch
+from fleetsim.model.task import TaskState
+from fleetsim.model.work import OutcomeKind, Via
+from fleetsim.runtime.ports import Runtime
+from tests.caller.steps import Hand, task
+
+
+class Watched:
+    """Ends one task after the other."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.events = EventLog(runtime.clock)
+        self.watch = PushWatch(self.events)
+
+    def end(self, *, pushes: int = 0, push: bool = True, via: Via = Via.POLL, lost: bool = False) -> None:
+        hand = Hand.sent(push=push).hear(task(TaskState.COMPLETED, "x"), Via.POLL)
+        outcome = replace(hand.outcomes[0], via=via, kind=OutcomeKind.LOST if lost else OutcomeKind.COMPLETED)
+        self.watch.ended(replace(hand.track, pushes=pushes), outcome)
+
+    @property
+    def told(self) -> int:
+        return sum(event.topic == "agent.push.degraded" for event in self.events.recent(limit=100))
+
+
+@pytest.fixture
+def watched(runtime: Runtime) -> Watched:
+    return Watched(runtime)
+
+
+async def test_three_ends_in_a_row_that_only_polls_brought_are_told_once(watched: Watched) -> None:
+    for n in range(1, SILENT_AFTER + 3):
+        watched.end()
+        assert watched.told == (n >= SILENT_AFTER)
+
+
+async def test_one_webhook_that_came_clears_the_count(watched: Watched) -> None:
+    watched.end()
+    watched.end()
+    watched.end(pushes=1)
+    watched.end()
+    watched.end()
+    assert watched.told == 0
+    watched.watch.arrived("a")
+    watched.end()
+    assert watched.told == 0
+
+
+@pytest.mark.parametrize("other", [{"push": False}, {"via": Via.STREAM}, {"lost": True}])
+async def test_an_end_that_says_nothing_of_webhooks_does_not_count(watched: Watched, other: dict[str, object]) -> None:
+    for _ in range(5):
+        watched.end(**other)
+    assert watched.told == 0
