@@ -4,7 +4,7 @@
     make mutation ONLY=agent/store             every edit of the functions or files whose key holds this
     make mutation AGAIN=1                      those that survived the last time
 
-First, which test runs which line is mapped (``reach.py``), once for each state of the sources, kept in ``.mutation/``.
+First, which test runs which line is mapped (``reach.py``) and kept in ``.mutation/``; later runs follow the lines.
 Then each edit is planted in a copy of the tree, and the tests that run its line are run against it, the nearest and
 cheapest first, until one fails (``worker.py``). Ends with 1 if fewer than 95 of a hundred were noticed, or if one
 survived that ``survivors.txt`` does not name with a reason.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import hashlib
 import json
 import os
@@ -87,17 +88,19 @@ class Reach:
     outside: dict[str, int]
 
 
-def reached(folders: Sequence[str], jobs: int, *, old_map: bool = False) -> Reach:
-    """The map of the sources as they are; only test files that changed are run again when nothing else did.
+def reached(folders: Sequence[str], jobs: int, *, anew: bool = False) -> Reach:
+    """The map. Test files that changed are run again; where sources did, the lines known before are followed.
 
-    With ``old_map`` also when something else did: then some edits are held against tests that miss their lines.
+    A line that changed itself has the tests of those it took the place of. ``anew`` runs every test again.
     """
     KEPT.mkdir(exist_ok=True)
     store = KEPT / "reach.json"
-    sources, files = _fingerprints(folders)
-    known: dict[str, Any] = json.loads(store.read_text()) if store.exists() else {"sources": ""}
-    if known["sources"] != sources and not (old_map and known["sources"]):
-        known = {"sources": sources, "files": {}, "tests": {}, "outside": {}}
+    sources = {file: (TOP / file).read_text(encoding="utf-8") for file in files_of(TOP)}
+    files = _fingerprints(folders)
+    known: dict[str, Any] = {"sources": {}, "files": {}, "tests": {}, "outside": {}}
+    if store.exists() and not anew:
+        known = json.loads(store.read_text())
+        _follow(known, sources)
     old = [file for file, mark in files.items() if known["files"].get(file) != mark]
     if old:
         print(f"mapping which lines {len(old)} test files run ...", flush=True)
@@ -109,27 +112,55 @@ def reached(folders: Sequence[str], jobs: int, *, old_map: bool = False) -> Reac
         for name in sorted(name for name, told in known["tests"].items() if not told["ok"]):
             print(f"  not asked, since it did not pass without an edit: {name}", flush=True)
         known["files"] |= files
-        store.write_text(json.dumps(known))
+    store.write_text(json.dumps(known | {"sources": sources}))
     tests = {name: _test(name, told) for name, told in known["tests"].items() if told["ok"] and _file(name) in files}
     return Reach(tests, {file: int(bits, 16) for file, bits in known["outside"].items()})
+
+
+def _follow(known: dict[str, Any], sources: dict[str, str]) -> None:
+    """Move what is known of each line to where the line is now."""
+    moves = {
+        file: _moves(before.splitlines(), sources[file].splitlines())
+        for file, before in known["sources"].items()
+        if sources.get(file, before) != before
+    }
+    for lines in (known["outside"], *(told["lines"] for told in known["tests"].values())):
+        for file in moves.keys() & lines.keys():
+            lines[file] = f"{_moved(int(lines[file], 16), moves[file]):x}"
+
+
+def _moves(before: list[str], now: list[str]) -> list[tuple[int, int]]:
+    """(bits of lines before, bits of lines now), from 1: an equal line to itself, others block by block."""
+    found = []
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+        if tag == "equal":
+            found += [(1 << i + 1, 1 << i - i1 + j1 + 1) for i in range(i1, i2)]
+        elif j1 < j2:
+            around = (i1, i2) if i1 < i2 else (max(i1 - 1, 0), i1 + 1)
+            found.append((_bits((around[0] + 1, around[1])), _bits((j1 + 1, j2))))
+    return found
+
+
+def _moved(bits: int, moves: list[tuple[int, int]]) -> int:
+    now = 0
+    for before, becomes in moves:
+        now |= becomes if bits & before else 0
+    return now
 
 
 def _file(test: str) -> str:
     return test.split("::")[0]
 
 
-def _fingerprints(folders: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """One of everything the tests stand on, and one of each test file."""
-    ours = sorted((TOP / "fleetsim").rglob("*.py"))
-    tests = [path for path in sorted((TOP / "tests").rglob("*.py")) if "interop" not in path.parts]
-    shared = [path for path in tests if not path.name.startswith("test_") and path.parent.name != "mutation"]
-    together = hashlib.sha256(b"".join(path.read_bytes() for path in (*ours, *shared))).hexdigest()
-    asked = {
+def _fingerprints(folders: Sequence[str]) -> dict[str, str]:
+    """One of each test file that is asked."""
+    tests = [path for path in sorted((TOP / "tests").rglob("test_*.py")) if "interop" not in path.parts]
+    asked = tuple(folder if folder.endswith(".py") else f"{folder}/" for folder in folders)
+    return {
         path.relative_to(TOP).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in tests
-        if path.name.startswith("test_") and path.relative_to(TOP / "tests").as_posix().startswith((*folders,))
+        if path.relative_to(TOP / "tests").as_posix().startswith(asked)
     }
-    return together, asked
 
 
 def _mapped(files: Sequence[str], jobs: int) -> list[dict[str, Any]]:
@@ -429,7 +460,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--tests", default=" ".join(TESTS), help=f"folders and files of tests to ask ({' '.join(TESTS)})"
     )
-    parser.add_argument("--old-map", action="store_true", help="keep the map although the sources changed")
+    parser.add_argument("--anew", action="store_true", help="map anew which test runs which line")
     parser.add_argument("--list", action="store_true", help="print the edits and plant none")
     parser.add_argument("--verbose", action="store_true", help="say what noticed each")
     asked = parser.parse_args(words)
@@ -444,7 +475,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     reasons = Reasons.read(SURVIVORS).reasons
     folders = asked.tests.split()
-    reach = reached(folders, asked.jobs, old_map=asked.old_map)
+    reach = reached(folders, asked.jobs, anew=asked.anew)
     verdicts = run(chosen, reach, folders, asked.jobs, verbose=asked.verbose)
     survived = [verdict for verdict in verdicts if not verdict.killed]
     KEPT.mkdir(exist_ok=True)
