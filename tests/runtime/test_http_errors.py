@@ -28,7 +28,7 @@ def tls(reason: str, verify: str = "") -> ssl.SSLError:
     error = ssl.SSLCertVerificationError(1, f"[SSL: {reason}] no") if verify else ssl.SSLError(1, f"[SSL: {reason}] no")
     error.reason = reason
     if verify:
-        error.verify_message = verify
+        error.verify_message = verify  # type: ignore[attr-defined]
     return error
 
 
