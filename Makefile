@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak bench mutants mutation lock clean
+.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak attack bench mutants mutation lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -51,6 +51,10 @@ planted: ## the original's defects planted in a copy, one at a time, each caught
 soak: ## real traffic on loopback, then silence: memory and counts must come back (MINUTES=n)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.soak --minutes $(or $(MINUTES),30)
+
+attack: ## one agent floods a real hub: how another fares beside it (ONLY=streams: one flood)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.bench.flood $(addprefix --only ,$(ONLY))
 
 bench: ## measured figures beside their targets
 	@scripts/setup dev

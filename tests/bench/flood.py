@@ -1,0 +1,468 @@
+"""One agent floods the hub; how does another fare? A real hub, real agents, real sockets, all on this machine.
+
+Each scenario gets a hub of its own (``fleetsim up --headless``). An innocent agent is asked for work at a steady
+rate through the hub's API, first in quiet, then while the attacking agent does its worst, each of its bodies and
+streams within every limit of bytes and counts. Told are the quiet p99 and the one under the flood, the hub's
+processor time and peak memory, and every outcome of the innocent agent that is not *completed*: false, since it
+did nothing wrong. ``python -m tests.bench.flood --only streams --profile FILE``
+
+A new scenario is one entry in ``SCENARIOS``: what the attacker does when it is asked for work with that name (an
+``Attack``), or what others do to the hub meanwhile (``meanwhile``), or both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from fleetsim.hub.remote import HubRemote
+from fleetsim.hub.state import HubAddress, StateDir
+from fleetsim.model.errors import FleetsimError
+from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.real import running_runtime
+from tests.storms.caller_kill import free_port
+
+P99_RATIO_MAX = 2.0
+RATE = 15.0
+"""Requests a second for the innocent agent."""
+
+QUIET_S = 12.0
+FLOOD_S = 20.0
+PROBE_S_MAX = 30.0
+STOP_S_MAX = 120.0
+
+# ------------------------------------------------------------------ the attacker, in a process of its own
+
+Head = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One JSON-RPC request to the attacker."""
+
+    id: Any
+    method: str
+    task_id: str
+    params: dict[str, Any]
+    writer: asyncio.StreamWriter
+
+    def result(self, value: Any) -> bytes:
+        return json.dumps({"jsonrpc": "2.0", "id": self.id, "result": value}).encode()
+
+    def task(self, state: str = "working", **more: Any) -> dict[str, Any]:
+        return {"kind": "task", "id": self.task_id, "contextId": "c", "status": {"state": state}, **more}
+
+    def update(self, **more: Any) -> dict[str, Any]:
+        status = {"state": "working"}
+        said = {"kind": "status-update", "taskId": self.task_id, "contextId": "c", "status": status, "final": False}
+        return {**said, **more}
+
+    async def open_stream(self) -> None:
+        self.writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        await self.event(self.result(self.task()))
+
+    async def event(self, data: bytes, times: int = 1) -> None:
+        self.writer.write(b"data: " + data + b"\n\n")
+        await self.writer.drain()
+
+    async def repeat(self, data: bytes, times: int) -> None:
+        """The same event so many times, as fast as it is taken."""
+        frame = b"data: " + data + b"\n\n"
+        batch = max(1, 65_536 // len(frame))
+        for at in range(0, times, batch):
+            self.writer.write(frame * min(batch, times - at))
+            await self.writer.drain()
+
+
+Attack = Callable[[Asked], Awaitable[None]]
+"""Answers one stream that the hub opened; the hub polls beside it and is told *working*."""
+
+
+def empty_lists(count: int) -> list[list[Any]]:
+    return [[] for _ in range(count)]
+
+
+async def status_events(asked: Asked) -> None:
+    await asked.open_stream()
+    await asked.repeat(asked.result(asked.update()), 19_900)
+
+
+async def chunk_events(asked: Asked) -> None:
+    artifact = {"artifactId": "a", "parts": [{"kind": "text", "text": "x"}]}
+    update = {"kind": "artifact-update", "taskId": asked.task_id, "contextId": "c", "artifact": artifact}
+    await asked.open_stream()
+    await asked.event(asked.result({**update, "append": False}))
+    await asked.repeat(asked.result({**update, "append": True}), 19_900)
+
+
+async def many_artifacts(asked: Asked) -> None:
+    await asked.open_stream()
+    for number in range(19_900):
+        artifact = {"artifactId": f"a{number}", "parts": [{"kind": "text", "text": "x"}]}
+        update = {"kind": "artifact-update", "taskId": asked.task_id, "contextId": "c", "artifact": artifact}
+        await asked.event(asked.result(update))
+
+
+async def keepalives(asked: Asked) -> None:
+    await asked.open_stream()
+    for _ in range(190):
+        asked.writer.write(b":\n" * 1_000)
+        await asked.writer.drain()
+
+
+async def heavy_events(asked: Asked) -> None:
+    await asked.open_stream()
+    await asked.repeat(asked.result(asked.update(metadata={"x": empty_lists(80_000)})), 180)
+
+
+async def one_huge_event(asked: Asked) -> None:
+    await asked.open_stream()
+    await asked.event(asked.result(asked.update(metadata={"x": empty_lists(1_000_000)})))
+    await asked.repeat(asked.result(asked.update(metadata={"x": "\\u00e9" * 3_000_000})), 1)
+
+
+async def held_open(asked: Asked) -> None:
+    """Nothing beyond the first word; what is done is done elsewhere."""
+    await asked.open_stream()
+    await asyncio.sleep(600)
+
+
+async def webhooks(asked: Asked) -> None:
+    """200 webhooks of 240 KB, eight at once, again and again; a refusal only makes it come sooner."""
+    config = asked.params["configuration"]["pushNotificationConfig"]
+    url = urlsplit(config["url"])
+    body = json.dumps(asked.update(metadata={"x": empty_lists(80_000)}), separators=(",", ":")).encode()
+    head = (
+        f"POST {url.path} HTTP/1.1\r\nhost: {url.netloc}\r\nauthorization: Bearer {config['token']}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    ).encode()
+    await asked.open_stream()
+    told: Counter[str] = Counter()
+
+    async def shout() -> None:
+        while True:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection(url.hostname, url.port)
+                try:
+                    while True:
+                        writer.write(head + body)
+                        await writer.drain()
+                        status, headers, _ = await read_http(reader)
+                        told[status.split(" ")[1]] += 1
+                        if headers.get("connection") == "close":
+                            break
+                except ConnectionError:
+                    told["cut"] += 1
+                finally:
+                    writer.close()
+            await asyncio.sleep(0.01)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(shout())
+        await asyncio.sleep(FLOOD_S)
+        print(f"  the attacker's webhooks were answered {dict(told)}", file=sys.stderr, flush=True)
+
+
+ATTACKS: dict[str, Attack] = {}
+
+
+async def read_http(reader: asyncio.StreamReader) -> tuple[str, Head, bytes]:
+    """One request or answer with a length."""
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").rstrip().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return first, headers, await reader.readexactly(int(headers.get("content-length", "0")))
+
+
+async def serve_attacker(port: int, reply_lists: int) -> None:
+    """A2A 0.3 by hand: cheap for the attacker, so that what is measured is the hub."""
+    tasks: dict[str, str] = {}
+    card = {
+        "name": "attacker", "description": "", "version": "1", "protocolVersion": "0.3.0",
+        "url": f"http://127.0.0.1:{port}/a2a", "preferredTransport": "JSONRPC",
+        "capabilities": {"streaming": True, "pushNotifications": True},
+        "defaultInputModes": ["text"], "defaultOutputModes": ["text"],
+        "skills": [{"id": "attack", "name": "attack", "description": "", "tags": []}],
+    }  # fmt: skip
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                first, _, body = await read_http(reader)
+                if first.startswith("GET"):
+                    await answer(writer, json.dumps(card).encode())
+                    continue
+                said = json.loads(body)
+                params = said["params"]
+                if said["method"] == "message/stream":
+                    text = params["message"]["parts"][0]["text"]
+                    task_id = f"t{len(tasks)}"
+                    tasks[task_id] = text
+                    await ATTACKS[text](Asked(said["id"], said["method"], task_id, params, writer))
+                    writer.close()
+                    return
+                task_id = params.get("id", "")
+                asked = Asked(said["id"], said["method"], task_id, params, writer)
+                heavy = {"metadata": {"x": empty_lists(reply_lists)}} if tasks.get(task_id) == "replies" else {}
+                await answer(writer, asked.result(asked.task(**heavy)))
+
+    server = await asyncio.start_server(handle, "127.0.0.1", port, limit=2**20)
+    async with server:
+        await server.serve_forever()
+
+
+async def answer(writer: asyncio.StreamWriter, body: bytes) -> None:
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+
+
+# ------------------------------------------------------------------ scenarios
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """``requests`` are kept under way at the attacker, which answers each with ``attack``."""
+
+    about: str
+    attack: Attack | None = None
+    requests: int = 4
+    meanwhile: Callable[[HubAddress], Awaitable[None]] | None = None
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "nothing": Scenario(about="no flood at all: how far two quiet measurements lie apart"),
+    "streams": Scenario(about="four streams of 19,900 status updates each", attack=status_events),
+    "chunks": Scenario(about="four streams of 19,900 chunks of one letter", attack=chunk_events),
+    "artifacts": Scenario(about="four streams of 19,900 artifacts each", attack=many_artifacts),
+    "comments": Scenario(about="four streams of 190,000 lines of comment", attack=keepalives),
+    "heavy-events": Scenario(about="four streams of events of 80,000 empty lists each", attack=heavy_events),
+    "huge-events": Scenario(about="four streams with an event of a million lists each", attack=one_huge_event),
+    "webhooks": Scenario(about="webhooks of 240 KB with 80,000 empty lists", attack=webhooks, requests=1),
+    "replies": Scenario(about="sixteen tasks whose polls bring 80,000 lists", attack=held_open, requests=16),
+}
+ATTACKS.update({name: scenario.attack for name, scenario in SCENARIOS.items() if scenario.attack is not None})
+
+# ------------------------------------------------------------------ the rig
+
+
+@dataclass
+class Figures:
+    """What was seen of the innocent agent for a while."""
+
+    began: float = field(default_factory=time.perf_counter)
+    times: list[float] = field(default_factory=list)
+    slowest: tuple[float, float] = (0.0, 0.0)
+    ended: Counter[str] = field(default_factory=Counter)
+
+    def quantile_ms(self, share: float) -> float:
+        found = sorted(self.times)
+        return found[min(int(len(found) * share), len(found) - 1)] * 1000 if found else float("nan")
+
+    def add(self, began: float) -> None:
+        took = time.perf_counter() - began
+        self.times.append(took)
+        self.slowest = max(self.slowest, (took, began - self.began))
+
+    @property
+    def false(self) -> dict[str, int]:
+        return {kind: count for kind, count in self.ended.items() if kind != "completed"}
+
+    def __str__(self) -> str:
+        p50, p99, top = (self.quantile_ms(share) for share in (0.5, 0.99, 1))
+        told = f"p50 {p50:.0f} p99 {p99:.0f} max {top:.0f} ms"
+        return f"{told} of {len(self.times)}, the slowest after {self.slowest[1]:.1f} s"
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A hub at work with both agents."""
+
+    remote: HubRemote
+    pid: int
+
+    def cpu_s(self) -> float:
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def peak_mib(self) -> float:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+    async def probe(self, seconds: float, rate: float) -> Figures:
+        """Ask the innocent agent at a steady rate, whatever the answers take."""
+        figures = Figures()
+
+        async def one() -> None:
+            began = time.perf_counter()
+            try:
+                (cid,) = await self.remote.submit({"text": "hello", "skill": "echo", "targets": ["innocent"]})
+                while (row := await self.remote.task(cid, wait_s=10))["open"]:
+                    if time.perf_counter() - began > PROBE_S_MAX:
+                        break
+                figures.ended["still open" if row["open"] else row["state"]] += 1
+            except FleetsimError as error:
+                figures.ended[f"{type(error).__name__}: {error}"] += 1
+            figures.add(began)
+
+        async with asyncio.TaskGroup() as group:
+            ends = time.perf_counter() + seconds
+            while time.perf_counter() < ends:
+                group.create_task(one())
+                await asyncio.sleep(1 / rate)
+        return figures
+
+    async def agents(self) -> list[dict[str, Any]]:
+        """Every agent's row, once the hub comes to answer; none if it does not."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                while True:
+                    with suppress(FleetsimError):
+                        rows: list[dict[str, Any]] = await self.remote.get("/agents", total_s=60)
+                        return rows
+        return []
+
+    async def attack(self, name: str, requests: int) -> None:
+        """Keep so many requests under way at the attacker."""
+
+        async def keep() -> None:
+            while True:
+                with suppress(FleetsimError):
+                    (cid,) = await self.remote.submit({"text": name, "skill": "attack", "targets": ["attacker"]})
+                    while (await self.remote.task(cid, wait_s=20)).get("open"):
+                        pass
+                await asyncio.sleep(0.2)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(requests):
+                group.create_task(keep())
+
+
+@asynccontextmanager
+async def process(*words: str, output: Path, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    with output.open("ab") as out:
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, *words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **env}
+        )
+    try:
+        yield running
+    finally:
+        if running.returncode is None:
+            running.terminate()
+            try:
+                async with asyncio.timeout(STOP_S_MAX):
+                    await running.wait()
+            except TimeoutError:
+                running.kill()
+                await running.wait()
+
+
+@asynccontextmanager
+async def ground(folder: Path, runtime: Runtime, *, profile: Path | None = None) -> AsyncIterator[Ground]:
+    """A hub of its own with an innocent agent and the attacker, each in a process."""
+    innocent, attacker, port = free_port(), free_port(), free_port()
+    (folder / "agents.yaml").write_text(
+        "fleet: { poll_interval_s: 1 }\n"
+        "agents:\n"
+        f"  - {{ name: innocent, url: 'http://127.0.0.1:{innocent}/a2a' }}\n"
+        f"  - {{ name: attacker, url: 'http://127.0.0.1:{attacker}/a2a', push: inline }}\n"
+    )
+    watched = ["-m", "cProfile", "-o", str(profile)] if profile else []
+    state = folder / "state"
+    common = ["-m", "fleetsim", "--state", str(state), "--config", str(folder / "agents.yaml")]
+    async with AsyncExitStack() as stack:
+        enter, log = stack.enter_async_context, folder / "log"
+        allow = f"127.0.0.1:{port}"
+        agent = ("-m", "fleetsim", "agent", "--port", str(innocent), "--allow-webhook", allow)
+        await enter(process(*agent, output=log))
+        await enter(process("-m", "tests.bench.flood", "--attacker", str(attacker), output=Path("/dev/stderr")))
+        hub = await enter(process(*watched, *common, "up", "--headless", "--port", str(port), output=log))
+        remote = await _when_ready(state, runtime)
+        yield Ground(remote, hub.pid)
+
+
+async def _when_ready(state: Path, runtime: Runtime) -> HubRemote:
+    """The hub, once it has read both cards."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(FleetsimError):
+                found = StateDir(state).find()
+                if found is not None:
+                    remote = HubRemote(found, runtime)
+                    if all(row["reachable"] for row in await remote.get("/agents")):
+                        return remote
+            await asyncio.sleep(0.1)
+
+
+async def measure(name: str, scenario: Scenario, options: argparse.Namespace) -> list[str]:
+    """What is wrong; prints the figures."""
+    with tempfile.TemporaryDirectory(prefix="flood-", dir=options.folder) as folder:
+        async with running_runtime() as runtime, ground(Path(folder), runtime, profile=options.profile) as hub:
+            await hub.probe(2.0, options.rate)
+            quiet_cpu, quiet = hub.cpu_s(), await hub.probe(QUIET_S, options.rate)
+            quiet_cpu, quiet_peak = hub.cpu_s() - quiet_cpu, hub.peak_mib()
+            cpu = hub.cpu_s()
+            async with asyncio.TaskGroup() as group:
+                floods = [group.create_task(hub.attack(name, scenario.requests))] if scenario.attack else []
+                if scenario.meanwhile:
+                    floods.append(group.create_task(as_coroutine(scenario.meanwhile(hub.remote.address))))
+                await asyncio.sleep(0.5)
+                flood = await hub.probe(options.seconds, options.rate)
+                cpu, peak = hub.cpu_s() - cpu, hub.peak_mib()
+                for task in floods:
+                    task.cancel()
+            agents = await hub.agents()
+    ratio = flood.quantile_ms(0.99) / quiet.quantile_ms(0.99)
+    print(
+        f"{name}: {scenario.about}\n"
+        f"  quiet  {quiet}; processor {quiet_cpu:.1f} s in {QUIET_S:g} s; peak memory {quiet_peak:.0f} MiB\n"
+        f"  flood  {flood}; processor {cpu:.1f} s in {options.seconds:g} s; peak memory {peak:.0f} MiB\n"
+        f"  p99 {ratio:.2f} times the quiet one; false outcomes: {flood.false or 'none'}",
+        flush=True,
+    )
+    wrong = [f"{name}: the innocent agent's p99 is {ratio:.1f} times its quiet one"] if ratio > P99_RATIO_MAX else []
+    wrong += [f"{name}: {count} false outcomes, {kind}" for kind, count in flood.false.items()]
+    unreachable = [row["name"] for row in agents if not row["reachable"]]
+    wrong += [f"{name}: {agent} is said to be unreachable" for agent in unreachable]
+    return wrong if agents else [*wrong, f"{name}: the hub does not answer a minute after the flood"]
+
+
+async def as_coroutine(work: Awaitable[None]) -> None:
+    await work
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="these scenarios (repeatable)")
+    parser.add_argument("--seconds", type=float, default=FLOOD_S, help="how long each flood is measured")
+    parser.add_argument("--rate", type=float, default=RATE, help="requests a second for the innocent agent")
+    parser.add_argument("--profile", type=Path, help="write the hub's cProfile there")
+    parser.add_argument("--folder", type=Path, help="where ledgers are; /dev/shm leaves a busy disk out of the figures")
+    parser.add_argument("--attacker", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.attacker:
+        asyncio.run(serve_attacker(options.attacker, reply_lists=80_000))
+        return
+    wrong = []
+    for name in options.only or SCENARIOS:
+        wrong += asyncio.run(measure(name, SCENARIOS[name], options))
+    if wrong:
+        raise SystemExit("\n".join(wrong))
+    print("no flood more than doubles the innocent agent's p99, and no outcome is false")
+
+
+if __name__ == "__main__":
+    main()
