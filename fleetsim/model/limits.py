@@ -38,6 +38,15 @@ def wire_bytes(text_chars: int, parts_bytes: int = PARTS_BYTES_MAX) -> int:
 WIRE_BYTES_MAX = wire_bytes(TEXT_CHARS_MAX)
 """Bytes of one API body, agent's answer, event of a stream or webhook."""
 
+VALUES_MAX = 100_000
+"""Values in one such document, counted before the first of them is built: what it may cost as objects in memory."""
+
+CONTAINERS_MAX = 25_000
+"""Arrays and objects among them: one costs as much time as twenty numbers."""
+
+DEPTH_MAX = 64
+"""Deepest nesting of arrays and objects read from a peer."""
+
 ROW_BYTES_MAX = 4 * WIRE_BYTES_MAX
 """Bytes of one row on disk: the request, and the task with its artifacts, message and history."""
 

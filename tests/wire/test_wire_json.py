@@ -11,8 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import WireError
+from fleetsim.model.limits import CONTAINERS_MAX, DEPTH_MAX, TEXT_CHARS_MAX, VALUES_MAX
+from fleetsim.wire import json as ours
 from fleetsim.wire import sse
-from fleetsim.wire.json import DEPTH_MAX, dump, parse_untrusted
+from fleetsim.wire.json import dump, parse_untrusted
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -64,6 +66,52 @@ def test_the_deepest_allowed_nesting_is_read() -> None:
 
 def test_many_shallow_brackets_are_not_taken_for_depth() -> None:
     assert len(parse_untrusted(b"[" + b"{}," * 500 + b"[]]")) == 501
+
+
+UNREADABLE = b" and then no JSON"
+TOO_MUCH = {
+    "arrays": (b"[" + b"[]," * CONTAINERS_MAX + b"[]]", "arrays and objects"),
+    "objects": (b'{"x":[' + b"{}," * CONTAINERS_MAX + b"{}]}", "arrays and objects"),
+    "values": (b"[" + b"1," * VALUES_MAX + b"1]", "values"),
+    "members": (b'{"a":1' + b',"b":2' * (VALUES_MAX + 1) + b"}", "values"),
+    "depth": (b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1), "deeper"),
+    "depth and breadth": (b"[" + b"[],{}," * 999 + b'{"a":' * DEPTH_MAX + b"1" + b"}" * DEPTH_MAX + b"]", "deeper"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_too_many_values_are_refused_before_the_first_is_built(name: str) -> None:
+    data, why = TOO_MUCH[name]
+    with pytest.raises(WireError, match=why):
+        parse_untrusted(data + UNREADABLE)  # whoever reads it finds out that it is no JSON, and says so
+
+
+def test_as_many_values_as_are_allowed_are_read() -> None:
+    assert len(parse_untrusted(b"[" + b"[]," * (CONTAINERS_MAX - 2) + b"[]]")) == CONTAINERS_MAX - 1
+    assert len(parse_untrusted(b"[" + b"1," * (VALUES_MAX - 1) + b"1]")) == VALUES_MAX
+
+
+@pytest.mark.parametrize("mark", [",", "[", "{", '"', "\\", '\\"[', '"],[{'])
+def test_marks_inside_a_text_are_no_values(mark: str) -> None:
+    text = mark * (TEXT_CHARS_MAX // len(mark))
+    assert parse_untrusted(dump({"x": [text, text]})) == {"x": [text, text]}
+
+
+def _containers(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, dict | list) + sum(map(_containers, inner))
+
+
+TRICKY = st.recursive(
+    st.text('ab\\"[]{},:') | st.integers(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text('ab\\"[]{},:'), inner),
+)
+
+
+@given(TRICKY, st.booleans())
+def test_arrays_and_objects_are_counted_right_whatever_the_texts_hold(value: Any, ascii_only: bool) -> None:
+    bare = ours._without_text(json.dumps(value, ensure_ascii=ascii_only).encode())
+    assert bare.count(b"[") + bare.count(b"{") == _containers(value)
 
 
 def test_half_a_surrogate_pair_becomes_a_replacement_and_the_rest_is_kept() -> None:
