@@ -25,6 +25,7 @@ from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
+from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.explain import in_words
 from fleetsim.wire.json import parse_untrusted
 
@@ -92,7 +93,7 @@ async def read_body(request: Request, model: type[M]) -> M:
     """The JSON body as ``model``; an empty body counts as ``{}``. Raises Refusal, WireError."""
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_S):
+        async with Deadline(asyncio.get_running_loop().time() + BODY_S):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > BODY_BYTES_MAX:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
 from fleetsim.model.text import one_line
+from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.ports import Incoming, Limits, Reply, Request
 
 HEADERS_MAX = 100
@@ -99,7 +100,7 @@ class BoundedChunks(AsyncIterator[bytes]):
 
     async def __anext__(self) -> bytes:
         try:
-            async with asyncio.timeout_at(self._deadline) as waiting:
+            async with Deadline(self._deadline) as waiting:
                 chunk = await anext(self._chunks)
         except TimeoutError:
             if not waiting.expired():
@@ -107,6 +108,8 @@ class BoundedChunks(AsyncIterator[bytes]):
             raise TimedOut(
                 f"{self._where}: the answer was not complete within {self._limits.total_s:g} s", sent=True
             ) from None
+        if self._deadline is not None:
+            self._deadline += waiting.put_off_s
         self._received += len(chunk)
         if self._received > self._limits.body_bytes_max:
             raise too_large(self._where, self._limits)

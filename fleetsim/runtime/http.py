@@ -24,6 +24,7 @@ from fleetsim import __version__
 from fleetsim.model.errors import TimedOut, TransportError, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.exchange import BoundedChunks, check_head, deadline_of, exchange
 from fleetsim.runtime.http_dial import Progress, new_session, progress_of
 from fleetsim.runtime.http_errors import FOREIGN, translate
@@ -104,7 +105,8 @@ class HttpTransport:
             if self._closed:
                 raise Unreachable("the transport is closed")
             deadline = deadline_of(request.limits)
-            response = await self._send(request, deadline)
+            response, put_off_s = await self._send(request, deadline)
+            deadline = None if deadline is None else deadline + put_off_s
             where = where_of(response.request.url)
             async with aclosing(raw_chunks(response, where)) as raw:
                 headers = dict(response.headers.items())
@@ -112,7 +114,8 @@ class HttpTransport:
                 chunks = BoundedChunks(raw, limits=request.limits, deadline=deadline, where=where)
                 yield Incoming(status=response.status_code, headers=headers, chunks=chunks)
 
-    async def _send(self, request: Request, end_at: float | None) -> httpx.Response:
+    async def _send(self, request: Request, end_at: float | None) -> tuple[httpx.Response, float]:
+        """The response, and how long we ourselves were late meanwhile."""
         client = self._stream_client if request.streaming else self._exchange_client
         limits = request.limits
         progress = Progress(first_byte_s=limits.first_byte_s, end_at=end_at)
@@ -122,9 +125,9 @@ class HttpTransport:
         try:
             built = _built(client, request)
             where = where_of(built.url)
-            async with asyncio.timeout_at(connect_by if end_at is None else min(connect_by, end_at)) as deadline:
+            async with Deadline(connect_by if end_at is None else min(connect_by, end_at)) as deadline:
                 progress.deadline = deadline
-                return await client.send(built, stream=True)
+                return await client.send(built, stream=True), progress.put_off_s
         except TimeoutError as error:
             raise _timed_out(progress, where, limits) from error
         except FOREIGN as error:

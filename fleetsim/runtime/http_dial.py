@@ -24,6 +24,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 
 from fleetsim.model.errors import BlockedAddress
 from fleetsim.runtime.address import AddressPolicy, blocked
+from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.exchange import HEADERS_MAX
 from fleetsim.runtime.ports import Resolver
 
@@ -37,7 +38,7 @@ class Progress:
     def __init__(self, *, first_byte_s: float, end_at: float | None) -> None:
         self.sent = False
         self.phase = "connection"
-        self.deadline: asyncio.Timeout | None = None
+        self.deadline: Deadline | None = None
         self._first_byte_s = first_byte_s
         self._end_at = end_at
 
@@ -46,7 +47,13 @@ class Progress:
         self.phase = "answer"
         if self.deadline is not None and not self.deadline.expired():
             at = asyncio.get_running_loop().time() + self._first_byte_s
-            self.deadline.reschedule(at if self._end_at is None else min(at, self._end_at))
+            end_at = None if self._end_at is None else self._end_at + self.deadline.put_off_s
+            self.deadline.reschedule(at if end_at is None else min(at, end_at))
+
+    @property
+    def put_off_s(self) -> float:
+        """How long we ourselves were late so far, for which the peer is not to pay."""
+        return 0.0 if self.deadline is None else self.deadline.put_off_s
 
 
 INTERIM_MAX = 64

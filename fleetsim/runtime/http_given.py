@@ -16,6 +16,7 @@ import httpx
 
 from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, Unreachable
 from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.exchange import BoundedChunks, check_head, deadline_of, exchange
 from fleetsim.runtime.http import no_cookies, raw_chunks, where_of
 from fleetsim.runtime.http_errors import translate
@@ -78,7 +79,7 @@ class GivenTransport:
                 timeout=httpx.Timeout(None, connect=limits.connect_s, pool=limits.connect_s),
             )
             where = where_of(built.url)
-            async with asyncio.timeout_at(first_at if end_at is None else min(first_at, end_at)):
+            async with Deadline(first_at if end_at is None else min(first_at, end_at)):
                 return await self._client.send(built, stream=True, follow_redirects=False)
         except TimeoutError as error:
             raise TimedOut(f"{where}: no answer within {limits.first_byte_s:g} s", sent=True) from error

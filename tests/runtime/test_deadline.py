@@ -1,0 +1,125 @@
+"""Deadlines for others do not count the time in which our own loop was held up."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+
+from fleetsim.model.errors import TimedOut
+from fleetsim.runtime.deadline import PUT_OFF_MAX, Deadline
+from fleetsim.runtime.ports import Limits, Request
+from fleetsim.runtime.real import running_runtime
+
+Made = Callable[[float], AbstractAsyncContextManager[Any]]
+
+
+def held_up(seconds: float) -> None:
+    """The loop is at something for so long and looks at nothing else."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+async def heard_in_spite_of_us(deadline: Made) -> bytes:
+    """A peer answers at once, while we are held up for longer than it has to answer."""
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    with theirs:
+
+        def answer_and_hold_up() -> None:
+            theirs.sendall(b"here")
+            held_up(0.6)
+
+        asyncio.get_running_loop().call_soon(answer_and_hold_up)
+        try:
+            async with deadline(asyncio.get_running_loop().time() + 0.2):
+                return await reader.read(4)
+        finally:
+            writer.close()
+
+
+@pytest.mark.sockets
+async def test_a_peer_that_answered_while_we_were_held_up_is_heard() -> None:
+    with pytest.raises(TimeoutError):
+        await heard_in_spite_of_us(asyncio.timeout_at)  # what this is for
+    assert await heard_in_spite_of_us(Deadline) == b"here"
+
+
+@pytest.mark.sockets
+async def test_an_agent_that_answered_while_the_hub_was_held_up_did_not_time_out() -> None:
+    """The agent's own machine: a plain socket whose answer the kernel has while our loop is at something else."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+        async def serve() -> None:
+            taken, _ = await loop.sock_accept(listener)
+            with taken:
+                await loop.sock_recv(taken, 65_536)
+                await loop.sock_sendall(taken, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+                held_up(2.5)
+                await asyncio.sleep(0.5)
+
+        async with running_runtime() as runtime, asyncio.TaskGroup() as group:
+            group.create_task(serve())
+            limits = Limits(connect_s=1.0, first_byte_s=1.0, total_s=2.0)
+            reply = await runtime.transport.exchange(Request(method="GET", url=url, limits=limits))
+            assert reply.body == b"ok"
+
+
+@pytest.mark.sockets
+async def test_an_agent_that_says_nothing_is_given_up_though_we_are_late_again_and_again() -> None:
+    loop = asyncio.get_running_loop()
+
+    async def late_for_ever() -> None:
+        while True:
+            held_up(0.1)
+            await asyncio.sleep(0)
+
+    busy = asyncio.ensure_future(late_for_ever())
+    began = loop.time()
+    try:
+        with pytest.raises(TimeoutError):
+            async with Deadline(began + 0.1):
+                await asyncio.sleep(60)
+    finally:
+        busy.cancel()
+    assert loop.time() - began < 0.1 * (PUT_OFF_MAX + 1) + 1.0
+
+
+async def test_a_deadline_on_time_is_to_the_moment() -> None:
+    loop = asyncio.get_running_loop()
+    deadline = Deadline(loop.time() + 10)
+
+    async def wait() -> None:
+        async with deadline:
+            await asyncio.sleep(3)
+            deadline.reschedule(loop.time() + 4)
+            await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        await wait()
+    assert (loop.time(), deadline.expired(), deadline.put_off_s) == (7.0, True, 0.0)
+    async with Deadline(None):
+        await asyncio.sleep(86_400)
+    with pytest.raises(TimeoutError):
+        async with Deadline(loop.time() - 5):
+            await asyncio.sleep(60)
+    assert loop.time() == 7.0 + 86_400, "one that has passed passes at once"
+
+
+@pytest.mark.sockets
+async def test_an_agent_that_is_silent_times_out_within_its_limits() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        async with running_runtime() as runtime:
+            limits = Limits(connect_s=0.3, first_byte_s=0.3, total_s=0.5)
+            with pytest.raises(TimedOut):
+                await runtime.transport.exchange(Request(method="GET", url=url, limits=limits))
