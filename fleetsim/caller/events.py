@@ -20,12 +20,20 @@ KEEP_MAX = 20_000
 class Subscription:
     """One reader's queue. Use ``async with`` or call ``close``; ``dropped`` counts what it was too slow for."""
 
-    def __init__(self, keep_max: int, on_close: Callable[[Subscription], None]) -> None:
+    def __init__(
+        self, keep_max: int, on_close: Callable[[Subscription], None], wanted: Callable[[Event], bool] | None
+    ) -> None:
+        self.wanted = wanted
         self._waiting: deque[Event] = deque()
         self._keep_max = keep_max
         self._arrived = asyncio.Event()
         self._on_close = on_close
         self.dropped = 0
+
+    @property
+    def behind(self) -> int:
+        """How many events wait to be read."""
+        return len(self._waiting)
 
     def offer(self, event: Event) -> None:
         """Queue an event, dropping the oldest when full."""
@@ -105,7 +113,8 @@ class EventLog:
         )
         self._kept.append(event)
         for reader in tuple(self._readers):
-            reader.offer(event)
+            if reader.wanted is None or reader.wanted(event):
+                reader.offer(event)
         return event
 
     def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
@@ -116,12 +125,21 @@ class EventLog:
                 found.append(event)
         return tuple(found)
 
-    def subscribe(self, *, after_seq: int | None = None, keep_max: int = KEEP_MAX) -> Subscription:
-        """Listen from now on, or, with ``after_seq``, to the kept events after it first."""
-        reader = Subscription(keep_max, self._leave)
+    def subscribe(
+        self,
+        *,
+        after_seq: int | None = None,
+        keep_max: int = KEEP_MAX,
+        wanted: Callable[[Event], bool] | None = None,
+    ) -> Subscription:
+        """Listen from now on, or, with ``after_seq``, to the kept events after it first.
+
+        ``wanted`` is asked when an event happens: who waits for one of them is not woken by all the others.
+        """
+        reader = Subscription(keep_max, self._leave, wanted)
         if after_seq is not None:
             for event in self._kept:
-                if event.seq > after_seq:
+                if event.seq > after_seq and (wanted is None or wanted(event)):
                     reader.offer(event)
         self._readers.append(reader)
         return reader

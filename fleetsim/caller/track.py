@@ -6,8 +6,11 @@ and what it can ask for. Nothing here waits, sends or reads a clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from operator import attrgetter
+from typing import Any
 
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.rates import Rates
@@ -145,6 +148,10 @@ class Track:
     parked: tuple[Heard, ...] = ()
     outcome: Outcome | None = None
 
+    def changed(self, new: Mapping[str, Any]) -> Track:
+        """As ``dataclasses.replace``, in half the time: of all that a step does it took the most."""
+        return Track(**dict(zip(_NAMES, _values(self), strict=True)) | dict(new))
+
     @property
     def task(self) -> Task | None:
         """The task as last believed."""
@@ -186,3 +193,7 @@ class Track:
             self.cancel_due,
         )
         return min((t for t in times if t is not None), default=None)
+
+
+_NAMES = tuple(member.name for member in fields(Track))
+_values = attrgetter(*_NAMES)

@@ -146,15 +146,16 @@ class Api:
         return answer({**record_row(record), "open": True})
 
     async def _until_news(self, correlation_id: str, wait_s: float) -> None:
-        async with self._hub.events.subscribe() as heard:
+        def is_news(event: Event) -> bool:
+            return _is_news(event, correlation_id)
+
+        async with self._hub.events.subscribe(wanted=is_news) as heard:
             track = self._hub.tracker.track(correlation_id)
             if track is None or track.asked is not None:
                 return
             try:
                 async with asyncio.timeout(wait_s):
-                    async for batch in heard:
-                        if any(_is_news(event, correlation_id) for event in batch):
-                            return
+                    await heard.next_batch()
             except TimeoutError:
                 return
 

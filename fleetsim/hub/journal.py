@@ -18,8 +18,10 @@ from fleetsim.runtime.workers import Workers
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.1
+"""Between two batches, unless more is waiting than one holds."""
+
 RETRY_S = 2.0
-BATCH_MAX = 1_000
+BATCH_MAX = 200
 
 
 class Journal:
@@ -62,7 +64,7 @@ class Journal:
             if self._heard.dropped > lost:
                 log.warning("%d events were not written to the journal", self._heard.dropped - lost)
                 lost = self._heard.dropped
-            await asyncio.sleep(GATHER_S)
+            await asyncio.sleep(GATHER_S if self._heard.behind < BATCH_MAX else 0)
 
     async def _hold(self) -> None:
         while self._batch:

@@ -25,8 +25,10 @@ class Stepping:
         self.effects: list[Effect] = []
 
     def set(self, **changes: Any) -> None:
-        """Change the track."""
-        self.track = replace(self.track, **changes)
+        """Change the track. What is so already makes no new one: most of a stream's events change next to nothing."""
+        new = {name: value for name, value in changes.items() if getattr(self.track, name) is not value}
+        if new:
+            self.track = self.track.changed(new)
 
     def record(self, **changes: Any) -> None:
         """Change the durable part and have it saved."""

@@ -214,7 +214,8 @@ def _note_parts(s: Stepping, signal: Heard) -> None:
             whole = whole | beside if status.state in TERMINAL and not lone else whole - beside
         case DirectReply():
             pass
-    s.set(whole=whole)
+    if whole != s.track.whole:
+        s.set(whole=whole)
 
 
 def _bind(s: Stepping, signal: Heard) -> None:
@@ -272,7 +273,7 @@ def _publish(s: Stepping, signal: Heard, before: Task | None, task: Task) -> Non
     event = signal.event
     if signal.via is Via.STREAM or (signal.via is Via.PUSH and isinstance(event, ArtifactUpdate)):
         _publish_stream(s, event)
-    if before is None or before.state is not task.state or (before.text != task.text and signal.via is not Via.STREAM):
+    if before is None or before.state is not task.state or (signal.via is not Via.STREAM and before.text != task.text):
         s.say(
             "agent.skill.update",
             state=task.state.value,
