@@ -15,6 +15,7 @@ from fleetsim.caller.early import EarlyLimits
 from fleetsim.caller.fleet import Settings
 from fleetsim.caller.gate import GateLimits
 from fleetsim.caller.ledger.sqlite import LedgerLimits
+from fleetsim.caller.meter import MeterLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.schemas import schemas
 from fleetsim.caller.track import Rules
@@ -25,11 +26,14 @@ from fleetsim.model.errors import RPC_ERRORS
 from fleetsim.model.journal import TOPICS
 from fleetsim.model.limits import (
     CHARACTER_BYTES_WORST,
+    CONTAINERS_MAX,
+    DEPTH_MAX,
     ENVELOPE_BYTES,
     EXCERPT_CHARS_MAX,
     PARTS_BYTES_MAX,
     ROW_BYTES_MAX,
     TEXT_CHARS_MAX,
+    VALUES_MAX,
     WIRE_BYTES_MAX,
 )
 from fleetsim.model.parts import PARTS_MAX
@@ -109,6 +113,7 @@ def commands() -> str:
 LIMITS = {
     "A request's life (agents.yaml `fleet:` changes some)": Rules,
     "Calls to agents": GateLimits,
+    "One agent's share of the hub's time": MeterLimits,
     "One exchange": Limits,
     "One stream of events": StreamLimits,
     "The webhook door": ReceiverLimits,
@@ -123,8 +128,8 @@ def limits() -> str:
     """The limits reference."""
     parts = ["# Limits\n\n" + NOTE + "Names end in their unit; reaching a limit is a named outcome, not a surprise. "]
     parts.append(
-        f"JSON from outside is at most {WIRE_BYTES_MAX:,} bytes and 64 deep; ids are at most 1,024 characters, URLs "
-        "8,192, and a list in a card 1,000 items.\n\n## Text, files and data\n\n"
+        f"JSON from outside is at most {WIRE_BYTES_MAX:,} bytes and {DEPTH_MAX} deep; ids are at most 1,024 "
+        "characters, URLs 8,192, and a list in a card 1,000 items.\n\n## Text, files and data\n\n"
         "Two limits are chosen, and hold at every door. The sizes on the wire are what they come to: each character "
         "as JSON escapes it at worst, files as base64, and what is around them.\n\n| limit | value |\n|---|---|\n"
     )
@@ -138,6 +143,8 @@ def limits() -> str:
         f"| `character_bytes_worst` | {CHARACTER_BYTES_WORST} |\n",
         f"| `envelope_bytes` | {ENVELOPE_BYTES} |\n",
         f"| `wire_bytes_max`: {wire} | {WIRE_BYTES_MAX} |\n",
+        f"| `values_max`: values of one such document | {VALUES_MAX} |\n",
+        f"| `containers_max`: arrays and objects among them | {CONTAINERS_MAX} |\n",
         f"| `row_bytes_max`: a row of the ledger | {ROW_BYTES_MAX} |\n",
     ]
     for title, holder in LIMITS.items():

@@ -6,14 +6,15 @@ nothing: errors go to ``step`` as they are.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from fleetsim.caller.gate import Gate
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.meter import Account
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.client import AgentClient
 from fleetsim.model.call import (
@@ -34,6 +35,8 @@ from fleetsim.model.task import Message, Part, Role, Task, TextPart
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.signing import SCHEME, write_secret
 from fleetsim.wire.dialect import Choice, Reply
+
+T = TypeVar("T")
 
 CALLBACK_PATH = "/api/a2a/callback/"
 
@@ -86,6 +89,10 @@ class Executor:
         self._callback_base = callback_base
         self._signed = signed
 
+    def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """``work`` done for the agent, timed and charged to it."""
+        return self._gate.meter.charged(agent, work)
+
     async def send(self, record: RequestRecord, *, leaving: Callable[[], Awaitable[None]] = _at_once) -> Task | Message:
         """Send the request and return the agent's first answer. Raises FleetsimError as the client does.
 
@@ -109,7 +116,9 @@ class Executor:
         await slot.__aenter__()
         client = self._client(record)
         allowed = replace(client.limits.stream, first_event_s=FIRST_EVENT_S)
-        opened = client.events(call, headers=_trace(record), limits=allowed, choice=_as_dispatched(record))
+        opened = client.events(
+            call, headers=_trace(record), limits=allowed, choice=_as_dispatched(record), turns=self._turns(record)
+        )
         try:
             await leaving()
             with self._without_credential(record):
@@ -127,7 +136,8 @@ class Executor:
     async def subscribe(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
         """Rejoin the stream of a bound task."""
         call = SubscribeToTask(task_id=_bound(record).task_id)
-        opened = self._client(record).events(call, headers=_trace(record), choice=_as_dispatched(record))
+        client, turns = self._client(record), self._turns(record)
+        opened = client.events(call, headers=_trace(record), choice=_as_dispatched(record), turns=turns)
         with self._without_credential(record):
             async with opened as events:
                 yield events
@@ -210,6 +220,9 @@ class Executor:
 
     def _client(self, record: RequestRecord) -> AgentClient:
         return self._clients.client(record.agent, record.sent_to)
+
+    def _turns(self, record: RequestRecord) -> Account:
+        return self._gate.meter.account(record.agent)
 
     def _former(self, record: RequestRecord) -> bool:
         return self._clients.former(record.agent, record.sent_to)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from fleetsim.caller.events import EventLog
+from fleetsim.caller.meter import Meter
 from fleetsim.caller.slots import Bulkhead, Slots
 from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError, Unreachable
 from fleetsim.model.journal import Level
@@ -39,7 +40,7 @@ class _Lane:
 
 
 class Gate:
-    """One lane per agent, and room that they share."""
+    """One lane per agent, and room that they share. ``meter`` holds what each takes of our time."""
 
     def __init__(self, runtime: Runtime, events: EventLog, limits: GateLimits | None = None) -> None:
         self._runtime = runtime
@@ -49,6 +50,7 @@ class Gate:
         self._lanes: dict[str, _Lane] = {}
         self._former: dict[str, Slots] = {}
         self._rng = runtime.rng.stream("gate")
+        self.meter = Meter(runtime)
 
     def breaker_limits(self, limits: GateLimits) -> None:
         """Take other failures and another pause from ``limits``; the slots stay as many as they are."""
@@ -77,6 +79,7 @@ class Gate:
         Raises:
             Unreachable: the breaker is open; nothing was sent.
         """
+        await self.meter.account(agent).turn()
         if former:
             slots = self._former.setdefault(agent, Slots(self._limits.calls_per_agent_max))
             async with slots.hold(first=first), self._shared.hold(f"{agent}, former", first=first):

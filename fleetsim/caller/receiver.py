@@ -7,7 +7,8 @@ outside (reliability T-10 to T-14, DESIGN section 3). A token that says so count
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+import math
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from starlette.routing import Route
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.meter import Meter
 from fleetsim.caller.step.hearing import state_of
 from fleetsim.caller.tokens import Bearer, CallbackTokens
 from fleetsim.caller.tracker import Tracker
@@ -28,6 +30,7 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, Via
+from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.signing import TOLERANCE_S, verify
@@ -41,17 +44,26 @@ SEEN_MAX = 50_000
 _TURNED_AWAY = frozenset({408, 413, 429, 503})
 """What we say to a genuine webhook that we do not take, and that may not come again."""
 
+READING_S = 8e-9
+"""What a byte costs before we see it, in the HTTP server: about a millisecond for 128 KiB."""
+
 _ENDS = frozenset(state.value for state in TERMINAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverLimits:
-    """Bytes and seconds for one webhook body, and webhooks per second and agent."""
+    """Bytes and seconds for one webhook body, and webhooks per second and agent.
+
+    One too many is answered after ``hold_s``; while ``held_max`` of an agent wait for that, its others
+    lose their connection at once.
+    """
 
     body_bytes_max: int = WIRE_BYTES_MAX
     body_s: float = 10.0
     per_agent_per_s: float = 50.0
     burst: float = 200.0
+    hold_s: float = 1.0
+    held_max: int = 16
 
 
 class CallbackReceiver:
@@ -64,6 +76,7 @@ class CallbackReceiver:
         events: EventLog,
         clock: Clock,
         *,
+        meter: Meter,
         known: Callable[[str], Awaitable[RequestRecord | None]],
         outcome: Callable[[str], Awaitable[Outcome | None]] | None = None,
         limits: ReceiverLimits | None = None,
@@ -75,6 +88,8 @@ class CallbackReceiver:
         self._known = known
         self._outcome = outcome
         self._limits = limits or ReceiverLimits()
+        self._meter = meter
+        self._held: Counter[str] = Counter()
         self._budget: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
 
@@ -87,14 +102,29 @@ class CallbackReceiver:
         bearer = self._bearer(request)
         if bearer is None:
             return self._refuse(request, "no token of ours")
-        response = await self._take(request, bearer)
+        debt_s = self._meter.account(bearer.agent).debt_s()
+        if debt_s or not self._spend(bearer.agent):
+            response = await self._later(bearer.agent, debt_s)
+        else:
+            response = await self._meter.charged(bearer.agent, self._take(request, bearer))
         if response.status_code in _TURNED_AWAY:
             self._tracker.turned_away(bearer.correlation_id)
         return response
 
+    async def _later(self, agent: str, debt_s: float) -> Response:
+        """Too much from one agent: it is told to come again, and that takes a while, for some do not wait."""
+        headers = {"Retry-After": str(max(1, math.ceil(debt_s)))}
+        if self._held[agent] >= self._limits.held_max:
+            headers["Connection"] = "close"
+        else:
+            self._held[agent] += 1
+            try:
+                await asyncio.sleep(self._limits.hold_s)
+            finally:
+                self._held[agent] -= 1
+        return JSONResponse({"success": False, "error": "too many webhooks"}, 429, headers)
+
     async def _take(self, request: Request, bearer: Bearer) -> Response:
-        if not self._spend(bearer.agent):
-            return JSONResponse({"success": False, "error": "too many webhooks"}, 429, {"Retry-After": "1"})
         body = await self._body(request, bearer)
         if isinstance(body, Response):
             return body
@@ -105,6 +135,9 @@ class CallbackReceiver:
                 return self._refuse(request, "the signature is missing, wrong or too old")
             if (bearer.correlation_id, signed_id) in self._seen:
                 return JSONResponse({"success": True})
+        account = self._meter.account(bearer.agent)
+        account.charge(len(body) * READING_S)
+        await account.paid()
         try:
             events = read_push_body(parse_untrusted(body, bytes_max=self._limits.body_bytes_max))
         except FleetsimError:
@@ -133,7 +166,7 @@ class CallbackReceiver:
     async def _body(self, request: Request, bearer: Bearer) -> bytes | Response:
         body = bytearray()
         try:
-            async with asyncio.timeout(self._limits.body_s):
+            async with Deadline(self._clock.monotonic() + self._limits.body_s):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > self._limits.body_bytes_max:

@@ -320,7 +320,8 @@ class Tracker:
 
     def _reach_out(self, track: Track, effect: Effect) -> None:
         work = carry.work_for(effect, track, self._executor, self._ledger, self._runtime, self.signal, self._record_now)
-        worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{track.correlation_id}")
+        charged = self._executor.charged(track.record.agent, work)
+        worker = self._workers.start(charged, name=f"{type(effect).__name__.lower()}:{track.correlation_id}")
         if isinstance(effect, Send):
             self._sends[track.correlation_id] = worker
 

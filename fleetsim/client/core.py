@@ -24,7 +24,7 @@ from fleetsim.model.errors import ConfigError, HttpRefused, MethodNotFound, Vers
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX, check_text
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange
 from fleetsim.runtime.http_given import Given, as_transport
-from fleetsim.runtime.http_sse import StreamLimits, read_events
+from fleetsim.runtime.http_sse import StreamLimits, Turns, read_events
 from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire import dialect as wire
@@ -280,11 +280,12 @@ class AgentCaller:
         headers: Mapping[str, str] | None = None,
         limits: StreamLimits | None = None,
         choice: wire.Choice | None = None,
+        turns: Turns | None = None,
     ) -> AsyncIterator[EventStream]:
         """Open the stream of a send or subscription; leaving the context drops the connection.
 
-        An agent that answers with plain JSON yields one event. Entering raises as ``call`` does; iterating
-        raises RpcError, WireError, LimitReached and TransportError.
+        ``turns`` says when to read on. An agent that answers with plain JSON yields one event. Entering raises as
+        ``call`` does; iterating raises RpcError, WireError, LimitReached and TransportError.
         """
         if isinstance(call, SendMessage) and not call.streaming:
             call = replace(call, streaming=True)
@@ -298,7 +299,7 @@ class AgentCaller:
         )
         async with self._open(made.request) as incoming:
             if incoming.status == 200 and is_event_stream(incoming.headers):
-                frames, joins = read_events(incoming, limits=allowed), isinstance(call, SubscribeToTask)
+                frames, joins = read_events(incoming, limits=allowed, turns=turns), isinstance(call, SubscribeToTask)
                 stream = EventStream(frames, made.asked, made.dialect, joins=joins)
             else:
                 stream = await self._plain_answer(made, incoming)

@@ -115,7 +115,13 @@ class Hub:
         )
         self.desk = HitlDesk(runtime, self.tracker, self.dispatcher, self.events)
         self.receiver = CallbackReceiver(
-            tokens, self.tracker, self.events, runtime.clock, known=ledger.request, outcome=ledger.outcome
+            tokens,
+            self.tracker,
+            self.events,
+            runtime.clock,
+            meter=self.gate.meter,
+            known=ledger.request,
+            outcome=ledger.outcome,
         )
         self.scheduler = self._scheduler(ceremonies) if ceremonies is not None else None
         self.running = False

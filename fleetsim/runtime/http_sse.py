@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Protocol
 
 import httpx
 from httpx_sse import EventSource
@@ -17,7 +18,13 @@ from httpx_sse import EventSource
 from fleetsim.model.errors import LimitReached, TimedOut, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
+from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.ports import Incoming
+
+PIECE_BYTES = 8 * 1024
+"""So much of a stream is looked at before others have a turn: a millisecond, if lines are not all short."""
+
+_SHORT_LINE_BYTES = 64
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -51,8 +58,25 @@ class SseEvent:
     id: str = ""
 
 
-async def read_events(incoming: Incoming, *, limits: StreamLimits | None = None) -> AsyncGenerator[SseEvent, None]:
+class Turns(Protocol):
+    """Who says when to read on, so that one stream does not take all the time there is."""
+
+    async def event(self) -> float:
+        """An event was read; returns once the next may be, and how many seconds that took."""
+        ...
+
+    async def turn(self) -> float:
+        """Returns once more may be read, and how many seconds that took."""
+        ...
+
+
+async def read_events(
+    incoming: Incoming, *, limits: StreamLimits | None = None, turns: Turns | None = None
+) -> AsyncGenerator[SseEvent, None]:
     """Yield the events of a response until it ends or says ``[DONE]``.
+
+    While ``turns`` has us wait nothing is read, and the sender waits once the connection's buffers are full; that
+    time is not the sender's silence.
 
     An event cut off by the end of the stream is dropped, as the HTML standard has it; so is one without data.
 
@@ -65,7 +89,7 @@ async def read_events(incoming: Incoming, *, limits: StreamLimits | None = None)
     content_type = incoming.headers.get("content-type", "")
     if incoming.status != 200 or content_type.partition(";")[0].strip().lower() != "text/event-stream":
         raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
-    guard = _Guard(incoming.chunks, limits or StreamLimits())
+    guard = _Guard(incoming.chunks, limits or StreamLimits(), turns)
     response = httpx.Response(
         200, headers={"content-type": "text/event-stream; charset=utf-8"}, stream=_Stream(guard.chunks())
     )
@@ -77,6 +101,8 @@ async def read_events(incoming: Incoming, *, limits: StreamLimits | None = None)
                 return
             guard.count_event()
             yield SseEvent(event=event.event, data=event.data, id=event.id)
+            if turns is not None:
+                guard.pardon(await turns.event())
 
 
 class _Stream(httpx.AsyncByteStream):
@@ -92,9 +118,10 @@ class _Stream(httpx.AsyncByteStream):
 class _Guard:
     """Counts what passes. Lines end at CR, LF or CRLF, wherever the chunks are cut."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], limits: StreamLimits) -> None:
+    def __init__(self, chunks: AsyncIterator[bytes], limits: StreamLimits, turns: Turns | None) -> None:
         self._chunks = chunks
         self._limits = limits
+        self._turns = turns
         self._bytes = self._line = self._event = self._lines = self._events = 0
         self._comment = False
         self._after_cr = False
@@ -106,24 +133,40 @@ class _Guard:
         if self._events > self._limits.events_max:
             raise LimitReached(f"the stream has more than {self._limits.events_max} events")
 
+    def pardon(self, waited_s: float) -> None:
+        """We did not read for so long: no time that the sender was silent."""
+        self._started += waited_s
+        self._last_event += waited_s
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        """What arrives, no more of it at a time than is read in a turn, whatever lines it is made of."""
+        while (chunk := await self._next()) is not None:
+            short = (chunk.count(b"\n") + chunk.count(b"\r")) * _SHORT_LINE_BYTES > len(chunk)
+            size = PIECE_BYTES // 16 if short else PIECE_BYTES
+            for at in range(0, len(chunk), size):
+                yield chunk[at : at + size]
+                if self._turns is not None:
+                    self.pardon(await self._turns.turn())
+
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         head: bytes | None = b""
-        while (chunk := await self._next()) is not None:
-            self._count(chunk)
-            if head is not None:
-                head += chunk
-                if len(head) < len(_BOM) and _BOM.startswith(head):
-                    continue
-                chunk, head = head.removeprefix(_BOM), None
-            if chunk:
-                yield chunk
+        async with aclosing(self._pieces()) as pieces:
+            async for chunk in pieces:
+                self._count(chunk)
+                if head is not None:
+                    head += chunk
+                    if len(head) < len(_BOM) and _BOM.startswith(head):
+                        continue
+                    chunk, head = head.removeprefix(_BOM), None
+                if chunk:
+                    yield chunk
         if head:
             yield head
 
     async def _next(self) -> bytes | None:
         at, why = self._deadline()
         try:
-            async with asyncio.timeout_at(at):
+            async with Deadline(at):
                 return await anext(self._chunks, None)
         except TimeoutError as error:
             raise TimedOut(f"the stream was given up: {why}") from error

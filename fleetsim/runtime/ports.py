@@ -174,6 +174,14 @@ class Files(Protocol):
         ...
 
 
+class Work(Protocol):
+    """How long a stretch of work took, so that it can be charged to whom it was done for."""
+
+    def spent_s(self) -> float:
+        """Seconds of work until now; only the difference of two looks without a wait between them means something."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
     """Everything a room may know of the outside."""
@@ -184,3 +192,4 @@ class Runtime:
     resolver: Resolver
     transport: Transport
     files: Files
+    work: Work

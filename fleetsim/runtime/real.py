@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from time import thread_time
 
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
@@ -33,6 +34,14 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds of the running event loop. Raises RuntimeError outside one."""
         return asyncio.get_running_loop().time()
+
+
+class ThreadWork:
+    """The processor time of the thread that asks: waiting, and other programs, count for nothing."""
+
+    def spent_s(self) -> float:
+        """Seconds."""
+        return thread_time()
 
 
 class UuidIds:
@@ -106,6 +115,7 @@ def real_runtime(
         resolver=resolver,
         transport=HttpTransport(resolver=resolver, exchanges_max=exchanges_max, streams_max=streams_max, tls=tls),
         files=DiskFiles(),
+        work=ThreadWork(),
     )
 
 

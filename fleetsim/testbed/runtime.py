@@ -9,7 +9,7 @@ import hashlib
 import random
 from datetime import UTC, datetime, timedelta
 
-from fleetsim.runtime.ports import Files, Resolver, Runtime, Transport
+from fleetsim.runtime.ports import Files, Resolver, Runtime, Transport, Work
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork
@@ -35,6 +35,19 @@ class VirtualClock:
     def jump(self, seconds: float) -> None:
         """Move the wall clock by ``seconds``, forwards or back; timers do not notice."""
         self._start += timedelta(seconds=seconds)
+
+
+class CountedWork:
+    """Work by the count: each look at it finds ``step_s`` more. By default nothing in a simulation costs anything."""
+
+    def __init__(self, step_s: float = 0.0) -> None:
+        self.step_s = step_s
+        self._looks = 0
+
+    def spent_s(self) -> float:
+        """The looks so far, each so long."""
+        self._looks += 1
+        return self._looks * self.step_s
 
 
 class CountedIds:
@@ -81,6 +94,7 @@ def virtual_runtime(
     files: Files | None = None,
     transport: Transport | None = None,
     resolver: Resolver | None = None,
+    work: Work | None = None,
 ) -> Runtime:
     """A ``Runtime`` on which nothing depends on the machine.
 
@@ -95,6 +109,7 @@ def virtual_runtime(
         resolver=resolver if resolver is not None else ground,
         transport=transport if transport is not None else ground.seen_from(name),
         files=files if files is not None else MemoryFiles(),
+        work=work if work is not None else CountedWork(),
     )
 
 

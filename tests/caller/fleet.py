@@ -168,9 +168,10 @@ async def fleet(
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_ledger(None, clock=runtime.clock, storage="inline"))
         ledger: Any = SlowLedger(opened, runtime.rng.stream("disk"), disk_s) if disk_s else opened
+        gate = Gate(runtime, events)
         executor = WatchedExecutor(
             Clients(clients),
-            Gate(runtime, events),
+            gate,
             tokens=tokens,
             callback_base=lambda _agent, _url: HUB if push else None,
         )
@@ -203,7 +204,13 @@ async def fleet(
         def assemble() -> tuple[Tracker, Dispatcher]:
             tracker = Tracker(runtime, executor, ledger, events, rules or Rules(), settled=[made.append])
             receiver = CallbackReceiver(
-                tokens, tracker, events, runtime.clock, known=ledger.request, outcome=ledger.outcome
+                tokens,
+                tracker,
+                events,
+                runtime.clock,
+                meter=gate.meter,
+                known=ledger.request,
+                outcome=ledger.outcome,
             )
             network.mount(HUB, Starlette(routes=receiver.routes()))
             return tracker, Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, way=way)

@@ -82,10 +82,11 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
             client_factory=lambda entry: AgentClient(entry.url, runtime=runtime, credential=credential),
         )
         base = f"http://127.0.0.1:{port}"
-        executor = Executor(broker, Gate(runtime, events), tokens=tokens, callback_base=lambda _agent, _url: base)
+        gate = Gate(runtime, events)
+        executor = Executor(broker, gate, tokens=tokens, callback_base=lambda _agent, _url: base)
         rules = Rules(poll_interval_s=ways.poll_s)
         tracker = Tracker(runtime, executor, ledger, events, rules, settled=[outcomes.append])
-        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, known=ledger.request)
+        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, meter=gate.meter, known=ledger.request)
         door = Starlette(routes=receiver.routes())
         await stack.enter_async_context(listening(door, port))
         await stack.enter_async_context(tracker)

@@ -1,0 +1,149 @@
+"""What one agent may take of the hub's only processor: its work is timed, and who took too much waits.
+
+Everything done on an agent's behalf is charged to its account: reading its bytes, deciding, telling. An agent in
+debt is not refused anything: its streams are read on later, so that TCP slows it down; its next call leaves later;
+its webhooks are asked to come again. All others go on meanwhile. Knows nothing of what the work is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from dataclasses import dataclass
+from types import coroutine
+from typing import Any, TypeVar
+
+from fleetsim.runtime.ports import Runtime, Work
+
+T = TypeVar("T")
+
+_CLOCK_S = 1e-6
+"""Less than any timer can wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeterLimits:
+    """One agent's processor seconds in a second, and events in a second; each may run ahead by so much.
+
+    ``turn_s`` of work or ``turn_events`` at a stretch, then everybody else has a turn. Past them nothing is refused
+    but webhooks (429): streams are read later, calls leave later.
+    """
+
+    work_per_s: float = 0.25
+    work_ahead_s: float = 0.05
+    events_per_s: float = 1_000.0
+    events_ahead: float = 200.0
+    turn_s: float = 0.002
+    turn_events: int = 16
+
+
+class Account:
+    """One agent's. Time in seconds; what it ran ahead is paid by waiting."""
+
+    def __init__(self, runtime: Runtime, limits: MeterLimits) -> None:
+        self._clock, self._limits = runtime.clock, limits
+        self._at = runtime.clock.monotonic()
+        self._work_s, self._events = limits.work_ahead_s, limits.events_ahead
+        self._turn_s, self._turn_events = 0.0, 0
+        self._paying = asyncio.Lock()
+
+    def charge(self, work_s: float, events: int = 0) -> None:
+        """Work was done, and so many events were read."""
+        self._settle()
+        self._work_s -= work_s
+        self._events -= events
+        self._turn_s += work_s
+        self._turn_events += events
+
+    def debt_s(self) -> float:
+        """How long until all is paid; 0 while there is credit."""
+        self._settle()
+        limits = self._limits
+        owed_s = max(-self._work_s / limits.work_per_s, -self._events / limits.events_per_s)
+        return owed_s if owed_s > _CLOCK_S else 0.0
+
+    def _settle(self) -> None:
+        limits, now = self._limits, self._clock.monotonic()
+        passed, self._at = now - self._at, now
+        self._work_s = min(self._work_s + passed * limits.work_per_s, limits.work_ahead_s)
+        self._events = min(self._events + passed * limits.events_per_s, limits.events_ahead)
+
+    @property
+    def rested(self) -> bool:
+        """Whether nothing is remembered of it: its account is as a new one would be."""
+        self._settle()
+        return self._work_s >= self._limits.work_ahead_s and self._events >= self._limits.events_ahead
+
+    async def event(self) -> float:
+        """One event was read; wait until the next may be. Returns the seconds waited, which are nobody's silence."""
+        self.charge(0.0, 1)
+        return await self.turn()
+
+    async def turn(self) -> float:
+        """At the end of a turn let the others have theirs, and wait out the debt. Returns the seconds waited.
+
+        Within a turn there is no waiting: a timer for each event of a stream would cost more than the event.
+        """
+        if self._turn_s < self._limits.turn_s and self._turn_events < self._limits.turn_events:
+            return 0.0
+        began = self._clock.monotonic()
+        await self.paid()
+        return self._clock.monotonic() - began
+
+    async def paid(self) -> None:
+        """Wait out the debt; others have a turn in any case.
+
+        However much the agent has going on, one of it goes on at a time.
+        """
+        self._turn_s, self._turn_events = 0.0, 0
+        async with self._paying:
+            await asyncio.sleep(debt_s := self.debt_s())
+            while debt_s:  # noqa: ASYNC110 - more may have been charged meanwhile; it is not an event that is awaited
+                await asyncio.sleep(debt_s := self.debt_s())
+
+
+class Meter:
+    """The accounts of all agents."""
+
+    def __init__(self, runtime: Runtime, limits: MeterLimits | None = None) -> None:
+        self._runtime = runtime
+        self._limits = limits or MeterLimits()
+        self._accounts: dict[str, Account] = {}
+
+    def account(self, agent: str) -> Account:
+        """An agent's account."""
+        if agent not in self._accounts:
+            self._accounts[agent] = Account(self._runtime, self._limits)
+        return self._accounts[agent]
+
+    def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """``work``, each stretch of which is charged to the agent, whatever part of the program is at it."""
+        return _charged(work, self.account(agent), self._runtime.work)
+
+
+async def _charged(work: Coroutine[Any, Any, T], account: Account, clock: Work) -> T:
+    return await _driven(work, account, clock)
+
+
+@coroutine
+def _driven(work: Coroutine[Any, Any, T], account: Account, clock: Work) -> Generator[Any, Any, T]:
+    """As ``await work``, with the time between two waits taken."""
+    failure: BaseException | None = None
+    while True:
+        began = clock.spent_s()
+        try:
+            waited_for = work.send(None) if failure is None else work.throw(failure)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            account.charge(clock.spent_s() - began)
+        try:
+            yield waited_for
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - a cancellation is the work's own to take
+            failure = error
+        else:
+            failure = None

@@ -1,0 +1,157 @@
+"""One agent cannot take the others' time: its work is charged to it, and its debts are its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fleetsim.caller.meter import Meter, MeterLimits
+from fleetsim.runtime.http_sse import StreamLimits, read_events
+from fleetsim.runtime.ports import Incoming
+from fleetsim.testbed.runtime import CountedWork, virtual_runtime
+
+LIMITS = MeterLimits()
+EVENTS = 5_000
+
+
+def meter(step_s: float = 0.0) -> Meter:
+    """One whose work takes ``step_s`` from each wait to the next."""
+    return Meter(virtual_runtime(work=CountedWork(step_s)))
+
+
+async def test_an_agent_in_debt_waits_and_another_does_not() -> None:
+    found = meter()
+    loud, quiet = found.account("loud"), found.account("quiet")
+    loud.charge(LIMITS.work_ahead_s + 1.0)
+    assert (loud.debt_s(), quiet.debt_s()) == (1.0 / LIMITS.work_per_s, 0.0)
+    assert await loud.turn() == pytest.approx(1.0 / LIMITS.work_per_s)
+    assert await quiet.turn() == 0.0
+    assert loud.debt_s() == 0.0
+
+
+async def test_what_an_agent_does_not_use_is_not_saved_up() -> None:
+    account = meter().account("scout")
+    await asyncio.sleep(86_400)
+    account.charge(LIMITS.work_ahead_s, round(LIMITS.events_ahead))
+    assert account.debt_s() == 0.0
+    account.charge(0.0, 1)
+    assert account.debt_s() == pytest.approx(1 / LIMITS.events_per_s)
+
+
+async def test_work_is_charged_wherever_it_is_done_and_waiting_is_not() -> None:
+    found = meter(step_s=0.125)
+
+    async def deep() -> str:
+        await asyncio.sleep(1_000)
+        return "done"
+
+    async def work() -> str:
+        await asyncio.sleep(1_000)
+        return await deep()
+
+    account = found.account("scout")
+    assert await found.charged("scout", work()) == "done"
+    assert account.debt_s() == pytest.approx((0.125 - LIMITS.work_ahead_s) / LIMITS.work_per_s), "the last stretch"
+
+
+async def test_an_error_and_a_cancellation_pass_through_what_is_charged() -> None:
+    found = meter(step_s=1.0)
+    seen: list[str] = []
+
+    async def fails() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("no")
+
+    async def lasts() -> None:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            await asyncio.sleep(5)
+            seen.append("tidied up")
+            raise
+
+    with pytest.raises(ValueError, match="no"):
+        await found.charged("scout", fails())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3):
+            await found.charged("scout", lasts())
+    assert seen == ["cancelled", "tidied up"]
+    assert found.account("scout").debt_s() > 0, "what was at work when it failed is charged too"
+
+
+def stream(count: int, taken: list[float], *, chunk: int = 100) -> Incoming:
+    """A stream of so many small events, as fast as it is read; ``taken`` tells when each chunk was."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(0, count, chunk):
+            taken.append(asyncio.get_running_loop().time())
+            yield b'data: {"x":1}\n\n' * chunk
+
+    return Incoming(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
+
+
+async def test_a_stream_is_read_no_faster_than_its_agent_may_and_held_back_meanwhile() -> None:
+    account, taken = meter().account("loud"), list[float]()
+    limits = StreamLimits(idle_s=0.5, idle_event_s=0.5, first_event_s=0.5)
+    events = [event async for event in read_events(stream(EVENTS, taken), limits=limits, turns=account)]
+    took = asyncio.get_running_loop().time()
+    assert len(events) == EVENTS, "nothing is lost, and our own waiting is not the sender's silence"
+    assert took == pytest.approx((EVENTS - LIMITS.events_ahead) / LIMITS.events_per_s, abs=0.1)
+    assert taken[len(taken) // 2] == pytest.approx(took / 2, rel=0.1), "what is not read yet stays with the sender"
+
+
+async def test_four_streams_of_one_agent_share_what_it_may() -> None:
+    account = meter().account("loud")
+
+    async def read() -> int:
+        return len([event async for event in read_events(stream(EVENTS, []), turns=account)])
+
+    assert await asyncio.gather(*(read() for _ in range(4))) == [EVENTS] * 4
+    took = asyncio.get_running_loop().time()
+    assert took == pytest.approx((4 * EVENTS - LIMITS.events_ahead) / LIMITS.events_per_s, rel=0.01)
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+async def test_others_have_their_turn_after_a_few_events_however_many_have_arrived(streams: int) -> None:
+    account = meter().account("loud")
+    count, since, most = round(LIMITS.events_ahead) // streams, 0, 0
+
+    async def read() -> None:
+        nonlocal since, most
+        async for _ in read_events(stream(count, [], chunk=count), turns=account):
+            since += 1
+            most = max(most, since)
+
+    async def other() -> None:
+        nonlocal since
+        while not reading.done():
+            await asyncio.sleep(0)
+            since = 0
+
+    reading = asyncio.gather(*(read() for _ in range(streams)))
+    await other()
+    assert 0 < most <= LIMITS.turn_events * streams
+
+
+async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> None:
+    account = meter(step_s=0.001).account("loud")
+    turns = 0
+
+    class Counted:
+        async def event(self) -> float:
+            return await account.event()
+
+        async def turn(self) -> float:
+            nonlocal turns
+            turns += 1
+            return await account.turn()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b":\n" * 50_000
+
+    incoming = Incoming(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
+    assert [event async for event in read_events(incoming, turns=Counted())] == []
+    assert turns >= 100, "five hundred lines at most between two looks"
