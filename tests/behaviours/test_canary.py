@@ -35,7 +35,7 @@ from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.signing import write_secret
 from tests.cli.world import Shell
 
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.sockets
 
 KEYS_FILES = {API_KEY_FILE, CALLBACK_KEYS_FILE}
 

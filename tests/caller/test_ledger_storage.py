@@ -107,7 +107,7 @@ async def test_a_read_does_not_wait_for_a_commit_in_progress(ledger: SqliteLedge
     with Gate().shut() as gate:
         writing = asyncio.ensure_future(ledger.accept([record("c-1")]))
         await gate.reached()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await names(ledger) == ["c-0"], "what is not durable is not shown"
         gate.open.set()
         await writing
@@ -176,7 +176,7 @@ async def test_another_programs_lock_delays_nobody_but_the_writer(ledger: Sqlite
     for waiting in refused:
         with pytest.raises(NotAccepting, match="another program holds"):
             await waiting
-    assert time.perf_counter() - began < 2, "one wait for all of them, not one each"
+    assert time.perf_counter() - began < 30 * 0.2, "one wait for all of them, not one each"
     assert beats > 5, "the loop went on meanwhile"
     other.execute("ROLLBACK")
     other.close()
@@ -247,21 +247,25 @@ async def test_an_answer_that_was_decided_is_never_refused_for_the_tidying_behin
 
 
 async def test_a_slow_sync_leaves_the_loop_running(tmp_path: Path, runtime: Runtime) -> None:
+    turns, meanwhile = 0, list[int]()
+
     def slow(step: Step) -> int:
         if step.what == "sync":
+            before = turns
             time.sleep(0.3)
+            meanwhile.append(turns - before)
         return 0
 
     with disk(tmp_path) as watched:
         async with open_ledger(tmp_path / "slow.db", clock=runtime.clock) as ledger:
             watched.fail = slow
             writing = asyncio.ensure_future(ledger.accept([record("c-0")]))
-            longest, last = 0.0, time.perf_counter()
             while not writing.done():
                 await asyncio.sleep(0.005)
-                longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+                turns += 1
             watched.fail = None
-    assert longest < 0.2
+    assert meanwhile
+    assert min(meanwhile) > 0, "the loop came round while the disk was at it"
 
 
 async def test_every_commit_syncs_the_log_before_it_is_acknowledged(tmp_path: Path, runtime: Runtime) -> None:
@@ -380,7 +384,7 @@ async def test_an_opening_nobody_waits_for_any_more_is_closed_again(tmp_path: Pa
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 async with open_ledger(path, clock=runtime.clock) as ledger:

@@ -89,7 +89,6 @@ def failed(report: Report) -> set[str]:
     return {one.row.id for one in report.of(Verdict.FAIL)}
 
 
-@pytest.mark.timeout(240)
 async def test_an_agent_that_does_one_task_at_a_time_gets_the_same_verdicts_in_every_order() -> None:
     quick = await checked()
     found = [await checked(seed, runner=OneAtATime) for seed in (0, 1)]
@@ -114,7 +113,6 @@ async def test_what_is_wrong_with_an_agent_that_does_one_task_at_a_time_is_found
     assert verdicts(found[0]) == verdicts(found[1])
 
 
-@pytest.mark.timeout(240)
 async def test_what_came_too_late_beside_other_probes_is_repeated_alone() -> None:
     found = [await checked(seed, ("P-*",), runner=TwoAtATime) for seed in (0, 1)]
     assert [failed(report) for report in found] == [set(), set()]

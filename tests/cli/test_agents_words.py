@@ -16,7 +16,7 @@ from fleetsim.model.extensions import COST_TYPE
 from fleetsim.model.task import DataPart
 from tests.cli.world import Shell, answering
 
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture

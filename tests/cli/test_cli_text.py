@@ -19,7 +19,7 @@ from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from tests.cli.world import Shell
 
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.sockets
 
 HEAD, TAIL = "A\u200d\u200c\U0001f600\x01", "\x1b[2J\u200d\U0001f3f3\ufe0f\u200d\U0001f308Z"
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.cli.world import Shell
 from tests.hub.test_hub_data_questions import clerk
 
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture

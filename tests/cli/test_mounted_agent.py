@@ -18,7 +18,7 @@ from tests.cli.world import Shell
 from tests.client.mounted import PATH, RPC, mounted
 from tests.testbed.serving import served
 
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.sockets
 
 
 @pytest_asyncio.fixture

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -159,14 +160,14 @@ async def test_a_misbehaving_server_costs_little_and_is_told_apart(
             await behave(peer)
 
     async with raw_server(handler) as server:
-        began = time.perf_counter()
+        began = time.process_time()
         error = await refusal(secret_client(server.url, FAST if kinds is TimedOut else PATIENT), how)
         assert isinstance(error, kinds), error
-        assert time.perf_counter() - began < 5
+        assert time.process_time() - began < 5, "it costs little"
         assert "canary" not in f"{error!r} {error.hint}"
 
 
-async def _stream_of(server_says: bytes, client: Any) -> FleetsimError:
+async def _stream_of(server_says: bytes, client: Any, limits: ClientLimits = PATIENT) -> FleetsimError:
     async def handler(peer: Peer) -> None:
         if not await serve_card(peer):
             await peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
@@ -175,8 +176,8 @@ async def _stream_of(server_says: bytes, client: Any) -> FleetsimError:
                 await asyncio.sleep(0.01)
 
     async with raw_server(handler) as server:
-        error = await refusal(client(server.url), "stream")
-        async with asyncio.timeout(2):
+        error = await refusal(client(server.url, limits), "stream")
+        async with asyncio.timeout(60):
             await server.gone.wait()  # the connection was dropped, not left to the server
         return error
 
@@ -186,7 +187,8 @@ async def test_a_stream_of_comments_ends_at_the_total_limit(secret_client: Any) 
 
 
 async def test_an_endless_line_is_left(secret_client: Any) -> None:
-    assert isinstance(await _stream_of(b"x" * (WIRE_BYTES_MAX // 8), secret_client), LimitReached)
+    limits = replace(PATIENT, stream=StreamLimits(idle_s=60, total_s=60))
+    assert isinstance(await _stream_of(b"x" * (WIRE_BYTES_MAX // 8), secret_client, limits), LimitReached)
 
 
 @contextmanager
@@ -246,7 +248,7 @@ async def test_a_client_of_its_own_runtime_closes_it() -> None:
         async with AgentClient(server.url) as client:
             assert (await client.send_task("hello")).text == "done"
             assert server.connections == 1
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             await server.gone.wait()
 
 

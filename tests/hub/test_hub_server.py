@@ -40,13 +40,13 @@ async def test_a_hub_on_a_real_socket_is_found_used_and_closed_by_another_client
             remote = HubRemote(address, runtime)
             events = remote.events(after=0)
             assert (await anext(events))["topic"] == "config.loaded"
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not hub.broker.view("quinn").reachable:
                     await anext(events)
             (cid,) = await remote.submit({"text": "hi", "skill": "echo"})
             row = await remote.task(cid, wait_s=20)
             assert (row["state"], row["text"]) == ("completed", "you said hi")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             topics = [event["topic"] async for event in events]
         assert topics[-1] == "hub.stopping"
         assert state.find() is None
@@ -56,7 +56,7 @@ async def test_a_hub_whose_loop_stood_still_says_for_how_long() -> None:
     async with running_runtime(seed=1) as runtime, open_ledger(None, clock=runtime.clock) as ledger:
         async with running_hub(FleetConfig(agents=()), runtime, ledger) as hub, hub.events.subscribe() as heard:
             threading.Event().wait(0.7)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while (event := (await heard.next_batch(1))[0]).topic != "hub.stalled":
                     pass
         assert event.level == "warn"

@@ -188,7 +188,7 @@ async def test_silence_after_the_request_times_out_as_sent(transport: HttpTransp
         assert isinstance(error, TimedOut)
         assert error.sent
         assert "0.3 s" in str(error)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             await server.gone.wait()
 
 
@@ -203,7 +203,7 @@ async def test_the_sooner_deadline_for_the_first_byte_counts_and_is_named(
         limits = Limits(connect_s=5, first_byte_s=first_byte_s, total_s=total_s)
         began = time.perf_counter()
         error = await fails(transport, post(server.url, limits=limits))
-        assert time.perf_counter() - began < 2
+        assert time.perf_counter() - began < 10, "and not at the later one"
         assert "no answer within 0.2 s" in str(error)
 
 
@@ -242,7 +242,7 @@ async def test_a_flood_of_interim_answers_is_bounded_by_the_deadline(transport: 
     async with raw_server(handler) as server:
         began = time.perf_counter()
         assert isinstance(await fails(transport, post(server.url, limits=FAST)), (TimedOut, WireError, LimitReached))
-        assert time.perf_counter() - began < FAST.first_byte_s + 1.5
+        assert time.perf_counter() - began < 20
 
 
 async def test_a_body_that_drips_ends_at_the_total_deadline(transport: HttpTransport) -> None:
@@ -257,7 +257,7 @@ async def test_a_body_that_drips_ends_at_the_total_deadline(transport: HttpTrans
         error = await fails(transport, post(server.url, limits=FAST))
         assert isinstance(error, TimedOut)
         assert error.sent
-        assert 0.5 < time.perf_counter() - began < 1.6
+        assert 0.5 < time.perf_counter() - began < 20, "it would drip for 50 s"
 
 
 async def test_the_total_deadline_leaves_the_readers_own_time_alone(transport: HttpTransport) -> None:
@@ -429,7 +429,7 @@ async def test_an_endless_body_is_left_after_the_limit(transport: HttpTransport)
 
     async with raw_server(handler) as server:
         assert isinstance(await fails(transport, post(server.url)), LimitReached)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             await server.gone.wait()
         assert sent < 16 * 1024 * 1024
 
@@ -441,7 +441,7 @@ async def test_an_answer_before_the_upload_was_read_does_not_hang(transport: Htt
 
     request = Request(method="POST", url="", body=b"x" * 8_000_000, limits=PATIENT)
     async with raw_server(early, on_connect=early) as server:
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             reply = await transport.exchange(replace(request, url=server.url))
         assert reply.status == 413
 
@@ -454,7 +454,7 @@ async def test_leaving_a_stream_drops_its_connection(transport: HttpTransport) -
     async with raw_server(handler) as server:
         async with transport.open(post(server.url, streaming=True, limits=replace(PATIENT, total_s=None))) as incoming:
             assert await anext(incoming.chunks) == b"data: 1\n\n"
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             await server.gone.wait()
 
 
@@ -472,7 +472,7 @@ async def test_a_cancelled_reader_drops_its_connection(transport: HttpTransport)
 
     async with raw_server(handler) as server:
         reader = asyncio.get_running_loop().create_task(read(server.url))
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             await started.wait()
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
