@@ -346,7 +346,6 @@ add(
     "a waiting retry can be collected",
     sender=WeakSender,
     incident="Quinn #19",
-    also={"P-27": "its retry is collected with the others"},
 )
 
 MUTANTS = tuple(catalogue.mutants)
