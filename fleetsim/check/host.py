@@ -60,7 +60,9 @@ class Wire:
 
     def read(self) -> dict[str, Any]:
         """The next line. Ends the process when nobody is there any more."""
-        line = self._lines.readline()
+        line = b""
+        with suppress(OSError):  # the other end was killed while something was on its way to it
+            line = self._lines.readline()
         if not line:
             os._exit(0)
         asked: dict[str, Any] = json.loads(line)

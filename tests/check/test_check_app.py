@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -288,3 +289,24 @@ def test_a_task_is_found_however_the_store_keeps_it() -> None:
         assert holds(store, "t-1"), store
         assert not holds(store, "t-2"), store
     assert not holds({"a": {"b": {"c": {"t-1": 1}}}}, "t-1")
+
+
+async def test_the_agents_process_ends_with_a_check_that_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a session of its own, so no terminal ends it. Its agent holds a connection here as long as it lives."""
+    held: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+    held = asyncio.get_running_loop().create_future()
+    door = tmp_path / "door"
+    monkeypatch.setenv("PLAIN_DOOR", str(door))
+    words = (sys.executable, "-m", "fleetsim", "check", "--app", "plain:holding()", "--only", "P-34")
+    quiet = asyncio.subprocess.DEVNULL
+    server = await asyncio.start_unix_server(lambda *both: held.set_result(both), door)
+    async with server, asyncio.timeout(50):
+        check = await asyncio.create_subprocess_exec(*words, stdout=quiet, stderr=quiet)
+        reader, writer = await held
+        await reader.readline()
+        check.kill()
+        await check.wait()
+        assert await reader.read() in {b"", b"asked\n"}
+        writer.close()

@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
+import socket
 import threading
 import time
 import uuid
@@ -270,3 +272,18 @@ def outgoing():
                 yield state
 
     return made_of(Outgoing())
+
+
+def holding():
+    """Holds a connection to whoever waits at ``PLAIN_DOOR``, and says there when it is asked for something."""
+
+    class Holding(Plain):
+        def send(self, params):
+            door.send(b"asked\n")
+            for _ in range(20_000):  # so that something is always on its way when the other end is killed
+                log.info("x" * 500)
+            return super().send(params)
+
+    door = socket.socket(socket.AF_UNIX)
+    door.connect(os.environ["PLAIN_DOOR"])
+    return made_of(Holding())
