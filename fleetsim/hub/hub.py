@@ -215,7 +215,13 @@ class Hub:
         self.events.publish("hub.started", url=self.url or "", pid=os.getpid())
 
     async def _recover(self) -> None:
-        """Go on with what an earlier run left open, and tell of outcomes it could not tell of any more."""
+        """Tell of outcomes that an earlier run could not tell of any more, and go on with what it left open.
+
+        In this order: what is decided while it is taken up is told by whoever decided it.
+        """
+        for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
+            told = await self.ledger.request(outcome.correlation_id)
+            publish_outcome(self.events, outcome, drift=drift(told.declared, outcome) if told else [])
         questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
         early: dict[str, list[EarlyWebhook]] = {}
         for webhook in await self.ledger.early_webhooks():
@@ -230,9 +236,6 @@ class Hub:
                 uncallable=self.broker.uncallable(record.agent, record.sent_to),
             )
         self.desk.take_up()
-        for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
-            told = await self.ledger.request(outcome.correlation_id)
-            publish_outcome(self.events, outcome, drift=drift(told.declared, outcome) if told else [])
 
     # ------------------------------------------------------------------ agents.yaml
 

@@ -79,6 +79,20 @@ async def test_a_webhook_acknowledged_before_the_reply_gives_the_outcome_after_a
         assert await t.ledger.early_webhooks() == (), "nothing is kept of a request that is over"
 
 
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_outcome_decided_while_the_hub_starts_is_told_once(known: bool) -> None:
+    """By a kept webhook, or because its agent is not in the fleet any more."""
+    async with reply_held_back(quinn(wait_s=0 if known else 1000), OLDER) as (t, cid):
+        t.network.down(AGENT)
+        if not known:
+            t.hub.config = replace(t.hub.config, agents=())
+        await t.restart()
+        await ended(t, cid)
+        await asyncio.sleep(10)
+        told = [e for e in await t.ledger.events(limit=10_000) if e.topic.startswith("autonomous.outcome.")]
+        assert [e.correlation_id for e in told] == [cid]
+
+
 async def test_a_text_as_long_as_one_may_be_is_whole_after_the_restart() -> None:
     text = "\U0001f600" * TEXT_CHARS_MAX
     async with reply_held_back(quinn(text), OLDER) as (t, cid):
