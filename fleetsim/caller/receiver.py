@@ -33,6 +33,7 @@ from fleetsim.model.work import KIND_OF_STATE, Outcome, Via
 from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.faults import fault
 from fleetsim.runtime.ports import Clock
+from fleetsim.runtime.room import Room
 from fleetsim.runtime.signing import TOLERANCE_S, verify
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.push import push_task_id, read_push_body
@@ -80,6 +81,7 @@ class CallbackReceiver:
         known: Callable[[str], Awaitable[RequestRecord | None]],
         outcome: Callable[[str], Awaitable[Outcome | None]] | None = None,
         limits: ReceiverLimits | None = None,
+        room: Room | None = None,
     ) -> None:
         self._tokens = tokens
         self._tracker = tracker
@@ -88,7 +90,7 @@ class CallbackReceiver:
         self._known = known
         self._outcome = outcome
         self._limits = limits or ReceiverLimits()
-        self._meter = meter
+        self._meter, self._room = meter, room or Room()
         self._held: Counter[str] = Counter()
         self._budget: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -113,16 +115,21 @@ class CallbackReceiver:
 
     async def _later(self, agent: str, debt_s: float) -> Response:
         """Too much from one agent: it is told to come again, and that takes a while, for some do not wait."""
-        headers = {"Retry-After": str(max(1, math.ceil(debt_s)))}
+        response = self._too_many(debt_s)
         if self._held[agent] >= self._limits.held_max:
-            headers["Connection"] = "close"
+            response.headers["Connection"] = "close"
         else:
             self._held[agent] += 1
             try:
                 await asyncio.sleep(self._limits.hold_s)
             finally:
                 self._held[agent] -= 1
-        return JSONResponse({"success": False, "error": "too many webhooks"}, 429, headers)
+        return response
+
+    @staticmethod
+    def _too_many(after_s: float) -> Response:
+        after = {"Retry-After": str(max(1, math.ceil(after_s)))}
+        return JSONResponse({"success": False, "error": "too many webhooks"}, 429, after)
 
     async def _take(self, request: Request, bearer: Bearer) -> Response:
         body = await self._body(request, bearer)
@@ -166,21 +173,26 @@ class CallbackReceiver:
     async def _body(self, request: Request, bearer: Bearer) -> bytes | Response:
         body = bytearray()
         try:
-            async with Deadline(self._clock.monotonic() + self._limits.body_s):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > self._limits.body_bytes_max:
-                        limit = self._limits.body_bytes_max
-                        why = f"the webhook is larger than {limit:,} bytes (body_bytes_max); polling brings the task"
-                        self._events.publish(
-                            "agent.push.rejected",
-                            level=Level.WARN,
-                            correlation_id=bearer.correlation_id,
-                            agent=bearer.agent,
-                            status=413,
-                            why=why,
-                        )
-                        return JSONResponse({"success": False, "error": f"larger than {limit} bytes"}, 413)
+            with self._room.document(bearer.agent) as document:
+                async with Deadline(self._clock.monotonic() + self._limits.body_s):
+                    async for chunk in request.stream():
+                        body += chunk
+                        if not document.fits(len(body)):
+                            return self._too_many(1.0)
+                        if len(body) > self._limits.body_bytes_max:
+                            limit = self._limits.body_bytes_max
+                            why = (
+                                f"the webhook is larger than {limit:,} bytes (body_bytes_max); polling brings the task"
+                            )
+                            self._events.publish(
+                                "agent.push.rejected",
+                                level=Level.WARN,
+                                correlation_id=bearer.correlation_id,
+                                agent=bearer.agent,
+                                status=413,
+                                why=why,
+                            )
+                            return JSONResponse({"success": False, "error": f"larger than {limit} bytes"}, 413)
         except TimeoutError:
             return JSONResponse({"success": False, "error": "body too slow"}, 408)
         except ClientDisconnect:

@@ -22,7 +22,7 @@ from fleetsim.model.call import Call, SendMessage, SubscribeToTask, operation_of
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, HttpRefused, MethodNotFound, VersionNotSupported, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX, check_text
-from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange, read_whole
 from fleetsim.runtime.http_given import Given, as_transport
 from fleetsim.runtime.http_sse import StreamLimits, Turns, read_events
 from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
@@ -264,7 +264,7 @@ class AgentCaller:
         self, call: Call, headers: Mapping[str, str] | None, timeout_s: float | None, choice: wire.Choice | None
     ) -> tuple[wire.Reply, Any]:
         made = await self._prepare(call, headers, self.limits.for_call(timeout_s), choice)
-        answer = await exchange(self._open, made.request)
+        answer = await exchange(self._open, made.request, self.runtime.room)
         now = self.runtime.clock.now()
         result = read_result(made.asked, answer.status, answer.headers, answer.body, now)
         try:
@@ -299,7 +299,11 @@ class AgentCaller:
         )
         async with self._open(made.request) as incoming:
             if incoming.status == 200 and is_event_stream(incoming.headers):
-                frames, joins = read_events(incoming, limits=allowed, turns=turns), isinstance(call, SubscribeToTask)
+                document = self.runtime.room.document(self.where)
+                frames, joins = (
+                    read_events(incoming, limits=allowed, turns=turns, document=document),
+                    isinstance(call, SubscribeToTask),
+                )
                 stream = EventStream(frames, made.asked, made.dialect, joins=joins)
             else:
                 stream = await self._plain_answer(made, incoming)
@@ -323,7 +327,7 @@ class AgentCaller:
     async def _read(self, incoming: Incoming) -> bytes:
         limits = self.limits.for_call(None)
         chunks = BoundedChunks(incoming.chunks, limits=limits, deadline=deadline_of(limits), where=self.where)
-        return b"".join([chunk async for chunk in chunks])
+        return await read_whole(chunks, self.runtime.room, owner=self.where)
 
     async def _prepare(
         self,

@@ -120,6 +120,7 @@ class Hub:
             self.events,
             runtime.clock,
             meter=self.gate.meter,
+            room=runtime.room,
             known=ledger.request,
             outcome=ledger.outcome,
         )

@@ -16,6 +16,7 @@ from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.ports import Incoming, Limits, Reply, Request
+from fleetsim.runtime.room import Room
 
 HEADERS_MAX = 100
 HEADER_BYTES_MAX = 32 * 1024
@@ -51,6 +52,11 @@ def origin_of(url: str) -> Origin:
 def path_of(url: str) -> str:
     """The path of a URL, "/" if empty, without the query, which may hold secrets."""
     return urlsplit(url).path or "/"
+
+
+def where_of(url: str) -> str:
+    """Host and port of a URL. Raises Unreachable."""
+    return str(origin_of(url)).partition("://")[2]
 
 
 def place(request: Request) -> str:
@@ -98,6 +104,11 @@ class BoundedChunks(AsyncIterator[bytes]):
         self._where = where
         self._received = 0
 
+    def pardon(self, seconds: float) -> None:
+        """It was we who did not read for so long."""
+        if self._deadline is not None:
+            self._deadline += seconds
+
     async def __anext__(self) -> bytes:
         try:
             async with Deadline(self._deadline) as waiting:
@@ -108,16 +119,33 @@ class BoundedChunks(AsyncIterator[bytes]):
             raise TimedOut(
                 f"{self._where}: the answer was not complete within {self._limits.total_s:g} s", sent=True
             ) from None
-        if self._deadline is not None:
-            self._deadline += waiting.put_off_s
+        self.pardon(waiting.put_off_s)
         self._received += len(chunk)
         if self._received > self._limits.body_bytes_max:
             raise too_large(self._where, self._limits)
         return chunk
 
 
-async def exchange(open_: Callable[[Request], AbstractAsyncContextManager[Incoming]], request: Request) -> Reply:
-    """Read a whole response through ``open_``, which keeps the limits. Raises as ``Transport.open`` does."""
+async def exchange(
+    open_: Callable[[Request], AbstractAsyncContextManager[Incoming]], request: Request, room: Room | None = None
+) -> Reply:
+    """Read a whole response through ``open_``, which keeps the limits. Raises as ``Transport.open`` does.
+
+    A large one takes its place in ``room``.
+    """
     async with open_(request) as incoming:
-        body = b"".join([chunk async for chunk in incoming.chunks])
+        body = await read_whole(incoming.chunks, room or Room(), owner=where_of(request.url))
     return Reply(status=incoming.status, headers=incoming.headers, body=body)
+
+
+async def read_whole(chunks: AsyncIterator[bytes], room: Room, *, owner: str) -> bytes:
+    """All of a body. While there is no room nothing is read, and that time is not the sender's."""
+    pieces, size = [], 0
+    with room.document(owner) as document:
+        async for chunk in chunks:
+            pieces.append(chunk)
+            size += len(chunk)
+            waited_s = await document.grow(size)
+            if isinstance(chunks, BoundedChunks):
+                chunks.pardon(waited_s)
+        return b"".join(pieces)

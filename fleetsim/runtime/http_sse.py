@@ -20,6 +20,7 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.ports import Incoming
+from fleetsim.runtime.room import Document, Room
 
 PIECE_BYTES = 8 * 1024
 """So much of a stream is looked at before others have a turn: a millisecond, if lines are not all short."""
@@ -34,8 +35,9 @@ class StreamLimits:
     """What one stream may cost: sizes in bytes, times in seconds, None for no limit.
 
     ``idle_s`` allows that long without a byte, ``first_event_s`` and ``idle_event_s`` without an event:
-    keep-alive comments count as bytes and not as events. One event may hold a whole task, a stream that and all
-    of it again in pieces.
+    keep-alive comments count as bytes and not as events. ``large_event_s`` is how long an event may arrive that
+    takes a place in the room for large documents (``room.SMALL_BYTES``). One event may hold a whole task, a stream
+    that and all of it again in pieces.
     """
 
     line_bytes_max: int = WIRE_BYTES_MAX
@@ -47,6 +49,7 @@ class StreamLimits:
     first_event_s: float | None = None
     idle_event_s: float | None = None
     total_s: float | None = None
+    large_event_s: float | None = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,11 @@ class Turns(Protocol):
 
 
 async def read_events(
-    incoming: Incoming, *, limits: StreamLimits | None = None, turns: Turns | None = None
+    incoming: Incoming,
+    *,
+    limits: StreamLimits | None = None,
+    turns: Turns | None = None,
+    document: Document | None = None,
 ) -> AsyncGenerator[SseEvent, None]:
     """Yield the events of a response until it ends or says ``[DONE]``.
 
@@ -89,20 +96,22 @@ async def read_events(
     content_type = incoming.headers.get("content-type", "")
     if incoming.status != 200 or content_type.partition(";")[0].strip().lower() != "text/event-stream":
         raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
-    guard = _Guard(incoming.chunks, limits or StreamLimits(), turns)
+    document = document or Room().document("")
+    guard = _Guard(incoming.chunks, limits or StreamLimits(), turns, document)
     response = httpx.Response(
         200, headers={"content-type": "text/event-stream; charset=utf-8"}, stream=_Stream(guard.chunks())
     )
-    async with aclosing(EventSource(response).aiter_sse()) as events:
-        async for event in events:
-            if not event.data:
-                continue
-            if event.data.strip() == "[DONE]":
-                return
-            guard.count_event()
-            yield SseEvent(event=event.event, data=event.data, id=event.id)
-            if turns is not None:
-                guard.pardon(await turns.event())
+    with document:
+        async with aclosing(EventSource(response).aiter_sse()) as events:
+            async for event in events:
+                if not event.data:
+                    continue
+                if event.data.strip() == "[DONE]":
+                    return
+                guard.count_event()
+                yield SseEvent(event=event.event, data=event.data, id=event.id)
+                if turns is not None:
+                    guard.pardon(await turns.event())
 
 
 class _Stream(httpx.AsyncByteStream):
@@ -118,8 +127,11 @@ class _Stream(httpx.AsyncByteStream):
 class _Guard:
     """Counts what passes. Lines end at CR, LF or CRLF, wherever the chunks are cut."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], limits: StreamLimits, turns: Turns | None) -> None:
+    def __init__(
+        self, chunks: AsyncIterator[bytes], limits: StreamLimits, turns: Turns | None, document: Document
+    ) -> None:
         self._chunks = chunks
+        self._document = document
         self._limits = limits
         self._turns = turns
         self._bytes = self._line = self._event = self._lines = self._events = 0
@@ -153,6 +165,7 @@ class _Guard:
         async with aclosing(self._pieces()) as pieces:
             async for chunk in pieces:
                 self._count(chunk)
+                self.pardon(await self._document.grow(max(self._line, self._event)))
                 if head is not None:
                     head += chunk
                     if len(head) < len(_BOM) and _BOM.startswith(head):
@@ -179,6 +192,8 @@ class _Guard:
             (self._last_event, event_s, "no event for {:g} s"),
             (self._started, limits.total_s, "not over after {:g} s"),
         ]
+        if self._document.since is not None:
+            choices.append((self._document.since, limits.large_event_s, "a large event was not whole after {:g} s"))
         dated = [(base + seconds, text.format(seconds)) for base, seconds, text in choices if seconds is not None]
         return min(dated) if dated else (None, "")
 

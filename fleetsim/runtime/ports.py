@@ -20,6 +20,7 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
+    from fleetsim.runtime.room import Room
 
 
 class Clock(Protocol):
@@ -184,7 +185,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Everything a room may know of the outside."""
+    """Everything a room may know of the outside; ``room`` is its own, the memory for what comes from there."""
 
     clock: Clock
     ids: Ids
@@ -193,3 +194,4 @@ class Runtime:
     transport: Transport
     files: Files
     work: Work
+    room: Room

@@ -19,6 +19,7 @@ from fleetsim.model.text import one_line
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.http import EXCHANGES_MAX, STREAMS_MAX, HttpTransport
 from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.room import Room
 
 RESOLVER_THREADS = 4
 RESOLVER_LIMIT_S = 3.0
@@ -116,6 +117,7 @@ def real_runtime(
         transport=HttpTransport(resolver=resolver, exchanges_max=exchanges_max, streams_max=streams_max, tls=tls),
         files=DiskFiles(),
         work=ThreadWork(),
+        room=Room(),
     )
 
 

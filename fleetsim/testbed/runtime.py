@@ -10,6 +10,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from fleetsim.runtime.ports import Files, Resolver, Runtime, Transport, Work
+from fleetsim.runtime.room import Room
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork
@@ -110,6 +111,7 @@ def virtual_runtime(
         transport=transport if transport is not None else ground.seen_from(name),
         files=files if files is not None else MemoryFiles(),
         work=work if work is not None else CountedWork(),
+        room=Room(),
     )
 
 

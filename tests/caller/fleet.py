@@ -209,6 +209,7 @@ async def fleet(
                 events,
                 runtime.clock,
                 meter=gate.meter,
+                room=runtime.room,
                 known=ledger.request,
                 outcome=ledger.outcome,
             )

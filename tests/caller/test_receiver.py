@@ -247,3 +247,20 @@ async def test_lost_webhooks_are_made_up_for_by_polling() -> None:
     async with fleet(slow("scout"), streaming=False, before=lose) as f:
         outcome = await f.outcome("scout", "go", skill="work")
         assert outcome.text == "the agent's own words"
+
+
+async def test_a_large_webhook_for_which_there_is_no_room_is_asked_to_come_again() -> None:
+    async with fleet(slow("scout"), slow("clerk")) as f:
+        cid, task_id, token = await under_way(f)
+        other, other_task, other_token = await under_way(f, "clerk")
+        while f.runtime.room.take("scout"):
+            pass
+        large = update(task_id, "working", text="x" * 400_000)
+        refused = await post(f, cid, large, authorization=f"Bearer {token}")
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        assert (await post(f, cid, update(task_id, "working"), authorization=f"Bearer {token}")).status == 200
+        large = update(other_task, "working", text="x" * 400_000)
+        assert (await post(f, other, large, authorization=f"Bearer {other_token}")).status == 200
+        f.runtime.room.leave("scout")
+        large = update(task_id, "working", text="x" * 400_000)
+        assert (await post(f, cid, large, authorization=f"Bearer {token}")).status == 200

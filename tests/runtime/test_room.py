@@ -1,0 +1,116 @@
+"""All large documents together have a bound, and nobody's slow ones keep another's waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fleetsim.model.errors import TimedOut
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole
+from fleetsim.runtime.http_sse import StreamLimits, read_events
+from fleetsim.runtime.ports import Incoming, Limits
+from fleetsim.runtime.room import PLACES, PLACES_PER_OWNER, SMALL_BYTES, Room
+
+PIECE = 64 * 1024
+LARGE = 4 * SMALL_BYTES
+
+
+class Sender:
+    """Sends ``size`` bytes, a piece after each pause; ``sent`` is what the reader has in hand, ``most`` of all."""
+
+    most = in_hand = 0
+
+    def __init__(self, size: int = LARGE, pause_s: float = 0.1) -> None:
+        self.size, self.pause_s = size, pause_s
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for _ in range(0, self.size, PIECE):
+            await asyncio.sleep(self.pause_s)
+            Sender.in_hand += PIECE
+            Sender.most = max(Sender.most, Sender.in_hand)
+            yield b"x" * PIECE
+
+
+@pytest.fixture(autouse=True)
+def _none_in_hand() -> None:
+    Sender.most = Sender.in_hand = 0
+
+
+async def read(room: Room, owner: str, sender: Sender, limits: Limits | None = None) -> int:
+    allowed = limits or Limits(total_s=None)
+    chunks = BoundedChunks(sender.chunks(), limits=allowed, deadline=deadline_of(allowed), where=owner)
+    body = await read_whole(chunks, room, owner=owner)
+    Sender.in_hand -= len(body)
+    return len(body)
+
+
+async def test_a_hundred_large_answers_at_once_are_all_read_within_the_bound() -> None:
+    room = Room()
+    assert await asyncio.gather(*(read(room, f"agent-{n % 50}", Sender()) for n in range(100))) == [LARGE] * 100
+    assert Sender.most <= PLACES * LARGE + 100 * (SMALL_BYTES + PIECE)
+    assert room.take("anybody"), "the places are free again"
+
+
+async def test_the_slow_large_answers_of_one_keep_another_from_nothing() -> None:
+    room = Room()
+    slow = [asyncio.ensure_future(read(room, "slow", Sender(pause_s=60))) for _ in range(20)]
+    await asyncio.sleep(1_000)
+    began = asyncio.get_running_loop().time()
+    assert await read(room, "quick", Sender()) == LARGE
+    assert asyncio.get_running_loop().time() - began == pytest.approx(0.1 * LARGE / PIECE)
+    for one in slow:
+        one.cancel()
+    await asyncio.wait(slow)
+    assert [room.take("slow") for _ in range(PLACES_PER_OWNER + 1)] == [True] * PLACES_PER_OWNER + [False]
+
+
+async def test_waiting_for_room_is_not_the_senders_time() -> None:
+    room = Room(places=1)
+    holding = asyncio.ensure_future(read(room, "first", Sender(pause_s=10)))
+    await asyncio.sleep(60)
+    assert await read(room, "second", Sender(), Limits(total_s=3)) == LARGE
+    assert holding.done()
+    with pytest.raises(TimedOut):
+        await read(room, "third", Sender(pause_s=1), Limits(total_s=3))
+    assert room.take("fourth"), "an error gives the place back"
+
+
+async def test_small_answers_need_no_room() -> None:
+    room = Room(places=0)
+    assert await read(room, "small", Sender(SMALL_BYTES)) == SMALL_BYTES
+
+
+async def test_a_large_event_that_never_ends_gives_its_place_back_in_time() -> None:
+    room = Room(places=1)
+
+    async def dribble() -> AsyncIterator[bytes]:
+        yield b"data: " + b"x" * LARGE
+        while True:
+            await asyncio.sleep(5)
+            yield b"x"
+
+    incoming = Incoming(status=200, headers={"content-type": "text/event-stream"}, chunks=dribble())
+    limits = StreamLimits(large_event_s=30)
+    with pytest.raises(TimedOut, match="large event"):
+        [event async for event in read_events(incoming, limits=limits, document=room.document("slow"))]
+    assert asyncio.get_running_loop().time() == pytest.approx(30, abs=0.1)
+    assert room.take("other")
+
+
+async def test_a_stream_holds_no_place_between_its_large_events() -> None:
+    room = Room(places=1)
+    free = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b"data: " + b"x" * LARGE + b"\n\n"
+            yield b": still here\n"
+
+    incoming = Incoming(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
+    async for event in read_events(incoming, document=room.document("large")):
+        assert len(event.data) == LARGE
+        free.append(room.take("other"))
+        room.leave("other")
+    assert free == [True] * 3
