@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import coroutine
 from typing import Any, TypeVar
 
-from fleetsim.runtime.ports import Runtime, Work
+from fleetsim.runtime.ports import Runtime
 
 T = TypeVar("T")
 
@@ -41,7 +41,8 @@ class Account:
     """One agent's. Time in seconds; what it ran ahead is paid by waiting."""
 
     def __init__(self, runtime: Runtime, limits: MeterLimits) -> None:
-        self._clock, self._limits = runtime.clock, limits
+        self._clock, self._work, self._limits = runtime.clock, runtime.work, limits
+        self._at_work_since: float | None = None
         self._at = runtime.clock.monotonic()
         self._work_s, self._events = limits.work_ahead_s, limits.events_ahead
         self._turn_s, self._turn_events = 0.0, 0
@@ -54,6 +55,21 @@ class Account:
         self._events -= events
         self._turn_s += work_s
         self._turn_events += events
+
+    def begin(self) -> None:
+        """Work for the agent goes on from now, until ``look`` or ``end``."""
+        self._at_work_since = self._work.spent_s()
+
+    def look(self) -> None:
+        """Charge what was done so far of the work that goes on, if any does."""
+        if self._at_work_since is not None:
+            since, self._at_work_since = self._at_work_since, self._work.spent_s()
+            self.charge(self._at_work_since - since)
+
+    def end(self) -> None:
+        """Nobody works for the agent any more."""
+        self.look()
+        self._at_work_since = None
 
     def debt_s(self) -> float:
         """How long until all is paid; 0 while there is credit."""
@@ -84,6 +100,7 @@ class Account:
 
         Within a turn there is no waiting: a timer for each event of a stream would cost more than the event.
         """
+        self.look()
         if self._turn_s < self._limits.turn_s and self._turn_events < self._limits.turn_events:
             return 0.0
         began = self._clock.monotonic()
@@ -97,9 +114,7 @@ class Account:
         """
         self._turn_s, self._turn_events = 0.0, 0
         async with self._paying:
-            await asyncio.sleep(debt_s := self.debt_s())
-            while debt_s:  # noqa: ASYNC110 - more may have been charged meanwhile; it is not an event that is awaited
-                await asyncio.sleep(debt_s := self.debt_s())
+            await asyncio.sleep(self.debt_s())
 
 
 class Meter:
@@ -118,26 +133,26 @@ class Meter:
 
     def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """``work``, each stretch of which is charged to the agent, whatever part of the program is at it."""
-        return _charged(work, self.account(agent), self._runtime.work)
+        return _charged(work, self.account(agent))
 
 
-async def _charged(work: Coroutine[Any, Any, T], account: Account, clock: Work) -> T:
-    return await _driven(work, account, clock)
+async def _charged(work: Coroutine[Any, Any, T], account: Account) -> T:
+    return await _driven(work, account)
 
 
 @coroutine
-def _driven(work: Coroutine[Any, Any, T], account: Account, clock: Work) -> Generator[Any, Any, T]:
+def _driven(work: Coroutine[Any, Any, T], account: Account) -> Generator[Any, Any, T]:
     """As ``await work``, with the time between two waits taken."""
     failure: BaseException | None = None
     while True:
-        began = clock.spent_s()
+        account.begin()
         try:
             waited_for = work.send(None) if failure is None else work.throw(failure)
         except StopIteration as stop:
             result: T = stop.value
             return result
         finally:
-            account.charge(clock.spent_s() - began)
+            account.end()
         try:
             yield waited_for
         except GeneratorExit:

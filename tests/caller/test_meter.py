@@ -155,3 +155,26 @@ async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> N
     incoming = Incoming(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
     assert [event async for event in read_events(incoming, turns=Counted())] == []
     assert turns >= 100, "five hundred lines at most between two looks"
+
+
+async def test_work_without_a_wait_is_noticed_while_it_goes_on() -> None:
+    """A chunk may hold a thousand lines that are no event: nothing in between would be waited for."""
+    found = meter(step_s=LIMITS.turn_s / 4)
+    account, most, since = found.account("loud"), 0, 0
+
+    async def work() -> None:
+        nonlocal most, since
+        for _ in range(40):
+            since += 1
+            most = max(most, since)
+            await account.turn()
+
+    async def other() -> None:
+        nonlocal since
+        while not working.done():
+            await asyncio.sleep(0)
+            since = 0
+
+    working = asyncio.ensure_future(found.charged("loud", work()))
+    await other()
+    assert most <= 5
