@@ -33,7 +33,7 @@ TEN = (
     "failures-completed",
 )
 FLEETSIM = (sys.executable, "-c", "from fleetsim.cli.main import main; main()")
-START_S, CHECK_S, SIDE_BY_SIDE = 30.0, 90.0, 2
+START_S, CHECK_S, SIDE_BY_SIDE = 30.0, 200.0, 5
 _SERVES = re.compile(r"serves A2A at (http://\S+?)/a2a")
 
 

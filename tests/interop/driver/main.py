@@ -23,7 +23,7 @@ from driver.table import page
 
 ALLOW = "INTEROP_ALLOW_NOT_RUN"
 CLIENT_LIMIT_S = 120.0
-PROGRAM_LIMIT_S = 120
+PROGRAM_LIMIT_S = 240
 REWRITE = "tests/interop/run --write"
 
 
