@@ -59,7 +59,8 @@ def main(words: Sequence[str]) -> int:
     extra = {env.name: env for program in programs for env in (program.env, *program.needs)}
     homes = _build({env.name: env for lane in lanes for env in (lane.server, lane.client)} | extra)
     print(f"interop: environments ready after {time.monotonic() - started:.0f} s", flush=True)
-    works = [partial(_run, lane, homes) for lane in lanes] + [partial(_program, p, homes) for p in programs]
+    # Programs go first: the longest work of all, which mostly waits, is among them.
+    works = [partial(_program, p, homes) for p in programs] + [partial(_run, lane, homes) for lane in lanes]
     tallies = _run_all(works, asked)
     if not asked.lanes:
         tallies.append(_show(_compare_page(), asked.verbose))
