@@ -10,6 +10,7 @@ from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.track import Rules
 from fleetsim.model.work import Answer, Decision, OutcomeKind
 from tests.caller.fleet import fleet
+from tests.caller.ledgers import outcome
 
 DIALECTS = ["0.3", "1.0", "0.1"]
 CHANNELS = [(False, False), (True, False), (False, True), (True, True)]
@@ -134,6 +135,18 @@ async def test_a_second_answer_to_one_question_is_refused() -> None:
         await f.tracker.answer(answer)
         with pytest.raises(UnknownTarget, match="not open any more"):
             await f.tracker.answer(answer)
+
+
+async def test_who_waits_for_a_request_that_was_decided_elsewhere_gets_what_was_decided() -> None:
+    async with fleet(worker()) as f:
+        cid = await f.ask("scout", "go", skill="ponder")
+        waiting = asyncio.ensure_future(f.tracker.wait(cid))
+        await asyncio.sleep(1)
+        decided = outcome(cid, agent="scout", text="decided elsewhere")
+        assert await f.ledger.close(decided)
+        async with asyncio.timeout(4000):
+            assert await waiting == decided
+        assert f.outcomes == [], "only who decided tells"
 
 
 async def test_ten_minutes_of_work_are_followed_by_polling_alone() -> None:

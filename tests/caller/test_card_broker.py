@@ -117,6 +117,19 @@ async def test_a_card_is_fetched_at_once_and_then_every_ten_minutes_give_or_take
     assert (view.choice.dialect_name, view.choice.url) == ("0.3", URL)
 
 
+@pytest.mark.parametrize(("status", "there"), [(401, True), (404, True), (499, True), (500, False), (503, False)])
+async def test_an_agent_with_configured_skills_that_has_no_card_is_there_and_a_broken_one_is_not(
+    runtime: Runtime, network: MemoryNetwork, status: int, there: bool
+) -> None:
+    ground = Ground(runtime, network, skills=(SkillEntry(name="echo"),))
+    ground.server.status = status
+    async with network, ground.broker() as broker:
+        await asyncio.sleep(60)
+        view = broker.view("quinn")
+        assert view.reachable is there
+        assert (view.unreachable_since is None) is there
+
+
 async def test_a_failed_first_fetch_is_retried_until_it_works(ground: Ground) -> None:
     ground.server.status = 404
     async with ground.broker() as broker:

@@ -88,13 +88,14 @@ class Reach:
     outside: dict[str, int]
 
 
-def reached(folders: Sequence[str], jobs: int, *, anew: bool = False) -> Reach:
+def reached(folders: Sequence[str], jobs: int, *, anew: bool = False, test_s_max: float = 0.0) -> Reach:
     """The map. Test files that changed are run again; where sources did, the lines known before are followed.
 
-    A line that changed itself has the tests of those it took the place of. ``anew`` runs every test again.
+    A line that changed itself has the tests of those it took the place of. ``anew`` runs every test again. Tests that
+    need more than ``test_s_max`` seconds are left out (0: none).
     """
     KEPT.mkdir(exist_ok=True)
-    store = KEPT / "reach.json"
+    store = KEPT / f"reach{f'-{test_s_max:g}s' if test_s_max else ''}.json"
     sources = {file: (TOP / file).read_text(encoding="utf-8") for file in files_of(TOP)}
     files = _fingerprints(folders)
     known: dict[str, Any] = {"sources": {}, "files": {}, "tests": {}, "outside": {}}
@@ -105,11 +106,11 @@ def reached(folders: Sequence[str], jobs: int, *, anew: bool = False) -> Reach:
     if old:
         print(f"mapping which lines {len(old)} test files run ...", flush=True)
         known["tests"] = {name: told for name, told in known["tests"].items() if _file(name) not in {*old}}
-        for part in _mapped(old, jobs):
+        for part in _mapped(old, jobs, test_s_max):
             known["tests"] |= part["tests"]
             for file, bits in part["outside"].items():
                 known["outside"][file] = f"{int(bits, 16) | int(known['outside'].get(file, '0'), 16):x}"
-        for name in sorted(name for name, told in known["tests"].items() if not told["ok"]):
+        for name in sorted(name for name, told in known["tests"].items() if not (told["ok"] or told.get("slow"))):
             print(f"  not asked, since it did not pass without an edit: {name}", flush=True)
         known["files"] |= files
     store.write_text(json.dumps(known | {"sources": sources}))
@@ -163,12 +164,13 @@ def _fingerprints(folders: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _mapped(files: Sequence[str], jobs: int) -> list[dict[str, Any]]:
+def _mapped(files: Sequence[str], jobs: int, test_s_max: float) -> list[dict[str, Any]]:
     with copied() as tree:
         (tree / "reach").mkdir()
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutation.reach", "-o", "timeout=600"]
         command += ["-m", "not interop", "-n", str(jobs), "--dist", "worksteal", f"--basetemp={tree}/tmp", *files]
-        environment = _environment(tree, FLEETSIM_REACH=str(tree / "reach"))
+        more = {"FLEETSIM_REACH": str(tree / "reach"), "FLEETSIM_REACH_S_MAX": str(test_s_max)}
+        environment = _environment(tree, **more)
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
         parts = [json.loads(part.read_text()) for part in sorted((tree / "reach").glob("*.json"))]
         if done.returncode not in {0, 1} or not parts:
@@ -281,32 +283,47 @@ class Bench:
     """One copy of the tree with a session that has collected its tests."""
 
     def __init__(self, tree: Path, folders: Sequence[str]) -> None:
-        self.tree = tree
+        self.tree, self._folders = tree, folders
+        self._start()
+
+    def _start(self) -> None:
         jobs, self._jobs = os.pipe()
-        self._answers, answers = os.pipe()
-        self._reader = os.fdopen(self._answers)
-        command = [sys.executable, "-m", "pytest", *COMMON, "-p", "tests.mutation.worker", f"--basetemp={tree}/tmp"]
-        self._session = subprocess.Popen(
-            [*command, *(f"tests/{folder}" for folder in folders)],
-            cwd=tree,
-            env=_environment(tree, FLEETSIM_JOBS=str(jobs), FLEETSIM_ANSWERS=str(answers)),
-            pass_fds=(jobs, answers),
-            stdin=subprocess.DEVNULL,
-            stdout=(log := (tree.parent / "session.txt").open("w")),
-            stderr=subprocess.STDOUT,
-        )
-        log.close()
+        answers, written = os.pipe()
+        self._answers = os.fdopen(answers)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *COMMON,
+            "-p",
+            "tests.mutation.worker",
+            f"--basetemp={self.tree}/tmp",
+        ]
+        with self._log.open("w") as log:
+            self._session = subprocess.Popen(
+                [*command, *(f"tests/{folder}" for folder in self._folders)],
+                cwd=self.tree,
+                env=_environment(self.tree, FLEETSIM_JOBS=str(jobs), FLEETSIM_ANSWERS=str(written)),
+                pass_fds=(jobs, written),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         os.close(jobs)
-        os.close(answers)
-        ready = json.loads(self._reader.readline() or "{}")
+        os.close(written)
+        ready = json.loads(self._answers.readline() or "{}")
         if not ready.get("ready") or ready["broken"]:
-            raise SystemExit(f"the tests could not be collected:\n{(tree.parent / 'session.txt').read_text()[-3000:]}")
+            raise SystemExit(f"the tests could not be collected:\n{self._log.read_text()[-3000:]}")
+
+    @property
+    def _log(self) -> Path:
+        return self.tree.parent / "session.txt"
 
     def close(self) -> None:
         """End the session."""
         os.close(self._jobs)
         self._session.wait()
-        self._reader.close()
+        self._answers.close()
 
     def ask(self, mutant: Mutant | None, tests: Sequence[Test], *, imported: bool) -> dict[str, Any]:
         """Run the tests against the edit (None: against none)."""
@@ -317,7 +334,8 @@ class Bench:
             "wall_max_s": WALL_MAX_S,
         }
         if mutant is None:
-            return self._alone(job) if imported else self._told(job)
+            answer = {"unfit": ""} if imported else self._told(job)
+            return self._alone(job) if "unfit" in answer else answer
         path = self.tree / mutant.file
         before, was = path.read_bytes(), path.stat()
         after = mutant.applied(before)
@@ -335,9 +353,12 @@ class Bench:
 
     def _told(self, job: dict[str, Any]) -> dict[str, Any]:
         os.write(self._jobs, json.dumps(job).encode() + b"\n")
-        line = self._reader.readline()
+        line = self._answers.readline()
         if not line:
-            raise SystemExit(f"the session ended:\n{(self.tree.parent / 'session.txt').read_text()[-3000:]}")
+            print(f"the session ended and is started again:\n{self._log.read_text()[:3000]}", flush=True)
+            self.close()
+            self._start()
+            return {"unfit": "the session ended"}
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -460,6 +481,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--tests", default=" ".join(TESTS), help=f"folders and files of tests to ask ({' '.join(TESTS)})"
     )
+    parser.add_argument("--quick", type=float, default=0.0, metavar="S", help="leave out tests that take longer")
     parser.add_argument("--anew", action="store_true", help="map anew which test runs which line")
     parser.add_argument("--list", action="store_true", help="print the edits and plant none")
     parser.add_argument("--verbose", action="store_true", help="say what noticed each")
@@ -475,7 +497,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     reasons = Reasons.read(SURVIVORS).reasons
     folders = asked.tests.split()
-    reach = reached(folders, asked.jobs, anew=asked.anew)
+    reach = reached(folders, asked.jobs, anew=asked.anew, test_s_max=asked.quick)
     verdicts = run(chosen, reach, folders, asked.jobs, verbose=asked.verbose)
     survived = [verdict for verdict in verdicts if not verdict.killed]
     KEPT.mkdir(exist_ok=True)

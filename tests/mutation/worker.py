@@ -163,7 +163,8 @@ def _forked(
         words = told.read().splitlines()
     answer: dict[str, Any] = {"at": None, "failed": None, "why": ""}
     for word in words:
-        answer.update(json.loads(word))
+        with suppress(ValueError):  # cut off with the child
+            answer.update(json.loads(word))
     answer["cpu_s"] = usage.ru_utime + usage.ru_stime
     answer["stopped"] = overdue or (
         os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGALRM, signal.SIGVTALRM}
