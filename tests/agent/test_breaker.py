@@ -47,6 +47,14 @@ async def test_after_the_pause_one_try_is_let_through_and_its_end_decides(breake
     assert breaker.allows("hook")
 
 
+async def test_the_pause_begins_with_the_failure_that_brings_it(breaker: Breaker) -> None:
+    for _ in range(5):
+        await asyncio.sleep(20)
+        failed(breaker, 1)
+    await asyncio.sleep(23.9)
+    assert not breaker.allows("hook")
+
+
 async def test_a_notice_that_is_taken_forgets_the_failures_before_it(breaker: Breaker) -> None:
     for _ in range(3):
         failed(breaker, FAILURES_MAX - 1)

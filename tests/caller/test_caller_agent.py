@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.track import Rules
+from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Decision, OutcomeKind
 from tests.caller.fleet import fleet
 from tests.caller.ledgers import outcome
+from tests.caller.steps import record
 
 DIALECTS = ["0.3", "1.0", "0.1"]
 CHANNELS = [(False, False), (True, False), (False, True), (True, True)]
@@ -147,6 +150,26 @@ async def test_who_waits_for_a_request_that_was_decided_elsewhere_gets_what_was_
         async with asyncio.timeout(4000):
             assert await waiting == decided
         assert f.outcomes == [], "only who decided tells"
+
+
+async def test_what_is_known_of_a_task_is_on_record_when_it_asks() -> None:
+    async with fleet(worker()) as f:
+        cid = await f.ask("scout", "go", skill="ask")
+        for answers in (0, 1):
+            while not f.tracker.questions():  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+            (question,) = f.tracker.questions()
+            (kept,) = await f.ledger.open_requests()
+            assert kept.task is not None
+            assert (kept.task.task_id, kept.task.state) == (question.task_id, TaskState.INPUT_REQUIRED)
+            assert kept.answers == answers
+            await f.tracker.answer(Answer(question_id=question.question_id, text="x"))
+        assert (await f.tracker.wait(cid)).kind is OutcomeKind.COMPLETED
+
+
+@pytest.mark.parametrize(("url", "sent_to"), [("http://a:1/x", "http://a:1/x"), ("", "http://a:2/rpc")])
+def test_work_stays_where_it_was_sent_and_older_records_know_the_endpoint_alone(url: str, sent_to: str) -> None:
+    assert replace(record(), url=url, rpc_url="http://a:2/rpc").sent_to == sent_to
 
 
 async def test_ten_minutes_of_work_are_followed_by_polling_alone() -> None:

@@ -80,6 +80,13 @@ def test_a_fleet_may_be_as_large_as_its_own_limit_says() -> None:
     assert f"at most {AGENTS_MAX} items" in refusal(text + EVERY_KEY.format(n=AGENTS_MAX), AGENT_KEY="canary")
 
 
+def test_a_file_of_more_than_two_thousand_bytes_for_each_agent_is_refused_unread() -> None:
+    room = 1_000 * 2 * 1024
+    padding = "#" * (room - len(ONE))
+    assert len(parse(ONE + padding).agents) == 1
+    assert "large" in refusal(ONE + padding + "#")
+
+
 def test_the_seeds_fleet_is_read_as_it_stands() -> None:
     config = parse_fleet(SEED, env=ENV)
     assert config.agents == (
@@ -153,9 +160,9 @@ def test_an_auth_block_without_a_scheme_means_an_api_key() -> None:
         (ONE + "    auth: {scheme: basic, credentialsEnv: X}\n", "'scheme'"),
         (ONE + "    push: maybe\n", "'push'"),
         (ONE + "    wire: '0.2'\n", "'wire'"),
-        (ONE + "    headers: {Host: evil}\n", "not a header that may be set here"),
+        (ONE + "    headers: {Host: evil}\n", "agents.yaml:4:15: not a header that may be set here"),
         (ONE + '    headers: {"X:Y": v}\n', "not a header that may be set here"),
-        (ONE + '    headers: {X-A: "a\\r\\nX-B: c"}\n', "printable ASCII"),
+        (ONE + '    headers: {X-A: "a\\r\\nX-B: c"}\n', "agents.yaml:4:20: a header value is 1 to 1024 printable"),
         (ONE + "    skills: [a, {name: a}]\n", "this skill stands here twice"),
         (ONE + "    skills: [{nam: a}]\n", "did you mean 'name'?"),
         (ONE + "    timeoutMs: 0\n", "timeoutMs"),

@@ -178,6 +178,11 @@ def test_problems_come_in_the_order_of_the_file_and_are_bounded() -> None:
     assert [line.split(":")[1] for line in found] == [str(2 + 2 * n) for n in range(PROBLEMS_MAX)]
 
 
+def test_a_key_that_is_missing_stands_where_its_entry_begins() -> None:
+    found = problems("agents:\n  - name: a\n    url: http://x\n    zzz: 1\n  - name: b\n  - url: ftp\n    name: c\n")
+    assert [line.split(":")[1] for line in found] == ["4", "5", "6"]
+
+
 def test_the_value_of_a_variable_is_never_shown() -> None:
     found = problems(agent(url="${SECRET}"), {"SECRET": "s3cr3t"})
     assert found == ["a.yaml:3:10: 'url' must begin with http:// or https://, not '${SECRET}'"]
