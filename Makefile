@@ -84,7 +84,7 @@ SEED ?= 1
 mutation: ## small wrong edits of our own code, each to be noticed by a test (SAMPLE=n SEED=n, ONLY=agent/store, AGAIN=1)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.mutation.run --sample $(SAMPLE) --seed $(SEED) \
-	    $(if $(ONLY),--only '$(ONLY)') $(if $(AGAIN),--again) $(if $(ANEW),--anew) $(if $(QUICK),--quick $(QUICK)) $(if $(JOBS),--jobs $(JOBS))
+	    $(if $(ONLY),--only '$(ONLY)') $(if $(AGAIN),--again) $(if $(ANEW),--anew) $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
 lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock

@@ -45,6 +45,12 @@ PAGES = ("house/test_limits.py", "house/test_generated_pages.py")
 """They hold every number that is published against its page, and are asked last about what runs at import."""
 TESTS = ("wire", "runtime", "agent", "caller", "client", "model", "hub", *PAGES)
 """The folders and files whose tests are asked. Others judge the sources as text, or run processes of their own."""
+QUICK_FILES = tuple(f"fleetsim/{room}/" for room in ("wire", "runtime", "agent", "caller/step"))
+QUICK_TESTS = (
+    *("wire", "runtime", "client", "agent", *PAGES),
+    *(f"caller/test_step{what}.py" for what in ("", "_blame", "_faults", "_rare", "_text", "_waits")),
+)
+"""A part whose tests take a minute in all, for a sample at every submission."""
 SHARE_MIN = 0.95
 TESTS_S_MAX, TESTS_MAX = 20.0, 400
 """Processor seconds and number of tests for one edit."""
@@ -88,14 +94,13 @@ class Reach:
     outside: dict[str, int]
 
 
-def reached(folders: Sequence[str], jobs: int, *, anew: bool = False, test_s_max: float = 0.0) -> Reach:
+def reached(folders: Sequence[str], jobs: int, *, anew: bool = False) -> Reach:
     """The map. Test files that changed are run again; where sources did, the lines known before are followed.
 
-    A line that changed itself has the tests of those it took the place of. ``anew`` runs every test again. Tests that
-    need more than ``test_s_max`` seconds are left out (0: none).
+    A line that changed itself has the tests of those it took the place of. ``anew`` runs every test again.
     """
     KEPT.mkdir(exist_ok=True)
-    store = KEPT / f"reach{f'-{test_s_max:g}s' if test_s_max else ''}.json"
+    store = KEPT / "reach.json"
     sources = {file: (TOP / file).read_text(encoding="utf-8") for file in files_of(TOP)}
     files = _fingerprints(folders)
     known: dict[str, Any] = {"sources": {}, "files": {}, "tests": {}, "outside": {}}
@@ -106,11 +111,11 @@ def reached(folders: Sequence[str], jobs: int, *, anew: bool = False, test_s_max
     if old:
         print(f"mapping which lines {len(old)} test files run ...", flush=True)
         known["tests"] = {name: told for name, told in known["tests"].items() if _file(name) not in {*old}}
-        for part in _mapped(old, jobs, test_s_max):
+        for part in _mapped(old, jobs):
             known["tests"] |= part["tests"]
             for file, bits in part["outside"].items():
                 known["outside"][file] = f"{int(bits, 16) | int(known['outside'].get(file, '0'), 16):x}"
-        for name in sorted(name for name, told in known["tests"].items() if not (told["ok"] or told.get("slow"))):
+        for name in sorted(name for name, told in known["tests"].items() if not told["ok"]):
             print(f"  not asked, since it did not pass without an edit: {name}", flush=True)
         known["files"] |= files
     store.write_text(json.dumps(known | {"sources": sources}))
@@ -164,13 +169,12 @@ def _fingerprints(folders: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _mapped(files: Sequence[str], jobs: int, test_s_max: float) -> list[dict[str, Any]]:
+def _mapped(files: Sequence[str], jobs: int) -> list[dict[str, Any]]:
     with copied() as tree:
         (tree / "reach").mkdir()
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutation.reach", "-o", "timeout=600"]
         command += ["-m", "not interop", "-n", str(jobs), "--dist", "worksteal", f"--basetemp={tree}/tmp", *files]
-        more = {"FLEETSIM_REACH": str(tree / "reach"), "FLEETSIM_REACH_S_MAX": str(test_s_max)}
-        environment = _environment(tree, **more)
+        environment = _environment(tree, FLEETSIM_REACH=str(tree / "reach"))
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
         parts = [json.loads(part.read_text()) for part in sorted((tree / "reach").glob("*.json"))]
         if done.returncode not in {0, 1} or not parts:
@@ -481,12 +485,13 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--tests", default=" ".join(TESTS), help=f"folders and files of tests to ask ({' '.join(TESTS)})"
     )
-    parser.add_argument("--quick", type=float, default=0.0, metavar="S", help="leave out tests that take longer")
+    parser.add_argument("--quick", action="store_true", help="where the tests are quick: wire, runtime, agent and step")
     parser.add_argument("--anew", action="store_true", help="map anew which test runs which line")
     parser.add_argument("--list", action="store_true", help="print the edits and plant none")
     parser.add_argument("--verbose", action="store_true", help="say what noticed each")
     asked = parser.parse_args(words)
-    every = [mutant for file in files_of(TOP) for mutant in mutants_of(file, (TOP / file).read_bytes())]
+    files = [file for file in files_of(TOP) if not asked.quick or file.startswith(QUICK_FILES)]
+    every = [mutant for file in files for mutant in mutants_of(file, (TOP / file).read_bytes())]
     chosen = sample(every, asked.sample, asked.seed, only=asked.only)
     last = KEPT / "survivors.txt"
     if asked.again:
@@ -496,8 +501,8 @@ def main(words: Sequence[str]) -> int:
         print("\n".join(f"{mutant.line:4} {mutant.key}" for mutant in chosen))
         return 0
     reasons = Reasons.read(SURVIVORS).reasons
-    folders = asked.tests.split()
-    reach = reached(folders, asked.jobs, anew=asked.anew, test_s_max=asked.quick)
+    folders = QUICK_TESTS if asked.quick else asked.tests.split()
+    reach = reached(folders, asked.jobs, anew=asked.anew)
     verdicts = run(chosen, reach, folders, asked.jobs, verbose=asked.verbose)
     survived = [verdict for verdict in verdicts if not verdict.killed]
     KEPT.mkdir(exist_ok=True)
