@@ -9,6 +9,7 @@ import stat
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ import pytest
 from fleetsim.agent import Agent, AgentLimits, SkillContext, skill
 from fleetsim.agent.app import build_app
 from fleetsim.agent.builtin import builtin_skills
-from fleetsim.agent.durable import TaskFile
+from fleetsim.agent.durable import StateUnwritable, TaskFile
+from fleetsim.agent.record import Record
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.task import Task, TaskState, TaskStatus
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.agent.rigs import HOOK, URL, Hook, Rig, sent, sent_v1
@@ -43,6 +46,61 @@ async def running(path: Path, *, run: int = 1, **options: Any) -> AsyncIterator[
 async def kill(rig: Rig) -> None:
     """End the agent as a crash would: nothing is told, nothing drained."""
     await rig.network.crash(URL)
+
+
+def kept(task_id: str) -> Record:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    task = Task(task_id=task_id, context_id="c", status=TaskStatus(state=TaskState.COMPLETED, timestamp=now))
+    return Record(
+        key=("ada", task_id),
+        version=1,
+        sequence=1,
+        task=task,
+        skill="s",
+        dialect="1.0",
+        created_at=now,
+        updated_at=now,
+    )
+
+
+async def test_a_write_that_failed_is_undone_and_made_again_with_the_rest(tmp_path: Path) -> None:
+    file = TaskFile(tmp_path / "s.db")
+    await file.open()
+    await file.close()
+    with sqlite3.connect(tmp_path / "s.db", isolation_level=None) as other:
+        other.execute(
+            "CREATE TRIGGER no BEFORE INSERT ON tasks WHEN NEW.task_id = 'b' BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    other.close()
+    file = TaskFile(tmp_path / "s.db")
+    await file.open()
+    for name in "abc":
+        file.note(kept(name))
+    with pytest.raises(StateUnwritable):
+        await file.settled()
+    file.forget(("ada", "b"))
+    file.note(kept("d"))
+    await file.settled()
+    await file.close()
+    again = TaskFile(tmp_path / "s.db")
+    assert {record.task_id for record in await again.open()} == {"a", "c", "d"}
+    await again.close()
+
+
+async def test_who_leaves_while_the_disk_writes_is_gone_and_what_was_noted_is_written(tmp_path: Path) -> None:
+    file = TaskFile(tmp_path / "s.db")
+    await file.open()
+    file.note(kept("a"))
+    waiting = asyncio.ensure_future(file.settled())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await file.settled()
+    await file.close()
+    again = TaskFile(tmp_path / "s.db")
+    assert [record.task_id for record in await again.open()] == ["a"]
+    await again.close()
 
 
 async def test_finished_tasks_still_answer_after_a_restart(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from fleetsim.agent import SkillContext, SkillFailed, skill
 from fleetsim.agent.record import TaskEnded
+from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import DataPart
 from tests.agent.rigs import Rig, Rigging, sent, sent_v1
 
@@ -335,6 +336,30 @@ async def test_what_json_has_no_form_for_fails_the_skill_and_not_the_agent(rigge
     task = await rig.call("message/send", sent("x"))
     done = await ended(rig, task["id"])
     assert done["status"]["message"]["parts"][0]["text"] == "the skill failed (WireError)"
+
+
+@pytest.mark.parametrize(("chars", "shown"), [(3_999, 3_999), (4_000, 4_000), (4_001, 4_000), (9_000, 4_000)])
+async def test_a_long_note_is_cut_and_says_so(rigged: Rigging, chars: int, shown: int) -> None:
+    @skill
+    async def note(task: SkillContext) -> str:
+        await task.status("x" * chars)
+        return await task.ask("go on?") and "x"
+
+    rig = await rigged(skills=[note])
+    seen = await rig.frames("message/stream", sent("x"))
+    said = [f["status"]["message"]["parts"][0]["text"] for f in seen if "status" in f and "message" in f["status"]]
+    (text,) = [words for words in said if words.startswith("x")]
+    assert len(text) == shown
+    assert text.endswith("…") is (chars > 4_000)
+
+
+@pytest.mark.parametrize("field", ["run", "drift", "skill_id", "nmae"])
+def test_a_skill_takes_only_the_fields_that_are_its_authors(field: str) -> None:
+    async def work(task: SkillContext) -> None:
+        """Nothing."""
+
+    with pytest.raises(ConfigError, match=f"no field '{field}'"):
+        skill(**{field: set()})(work)
 
 
 async def test_every_kind_of_token_is_told_under_its_own_name(rigged: Rigging) -> None:

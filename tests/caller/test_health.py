@@ -440,6 +440,17 @@ def test_an_agent_is_down_since_it_was_first_noticed_or_outcomes_tell_of_it() ->
     assert since(health, Condition(paused=True)) is None
 
 
+def test_an_agent_exactly_at_its_limit_is_not_slow() -> None:
+    health = folded(outcome(1, duration_ms=1_000), thresholds=Thresholds(p95_limit_ms=1_000))
+    assert since(health, Condition(reachable=True)) is None
+
+
+@pytest.mark.parametrize(("confidence", "counted"), [(0.79, 0), (0.8, 1), (0.81, 1)])
+def test_a_failure_it_was_sure_of_counts_from_eight_tenths_on(confidence: float, counted: int) -> None:
+    assert row(folded(outcome(1, success=False, confidence=confidence))).confident_failures == counted
+    assert row(folded(outcome(1, confidence=confidence))).confident_failures == 0
+
+
 def test_a_slow_agent_is_degraded_since_its_first_slow_outcome() -> None:
     slow = [outcome(n, ago_s=300 - n, duration_ms=2_000) for n in range(5)]
     health = folded(outcome(99, ago_s=400), *slow, thresholds=Thresholds(p95_limit_ms=1_000))

@@ -141,6 +141,16 @@ def test_a_flipped_bit_anywhere_is_damage_exactly_if_a_transaction_follows_the_o
         assert in_last or state.damage is not None, f"flipped at {offset}: {state}"
 
 
+@pytest.mark.parametrize("offset", [0, 7, 31, 32, 100, 4000, 4127])
+def test_a_log_whose_head_is_gone_is_damaged_if_anything_at_all_was_there(tmp_path: Path, offset: int) -> None:
+    empty = bytearray(32 + 4096)
+    (tmp_path / "empty-wal").write_bytes(empty)
+    assert wal.inspect(tmp_path / "empty-wal") == wal.WalState(0)
+    empty[offset] = 1
+    (tmp_path / "some-wal").write_bytes(empty)
+    assert wal.inspect(tmp_path / "some-wal").damage == "the head of its write-ahead log is damaged"
+
+
 def test_a_log_of_an_earlier_round_behind_the_present_one_is_no_damage(tmp_path: Path) -> None:
     """After a checkpoint SQLite writes over the log from its start, with other salts; what is behind is old."""
     live = tmp_path / "live.db"

@@ -27,6 +27,7 @@ from fleetsim.caller.signals import (
     SendFailed,
     StreamEnded,
     Subscribe,
+    TurnedAway,
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules
@@ -453,6 +454,16 @@ def test_after_a_restart_tasks_are_looked_at_one_by_one_within_four_seconds() ->
         hand.track, _ = step(hand.track, Recovered(), Now(0.0, START, luck), Rules())
         wakes.append(hand.track.wake)
     assert wakes == [0.0, 1.5, 4.0]
+
+
+def test_a_webhook_that_was_turned_away_owes_a_look_in_a_second() -> None:
+    hand = Hand.begun(push=True).tell(Replied(reply=task(W), began=0.0))
+    hand.wait(16)
+    hand.hear(task(W), Via.POLL).wait(14)
+    hand.tell(TurnedAway())
+    assert hand.track.poll_due == hand.mono + 1.0
+    hand.wait(1.0).hear(task(W), Via.POLL).tell(TurnedAway())
+    assert hand.track.poll_due == hand.mono + 5.0, "a flood of webhooks makes no flood of looks"
 
 
 def test_while_something_else_tells_a_task_is_looked_at_every_two_intervals_and_else_sooner() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fleetsim.model.call import ListTasks, Operation, SendMessage
 from fleetsim.model.card import AgentCard, AgentInterface
 from fleetsim.model.errors import ConfigError, MethodNotFound, UnsupportedOperation, VersionNotSupported
+from fleetsim.wire import choice
 from fleetsim.wire.dialect import DIALECTS, choose, dialect, error_dialect, for_request
 
 KIND = {"message": {"role": "user", "parts": [{"kind": "text", "text": "x"}]}}
@@ -259,6 +260,35 @@ def test_an_unusable_configured_address_is_the_operators_mistake_and_not_repeate
     with pytest.raises(ConfigError) as caught:
         choose(card(), configured)
     assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "below"),
+    [
+        ("http://a/x", True),
+        ("http://a/x/", True),
+        ("http://elsewhere/x/y", True),
+        ("http://a/xy", False),
+        ("http://a/", False),
+        ("http://a/x/../y", False),
+        ("http://a/x/%2e%2e/y", False),
+        ("http://a/x/./y", False),
+        ("http://a/x/y z", False),
+        ("http://a/x/\u00e4", False),
+        ("ftp://a/x", False),
+        ("http://a:x/x", False),
+        ("/x", False),
+    ],
+)
+def test_only_a_plain_path_lies_below_another(url: str, below: bool) -> None:
+    assert choice.lies_below(url, "/x") is below
+    assert choice.is_mounted("http://a/x", url) is below
+
+
+@pytest.mark.parametrize("configured", ["http://a", "http://a/", "a/x", ""])
+def test_an_origin_alone_is_nobodys_mount(configured: str) -> None:
+    assert not choice.is_mounted(configured, "http://a/x/card")
+    assert not choice.is_mounted("http://a/x", "")
 
 
 def test_a_send_is_the_same_call_under_its_alias() -> None:
