@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import SkillContext, SkillFailed, skill
+from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.record import TaskEnded
+from fleetsim.agent.watch import Seats
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import DataPart
-from tests.agent.rigs import Rig, Rigging, sent, sent_v1
+from tests.agent.rigs import HOOK, Rig, Rigging, sent, sent_v1
 
 
 async def ended(rig: Rig, task_id: str) -> dict[str, Any]:
@@ -378,6 +380,57 @@ async def test_every_kind_of_token_is_told_under_its_own_name(rigged: Rigging) -
         "cache_creation_input_tokens": 3,
         "cache_read_input_tokens": 44,
     }
+
+
+async def test_a_stream_that_ends_makes_room_for_one_more_of_its_task() -> None:
+    seats, key = Seats(AgentLimits(streams_per_task_max=2, streams_max=3)), ("ada", "t")
+    first, _ = seats.take(key), seats.take(key)
+    with pytest.raises(AtCapacity, match="a task may have at most 2"):
+        seats.take(key)
+    first.leave()
+    first.leave()
+    third = seats.take(key)
+    with pytest.raises(AtCapacity, match="a task may have at most 2"):
+        seats.take(key)
+    seats.take(("ada", "other"))
+    with pytest.raises(AtCapacity, match="at most 3 streams at once"):
+        seats.take()
+    third.leave()
+    seats.take()
+
+
+async def test_a_task_open_too_long_is_given_up_and_its_skill_stopped(rigged: Rigging) -> None:
+    stopped = []
+
+    @skill
+    async def forever(task: SkillContext) -> str:
+        try:
+            await asyncio.sleep(1e9)
+        finally:
+            stopped.append(asyncio.get_running_loop().time())
+        return "never"
+
+    rig = await rigged(skills=[forever], limits=AgentLimits(task_life_s=100, sweep_interval_s=10))
+    task_id = (await rig.call("message/send", sent("x")))["id"]
+    await asyncio.sleep(95)
+    assert (await rig.call("tasks/get", {"id": task_id}))["status"]["state"] == "working"
+    await asyncio.sleep(20)
+    assert (await rig.call("tasks/get", {"id": task_id}))["status"]["state"] == "failed"
+    assert len(stopped) == 1
+    assert 100 <= stopped[0] <= 110
+
+
+async def test_a_finished_task_stays_as_long_as_its_webhooks_are_under_way(rigged: Rigging) -> None:
+    rig = await rigged(limits=AgentLimits(terminal_ttl_s=1, sweep_interval_s=1))
+    rig.hook.answers = [503, 503]
+    push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/in"}}}
+    task_id = (await rig.call("message/send", {**sent("x"), **push}))["id"]
+    await asyncio.sleep(2.5)
+    assert len(rig.hook.bodies) < 4, "some are still to come"
+    assert (await rig.call("tasks/get", {"id": task_id}))["status"]["state"] == "completed"
+    await asyncio.sleep(60)
+    assert "completed" in rig.hook.taken
+    assert await rig.refused("tasks/get", {"id": task_id}) == -32001
 
 
 async def test_a_flaky_skill_fails_once_in_ten_calls(rig: Rig) -> None:

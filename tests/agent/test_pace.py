@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,21 @@ def test_an_event_in_pieces_is_one_event() -> None:
     assert head == "event: status"
     assert json.loads(data.removeprefix("data: "))["text"].startswith("line\nline")
     assert rest == ["", ""]
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES, 3 * PIECE_BYTES - 1])
+async def test_an_answer_of_any_size_arrives_whole_and_ends_once(size: int) -> None:
+    body, sent = bytes(n % 251 for n in range(size)), list[Any]()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await PacedResponse(body)({"type": "http", "extensions": {}}, send, send)
+    start, *told = sent
+    assert start["type"] == "http.response.start"
+    assert b"".join(message["body"] for message in told) == body
+    assert [message.get("more_body", False) for message in told] == [True] * (len(told) - 1) + [False]
+    assert max(len(message["body"]) for message in told) <= PIECE_BYTES
 
 
 async def test_a_large_answer_that_is_not_read_costs_its_connection() -> None:

@@ -456,6 +456,23 @@ def test_after_a_restart_tasks_are_looked_at_one_by_one_within_four_seconds() ->
     assert wakes == [0.0, 1.5, 4.0]
 
 
+def test_the_time_between_two_tries_is_not_the_agents() -> None:
+    hand = Hand.sent()
+    assert hand.track.record.agent_since is not None
+    hand.mono = 3.0
+    hand.tell(SendFailed(error=Unreachable("down")))
+    assert (hand.track.record.agent_since, hand.track.turn_from) == (None, None)
+    assert hand.track.record.phase is Phase.INTENT
+
+
+@pytest.mark.parametrize(("hours", "turn_s"), [(0.0, 0.0), (0.5, 1_800.0), (10.0, 3_600.0), (-1.0, 0.0)])
+def test_the_agents_time_goes_on_over_a_restart_and_a_clock_that_jumped_adds_no_more_than_the_limit(
+    hours: float, turn_s: float
+) -> None:
+    kept = replace(record(limit_s=3_600), phase=Phase.ACCEPTED, task=task(W), agent_since=START)
+    assert new_track(kept, Now(50.0, START + timedelta(hours=hours))).turn_from == 50.0 - turn_s
+
+
 def test_a_webhook_that_was_turned_away_owes_a_look_in_a_second() -> None:
     hand = Hand.begun(push=True).tell(Replied(reply=task(W), began=0.0))
     hand.wait(16)
