@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.ceremonies.folder import PER_OWNER_MAX, CeremonyFolder
+from fleetsim.caller.ceremonies.row import run_facts
+from fleetsim.caller.ceremonies.runs import verdict
 from fleetsim.caller.ceremonies.scheduler import Busy, Scheduler
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.jsonable import iso
@@ -21,6 +24,8 @@ from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.runtime import VirtualClock, virtual_runtime
+from tests.caller.ledgers import outcome
+from tests.caller.ledgers import run as run_of
 
 FOLDER = Path("ceremonies")
 OFFERS = {"quinn": {"report"}, "ava": {"report", "sitrep"}}
@@ -174,6 +179,54 @@ async def test_the_run_and_its_children_say_where_they_come_from() -> None:
         assert (completed["status"], completed["durationMs"]) == ("success", 1_000)
         assert completed["correlationIds"] == list(run.children)
         assert (await g.ledger.runs("tick"))[0].status is RunStatus.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("work_s", "status", "took_s"), [(500.0, "success", 500), (659.0, "success", 659), (1e6, "timeout", 660)]
+)
+async def test_a_run_is_waited_for_a_minute_past_its_limit(work_s: float, status: str, took_s: int) -> None:
+    async with ground() as g:
+        g.put(yaml("1 0 * * *"))
+        g.desk.work_s = work_s
+        async with g.scheduler():
+            await asyncio.sleep(20 * MINUTE)
+        (completed,) = g.said("ceremony.tick.completed")
+        assert (completed["status"], round(completed["durationMs"] / 1000)) == (status, took_s)
+        assert completed["error"] == ("not all answers came in time" if status == "timeout" else "")
+        (run,) = await g.ledger.runs("tick")
+        assert (run.status.value, run.error) == (status, completed["error"])
+        facts = run_facts(run)
+        assert (facts["ceremonyId"], facts["runId"], facts["status"]) == ("tick", run.claim.run_id, status)
+
+
+def ended(kind: OutcomeKind, reason: str = "") -> Outcome:
+    return replace(outcome("c", kind=kind, agent="quinn"), reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcomes", "status", "told"),
+    [
+        ("", None, RunStatus.TIMEOUT, "not all answers came in time"),
+        ("half were refused", None, RunStatus.TIMEOUT, "half were refused"),
+        ("", [ended(OutcomeKind.COMPLETED)], RunStatus.SUCCESS, ""),
+        ("half were refused", [ended(OutcomeKind.COMPLETED)], RunStatus.FAILURE, "half were refused"),
+        ("", [], RunStatus.FAILURE, "no agent took part"),
+        ("nobody can", [], RunStatus.FAILURE, "nobody can"),
+        ("", [ended(OutcomeKind.FAILED, "broke")], RunStatus.FAILURE, "quinn: broke"),
+        ("", [ended(OutcomeKind.LOST)], RunStatus.FAILURE, "quinn: lost"),
+        ("one refused", [ended(OutcomeKind.FAILED, "broke")], RunStatus.FAILURE, "one refused; quinn: broke"),
+        (
+            "",
+            [ended(OutcomeKind.COMPLETED), ended(OutcomeKind.EXPIRED, "slow"), ended(OutcomeKind.FAILED, "broke")],
+            RunStatus.TIMEOUT,
+            "quinn: slow; quinn: broke",
+        ),
+    ],
+)
+def test_how_a_run_went_is_told_with_everything_that_went_wrong(
+    error: str, outcomes: list[Outcome] | None, status: RunStatus, told: str
+) -> None:
+    assert verdict(replace(run_of("tick"), error=error), outcomes) == (status, told)
 
 
 async def test_all_is_every_agent_with_the_skill() -> None:

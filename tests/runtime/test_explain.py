@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fleetsim.runtime.explain import PROBLEMS_MAX, combine, did_you_mean, explain, nearest
 from fleetsim.runtime.interpolate import interpolate
@@ -181,6 +181,17 @@ def test_problems_come_in_the_order_of_the_file_and_are_bounded() -> None:
 def test_a_key_that_is_missing_stands_where_its_entry_begins() -> None:
     found = problems("agents:\n  - name: a\n    url: http://x\n    zzz: 1\n  - name: b\n  - url: ftp\n    name: c\n")
     assert [line.split(":")[1] for line in found] == ["4", "5", "6"]
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(1, "1"), (1.0, "1"), (0.5, "0.5"), (1_000.0, "1000"), (2.25, "2.25")])
+def test_a_limit_is_shown_as_a_person_writes_it(limit: float, shown: str) -> None:
+    class Limited(BaseModel):
+        value: float = Field(ge=limit)
+
+    with pytest.raises(ValidationError) as caught:
+        Limited.model_validate({"value": -1})
+    (problem,) = explain(load("value: -1", "a.yaml"), caught.value, Limited)
+    assert f"must be at least {shown}, not -1" in str(problem)
 
 
 def test_the_value_of_a_variable_is_never_shown() -> None:

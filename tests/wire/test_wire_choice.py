@@ -291,6 +291,21 @@ def test_an_origin_alone_is_nobodys_mount(configured: str) -> None:
     assert not choice.is_mounted("http://a/x", "")
 
 
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        ([{"type": "text", "text": "x"}], "0.1"),
+        ([{"kind": "text", "text": "x"}, {"type": "text", "text": "y"}], "0.1"),
+        ([{"kind": "text", "text": "x"}], "0.3"),
+        (["type"], "0.3"),
+        ([], "0.3"),
+        ("type", "0.3"),
+    ],
+)
+def test_one_typed_part_makes_a_shared_name_a_call_of_0_1(parts: object, name: str) -> None:
+    assert for_request("tasks/send", {"message": {"parts": parts}}, None).name == name
+
+
 def test_a_send_is_the_same_call_under_its_alias() -> None:
     plain = dialect("0.3").decode_call("message/send", KIND)
     alias = dialect("0.3").decode_call("tasks/send", KIND)
