@@ -28,6 +28,7 @@ def build_app(engine: Engine) -> Starlette:
 
     async def call(request: Request) -> Response:
         await engine.start()
+        engine.reached_at(card.url_for(request))
         return await rpc(request)
 
     async def show_card(request: Request) -> Response:

@@ -39,11 +39,6 @@ class Gate:
         """Whether nobody needs a credential."""
         return not self._api_keys and not self._bearers
 
-    @property
-    def callers(self) -> frozenset[str]:
-        """The names of all callers."""
-        return frozenset(name for name, _ in (*self._api_keys, *self._bearers))
-
     def admit(self, headers: Headers) -> str | None:
         """The caller's name, or None. A repeated, empty or oversized credential header is a refusal."""
         if self.open:

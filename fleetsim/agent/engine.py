@@ -70,9 +70,13 @@ class Engine:
         return self._store
 
     def card(self, url: str, *, extended: bool = False) -> AgentCard:
-        """The card for an endpoint at ``url``, which is remembered for the extended one."""
-        self._url = url
+        """The card for an endpoint at ``url``."""
+        self.reached_at(url)
         return build(self.mounted, url, extended=extended)
+
+    def reached_at(self, url: str) -> None:
+        """Remember where the endpoint is, for the extended card: it is asked for where no address is named."""
+        self._url = url
 
     async def start(self) -> None:
         """Begin; again is harmless. Servers that know no lifespan start it with the first request.

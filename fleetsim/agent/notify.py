@@ -71,7 +71,6 @@ class Notifier:
         self._breaker, self._rate, self._settled, self._shape = breaker, rate, settled, shape
         self._lines: dict[tuple[TaskKey, str], _Line] = {}
         self._busy: dict[TaskKey, int] = {}
-        self.given_up = 0
 
     def busy(self, key: TaskKey) -> bool:
         """Whether notices of the task are under way."""
@@ -117,7 +116,6 @@ class Notifier:
             line.waiting.append(Notice(sequence=record.version, event=event, task=record.task))
         while len(line.waiting) > self._limits.notices_queued_max:
             line.waiting.popleft()
-            self.given_up += 1
             log.warning("webhook of task %s is too slow; its oldest notice was dropped", one_line(record.task_id, 128))
         if fresh:
             try:
@@ -150,7 +148,6 @@ class Notifier:
                 await self._deliver(line, notice, push)
             except Exception:
                 log.exception("webhook notice of task %s was lost", one_line(line.key[1], 128))
-                self.given_up += 1
             if line.waiting and line.waiting[0] is notice:
                 line.waiting.popleft()
         self._forget(line)
@@ -162,7 +159,6 @@ class Notifier:
         config = push.config
         receiver = urlsplit(config.url).netloc
         if not self._breaker.allows(receiver):
-            self.given_up += 1
             log.info(
                 "webhook of task %s given up: its receiver has not answered for a while", one_line(line.key[1], 128)
             )
@@ -185,7 +181,6 @@ class Notifier:
         self._breaker.note(receiver, delivered=result.delivered)
         if result.delivered:
             return
-        self.given_up += 1
         if result.gone or self._shape.drop_webhook_on_give_up:
             self._store.delete_push(line.key, line.config_id)
 
@@ -206,6 +201,5 @@ class Notifier:
             del self._busy[line.key]
 
     def _give_up(self, line: _Line, why: str) -> None:
-        self.given_up += len(line.waiting)
         self._forget(line)
         log.error("webhook of task %s cannot be delivered: %s", one_line(line.key[1], 128), why)

@@ -296,7 +296,6 @@ async def test_an_agent_sends_no_more_than_a_hundred_webhooks_a_second_and_drops
         assert len(arrived) < 100, "they come to a standstill"
     assert all(after - before <= 11 for before, after in pairwise(arrived[1:]))
     assert 6.5 <= (len(arrived) - 1) / 10 <= 7.5, "a hundred at once, then seven seconds for the other seven hundred"
-    assert rig.engine._notifier.given_up == 0
     for state in ("working", "completed"):
         told = [body["taskId"] for body in rig.hook.bodies if state_of(body) == state]
         assert told == tasks

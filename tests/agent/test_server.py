@@ -441,3 +441,18 @@ async def test_an_agent_waits_for_skills_that_tidy_up() -> None:
         await post(url, "message/send", message("desk"))
         await asyncio.sleep(0.1)
     assert tidied == ["desk"]
+
+
+async def test_the_extended_card_says_where_the_agent_is() -> None:
+    agent = Agent("reference", api_key="k")
+
+    @agent.skill(public=False)
+    async def inner(task: SkillContext) -> str:
+        return task.text
+
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "agent/getAuthenticatedExtendedCard"}).encode()
+    headers = {"content-type": "application/json", "x-api-key": "k"}
+    async with agent.serving() as url, running_runtime() as runtime:
+        request = Request(method="POST", url=f"{url}/a2a", headers=headers, body=body)
+        reply = await runtime.transport.exchange(request)
+        assert json.loads(reply.body)["result"]["url"].startswith(url)

@@ -71,6 +71,19 @@ async def test_a_probe_that_fails_keeps_the_breaker_open_for_another_pause(runti
     assert topics(events) == ["agent.breaker.opened"]
 
 
+async def test_after_each_probe_that_fails_another_is_let_through_in_time(runtime: Runtime) -> None:
+    g, events = gate(runtime)
+    for _ in range(5):
+        await fail(g, TimedOut("silent"))
+    for _ in range(3):
+        await asyncio.sleep(37)
+        await fail(g, TimedOut("still silent"))
+    await asyncio.sleep(37)
+    async with g.call("a"):
+        pass
+    assert topics(events) == ["agent.breaker.opened", "agent.breaker.closed"]
+
+
 @pytest.mark.parametrize("error", [InvalidParams("no"), HttpRefused("not here", status=404)])
 async def test_an_agent_that_answers_is_there_whatever_it_says(runtime: Runtime, error: FleetsimError) -> None:
     g, events = gate(runtime)

@@ -440,9 +440,15 @@ def test_an_agent_is_down_since_it_was_first_noticed_or_outcomes_tell_of_it() ->
     assert since(health, Condition(paused=True)) is None
 
 
+def test_tokens_that_came_in_and_went_out_are_added_up_apart() -> None:
+    health = folded(*(outcome(n, usage=Usage(input_tokens=10 + n, output_tokens=3)) for n in range(3)))
+    assert (row(health).input_tokens, row(health).output_tokens) == (33, 9)
+
+
 def test_an_agent_exactly_at_its_limit_is_not_slow() -> None:
     health = folded(outcome(1, duration_ms=1_000), thresholds=Thresholds(p95_limit_ms=1_000))
-    assert since(health, Condition(reachable=True)) is None
+    found = health.snapshot(NOW, UP).agents[0]
+    assert found.health is HealthWord.UP
 
 
 @pytest.mark.parametrize(("confidence", "counted"), [(0.79, 0), (0.8, 1), (0.81, 1)])

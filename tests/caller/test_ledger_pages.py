@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.ledger import carve, wal
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.runtime.ports import Runtime
 
 EDGES = [0, 1, -1, 2, 127, -128, 128, 32767, -32768, 2**23 - 1, -(2**23), 2**31 - 1, 2**47 - 1, -(2**47), 2**63 - 1]
 SIZES = [0, 1, 50, 57, 58, 4040, 4055, 4056, 4057, 4058, 4059, 4060, 4061, 4062, 4063, 8150, 8186, 12_290, 40_000]
@@ -201,3 +204,20 @@ def test_the_end_of_a_log_that_no_transaction_closes_is_not_written(tmp_path: Pa
         connection.execute("PRAGMA journal_mode = DELETE")
         assert {n for (n,) in connection.execute("SELECT DISTINCT n FROM t")} == {0}
     connection.close()
+
+
+async def test_a_ledger_that_was_closed_leaves_no_file_open(tmp_path: Path, runtime: Runtime) -> None:
+    async def opened_and_closed() -> set[str]:
+        async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock, storage="inline") as ledger:
+            await ledger.open_requests()
+        return {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_ours(fd, tmp_path)}
+
+    for _ in range(3):
+        assert await opened_and_closed() == set()
+
+
+def _is_ours(fd: str, folder: Path) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder))
+    except OSError:
+        return False  # the one that listed them

@@ -593,6 +593,18 @@ async def test_a_run_interrupted_by_a_restart_is_followed_to_its_end() -> None:
         assert len(g.desk.fired) == 1
 
 
+async def test_a_restart_gives_a_run_no_more_time_than_it_had() -> None:
+    async with ground() as g:
+        g.put(yaml("1 0 * * *"))
+        g.desk.work_s = 1e6
+        async with g.scheduler():
+            await asyncio.sleep(400)
+        async with g.scheduler():
+            await asyncio.sleep(20 * MINUTE)
+        (completed,) = g.said("ceremony.tick.completed")
+        assert (completed["status"], round(completed["durationMs"] / 1000)) == ("timeout", 660)
+
+
 async def test_a_clock_set_back_never_fires_a_slot_again() -> None:  # F-26
     async with ground("2026-01-02T00:00:30") as g:
         g.put(yaml())

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from fleetsim.caller.outcome import cause_of
 from fleetsim.caller.signals import Answered, CancelAsked, PollFailed, Replied, ResumeFailed, SendFailed
 from fleetsim.model.errors import (
     AuthRefused,
@@ -23,7 +24,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, Decision, Via
+from fleetsim.model.work import Answer, Cause, Decision, Via
 from tests.caller.steps import Hand, task
 
 S, W, C, F, X, R, I = (  # noqa: E741
@@ -184,3 +185,9 @@ def test_a_task_that_cannot_be_followed_says_whose_it_was(
         if hand.track.poll_began is not None:
             hand.tell(PollFailed(error=error))
     assert end(hand) == ended
+
+
+@pytest.mark.parametrize("status", [400, 413, 414, 415, 422])
+def test_a_refusal_of_the_request_itself_is_not_the_agents_doing(status: int) -> None:
+    assert cause_of(HttpRefused("no", status=status)) is Cause.REQUEST_WRONG
+    assert cause_of(HttpRefused("no", status=status + 20)) is Cause.REFUSED

@@ -235,3 +235,10 @@ def test_whatever_passes_the_grammar_is_the_same_host_and_port_to_every_parser(u
     hosts = {(split.hostname or "").rstrip("."), ours.host.rstrip("."), (theirs.host or "").rstrip("."), parsed.host}
     ports = {split.port or 80, ours.port or 80, theirs.port, parsed.port}
     assert (len(hosts), len(ports)) == (1, 1), (url, hosts, ports)
+
+
+def test_an_address_may_be_as_long_as_its_limit_and_no_longer() -> None:
+    url = "http://hooks.example/" + "x" * 100
+    assert parse_webhook_url(url, chars_max=len(url)).host == "hooks.example"
+    with pytest.raises(BlockedAddress, match="longer than 120 characters"):
+        parse_webhook_url(url, chars_max=len(url) - 1)

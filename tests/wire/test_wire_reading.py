@@ -606,3 +606,14 @@ def test_no_more_schemes_and_requirements_are_taken_from_a_card_than_a_hundred()
     assert {len(scopes) for scopes in one.values()} == {100}
     assert read_schemes(["no"]) == {}
     assert read_schemes({"s": "no", "t": {"neither": {}}}) == {}
+
+
+@pytest.mark.parametrize(("said", "read"), [(0, 0), (5, 5), (5.0, 5), (None, None)])
+def test_a_count_within_its_bounds_is_read(said: object, read: int | None) -> None:
+    assert fields.count({"n": said}, "n", high=5) == read
+
+
+@pytest.mark.parametrize("said", [-1, 6, 5.5, True, "5", float("inf")])
+def test_a_count_out_of_its_bounds_is_a_wire_error(said: object) -> None:
+    with pytest.raises(WireError, match="n must be a whole number from 0 to 5"):
+        fields.count({"n": said}, "n", high=5)
