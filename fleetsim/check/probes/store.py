@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.found import demand, need
@@ -20,6 +20,7 @@ LOOK_S = 60.0
 WORKS_S_MIN = 600.0
 RETRY_S = 10.0
 LOGGED_S = 0.5
+LOGGED_TRIES = 10
 _IDLES = "works, or waits for an answer, for hours (--skill-ask, --skill-slow)"
 MANY = 8
 
@@ -119,16 +120,26 @@ async def aborted_streams(session: Session) -> None:
     demand(made.error is None and made.seconds < 5, f"after a dozen dropped streams a send gave {made.says()}", made)
 
 
+async def _all_logged(log: Sized) -> None:
+    """Wait until no line has come for ``LOGGED_S``: a busy machine hands on late what the agent has logged."""
+    seen = -1
+    for _ in range(LOGGED_TRIES):
+        if len(log) == seen:
+            return
+        seen = len(log)
+        await asyncio.sleep(LOGGED_S)
+
+
 async def logged(session: Session) -> tuple[str, str, list[str], list[str], Exchange]:
     """A scene: a delivery, its task, its token, the lines logged meanwhile, and those of a task without a webhook."""
     inside = session.knobs.inside
     assert inside is not None
     before = len(inside.log)
     await session.finished()
-    await asyncio.sleep(LOGGED_S)
+    await _all_logged(inside.log)
     usual, before = inside.log.since(before), len(inside.log)
     task_id, hook, made = await delivered(session)
-    await asyncio.sleep(LOGGED_S)
+    await _all_logged(inside.log)
     token = hook.arrivals[-1].headers.get("x-a2a-notification-token", "")
     token = token or hook.arrivals[-1].headers.get("authorization", "").rpartition(" ")[2]
     return task_id, token, inside.log.since(before), usual, made
