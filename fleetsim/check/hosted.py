@@ -41,6 +41,7 @@ STOP_S = 6.0
 COLLECT_S = 10.0
 LINE_BYTES_MAX = 4 * 1024 * 1024
 WHERE_S = 1.0
+LAST_WORDS_S = 2.0
 LAST_LINES = 60
 
 _PLACE = re.compile(r'\s*File "([^"]+)", line (\d+)')
@@ -94,7 +95,7 @@ class Host:
                 start_new_session=True,
             )
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES_MAX)
-        self._workers.start(self._read_output(), name=f"output of {self.spec.app}")
+        self._reading = self._workers.start(self._read_output(), name=f"output of {self.spec.app}")
         self._listening = self._workers.start(self._listen(), name=f"line to {self.spec.app}")
         self._ask(**self._job)
         return self
@@ -158,6 +159,8 @@ class Host:
                     self.failed = one_line(str(said.get("failed", "")), 500)
                     self._told.put_nowait(said)
         code = await self._process.wait()
+        # What it said last is told with how it ended. Not for ever: what it has started may hold its output open.
+        await asyncio.wait([self._reading], timeout=LAST_WORDS_S)
         self.code = None if self._killed or (self._stopping and code == 0) else code
         self._ended.set()
 

@@ -34,7 +34,9 @@ def exits():
 
 
 def dies():
-    """Ends the process without a word."""
+    """Ends the process after many words: the last are still on their way when it is gone."""
+    for number in range(5_000):
+        print("trying for the", number, "th time")
     print("I cannot go on")
     os._exit(3)
 
