@@ -2,6 +2,7 @@
 
     make mutation SAMPLE=400 SEED=1            a seeded sample; the same edits again for the same seed
     make mutation ONLY=agent/store             every edit of the functions or files whose key holds this
+    make mutation ONLY=agent/ SAMPLE=100       a sample of those
     make mutation AGAIN=1                      those that survived the last time
 
 First, which test runs which line is mapped (``reach.py``) and kept in ``.mutation/``; later runs follow the lines.
@@ -467,19 +468,17 @@ class Reasons:
 # ---------------------------------------------------------------------- all of it
 
 
-def sample(every: Iterable[Mutant], size: int, seed: int, *, only: str = "") -> list[Mutant]:
-    """The first ``size`` in the order of the seed; with ``only``, all whose key holds it."""
-    if only:
-        return [mutant for mutant in every if only in mutant.key]
-    return sorted(every, key=lambda mutant: mutant.rank(seed))[:size]
+def sample(every: Iterable[Mutant], size: int | None, seed: int, *, only: str = "") -> list[Mutant]:
+    """The first ``size`` (None: all) in the order of the seed, of those whose key holds ``only``."""
+    return sorted((m for m in every if only in m.key), key=lambda mutant: mutant.rank(seed))[:size]
 
 
 def main(words: Sequence[str]) -> int:
     """Run the sample and print it; 0 when enough are noticed and every survivor has its reason."""
     parser = argparse.ArgumentParser(prog="make mutation", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--sample", type=int, default=400, help="how many edits (400)")
+    parser.add_argument("--sample", type=int, help="how many edits (400; with --only: all)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (1)")
-    parser.add_argument("--only", default="", help="instead: every edit whose key holds this text")
+    parser.add_argument("--only", default="", help="of those whose key holds this text")
     parser.add_argument("--again", action="store_true", help="instead: those that survived the last run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="so many at once (one for each core)")
     parser.add_argument(
@@ -492,7 +491,8 @@ def main(words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     files = [file for file in files_of(TOP) if not asked.quick or file.startswith(QUICK_FILES)]
     every = [mutant for file in files for mutant in mutants_of(file, (TOP / file).read_bytes())]
-    chosen = sample(every, asked.sample, asked.seed, only=asked.only)
+    size = 400 if asked.sample is None and not asked.only else asked.sample
+    chosen = sample(every, size, asked.seed, only=asked.only)
     last = KEPT / "survivors.txt"
     if asked.again:
         before = {*last.read_text().splitlines()} if last.exists() else set()
