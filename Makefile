@@ -80,7 +80,7 @@ mutants: ## every broken agent against every row of the checklist: which row cau
 	@$(BIN)/python -m tests.check.mutants $(MUTANTS)
 
 SEED ?= 1
-mutation: ## small wrong edits of our own code, each to be noticed by a test (SAMPLE=n SEED=n, ONLY=agent/store, AGAIN=1)
+mutation: ## small wrong edits of our code: 95 of 100 that can be noticed must be (SAMPLE=n SEED=n, ONLY=agent/store, AGAIN=1)
 	@scripts/setup dev
 	@$(BIN)/python -m tests.mutation.run --seed $(SEED) $(if $(SAMPLE),--sample $(SAMPLE)) \
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(AGAIN),--again) $(if $(ANEW),--anew) $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))

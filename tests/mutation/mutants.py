@@ -1,9 +1,9 @@
 """Small wrong edits of a module's source, one at a time: what ``make mutation`` plants.
 
 An edit is one a person could have made: a bound off by one, a test turned round, ``and`` for ``or``, a forgotten
-statement, a missing result, another number or key. Not edited: wording (texts, log lines), types, assertions
-(they tell the type checker what is so), decorators and docstrings. Line numbers stay, so a map of which test runs
-which line still holds in the edited source.
+statement, a missing result, another number or key. Not edited: wording (texts, log lines), types, assertions and
+``raise AssertionError`` (they tell the type checker what is so), decorators and docstrings. Line numbers stay, so a
+map of which test runs which line still holds in the edited source.
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ class _Finder:
             case ast.Expr(value=ast.Constant()):
                 return
             case ast.Expr() if _is_log(node.value):
+                return
+            case ast.Raise() if _is_unreachable(node):
                 return
             case _:
                 yield from self._own_edits(node, at)
@@ -313,6 +315,11 @@ def _names(node: ast.stmt) -> Iterator[str]:
 
 def _is_log(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _root(node.func) in LOGS
+
+
+def _is_unreachable(node: ast.Raise) -> bool:
+    named = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    return isinstance(named, ast.Name) and named.id == "AssertionError"
 
 
 def _root(node: ast.expr) -> str:

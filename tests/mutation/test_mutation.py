@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.mutants import files_of, mutants_of
-from tests.mutation.run import SURVIVORS, TOP, Reasons, sample
+from tests.mutation.run import SURVIVORS, TOP, Reasons, Verdict, report, sample
 
 HERE = Path(__file__).parent
 
@@ -46,6 +46,8 @@ def test_an_edit_is_one_that_a_person_could_have_made(source: str, expected: lis
         "def f(a: 'int | None') -> None:\n    'Less than 7.'",
         "def f(a):\n    log.warning('%d', 7 + len(a))",
         "def f(a):\n    assert a < 7",
+        "def f(a):\n    raise AssertionError(a < 7)",
+        "def f(a):\n    raise AssertionError",
         "from typing import TypeAlias\nA: TypeAlias = int | str",
         "@dataclass(frozen=True)\nclass A:\n    a: int",
     ],
@@ -75,9 +77,11 @@ def test_a_sample_is_the_same_for_its_seed_and_hardly_another_after_a_change_els
     assert keys != [mutant.key for mutant in sample(every, 30, 2)]
 
 
-def test_every_survivor_on_the_list_has_a_reason_and_a_file() -> None:
-    reasons, files = Reasons.read(SURVIVORS).reasons, {*files_of(TOP)}
-    assert [key for key, reason in reasons.items() if not reason or key.split(" | ")[0] not in files] == []
+def test_every_survivor_on_the_list_has_a_reason_and_is_an_edit_of_todays_source() -> None:
+    reasons = Reasons.read(SURVIVORS).reasons
+    files = {key.split(" | ")[0] for key in reasons} & {*files_of(TOP)}
+    today = {mutant.key for file in files for mutant in mutants_of(file, (TOP / file).read_bytes())}
+    assert [key for key, reason in reasons.items() if not reason or key not in today] == []
 
 
 def test_several_keys_may_share_one_reason(tmp_path: Path) -> None:
@@ -121,9 +125,44 @@ def test_all_is_spent():
 """
 
 
-@pytest.mark.sockets
-def test_noticed_edits_and_survivors_are_told_apart(tmp_path: Path) -> None:
-    """Of a tree with one module: a bound, a loop that never ends, a number at import, what no test runs."""
+FEW, SPENT = "fleetsim/wire/tiny.py | few", "fleetsim/wire/tiny.py | spent"
+
+
+def verdicts(**fates: bool) -> list[Verdict]:
+    edits = {mutant.key: mutant for mutant in mutants_of("fleetsim/wire/tiny.py", TINY.encode())}
+    keys = {"few": f"{FEW} | n < LIMIT -> (n <= LIMIT)", "spent": f"{SPENT} | 1 -> (2)"}
+    return [Verdict(edits[keys[name]], killed, "so") for name, killed in fates.items()]
+
+
+def test_the_share_is_of_the_edits_that_can_be_noticed_and_both_shares_are_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fates = [*verdicts(few=True) * 18, *verdicts(spent=False) * 2]
+    assert report(fates, {}) == 1
+    said = capsys.readouterr().out
+    assert "18 of all 20 edits noticed (90.0%)" in said
+    assert "18 of the 20 that can be noticed (90.0%); 0 are listed" in said
+    assert report(fates, {f"{SPENT} | 1 -> (2)": "equal"}) == 0
+    said = capsys.readouterr().out
+    assert "18 of all 20 edits noticed (90.0%)" in said
+    assert "18 of the 18 that can be noticed (100.0%); 2 are listed" in said
+
+
+def test_a_share_of_just_the_minimum_will_do() -> None:
+    assert report([*verdicts(few=True) * 19, *verdicts(spent=False)], {}) == 0
+    assert report([*verdicts(few=True) * 18, *verdicts(spent=False)], {}) == 1
+
+
+def test_a_listed_edit_that_is_noticed_is_named_and_still_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    key = f"{FEW} | n < LIMIT -> (n <= LIMIT)"
+    assert report(verdicts(few=True, spent=True), {key: "not so"}) == 0
+    said = capsys.readouterr().out
+    assert f"listed, yet noticed (take it out of survivors.txt): {key}\n" in said
+    assert "2 of the 2 that can be noticed" in said
+
+
+def tiny_run(tmp_path: Path, survivors: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A run over a tree with one module and one file of tests."""
     for folder, file, text in [
         ("fleetsim", "__init__.py", ""),
         ("fleetsim/wire", "__init__.py", ""),
@@ -134,20 +173,16 @@ def test_noticed_edits_and_survivors_are_told_apart(tmp_path: Path) -> None:
         (tmp_path / folder / file).write_text(text)
     shutil.copytree(HERE, tmp_path / "tests" / "mutation", ignore=shutil.ignore_patterns("test_*", "__pycache__"))
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\n")
-    command = [
-        sys.executable,
-        "-m",
-        "tests.mutation.run",
-        "--only",
-        "tiny",
-        "--tests",
-        "wire",
-        "--jobs",
-        "1",
-        "--verbose",
-    ]
+    (tmp_path / "tests" / "mutation" / "survivors.txt").write_text(survivors)
+    command = [sys.executable, "-m", "tests.mutation.run", "--only", "tiny", "--tests", "wire", "--jobs", "1", *words]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": "-p no:fleetsim"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.sockets
+def test_noticed_edits_and_survivors_are_told_apart(tmp_path: Path) -> None:
+    """A bound, a loop that never ends, a number at import, what no test runs."""
+    done = tiny_run(tmp_path, "", "--verbose")
     said = {line for line in done.stdout.splitlines() if line.startswith(("noticed ", "SURVIVED"))}
     fate = {line.split(" | ")[2].split("  (")[0]: line for line in said}
     assert done.returncode == 1, done.stdout + done.stderr
@@ -158,3 +193,10 @@ def test_noticed_edits_and_survivors_are_told_apart(tmp_path: Path) -> None:
     assert fate["n < LIMIT -> (n <= LIMIT)"].startswith("SURVIVED")
     assert "no test runs it" in fate["n * 2 -> (n / 2)"]
     assert (tmp_path / "fleetsim/wire/tiny.py").read_text() == TINY, "no edit is made in the tree itself"
+
+
+@pytest.mark.sockets
+def test_a_list_that_names_no_edit_of_todays_source_is_an_error(tmp_path: Path) -> None:
+    done = tiny_run(tmp_path, f"{FEW} | n < LIMIT -> (n <= LIMIT)\n{FEW} | n < 9 -> (n <= 9)\n    gone\n", "--list")
+    assert done.returncode == 1
+    assert done.stderr == f"survivors.txt lists what is no edit any more: {FEW} | n < 9 -> (n <= 9)\n"
