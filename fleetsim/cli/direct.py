@@ -21,12 +21,11 @@ from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import client_for, limits_for
 from fleetsim.client import AgentClient, SentTask
 from fleetsim.client.conversation import Conversation
-from fleetsim.model.asking import answer_schema, asking_of, check_answer
+from fleetsim.model.asking import answer_schema, answer_to, asking_of
 from fleetsim.model.errors import (
     ConfigError,
     FleetsimError,
     MethodNotFound,
-    RpcError,
     TimedOut,
     UnsupportedOperation,
     VersionNotSupported,
@@ -36,7 +35,7 @@ from fleetsim.model.event import ArtifactUpdate, TaskEvent, bounded, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.skills import skill_hint
-from fleetsim.model.task import INTERRUPTED, DataPart, Part, Task, TaskState, answer_chars, answer_text, elsewhere
+from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_chars, answer_text, elsewhere
 from fleetsim.model.text import one_line
 from fleetsim.model.work import MEANING, Cause
 from fleetsim.runtime.ports import Runtime
@@ -208,8 +207,9 @@ async def _follow(
     common: Common, client: AgentClient, asked: Asked, progress: Progress, seen: _Seen
 ) -> tuple[Task, bool]:
     card = await client.card_if_any()
-    if asked.task_id is not None and any(isinstance(part, DataPart) for part in asked.parts):
-        await _check_fits(client, asked.task_id, asked.parts)
+    if asked.task_id is not None:
+        text, parts = answer_to(await client.look_at(asked.task_id), asked.text, asked.parts)
+        asked = replace(asked, text=text, parts=parts)
     seen.sent = True
     hint = skill_hint(card, asked.skill, continues=asked.task_id is not None)
     parent = {"parentId": asked.parent_id} if asked.parent_id else {}
@@ -245,16 +245,6 @@ async def _follow(
         return sent.task or _message_task(sent), False
     progress.say(f"{asked.agent} is at work on task {sent.id}")
     return await _until_news(client, sent.task, seen), False
-
-
-async def _check_fits(client: AgentClient, task_id: str, parts: tuple[Part, ...]) -> None:
-    """Refuse data that the waiting task has no use for, where it says what it wants. Raises UnfitAnswer."""
-    try:
-        task = (await client.get(task_id)).task
-    except RpcError:
-        return  # the agent judges what it does not show
-    if task is not None and task.state in INTERRUPTED:
-        check_answer(asking_of(task).parts, parts)
 
 
 async def _until_news(client: AgentClient, task: Task, seen: _Seen) -> Task:

@@ -25,7 +25,7 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import EmptyStream, TimedOut, WireError
+from fleetsim.model.errors import AuthRefused, EmptyStream, HttpRefused, RpcError, TimedOut, WireError
 from fleetsim.model.event import DirectReply, TaskEvent, fold
 from fleetsim.model.parts import ListedPart, answer_parts, require_parts
 from fleetsim.model.task import (
@@ -159,6 +159,19 @@ class Conveniences(AgentCaller):
         """Read a task."""
         call = GetTask(task_id=task_id, history_length=history_length)
         return _sent(*await self.call_raw(call, headers=headers))
+
+    async def look_at(self, task_id: str) -> Task | None:
+        """The task that is about to be answered; None if the agent does not show it, which may take the answer all
+        the same.
+
+        Raises as ``get`` where no answer can reach the agent either.
+        """
+        try:
+            return (await self.get(task_id)).task
+        except AuthRefused:
+            raise
+        except (RpcError, HttpRefused, WireError):
+            return None
 
     async def cancel(self, task_id: str, *, headers: Mapping[str, str] | None = None) -> SentTask:
         """Ask the agent to stop a task."""

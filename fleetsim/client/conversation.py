@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetsim.client.convenience import WAIT_S, Conveniences, SentTask
+from fleetsim.model.asking import answer_to
 from fleetsim.model.errors import FleetsimError, UnsupportedOperation
-from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.skills import skill_hint
-from fleetsim.model.task import Part, TaskState, elsewhere
+from fleetsim.model.task import Part, Task, TaskState, elsewhere
 from fleetsim.wire.choice import disagreement
 
 
@@ -72,7 +72,7 @@ class Conversation:
         self.context_id = context_id
         self.task_id = task_id
         self.closed = False
-        self._asked: tuple[Part, ...] = ()
+        self._asks: Task | None = None
 
     async def say(
         self,
@@ -85,18 +85,18 @@ class Conversation:
     ) -> Turn:
         """Say ``text`` and wait for the answer or the agent's next question; ``done`` makes it the last turn.
 
-        ``parts`` are files and data to go with it.
+        ``parts`` are files and data to go with it. An answer to a question goes out in the form that it asks for.
 
         Raises:
             ConversationClosed: an earlier turn was the last one.
+            UnfitAnswer: the data is not what the question's schema asks for; nothing was sent.
             FleetsimError: as ``AgentClient.send_task``; the conversation can go on.
         """
         if self.closed:
             raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
         asked_context, known = self.context_id, self._client.spoken
-        told = in_form(self._asked, text, parts)
-        sent, asked_task = await self._send(*told, metadata or {}, timeout_s)
-        self._asked = asked_by(sent.task)
+        sent, asked_task = await self._send(text, parts, metadata or {}, timeout_s)
+        self._asks = sent.task if sent.waiting else None
         self.context_id = sent.context_id or self.context_id
         self.task_id = sent.id if sent.waiting else None
         self.closed = done
@@ -121,9 +121,12 @@ class Conversation:
     ) -> tuple[SentTask, str | None]:
         """What came, and the task it was sent to: the waiting one, unless that has ended meanwhile. Then this
         turn opens a new one in the same context."""
-        task_id, self.task_id = self.task_id, None
+        if self.task_id is not None and self._asks is None:
+            self._asks = await self._client.look_at(self.task_id)
+        told = answer_to(self._asks, text, parts)
+        (task_id, self.task_id), self._asks = (self.task_id, None), None
         try:
-            return await self._send_to(task_id, text, parts, metadata, timeout_s), task_id
+            return await self._send_to(task_id, *told, metadata, timeout_s), task_id
         except UnsupportedOperation:
             if task_id is None:
                 raise

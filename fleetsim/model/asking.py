@@ -10,21 +10,19 @@ from typing import Any
 
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.extensions import is_payload
+from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.parts import ListedPart, answer_parts, listed_part, size_of, without_content
 from fleetsim.model.schema import Schema, problems
-from fleetsim.model.task import (
-    DataPart,
-    FilePart,
-    Part,
-    Task,
-    answer_chars,
-    left_out,
-)
+from fleetsim.model.task import INTERRUPTED, DataPart, FilePart, Part, Task, answer_chars, left_out
+from fleetsim.model.text import one_line
 
 SILENT = "The agent asks for input and says no more."
 
 DATA_BYTES_MAX = 64 * 1024
 """Bytes of data, as JSON, that a question keeps; the rest of its data and its files are with its task."""
+
+_SCHEMA_CHARS = 500
+"""Characters of a schema that an error shows."""
 
 
 class UnfitAnswer(FleetsimError):
@@ -81,10 +79,21 @@ def check_answer(asked: Iterable[ListedPart], given: Iterable[Part]) -> None:
         return
     for part in given:
         if isinstance(part, DataPart) and (wrong := problems(part.data, schema)):
+            wanted = one_line(json.dumps(schema, ensure_ascii=False, default=_plain), _SCHEMA_CHARS)
             raise UnfitAnswer(
-                f"the data is not what is asked for: {'; '.join(wrong)}",
-                hint="`fleetsim inbox show QUESTION` says what is",
+                f"the data is not what is asked for: {'; '.join(wrong)}", hint=f"give data that fits {wanted}"
             )
+
+
+def answer_to(task: Task | None, text: str, parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
+    """What to send for the answer ``text`` and ``parts`` to what a task asks: checked, and in the form it asks for.
+
+    Both as they are for a task that is not known or does not wait. Raises UnfitAnswer.
+    """
+    if task is None or task.state not in INTERRUPTED:
+        return text, parts
+    check_answer(asking_of(task).parts, parts)
+    return in_form(asked_by(task), text, parts)
 
 
 def parts_digest(task: Task) -> str:

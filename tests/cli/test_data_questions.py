@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from tests.cli.world import Shell
 from tests.hub.test_hub_data_questions import clerk
+from tests.hub.test_hub_framework_questions import FRAMEWORKS, asks_as
 
 pytestmark = pytest.mark.sockets
 
@@ -43,8 +44,22 @@ async def test_by_url_a_question_in_data_is_shown_and_answered(shell: Shell, url
     answer = command(asked.stderr)
     wrong = await shell.arun(*answer, '{"amount": "three"}')
     assert (wrong.returncode, "amount must be a whole number" in wrong.stderr) == (2, True), wrong.stderr
+    assert '"amount": {"type": "integer", "minimum": 1}' in wrong.stderr  # what is asked for
     right = await shell.arun(*answer, '{"amount": 3}')
     assert right.stdout == 'got [{"amount": 3}]\n', right.stderr
+
+
+@pytest.mark.parametrize("answer", [["blue"], ["--data", '"blue"'], ["blue", "--stream"]])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_by_url_an_answer_reaches_a_framework_in_its_form(
+    shell: Shell, framework: str, answer: list[str]
+) -> None:
+    async with asks_as(framework, streaming="--stream" in answer).serving() as url:
+        asked = await shell.arun("send", url, "go", "--skill", "ask")
+        told = [line for line in asked.stderr.splitlines() if line.startswith("  next: fleetsim ")][-1]
+        again = told.removeprefix("  next: fleetsim ").removesuffix('"your answer"').split()
+        done = await shell.arun(*again, *answer)
+        assert json.loads(done.stdout) == [FRAMEWORKS[framework][1]], done.stderr
 
 
 async def test_through_the_hub_a_question_in_data_is_shown_and_answered(shell: Shell, url: str) -> None:

@@ -13,6 +13,8 @@ from fleetsim.check.broken.build import breaks
 from fleetsim.check.broken.editors import edit_everything
 from fleetsim.cli.screen import HubControls
 from fleetsim.cli.through_hub import until_news
+from fleetsim.client import AgentClient
+from fleetsim.client.conversation import Conversation
 from fleetsim.dashboard.view import fold_view
 from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import FleetsimError
@@ -141,3 +143,13 @@ async def test_a_question_in_data_outlives_a_restart() -> None:
             await t.remote.answer(listed["questionId"], "", parts=[{"kind": "data", "data": []}])
         await t.remote.answer(listed["questionId"], "", parts=[{"kind": "data", "data": {"amount": 5}}])
         assert (await t.hub.tracker.wait(cid)).text == 'got [{"amount": 5}]'
+
+
+async def test_data_that_does_not_fit_leaves_a_conversation_by_url_where_it_was() -> None:
+    async with town(clerk()) as t:
+        chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime), skill="form")
+        asked = await chat.say("go")
+        with pytest.raises(UnfitAnswer, match="amount must be at least 1"):
+            await chat.say("", parts=(DataPart(data={"amount": 0}),))
+        assert (chat.task_id, chat.context_id) == (asked.task_id, asked.context_id)
+        assert (await chat.say("", parts=(DataPart(data={"amount": 3}),))).text == 'got [{"amount": 3}]'

@@ -34,9 +34,9 @@ FRAMEWORKS: dict[str, tuple[list[dict[str, Any]], list[Any]]] = {
 """By framework: the parts of its question, and the data and metadata that answer it."""
 
 
-def asks_as(framework: str) -> Agent:
+def asks_as(framework: str, *, streaming: bool = False) -> Agent:
     """An agent whose question comes in the framework's parts, and who says which parts it was given."""
-    agent = Agent("clerk", streaming=False, push_notifications=False)
+    agent = Agent("clerk", streaming=streaming, push_notifications=False)
 
     @agent.skill("ask")
     async def ask(task: SkillContext) -> str:
@@ -81,3 +81,23 @@ async def test_so_it_does_in_a_conversation_by_url(framework: str) -> None:
         chat = Conversation(AgentClient("http://clerk.example:8000", runtime=t.runtime))
         assert (await chat.say("go")).asks
         assert json.loads((await chat.say("blue")).text) == [FRAMEWORKS[framework][1]]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_so_it_does_in_a_conversation_that_is_resumed_by_its_task(framework: str) -> None:
+    async with town(asks_as(framework)) as t:
+        client = AgentClient("http://clerk.example:8000", runtime=t.runtime)
+        asked = await Conversation(client).say("go")
+        chat = Conversation(client, context_id=asked.context_id, task_id=asked.task_id)
+        assert json.loads((await chat.say("blue")).text) == [FRAMEWORKS[framework][1]]
+
+
+async def test_a_task_that_ended_meanwhile_gets_the_words_as_they_are_in_a_new_one() -> None:
+    async with town(asks_as("adk")) as t:
+        client = AgentClient("http://clerk.example:8000", runtime=t.runtime)
+        chat = Conversation(client)
+        asked = await chat.say("go")
+        await client.cancel(asked.task_id or "")
+        assert (await chat.say("blue")).asks
+        history = (await client.get(chat.task_id or "")).raw["history"]
+        assert history[0]["parts"][0]["text"] == "blue"

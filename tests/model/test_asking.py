@@ -77,8 +77,9 @@ def test_the_data_of_an_answer_is_held_against_the_schema_and_words_are_not() ->
     check_answer(asked, (data({"amount": 1}), text("please")))
     check_answer(asked, (text("one"),))
     check_answer((), (data("anything"),))
-    with pytest.raises(UnfitAnswer, match="amount is missing"):
+    with pytest.raises(UnfitAnswer, match="amount is missing") as refused:
         check_answer(asked, (data({}),))
+    assert '"required": ["amount"]' in (refused.value.hint or "")
 
 
 def test_two_questions_that_differ_in_their_parts_alone_are_two() -> None:
