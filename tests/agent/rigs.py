@@ -6,9 +6,13 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
+from fleetsim.agent.draft import Tally
 from fleetsim.agent.engine import Engine
+from fleetsim.agent.skills import Skill, SkillContext
+from fleetsim.model.task import Artifact, Message, Part, Role, TextPart
 from fleetsim.runtime.http_sse import read_events
 from fleetsim.runtime.ports import Limits, Reply, Request
 from fleetsim.testbed.network import MemoryNetwork
@@ -152,6 +156,50 @@ def sent_v1(text: str, *, skill: str | None = None, **message: Any) -> dict[str,
         },
         "metadata": {"skillHint": skill} if skill else {},
     }
+
+
+class Paper:
+    """Keeps what a skill writes, in order; every question is answered by ``answers``, the last one over again."""
+
+    def __init__(self, *answers: Message) -> None:
+        self.written: list[Any] = []
+        self.breaths = 0
+        self.answers = list(answers) or [said("because")]
+
+    def put(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        self.written.append((artifact, append, last_chunk))
+
+    def note(self, text: str) -> None:
+        self.written.append(text)
+
+    async def ask(self, question: str, *, auth: bool) -> Message:
+        self.written.append((question, auth))
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def unread(self) -> tuple[Message, ...]:
+        return (said("by the way"),)
+
+    async def breathe(self) -> None:
+        self.breaths += 1
+
+
+def said(text: str, message_id: str = "m") -> Message:
+    return Message(message_id=message_id, role=Role.USER, parts=(TextPart(text=text),))
+
+
+def at_work(made: Skill, *parts: Part, paper: Paper | None = None, message_id: str = "m") -> SkillContext:
+    """A task for one skill, without an agent."""
+    return SkillContext(
+        task_id="t",
+        context_id="c",
+        caller="ada",
+        skill=made,
+        message=Message(message_id=message_id, role=Role.USER, parts=parts),
+        metadata={},
+        rng=Random(1),
+        pen=paper or Paper(),
+        tally=Tally(),
+    )
 
 
 Rigging = Callable[..., Awaitable[Rig]]

@@ -1,0 +1,305 @@
+"""The ready-made skills, each by itself: what it says, reports and changes, and how long it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import kit
+from fleetsim.agent.builtin import builtin_skills, flaky_skill, reference_agent
+from fleetsim.agent.cards import Mounted, build
+from fleetsim.agent.draft import Tally
+from fleetsim.agent.kit import kit_skills
+from fleetsim.agent.personas import almanac_skills, quinn_skills, selectools_skills
+from fleetsim.agent.skills import Skill, SkillFailed, SkillRejected
+from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, EffectDelta
+from fleetsim.model.task import Artifact, DataPart, TextPart
+from tests.agent.rigs import Paper, at_work, said
+
+SKILLS = {
+    made.skill_id: made
+    for made in (*builtin_skills(), *quinn_skills(), *selectools_skills(), *almanac_skills(), *kit_skills())
+}
+
+
+class Did:
+    """How one run of a skill went."""
+
+    def __init__(self) -> None:
+        self.answer: str | None = None
+        self.error: Exception | None = None
+        self.written: list[Any] = []
+        self.tally = Tally()
+        self.took_s = 0.0
+
+    @property
+    def effects(self) -> list[EffectDelta]:
+        return self.tally.effects
+
+
+async def done(skill: Skill | str, text: str = "", *answers: str, message_id: str = "m", prefix: str = "") -> Did:
+    made = SKILLS[skill] if isinstance(skill, str) else skill
+    paper = Paper(*(said(answer, message_id=prefix + answer) for answer in answers))
+    context = at_work(made, TextPart(text=text), paper=paper, message_id=message_id)
+    did, began_s = Did(), asyncio.get_running_loop().time()
+    try:
+        did.answer = await made(context)
+    except (SkillFailed, SkillRejected, RuntimeError, ValueError) as error:
+        did.error = error
+    did.written, did.tally, did.took_s = paper.written, context.tally, asyncio.get_running_loop().time() - began_s
+    return did
+
+
+# -- the reference agent's -----------------------------------------------------------------------------
+
+
+async def test_echo_says_what_it_was_sent_at_once() -> None:
+    did = await done("echo", "a b")
+    assert (did.answer, did.took_s, did.written) == ("a b", 0.0, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "answer"),
+    [
+        ("20", 20, "20"),
+        (" 0.5 ", 0.5, "0.5"),
+        ("", 5, "5"),
+        ("soon", 5, "5"),
+        ("nan", 5, "5"),
+        ("0", 0, "0"),
+        ("-3", 0, "0"),
+        ("3600", 3600, "3600"),
+        ("3601", 3600, "3600"),
+        ("inf", 3600, "3600"),
+    ],
+)
+async def test_slow_works_as_long_as_it_is_told_and_an_hour_at_most(text: str, seconds: float, answer: str) -> None:
+    did = await done("slow", text)
+    assert did.answer == f"done after {answer} s"
+    assert did.took_s == pytest.approx(seconds)
+    assert did.written == [f"step {step} of 5" for step in (1, 2, 3, 4, 5)]
+
+
+async def test_stream_says_its_text_word_by_word() -> None:
+    did = await done("stream", "one  two")
+    chunks = [
+        (Artifact(artifact_id="t", name="response", parts=(TextPart(text=word),)), True, False)
+        for word in ("one", " ", " two")
+    ]
+    assert did.written == chunks
+    assert did.took_s == pytest.approx(0.15)
+    assert did.answer is None
+    tokens = {"input_tokens": 3, "output_tokens": 3}
+    assert did.tally == Tally(tokens=tokens, cost_usd=pytest.approx(3e-5), model="parrot")
+
+
+async def test_ask_greets_whoever_is_named() -> None:
+    did = await done("ask", "", " Ada ")
+    assert (did.answer, did.written) == ("Hello Ada", [("Who shall I greet?", False)])
+    unnamed = await done("ask", "", " ")
+    assert isinstance(unnamed.error, SkillFailed)
+    assert str(unnamed.error) == "no name was given"
+
+
+async def test_auth_waits_for_a_sign_in() -> None:
+    did = await done("auth")
+    assert did.answer == "signed in"
+    assert [auth for _, auth in did.written] == [True]
+
+
+@pytest.mark.parametrize(
+    ("skill_id", "text", "kind", "said"),
+    [
+        ("fail", "no disk", SkillFailed, "no disk"),
+        ("fail", "", SkillFailed, "it was asked to"),
+        ("reject", "x", SkillRejected, "this agent does not do that"),
+        ("crash", "x", RuntimeError, "unexpected: x"),
+        ("explode", "x", ValueError, "x"),
+    ],
+)
+async def test_what_is_made_to_fail_fails_with_its_reason(
+    skill_id: str, text: str, kind: type[Exception], said: str
+) -> None:
+    did = await done(skill_id, text)
+    assert type(did.error) is kind
+    assert str(did.error) == said
+
+
+async def test_of_ten_flaky_calls_one_fails_and_its_place_is_chance() -> None:
+    flaky = flaky_skill()
+    runs = [await done(flaky, "x" if at % 2 else "") for at in range(30)]
+    for ten in (runs[:10], runs[10:20], runs[20:]):
+        assert [str(did.error) for did in ten if did.error] == ["this was the one in ten"]
+    assert {did.answer for did in runs} == {"x", "fine this time", None}
+    assert 0 < [did.error is None for did in runs].index(False) < 9, "the seed of these tests puts it in between"
+
+
+async def test_estimate_tells_what_it_cost_and_how_sure_it_is() -> None:
+    did = await done("estimate", "abc")
+    assert did.answer == "3 characters, give or take"
+    assert did.tally == Tally(
+        tokens={"input_tokens": 120, "output_tokens": 40},
+        cost_usd=0.0042,
+        model="abacus",
+        confidence=0.8,
+        explanation="two of three sources agree",
+    )
+
+
+@pytest.mark.parametrize(("text", "answer"), [("broken", "filed: broken"), ("", "filed: untitled")])
+async def test_file_bug_changes_the_board_by_one(text: str, answer: str) -> None:
+    did = await done("file_bug", text)
+    assert did.answer == answer
+    assert did.effects == [EffectDelta(domain="board", path="bugs.open", op="inc", value=1)]
+
+
+def test_the_reference_agent_is_its_skills_and_can_be_made_another() -> None:
+    assert reference_agent().settings.name == "reference"
+    assert [made.skill_id for made in reference_agent("x").settings.skills] == [s.skill_id for s in builtin_skills()]
+    assert reference_agent(description="mine").settings.description == "mine"
+    assert reference_agent().settings.first_skill() == "echo"
+
+
+# -- those that stand in for known agents --------------------------------------------------------------
+
+_SURE = {"confidence": 0.9, "explanation": "the whole board was read"}
+
+
+@pytest.mark.parametrize(
+    ("skill_id", "text", "tools", "begins", "sure", "changes"),
+    [
+        ("qa_report", "x" * 40, ["list_test_runs", "list_bugs"], "## QA report", {}, []),
+        ("board_audit", "x" * 40, ["list_board"], "## Board audit", _SURE, []),
+        (
+            "bug_triage",
+            "x" * 40,
+            ["file_bug"],
+            f"## Filed\n\n{'x' * 40}",
+            {},
+            [EffectDelta(domain="board", path="bugs.open", op="inc", value=1)],
+        ),
+        ("pr_review", "x" * 40, ["get_pull_request"], f"## Review of {'x' * 40}\n\nAPPROVE", {}, []),
+    ],
+)
+async def test_a_qa_skill_uses_its_tools_and_accounts_for_a_model_call(
+    skill_id: str, text: str, tools: list[str], begins: str, sure: dict[str, Any], changes: list[EffectDelta]
+) -> None:
+    did = await done(skill_id, text)
+    assert did.answer is not None
+    assert did.answer.startswith(begins)
+    assert did.written == [f"running {tool}" for tool in tools]
+    assert did.took_s == pytest.approx(0.4 * len(tools))
+    tokens = {"input_tokens": 210, "output_tokens": len(did.answer) // 4 + 1}
+    assert did.tally == Tally(tokens=tokens, model="stand-in", effects=changes, **sure)
+
+
+async def test_a_review_of_nothing_fails_and_is_accounted_for_all_the_same() -> None:
+    did = await done("pr_review", " ")
+    assert isinstance(did.error, SkillFailed)
+    assert str(did.error) == "no pull request was named"
+    assert did.tally.tokens == {"input_tokens": 200, "output_tokens": 1}
+
+
+async def test_summarize_answers_with_its_prompt() -> None:
+    assert (await done("summarize", "x")).answer == "Summary: x"
+
+
+async def test_analyze_asks_for_a_dataset_where_none_is_named() -> None:
+    named = await done("analyze", " sales ")
+    assert (named.answer, named.written) == ("Analysed: sales", ["running load", "running analyze"])
+    asked = await done("analyze", " ", "stock")
+    assert (asked.answer, asked.written[1]) == ("Analysed: stock", ("Which dataset?", False))
+
+
+def declared(*skills: Skill) -> dict[str, Any]:
+    """Each extension's parameters on the card of an agent with these skills."""
+    mounted = Mounted(name="x", description="", version="1", skills=skills, dialects=("1.0",))
+    return {extension.uri: extension.params for extension in build(mounted, "http://x").capabilities.extensions}
+
+
+def params_of(skills: tuple[Skill, ...], uri: str) -> Any:
+    return declared(*skills)[uri]["skills"]
+
+
+def test_quinn_declares_reach_supervision_and_effects_skill_by_skill() -> None:
+    skills = quinn_skills()
+    assert params_of(skills, BLAST) == {
+        "qa_report": {"radius": "self"},
+        "board_audit": {"radius": "project"},
+        "bug_triage": {"radius": "repo"},
+        "pr_review": {"radius": "project"},
+    }
+    assert params_of(skills, HITL_MODE) == {
+        "qa_report": {"mode": "autonomous"},
+        "board_audit": {"mode": "notification"},
+        "bug_triage": {"mode": "notification"},
+        "pr_review": {"mode": "autonomous"},
+    }
+    (effect,) = params_of(skills, EFFECT_DOMAIN)["bug_triage"]["effects"]
+    assert effect == {"domain": "board", "path": "bugs.open", "delta": 1.0, "confidence": 0.9}
+    assert [made.skill_id for made in skills if made.cost] == list(params_of(skills, BLAST))
+
+
+def test_the_reference_agent_declares_its_reach_and_supervision() -> None:
+    skills = builtin_skills()
+    assert params_of(skills, BLAST) == {"file_bug": {"radius": "project"}}
+    assert params_of(skills, HITL_MODE) == {"slow": {"mode": "veto"}, "ask": {"mode": "gated"}}
+    assert {made.skill_id for made in skills if made.cost} == {"stream", "estimate"}
+    assert {made.skill_id for made in skills if made.sure} == {"estimate"}
+
+
+def test_what_some_skills_alone_do_is_declared_all_the_same() -> None:
+    one, other = SKILLS["echo"], SKILLS["estimate"]
+    assert {COST, CONFIDENCE} <= declared(one, other).keys()
+    assert declared(one) == {}
+
+
+# -- the conformance kits' -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message_id", "answer", "written", "took_s"),
+    [
+        ("tck-complete-task-7", "Hello from TCK", [], 0.0),
+        ("tck-stream-002-7", None, [], 0.0),
+        ("test-resubscribe-message-id-7", "still here", [], 5.0),
+        (
+            "tck-input-required-7",
+            "Hello from TCK",
+            [("Please provide additional input", False)] * 2,
+            0.0,
+        ),
+        ("any", "Hello from TCK", [("Anything else?", False)] * 2, 6.0),
+        ("x-tck-stream-002", "Hello from TCK", [("Anything else?", False)] * 2, 6.0),
+    ],
+)
+async def test_the_kits_message_id_decides_what_is_done(
+    message_id: str, answer: str | None, written: list[Any], took_s: float
+) -> None:
+    did = await done("tck", "x", "more", kit.DONE, message_id=message_id)
+    assert (did.answer, did.written, did.took_s) == (answer, written, pytest.approx(took_s))
+
+
+@pytest.mark.parametrize("prefix", kit.ARTIFACTS)
+async def test_the_longest_prefix_decides_which_artifact_is_made(prefix: str) -> None:
+    did = await done("tck", message_id=f"{prefix}-7")
+    made = Artifact(artifact_id="result", parts=(kit.ARTIFACTS[prefix],))
+    assert (did.answer, did.written) == (None, [(made, False, True)])
+
+
+async def test_the_kits_data_is_what_it_compares() -> None:
+    assert kit.ARTIFACTS["tck-artifact-data"] == DataPart(data={"key": "value", "count": 42})
+
+
+async def test_the_kit_is_rejected_in_the_word_it_looks_for() -> None:
+    did = await done("tck", message_id="tck-reject-task-7")
+    assert isinstance(did.error, SkillRejected)
+    assert str(did.error) == "rejected"
+
+
+async def test_the_kits_chunks_say_which_is_the_last() -> None:
+    did = await done("tck", message_id="tck-stream-artifact-chunked-7")
+    first, last = (Artifact(artifact_id="chunked", parts=(TextPart(text=t),)) for t in ("chunk-1 ", "chunk-2"))
+    assert did.written == [(first, False, False), (last, True, True)]

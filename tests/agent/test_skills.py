@@ -1,0 +1,356 @@
+"""Skills by themselves: which one a message asks for, how one is made, and what its context writes and reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from fleetsim.agent.draft import Tally
+from fleetsim.agent.skills import Effect, Skill, SkillContext, choose, make_skill, skill
+from fleetsim.model.card import AgentSkill
+from fleetsim.model.errors import ConfigError, WireError
+from fleetsim.model.extensions import EffectDelta
+from fleetsim.model.task import Artifact, DataPart, FilePart, TextPart
+from tests.agent.rigs import Paper, at_work
+
+
+async def _work(task: SkillContext) -> str:
+    """What it does.
+
+    And how.
+    """
+    return f"did {task.text}"
+
+
+def offered(skill_id: str, **options: Any) -> Skill:
+    return make_skill(_work, skill_id, options)
+
+
+# -- which one -----------------------------------------------------------------------------------------
+
+SKILLS = {
+    made.skill_id: made
+    for made in (
+        offered("first", name="Opening hours", tags=("shop",), examples=("When do you close?",)),
+        offered("data_check", name="Data", tags=("table",)),
+        offered("eat", name="Eat"),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "metadata", "found"),
+    [
+        ("hello", {}, "eat"),
+        ("", {}, "eat"),
+        ("hello", {"skillHint": "first"}, "first"),
+        ("hello", {"skillId": "first"}, "first"),
+        ("hello", {"skillHint": "data_check", "skillId": "first"}, "data_check"),
+        ("hello", {"skillHint": "missing"}, None),
+        ("hello", {"skillHint": ""}, "eat"),
+        ("hello", {"skillHint": 7}, "eat"),
+        ("/first one two", {"skillHint": "data_check"}, "data_check"),
+        ("/first one two", {}, "first"),
+        ("  /first one two", {}, "first"),
+        ("/first", {}, "first"),
+        ("first one", {}, "eat"),
+        ("/missing one", {}, "eat"),
+        ("//first one", {}, "eat"),
+        ("xfirst one", {}, "eat"),
+    ],
+)
+def test_a_hint_decides_then_a_command_then_the_default(text: str, metadata: Any, found: str | None) -> None:
+    chosen = choose(SKILLS, "eat", metadata, text)
+    assert (chosen and chosen.skill_id) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("the SHOP, please", "first"),
+        ("what are your hours?", "first"),
+        ("will you close soon", "first"),
+        ("a table", "data_check"),
+        ("check this", "data_check"),
+        ("table in the shop", "first"),
+        ("eat", None),
+        ("do you", None),
+        ("shops", None),
+        ("/eat shop", "eat"),
+        ("", "eat"),
+        ("  ", "eat"),
+    ],
+)
+def test_where_words_decide_the_first_skill_with_one_of_them_is_asked(text: str, found: str | None) -> None:
+    chosen = choose(SKILLS, "eat", {}, text, matching=True)
+    assert (chosen and chosen.skill_id) == found
+
+
+def test_a_skill_is_named_by_its_words_of_four_letters_and_more() -> None:
+    assert SKILLS["first"].words() == {"first", "opening", "hours", "shop", "when", "close"}
+    assert SKILLS["data_check"].words() == {"data", "check", "table"}
+    assert SKILLS["eat"].words() == frozenset()
+
+
+# -- how it is made ------------------------------------------------------------------------------------
+
+
+def test_a_functions_name_and_first_line_describe_it() -> None:
+    async def say_hello(task: SkillContext) -> None:
+        """Greets.
+
+        At length.
+        """
+
+    async def silent(task: SkillContext) -> None:
+        return None
+
+    made = skill(say_hello)
+    assert (made.skill_id, made.name, made.description) == ("say_hello", "Say hello", "Greets.")
+    assert made.run is say_hello
+    assert skill(silent).description == ""
+
+
+def test_an_id_that_is_given_names_the_skill_unless_it_has_a_name() -> None:
+    assert (offered("look-up_it").skill_id, offered("look-up_it").name) == ("look-up_it", "Look up it")
+    assert offered("x", name="Its name").name == "Its name"
+    assert offered("x").description == "What it does."
+    assert offered("x", description="other").description == "other"
+
+
+def test_lists_are_taken_for_fields_and_kept_from_changing() -> None:
+    assert offered("x", tags=["a", "b"], examples=("c",)).tags == ("a", "b")
+
+
+def test_a_skill_made_of_another_keeps_the_rest_and_starts_with_a_clean_record() -> None:
+    first = offered("x", tags=("a",))
+    first.drift.add("cost")
+    second = make_skill(first, None, {"cost": True})
+    assert (second.skill_id, second.tags, second.cost, second.drift) == ("x", ("a",), True, set())
+    assert first.drift == {"cost"}
+
+
+@pytest.mark.parametrize("skill_id", ["", " ", "é", "x" * 129])
+def test_an_id_no_message_can_name_is_refused(skill_id: str) -> None:
+    with pytest.raises(ConfigError, match="no skill id"):
+        offered(skill_id)
+
+
+def test_an_id_may_have_as_many_as_128_characters() -> None:
+    assert offered("x" * 128).skill_id == "x" * 128
+
+
+@pytest.mark.parametrize("radius", ["self", "project", "repo", "fleet", "public", None])
+def test_every_radius_of_the_extension_is_taken(radius: str | None) -> None:
+    assert offered("x", radius=radius).radius == radius
+
+
+def test_a_card_shows_all_a_skill_says_of_itself() -> None:
+    made = offered(
+        "x", name="N", description="D", tags=("t",), examples=("e",), input_modes=("i/i",), output_modes=("o/o",)
+    )
+    assert made.card_entry() == AgentSkill(
+        skill_id="x",
+        name="N",
+        description="D",
+        tags=("t",),
+        examples=("e",),
+        input_modes=("i/i",),
+        output_modes=("o/o",),
+    )
+
+
+def test_a_card_is_never_without_description_and_tags() -> None:
+    entry = offered("x", name="N", description="").card_entry()
+    assert (entry.description, entry.tags) == ("N", ("general",))
+
+
+def test_nothing_is_promised_that_was_not_said() -> None:
+    made = offered("x")
+    assert (made.cost, made.sure, made.public, made.effects, made.radius, made.hitl) == (
+        False,
+        False,
+        True,
+        (),
+        None,
+        None,
+    )
+    assert Effect(domain="d", path="p") == Effect(domain="d", path="p", delta=1.0, confidence=1.0)
+
+
+# -- its context ---------------------------------------------------------------------------------------
+
+X = offered("x")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [("/x one two", "one two"), (" /x  one", "one"), ("/x", ""), ("/xy one", "/xy one"), (" one", " one"), ("", "")],
+)
+def test_a_skill_reads_its_message_without_the_command(text: str, read: str) -> None:
+    assert at_work(X, TextPart(text=text)).text == read
+
+
+def test_a_prompt_holds_data_and_names_files() -> None:
+    context = at_work(
+        X,
+        TextPart(text="/x look"),
+        DataPart(data={"a": 1}),
+        FilePart(raw="AA==", filename="f.png", uri="http://u", media_type="image/png"),
+        FilePart(uri="http://u/only"),
+        FilePart(raw="AA=="),
+        FilePart(raw="AA==", filename="n" * 300, media_type="m" * 100),
+    )
+    lines = context.prompt.split("\n")
+    assert lines[:5] == [
+        "look",
+        '{"a":1}',
+        "[file f.png, image/png: content not read]",
+        "[file http://u/only, unknown type: content not read]",
+        "[file unnamed, unknown type: content not read]",
+    ]
+    assert (lines[5].count("n") - 3, lines[5].count("m")) == (199, 79)
+    assert context.data == ({"a": 1},)
+
+
+def test_a_message_without_text_makes_a_prompt_without_an_empty_line() -> None:
+    assert at_work(X, DataPart(data=[1])).prompt == "[1]"
+    assert at_work(X).prompt == ""
+
+
+async def test_what_a_skill_says_is_appended_to_the_answer() -> None:
+    paper = Paper()
+    context = at_work(X, paper=paper)
+    await context.say("a")
+    await context.say("")
+    answer = Artifact(artifact_id="t", name="response", parts=(TextPart(text="a"),))
+    assert paper.written == [(answer, True, False)]
+    assert paper.breaths == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "artifact_id", "append", "last_chunk"),
+    [
+        ({}, "t/attachment", False, True),
+        ({"name": "n"}, "t/n", False, True),
+        ({"name": "n", "artifact_id": "a"}, "a", False, True),
+        ({"append": True, "last_chunk": False}, "t/attachment", True, False),
+    ],
+)
+async def test_an_attachment_is_whole_and_beside_the_answer_unless_it_says_otherwise(
+    options: Any, artifact_id: str, append: bool, last_chunk: bool
+) -> None:
+    paper = Paper()
+    context = at_work(X, paper=paper)
+    parts = (TextPart(text="x"), DataPart(data=1))
+    await context.attach(*parts, **options)
+    attached = Artifact(artifact_id=artifact_id, name=options.get("name"), parts=parts)
+    assert paper.written == [(attached, append, last_chunk)]
+    assert paper.breaths == 1
+
+
+async def test_data_that_json_has_no_form_for_is_never_attached() -> None:
+    paper = Paper()
+    context = at_work(X, paper=paper)
+    with pytest.raises(WireError):
+        await context.attach(TextPart(text="x"), DataPart(data={"x": math.nan}))
+    assert paper.written == []
+
+
+async def test_what_a_skill_notes_and_asks_reaches_the_task() -> None:
+    paper = Paper()
+    context = at_work(X, paper=paper)
+    await context.status("busy")
+    assert await context.ask("why?") == "because"
+    assert await context.ask("who?", auth=True) == "because"
+    assert (await context.ask_message("what?")).message_id == "m"
+    assert paper.written == ["busy", ("why?", False), ("who?", True), ("what?", False)]
+    assert paper.breaths == 1
+    assert [message.text for message in context.unread()] == ["by the way"]
+
+
+@pytest.mark.parametrize(
+    ("level", "sure"), [(-0.5, 0.0), (0.0, 0.0), (0.4, 0.4), (1.0, 1.0), (7.0, 1.0), (-math.inf, 0)]
+)
+def test_confidence_is_clamped_to_what_the_extension_has(level: float, sure: float) -> None:
+    context = at_work(X)
+    context.confidence(level, "why")
+    assert (context.tally.confidence, context.tally.explanation) == (sure, "why")
+    with pytest.raises(ValueError, match="number"):
+        context.confidence(math.nan)
+
+
+def test_a_call_without_tokens_is_told_as_two_zeros() -> None:
+    context = at_work(X)
+    context.use(cost_usd=0.5)
+    assert context.tally.tokens == {"input_tokens": 0, "output_tokens": 0}
+    context.use(1, 2, 0.25, "m", cache_creation_input_tokens=3, cache_read_input_tokens=4)
+    assert context.tally == Tally(
+        tokens={
+            "input_tokens": 1,
+            "output_tokens": 2,
+            "cache_creation_input_tokens": 3,
+            "cache_read_input_tokens": 4,
+        },
+        cost_usd=0.75,
+        model="m",
+    )
+
+
+@pytest.mark.parametrize("op", ["set", "inc", "push"])
+def test_an_effect_is_tallied_as_it_was_told(op: str) -> None:
+    context = at_work(X)
+    context.effect("d", "p", op, [1])
+    assert context.tally.effects == [EffectDelta(domain="d", path="p", op=op, value=[1])]
+
+
+def test_an_effect_sets_where_it_says_no_more() -> None:
+    context = at_work(X)
+    context.effect("d", "p")
+    assert context.tally.effects == [EffectDelta(domain="d", path="p", op="set", value=None)]
+
+
+def test_an_effect_the_extension_has_no_word_for_is_not_tallied() -> None:
+    context = at_work(X)
+    with pytest.raises(ValueError, match="set, inc or push"):
+        context.effect("d", "p", "drop")
+    with pytest.raises(WireError):
+        context.effect("d", "p", "set", object())
+    assert context.tally.effects == []
+
+
+SPENDS, IS_SURE, CHANGES = (
+    lambda task: task.use(1),
+    lambda task: task.confidence(1.0),
+    lambda task: task.effect("d", "p"),
+)
+
+
+@pytest.mark.parametrize(
+    ("does", "declares", "drifts"),
+    [
+        (SPENDS, {}, {"cost"}),
+        (SPENDS, {"sure": True}, {"cost"}),
+        (SPENDS, {"cost": True}, set()),
+        (IS_SURE, {"cost": True}, {"confidence"}),
+        (IS_SURE, {"sure": True}, set()),
+        (CHANGES, {}, {"effect d:p"}),
+        (CHANGES, {"effects": (Effect(domain="d", path="q"),)}, {"effect d:p"}),
+        (CHANGES, {"effects": (Effect(domain="e", path="p"),)}, {"effect d:p"}),
+        (CHANGES, {"effects": (Effect(domain="e", path="p"), Effect(domain="d", path="p"))}, set()),
+    ],
+)
+def test_what_a_skill_does_and_has_not_declared_is_remembered(
+    does: Callable[[SkillContext], None], declares: Any, drifts: set[str]
+) -> None:
+    made = offered("x", **declares)
+    does(at_work(made))
+    assert made.drift == drifts
+
+
+async def test_a_skill_can_be_called_as_the_function_it_was() -> None:
+    called: Awaitable[str | None] = X(at_work(X, TextPart(text="this")))
+    assert await called == "did this"
