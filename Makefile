@@ -56,10 +56,11 @@ attack: ## one agent floods a real hub: how another fares beside it (ONLY=stream
 	@scripts/setup dev
 	@$(BIN)/python -m tests.bench.flood $(addprefix --only ,$(ONLY))
 
-bench: ## measured figures beside their targets
+bench: ## measured figures: CPU per unit beside a floor, the ledger, memory (ROW=send: one row of the first)
 	@scripts/setup dev
-	@$(BIN)/python -m tests.bench.ledger_bench
-	@$(BIN)/python -m tests.bench.tracks_memory
+	@$(BIN)/python -m tests.bench.cost $(addprefix --row ,$(ROW))
+	@$(if $(ROW),true,$(BIN)/python -m tests.bench.ledger_bench)
+	@$(if $(ROW),true,$(BIN)/python -m tests.bench.tracks_memory)
 
 SEEDS ?= 2000
 storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000
