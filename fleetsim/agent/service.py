@@ -6,6 +6,7 @@ Where dialects disagree about behaviour the caller's ``Manners`` decide. Errors 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -60,6 +61,8 @@ Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] |
 
 DEFAULT_CONFIG = "default"
 """The config id some clients ask for after registering without one (docs/reference/interop.md)."""
+
+_PAGE_TOKEN = re.compile(r"[0-9a-f]{1,16}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,16 +388,12 @@ class Service:
 
 
 def _read_page_token(token: str | None) -> int | None:
+    """The place in the order of changes below which the page begins. Raises InvalidParams."""
     if not token:
         return None
-    try:
-        return int(token, 16) if len(token) <= 16 and token.isascii() and token.isalnum() else _bad_token()
-    except ValueError:
-        return _bad_token()
-
-
-def _bad_token() -> int:
-    raise InvalidParams("pageToken is not one this agent gave out")
+    if not _PAGE_TOKEN.fullmatch(token):
+        raise InvalidParams("pageToken is not one this agent gave out")
+    return int(token, 16)
 
 
 def _find(pushes: tuple[Push, ...], config_id: str | None) -> Push | None:
