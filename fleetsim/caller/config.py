@@ -401,12 +401,13 @@ def _bad_addresses(written: Document, path: Path, agent: AgentFile) -> Iterator[
     except ConfigError as error:
         yield written.error((*path, "url"), str(error))
         return
-    for key, pinned in (("rpcUrl", {"rpc_url": agent.rpc_url}), ("cardUrl", {"card_url": agent.card_url})):
-        if not any(given is None or "${" in given for given in pinned.values()):
-            try:
-                AgentUrl.parse(agent.url, **pinned)
-            except ConfigError as error:
-                yield written.error((*path, key), str(error), hint=error.hint)
+    for key, name, given in (("rpcUrl", "rpc_url", agent.rpc_url), ("cardUrl", "card_url", agent.card_url)):
+        if given is None or "${" in given:
+            continue
+        try:
+            AgentUrl.parse(agent.url, **{name: given})
+        except ConfigError as error:
+            yield written.error((*path, key), str(error), hint=error.hint)
 
 
 def _bad_address(written: Document, settings: SettingsFile, key: str) -> Iterator[ConfigError]:
