@@ -1,0 +1,192 @@
+"""What a card declares of people and effects is read within bounds, and held against what the agent then did."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.declared import (
+    DRIFT_MAX,
+    PROMISED_CHARS_MAX,
+    PROMISED_MAX,
+    SKILLS_READ_MAX,
+    Declared,
+    HitlMode,
+    HitlRule,
+    PromisedEffect,
+    drift,
+    read_declared,
+    read_hitl,
+)
+from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
+from fleetsim.model.errors import Blame
+from fleetsim.model.extensions import EFFECT_DOMAIN, HITL_MODE, EffectDelta
+from fleetsim.model.work import Outcome, OutcomeKind
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def card(uri: str, params: Any) -> AgentCard:
+    return AgentCard(name="a", capabilities=Capabilities(extensions=(AgentExtension(uri=uri, params=params),)))
+
+
+def effects(**skills: Any) -> AgentCard:
+    return card(EFFECT_DOMAIN, {"skills": {name: {"effects": said} for name, said in skills.items()}})
+
+
+def modes(**skills: Any) -> AgentCard:
+    return card(HITL_MODE, {"skills": skills})
+
+
+def effect(path: str, domain: str = "board") -> dict[str, Any]:
+    return {"domain": domain, "path": path}
+
+
+def promised(*paths: str, any_skill: bool = False) -> Declared:
+    return Declared(effects=tuple(PromisedEffect("board", path) for path in paths), any_skill=any_skill)
+
+
+def outcome(*paths: str, success: bool = True) -> Outcome:
+    return Outcome(
+        correlation_id="c-1",
+        agent="a",
+        skill="s",
+        system_actor="user",
+        kind=OutcomeKind.COMPLETED,
+        success=success,
+        blame=Blame.NOBODY,
+        started_at=NOW,
+        ended_at=NOW,
+        duration_ms=1,
+        effects=tuple(EffectDelta(domain="board", path=path, op="set") for path in paths),
+    )
+
+
+# ---------------------------------------------------------------------- people
+
+
+@pytest.mark.parametrize(
+    ("rule", "person_only"),
+    [
+        (HitlRule(mode=HitlMode.AUTONOMOUS), False),
+        (HitlRule(mode=HitlMode.NOTIFICATION), False),
+        (HitlRule(mode=HitlMode.VETO), False),
+        (HitlRule(mode=HitlMode.GATED), True),
+        (HitlRule(mode=HitlMode.COMPOUND), True),
+        (HitlRule(mode=HitlMode.VETO, operator_only=True), True),
+    ],
+)
+def test_only_a_person_answers_where_a_gate_or_the_operator_is_named(rule: HitlRule, person_only: bool) -> None:
+    assert rule.person_only is person_only
+
+
+@pytest.mark.parametrize(
+    ("ms", "window_s"), [(1, 0.001), (86_399_999, 86_399.999), (86_400_000, 86_400.0), (86_400_001, 86_400.0)]
+)
+def test_a_veto_window_is_in_thousandths_and_a_day_at_the_most(ms: int, window_s: float) -> None:
+    assert read_hitl(modes(s={"mode": "veto", "vetoTtlMs": ms}), "s") == HitlRule(
+        mode=HitlMode.VETO, veto_window_s=window_s
+    )
+    assert HitlRule(mode=HitlMode.VETO) == HitlRule(mode=HitlMode.VETO, veto_window_s=60.0, operator_only=False)
+
+
+def test_of_rules_for_all_skills_only_windows_of_the_strictest_mode_count() -> None:
+    said = modes(
+        a={"mode": "gated", "vetoTtlMs": 7_000}, b={"mode": "veto", "vetoTtlMs": 9_000}, c={"mode": "nonsense"}
+    )
+    assert read_declared(said, None) == Declared(hitl=HitlRule(mode=HitlMode.GATED, veto_window_s=7.0), any_skill=True)
+
+
+@pytest.mark.parametrize("params", [{}, {"skills": ["a"]}, {"skills": "a"}])
+def test_a_declaration_without_a_table_of_skills_says_nothing(params: dict[str, Any]) -> None:
+    for uri in (HITL_MODE, EFFECT_DOMAIN):
+        assert read_declared(card(uri, params), None) == Declared(any_skill=True)
+        assert read_declared(card(uri, params), "a") == Declared()
+    assert read_declared(None, None) == Declared(any_skill=True)
+    assert read_declared(None, "a") == Declared()
+
+
+def test_no_more_than_five_hundred_skills_of_a_card_are_read() -> None:
+    filler = {f"s{n}": {"mode": "autonomous"} for n in range(SKILLS_READ_MAX - 1)}
+    assert SKILLS_READ_MAX == 500
+    within, beyond = {**filler, "x": {"mode": "gated"}}, {**filler, "y": {"mode": "veto"}, "x": {"mode": "gated"}}
+    for skills, mode in ((within, HitlMode.GATED), (beyond, HitlMode.VETO)):
+        rule = read_declared(modes(**skills), None).hitl
+        assert rule is not None
+        assert rule.mode is mode
+
+
+# ---------------------------------------------------------------------- effects promised
+
+
+def test_the_effects_of_a_skill_are_those_that_make_sense_once_each_and_in_order() -> None:
+    said = [
+        effect("b"),
+        effect("a"),
+        effect("b"),
+        "a",
+        {"domain": "board"},
+        {"path": "a"},
+        {"domain": 1, "path": "a"},
+        {"domain": "board", "path": 1},
+        effect("z", domain="alpha"),
+    ]
+    found = read_declared(effects(s=said), "s")
+    assert found == Declared(
+        effects=(PromisedEffect("alpha", "z"), PromisedEffect("board", "a"), PromisedEffect("board", "b"))
+    )
+    assert read_declared(effects(s=said), "other").effects is None, "nothing declared is not the promise of none"
+    assert read_declared(effects(s=[]), "s").effects == ()
+    for nothing in (None, "board", {"domain": "board", "path": "a"}):
+        assert read_declared(effects(s=nothing), "s").effects is None
+
+
+def test_a_hundred_promises_are_read_and_two_hundred_characters_of_each() -> None:
+    assert (PROMISED_MAX, PROMISED_CHARS_MAX) == (100, 200)
+    said = [effect(f"{n:03}") for n in range(101)]
+    found = read_declared(effects(s=said), "s").effects
+    assert found is not None
+    assert [one.path for one in found] == [f"{n:03}" for n in range(100)]
+    (long,) = read_declared(effects(s=[effect("p" * 201, domain="d" * 201)]), "s").effects or ()
+    assert long == PromisedEffect("d" * 200, "p" * 200)
+
+
+def test_what_is_promised_of_any_skill_counts_together_and_a_hundred_of_it_at_the_most() -> None:
+    both = read_declared(effects(a=[effect("2"), effect("1")], b=[effect("2"), effect("3")], c="nonsense"), None)
+    assert both == promised("1", "2", "3", any_skill=True)
+    many = effects(a=[effect(f"{n:03}") for n in range(60)], b=[effect(f"{n:03}") for n in range(60, 120)])
+    assert read_declared(many, None) == promised(*(f"{n:03}" for n in range(100)), any_skill=True)
+    assert read_declared(effects(a="nonsense"), None).effects is None
+
+
+# ---------------------------------------------------------------------- effects seen
+
+
+def test_what_was_not_seen_is_told_before_what_was_not_declared_each_in_order() -> None:
+    assert drift(promised("d", "b", "kept"), outcome("kept", "x", "a", "a")) == [
+        "declared but not seen: board/b",
+        "declared but not seen: board/d",
+        "seen but not declared: board/a",
+        "seen but not declared: board/x",
+    ]
+    assert drift(promised("kept"), outcome("kept")) == []
+    assert drift(promised(), outcome("a")) == ["seen but not declared: board/a"]
+
+
+def test_no_promise_is_missed_where_the_agent_chose_failed_or_declared_nothing() -> None:
+    assert drift(promised("a", any_skill=True), outcome("b")) == ["seen but not declared: board/b"]
+    assert drift(promised("a"), outcome("b", success=False)) == []
+    assert drift(Declared(), outcome("b")) == []
+
+
+def test_twenty_differences_are_told_at_the_most_and_each_on_one_line() -> None:
+    assert DRIFT_MAX == 20
+    told = drift(promised(*(f"{n:02}" for n in range(15))), outcome(*(f"x{n:02}" for n in range(15))))
+    assert (len(told), told[14], told[-1]) == (
+        20,
+        "declared but not seen: board/14",
+        "seen but not declared: board/x04",
+    )
+    assert str(PromisedEffect("board", "a\nb" + "x" * 200)) == f"board/a b{'x' * 90}…"
