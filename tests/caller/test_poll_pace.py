@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from fleetsim.caller.pace import Pace
+import pytest
+
+from fleetsim.caller.pace import TICK_S, Pace
 from fleetsim.runtime.workers import Workers
 
 
@@ -41,3 +43,26 @@ async def test_an_idle_pace_starts_at_once_and_keeps_its_pace_afterwards() -> No
         await asyncio.sleep(1)
         assert max(times.values()) <= 20
         assert len(pace) == 0
+
+
+async def test_a_pace_that_has_run_dry_starts_the_next_at_once_again() -> None:
+    loop, times = asyncio.get_running_loop(), list[float]()
+    async with Workers("test") as workers:
+        pace = Pace(workers)
+        for at in (1.0, 2.0):
+            await asyncio.sleep(at - loop.time())
+            pace.put(lambda: times.append(loop.time()))
+        await asyncio.sleep(5)
+    assert times == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(("per_s", "at_once"), [(1, 1), (29, 1), (31, 2), (400, 20)])
+async def test_a_pace_starts_its_share_of_a_second_at_a_time_and_one_at_least(per_s: int, at_once: int) -> None:
+    loop, times = asyncio.get_running_loop(), Counter[float]()
+    async with Workers("test") as workers:
+        pace = Pace(workers, per_s=per_s)
+        for _ in range(3 * at_once):
+            pace.put(lambda: times.update([round(loop.time(), 6)]))
+        assert len(pace) == 3 * at_once
+        await asyncio.sleep(10)
+    assert times == {0.0: at_once, TICK_S: at_once, 2 * TICK_S: at_once}
