@@ -9,9 +9,19 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.config import AGENTS_MAX
 from fleetsim.caller.events import EventLog
+from fleetsim.caller.fleet import Settings
 from fleetsim.caller.gate import Gate, GateLimits
 from fleetsim.caller.slots import Bulkhead, Slots
-from fleetsim.model.errors import FleetsimError, HttpRefused, InvalidParams, TimedOut, Unreachable
+from fleetsim.model.errors import (
+    ConnectionLost,
+    FleetsimError,
+    HttpRefused,
+    InvalidParams,
+    NotAccepting,
+    TimedOut,
+    Unreachable,
+)
+from fleetsim.model.journal import Level
 from fleetsim.runtime.http import EXCHANGES_MAX
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop
@@ -288,3 +298,175 @@ async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_th
         with pytest.raises(Unreachable, match="left alone"):
             async with g.call("a"):
                 raise AssertionError("a second probe")
+
+
+# ---------------------------------------------------------------------- what is told of a breaker
+
+
+async def test_an_open_breaker_says_whose_it_is_why_since_when_and_for_how_long(runtime: Runtime) -> None:
+    g, events = gate(runtime, failures_max=2, pause_s=10)
+    await asyncio.sleep(60)
+    assert (g.opened_at("a"), g.refuses("a")) == (None, False)
+    await fail(g, Unreachable("the first"))
+    assert (g.opened_at("a"), g.refuses("a")) == (None, False)
+    await fail(g, Unreachable("the second"))
+    opened_at, opened_s = runtime.clock.now(), asyncio.get_running_loop().time()
+    (opened,) = events.recent()
+    told = dict(opened.payload)
+    pause_s = told.pop("retryInSeconds")
+    assert (opened.agent, opened.level, told) == ("a", Level.WARN, {"failures": 2, "reason": "the second"})
+    assert 8 <= pause_s <= 12
+    assert pause_s == round(pause_s, 1)
+    await asyncio.sleep(4)
+    with pytest.raises(Unreachable) as refused:
+        async with g.call("a"):
+            raise AssertionError("it was let through")
+    left_s = int(str(refused.value).removeprefix("a failed 2 times in a row and is left alone for ").split()[0])
+    assert left_s == pytest.approx(pause_s - 4, abs=0.6)
+    await asyncio.sleep(opened_s + pause_s - 0.06 - asyncio.get_running_loop().time())
+    assert g.refuses("a")
+    await asyncio.sleep(0.12)
+    assert not g.refuses("a")
+    await fail(g, Unreachable("the third"))
+    assert g.refuses("a")
+    assert g.opened_at("a") == opened_at, "it has been open all the while"
+    await asyncio.sleep(13)
+    async with g.call("a"):
+        assert g.refuses("a"), "one call is trying it again"
+        with pytest.raises(Unreachable, match=r"^a failed 3 times in a row and is left alone for 0 s more$"):
+            async with g.call("a"):
+                raise AssertionError("a second probe")
+    assert (g.opened_at("a"), g.refuses("a")) == (None, False)
+    assert [(event.topic, event.agent, event.level) for event in events.recent()] == [
+        ("agent.breaker.opened", "a", Level.WARN),
+        ("agent.breaker.closed", "a", Level.INFO),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("between", "counted"),
+    [
+        (HttpRefused("broken", status=500), 3),
+        (HttpRefused("broken", status=503), 3),
+        (HttpRefused("not yours", status=499), 1),
+        (ConnectionLost("gone"), 3),
+        (NotAccepting("the disk is full"), 2),
+        (None, 1),
+    ],
+    ids=repr,
+)
+async def test_what_lies_between_two_failures_counts_clears_or_says_nothing(
+    runtime: Runtime, between: FleetsimError | None, counted: int
+) -> None:
+    for failures_max, opens in ((counted, True), (counted + 1, False)):
+        g, _ = gate(runtime, failures_max=failures_max)
+        await fail(g, Unreachable("refused"))
+        if between is None:
+            async with g.call("a", breaks=False):
+                pass
+        else:
+            await fail(g, between, breaks=False)
+        await fail(g, Unreachable("refused"), breaks=False)
+        assert g.refuses("a") is opens
+
+
+async def test_our_own_trouble_opens_no_breaker(runtime: Runtime) -> None:
+    g, events = gate(runtime, failures_max=1)
+    await fail(g, NotAccepting("the disk is full"))
+    with pytest.raises(ZeroDivisionError):
+        async with g.call("a"):
+            raise ZeroDivisionError
+    assert (g.refuses("a"), topics(events)) == (False, [])
+
+
+async def test_a_probe_that_was_given_up_lets_the_next_one_through(runtime: Runtime) -> None:
+    g, _ = gate(runtime, failures_max=1, pause_s=10)
+    await fail(g, Unreachable("refused"))
+    await asyncio.sleep(13)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1), g.call("a"):
+            await asyncio.sleep(60)
+    assert not g.refuses("a")
+    async with g.call("a"):
+        pass
+    assert g.opened_at("a") is None
+
+
+async def test_other_limits_count_from_the_next_failure_on_and_the_slots_stay(runtime: Runtime) -> None:
+    g, _ = gate(runtime, calls_max=1, calls_per_agent_max=1)
+    g.breaker_limits(GateLimits(failures_max=1, pause_s=100, calls_max=64, calls_per_agent_max=64))
+    await fail(g, Unreachable("refused"))
+    assert g.refuses("a")
+    await asyncio.sleep(79)
+    assert g.refuses("a")
+    async with g.call("b"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1), g.call("b"):
+                raise AssertionError("a second call at once")
+
+
+# ---------------------------------------------------------------------- calls to where an agent was before
+
+
+async def test_calls_to_an_agents_former_address_have_no_breaker_and_say_nothing_of_it(runtime: Runtime) -> None:
+    g, _ = gate(runtime, failures_max=1)
+    await fail(g, Unreachable("refused"), former=True)
+    assert not g.refuses("a")
+    await fail(g, Unreachable("refused"))
+    async with g.call("a", former=True):
+        assert g.refuses("a")
+    assert g.refuses("a"), "what answers there is not the agent of now"
+
+
+async def test_calls_to_an_agents_former_address_have_slots_of_their_own(runtime: Runtime) -> None:
+    g, _ = gate(runtime, calls_max=1, calls_per_agent_max=2)
+    inside: list[str] = []
+
+    async def hang(former: bool) -> None:
+        async with g.call("a", former=former):
+            inside.append("former" if former else "now")
+            await asyncio.sleep(60)
+
+    async with asyncio.TaskGroup() as group:
+        for former in (True, True, True, False, False):
+            group.create_task(hang(former))
+        await asyncio.sleep(1)
+        assert sorted(inside) == ["former", "former", "now"], "one shared slot, and one that each needs none for"
+    assert len(inside) == 5
+
+
+async def test_sends_are_let_in_before_polls_of_now_and_of_before(runtime: Runtime) -> None:
+    g, _ = gate(runtime, calls_per_agent_max=1)
+    for former in (False, True):
+        let_in: list[str] = []
+
+        async def call(name: str, let_in: list[str] = let_in, *, former: bool = former, **how: bool) -> None:
+            async with g.call("a", former=former, **how):
+                let_in.append(name)
+                await asyncio.sleep(1)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(call("busy"))
+            await asyncio.sleep(0.5)
+            group.create_task(call("poll", first=False))
+            await asyncio.sleep(0.1)
+            group.create_task(call("send"))
+        assert let_in == ["busy", "send", "poll"]
+
+
+async def test_an_agent_in_debt_is_called_later_than_another(runtime: Runtime) -> None:
+    g, _ = gate(runtime)
+    g.meter.account("a").charge(1.05)
+    for agent in ("b", "a"):
+        async with g.call(agent):
+            assert asyncio.get_running_loop().time() == pytest.approx(0 if agent == "b" else 4.0)
+
+
+def test_the_gate_stands_as_the_settings_do() -> None:
+    settings = Settings()
+    assert GateLimits() == GateLimits(
+        calls_max=settings.calls_max,
+        calls_per_agent_max=settings.calls_per_agent_max,
+        failures_max=settings.breaker_failures,
+        pause_s=settings.breaker_pause_s,
+    )
