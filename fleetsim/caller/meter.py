@@ -84,12 +84,6 @@ class Account:
         self._work_s = min(self._work_s + passed * limits.work_per_s, limits.work_ahead_s)
         self._events = min(self._events + passed * limits.events_per_s, limits.events_ahead)
 
-    @property
-    def rested(self) -> bool:
-        """Whether nothing is remembered of it: its account is as a new one would be."""
-        self._settle()
-        return self._work_s >= self._limits.work_ahead_s and self._events >= self._limits.events_ahead
-
     async def event(self) -> float:
         """One event was read; wait until the next may be. Returns the seconds waited, which are nobody's silence."""
         self.charge(0.0, 1)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fleetsim.caller.meter import Meter, MeterLimits
+from fleetsim.caller.meter import Account, Meter, MeterLimits
 from fleetsim.runtime.http_sse import StreamLimits, read_events
 from fleetsim.runtime.ports import Incoming
 from fleetsim.testbed.runtime import CountedWork, virtual_runtime
@@ -178,3 +178,108 @@ async def test_work_without_a_wait_is_noticed_while_it_goes_on() -> None:
     working = asyncio.ensure_future(found.charged("loud", work()))
     await other()
     assert most <= 5
+
+
+# ---------------------------------------------------------------------- one account
+
+NO_CREDIT = MeterLimits(work_per_s=0.5, work_ahead_s=0.0, events_per_s=10.0, events_ahead=0.0)
+"""Whatever is charged is owed at once: two seconds for one of work, a tenth for an event."""
+
+
+def account(step_s: float = 0.0, limits: MeterLimits = NO_CREDIT) -> Account:
+    return Account(virtual_runtime(work=CountedWork(step_s)), limits)
+
+
+@pytest.mark.parametrize(
+    ("work_s", "events", "owed_s"), [(1.0, 0, 2.0), (0.0, 1, 0.1), (1.0, 1, 2.0), (1.0, 30, 3.0), (0.0, 0, 0.0)]
+)
+async def test_what_is_owed_is_the_longer_of_work_and_events(work_s: float, events: int, owed_s: float) -> None:
+    found = account()
+    found.charge(work_s, events)
+    assert found.debt_s() == pytest.approx(owed_s)
+    await asyncio.sleep(owed_s / 2)
+    assert found.debt_s() == pytest.approx(owed_s / 2), "time pays"
+
+
+@pytest.mark.parametrize(("charged_s", "owed_s"), [(1e-6, 0.0), (2e-6, 2e-6), (0.5, 0.5)])
+async def test_less_than_any_timer_can_wait_is_not_owed(charged_s: float, owed_s: float) -> None:
+    found = account(limits=MeterLimits(work_per_s=1.0, work_ahead_s=0.0))
+    found.charge(charged_s)
+    assert found.debt_s() == owed_s
+
+
+@pytest.mark.parametrize(
+    ("work_s", "events", "ends"), [(0.0019, 15, False), (0.002, 0, True), (0.0, 16, True), (0.0, 15, False)]
+)
+async def test_a_turn_ends_with_its_last_event_or_its_share_of_work(work_s: float, events: int, ends: bool) -> None:
+    found = account()
+    found.charge(work_s, events)
+    assert (await found.turn() > 0) is ends
+    assert (found.debt_s() == 0) is ends, "within a turn there is no waiting"
+
+
+async def test_a_turn_that_ended_is_followed_by_a_whole_one() -> None:
+    found = account()
+    found.charge(0.001)
+    waited = [await found.event() for _ in range(48)]
+    assert [n for n, seconds in enumerate(waited) if seconds] == [15, 31, 47]
+    assert sum(waited) == pytest.approx(4.8) == asyncio.get_running_loop().time()
+    found.charge(0.0019)
+    assert await found.turn() == 0.0, "what was worked in the turns before is paid"
+
+
+async def test_others_have_a_turn_even_if_nothing_is_owed() -> None:
+    found, turns = account(limits=LIMITS), 0
+
+    async def other() -> None:
+        nonlocal turns
+        turns += 1
+
+    task = asyncio.ensure_future(other())
+    assert await found.turn() == 0.0
+    assert turns == 0
+    await found.paid()
+    assert turns == 1
+    await task
+
+
+async def test_what_is_paid_is_paid_one_after_the_other() -> None:
+    found, done = account(), list[tuple[str, float]]()
+
+    async def pay(name: str, then_s: float) -> None:
+        found.charge(0.5)
+        await found.paid()
+        done.append((name, round(asyncio.get_running_loop().time(), 3)))
+        found.charge(then_s)
+
+    await asyncio.gather(pay("first", 5.0), pay("second", 0.0))
+    assert done == [("first", 1.0), ("second", 12.0)]
+
+
+async def test_a_stretch_of_work_is_charged_as_it_goes_on_and_not_after_its_end() -> None:
+    found = account(step_s=1.0)
+    found.look()
+    assert found.debt_s() == 0.0, "nobody has begun"
+    found.begin()
+    found.look()
+    found.look()
+    assert found.debt_s() == 4.0
+    found.end()
+    assert found.debt_s() == 6.0
+    found.end()
+    found.look()
+    assert found.debt_s() == 6.0, "what others did meanwhile is theirs"
+
+
+async def test_the_account_of_an_agent_is_one_and_begins_with_credit_and_no_more() -> None:
+    found = meter()
+    assert found.account("a") is found.account("a")
+    await asyncio.sleep(60)
+    fresh = found.account("b")
+    fresh.charge(LIMITS.work_ahead_s, round(LIMITS.events_ahead))
+    assert fresh.debt_s() == 0.0
+    fresh.charge(LIMITS.work_per_s)
+    assert fresh.debt_s() == pytest.approx(1.0)
+    mine = Meter(virtual_runtime(), NO_CREDIT).account("a")
+    mine.charge(1.0)
+    assert mine.debt_s() == 2.0
