@@ -199,18 +199,17 @@ class Dispatcher:
         )
 
     def _cool_down(self, request: SkillRequest, agent: str, skill: str) -> None:
-        window = self.cooldowns_s.get(skill, 0.0)
-        now = self._runtime.clock.monotonic()
+        """Refuse a skill that was asked of the agent too recently. Raises UnknownTarget."""
         last = self._last.get((agent, skill))
-        if window and last is not None and now - last < window:
-            left = window - (now - last)
+        if last is None:
+            return
+        left = last + self.cooldowns_s.get(skill, 0.0) - self._runtime.clock.monotonic()
+        if left > 0:
             error = UnknownTarget(f"cooldown: {skill} at {agent} may be asked again in {left:.1f} s")
             raise self._dropped(request, "cooldown", error)
-        if window:
-            self._last[agent, skill] = now
 
     async def _record(self, records: Sequence[RequestRecord], run: RunRecord | None) -> bool:
-        if not await self._ledger.accept(records, run=run):
+        if not await self._accepted(records, run):
             return False
         for record in records:
             request = record.request
@@ -228,6 +227,23 @@ class Dispatcher:
             )
             self._tracker.begin(record)
         return True
+
+    async def _accepted(self, records: Sequence[RequestRecord], run: RunRecord | None) -> bool:
+        """Ask the ledger. The skills cool down from before it is asked, so that of two at once one is refused; what
+        is not accepted cools nothing down."""
+        now = self._runtime.clock.monotonic()
+        asked = {(r.agent, r.skill): now for r in records if r.skill in self.cooldowns_s}
+        before = {key: self._last[key] for key in asked if key in self._last}
+        self._last |= asked
+        accepted = False
+        try:
+            accepted = await self._ledger.accept(records, run=run)
+        finally:
+            if not accepted:
+                for key in asked:
+                    del self._last[key]
+                self._last |= before
+        return accepted
 
     def _dropped(self, request: SkillRequest, why: str, error: FleetsimError) -> FleetsimError:
         self._events.publish(
