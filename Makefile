@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak attack bench mutants mutation lock clean
+.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak attack bench walks mutants mutation lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -61,6 +61,10 @@ bench: ## measured figures: CPU per unit beside a floor, the ledger, memory (ROW
 	@$(BIN)/python -m tests.bench.cost $(addprefix --row ,$(ROW))
 	@$(if $(ROW),true,$(BIN)/python -m tests.bench.ledger_bench)
 	@$(if $(ROW),true,$(BIN)/python -m tests.bench.tracks_memory)
+
+walks: ## how many modules and hand-overs one piece of work walks through (ROW=outcome: one, with its way)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.bench.walks $(if $(ROW),--row $(ROW) --show)
 
 SEEDS ?= 2000
 storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000

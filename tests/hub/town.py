@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import HubAddress
 from fleetsim.model.journal import Event
 from fleetsim.runtime.ports import Reply, Request, Runtime
+from fleetsim.testbed.asgi import App
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
@@ -104,11 +105,14 @@ async def town(
     ledger: Ledger | None = None,
     entries: Mapping[str, Mapping[str, Any]] | None = None,
     agents_yaml: str | None = None,
+    peers: Mapping[str, App] | None = None,
+    door: Callable[[Any], App] = lambda app: app,
     **settings: Any,
 ) -> AsyncIterator[Town]:
     """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
 
-    With ``agents_yaml`` that is the fleet, read from the file and again when the file changes.
+    With ``agents_yaml`` that is the fleet, read from the file and again when the file changes. ``peers`` are agents by
+    name that are none of ours. ``door`` is put in front of the hub's face and of each agent's.
     """
     network = MemoryNetwork()
     network.addresses["hub.example"] = ("93.184.216.34",)
@@ -121,8 +125,12 @@ async def town(
         name = agent.settings.name
         url = f"http://{name}.example:8000"
         own = virtual_runtime(100 + number, network, name=name)
-        network.mount(url, agent.replace(url=f"{url}/a2a", runtime=own).app())
+        network.mount(url, door(agent.replace(url=f"{url}/a2a", runtime=own).app()))
         made.append(AgentEntry(**{"name": name, "url": f"{url}/a2a", **(entries or {}).get(name, {})}))
+    for name, peer in (peers or {}).items():
+        network.mount(f"http://{name}.example:8000", peer)
+        url = f"http://{name}.example:8000/a2a"
+        made.append(AgentEntry(**{"name": name, "url": url, **(entries or {}).get(name, {})}))
     config, file = FleetConfig(agents=tuple(made), settings=Settings(base_url=HUB, **settings)), None
     if agents_yaml is not None:
         files.put(AGENTS, agents_yaml)
@@ -132,7 +140,7 @@ async def town(
         own_ledger = open_ledger(None, clock=runtime.clock, storage="inline")
         kept: Ledger = ledger if ledger is not None else await stack.enter_async_context(own_ledger)
         hub = Hub(config, runtime, kept, keys=KEYS, url=HUB, file=file, ceremonies=FOLDER)
-        network.mount(HUB, build_app(hub))
+        network.mount(HUB, door(build_app(hub)))
         await stack.enter_async_context(network)
         await hub.__aenter__()
         found = Town(network, runtime, files, kept, hub)
