@@ -11,40 +11,44 @@ fleetsim, and pays for nothing it does not use.
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleetsim.check.listener import Listener, Sink, socket_listener
+    from fleetsim.check.options import Hint, Options, Target
     from fleetsim.check.report import Finding, Report
-    from fleetsim.check.row import Row, Severity, Verdict
+    from fleetsim.check.row import Row, Severity
     from fleetsim.check.rows import ROWS
     from fleetsim.check.runner import run_check, select
-    from fleetsim.check.subject import Hint, Knobs, Target
+    from fleetsim.check.verdict import Verdict
 
 _HOMES = {
     "ROWS": "rows",
     "Finding": "report",
-    "Hint": "subject",
-    "Knobs": "subject",
+    "Hint": "options",
     "Listener": "listener",
+    "Options": "options",
     "Report": "report",
     "Row": "row",
     "Severity": "row",
     "Sink": "listener",
-    "Target": "subject",
-    "Verdict": "row",
+    "Target": "options",
+    "Verdict": "verdict",
     "run_check": "runner",
     "select": "runner",
     "socket_listener": "listener",
 }
+_RENAMED = {"Knobs": "Options"}
+"""Public names of 0.1.0 that are called otherwise now, and warn."""
 
 __all__ = [
     "ROWS",
     "Finding",
     "Hint",
-    "Knobs",
     "Listener",
+    "Options",
     "Report",
     "Row",
     "Severity",
@@ -59,6 +63,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
+    if name in _RENAMED:
+        now = _RENAMED[name]
+        warnings.warn(f"fleetsim.check.{name} is called {now} now", DeprecationWarning, stacklevel=2)
+        return __getattr__(now)
     if name not in _HOMES:
         raise AttributeError(f"module 'fleetsim.check' has no attribute {name!r}")
     value = getattr(import_module(f"fleetsim.check.{_HOMES[name]}"), name)

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 
 from fleetsim.check.report import Report
-from fleetsim.check.row import Verdict
 from fleetsim.check.rows import ROWS
+from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.yaml import load
 
 BYTES_MAX = 256 * 1024

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 
 from fleetsim.check.html import html
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Severity, Verdict
+from fleetsim.check.row import Severity
+from fleetsim.check.verdict import Verdict
 from fleetsim.model.text import escape, neutralise
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

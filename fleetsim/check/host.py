@@ -295,9 +295,9 @@ def _skip_hours(wire: Wire, job: dict[str, Any]) -> None:
     threading.Thread.start = seen  # type: ignore[method-assign, assignment]
 
     from fleetsim.check.inside import Here, LogBook
+    from fleetsim.check.options import Hint, Options, Target
     from fleetsim.check.rows import ROWS
     from fleetsim.check.runner import run_check
-    from fleetsim.check.subject import Hint, Knobs, Target
     from fleetsim.testbed.loop import VirtualLoop
     from fleetsim.testbed.network import MemoryNetwork
     from fleetsim.testbed.runtime import virtual_runtime
@@ -323,7 +323,7 @@ def _skip_hours(wire: Wire, job: dict[str, Any]) -> None:
                     card_url=asked["card_path"] and ORIGIN + asked["card_path"],
                 ),
                 virtual_runtime(asked["seed"], network, start=clocks.start, name="checker"),
-                knobs=Knobs(
+                options=Options(
                     hints={kind: Hint(*hint) for kind, hint in asked["hints"].items()},
                     side_effects=asked["side_effects"],
                     virtual=True,

@@ -23,11 +23,12 @@ from typing import Any
 
 from fleetsim.check.inside import LogBook
 from fleetsim.check.listener import Listener
+from fleetsim.check.options import Options, Target
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Row, Verdict
+from fleetsim.check.row import Row
 from fleetsim.check.rows import ROWS
 from fleetsim.check.runner import NEEDS_HOURS, Progress, run_check
-from fleetsim.check.subject import Knobs, Target
+from fleetsim.check.verdict import Verdict
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
@@ -184,7 +185,7 @@ async def check_hosted(
     runtime: Runtime,
     *,
     listener: Listener | None = None,
-    knobs: Knobs | None = None,
+    options: Options | None = None,
     rows: Iterable[Row] | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda _text: None,
@@ -193,16 +194,16 @@ async def check_hosted(
 
     Raises:
         ConfigError: the agent cannot be run, with what it said and the next step.
-        Unreachable, AuthRefused: it cannot be met (see ``meet``).
+        Unreachable, AuthRefused: it cannot be met (see ``discover``).
     """
-    knobs = knobs or Knobs()
+    options = options or Options()
     say(f"starting {spec.app}")
     async with hosting(spec) as host:
         report = await run_check(
             _at(host.url, target),
             runtime,
             listener=listener,
-            knobs=replace(knobs, inside=host),
+            options=replace(options, inside=host),
             rows=rows,
             progress=progress,
         )
@@ -213,7 +214,7 @@ async def check_hosted(
     if not hours:
         return report
     say(f"probing {spec.app} over hours of virtual time")
-    found = await _over_hours(spec, target, knobs, report, hours)
+    found = await _over_hours(spec, target, options, report, hours)
     return replace(report, findings=tuple(found.get(one.key, one) for one in report.findings))
 
 
@@ -250,7 +251,7 @@ def _job(spec: AppSpec) -> dict[str, Any]:
 
 
 async def _over_hours(
-    spec: AppSpec, target: Target, knobs: Knobs, report: Report, hours: list[Finding]
+    spec: AppSpec, target: Target, options: Options, report: Report, hours: list[Finding]
 ) -> dict[str, Finding]:
     """The findings of the rows that need hours, by their keys."""
     asked = {
@@ -261,9 +262,9 @@ async def _over_hours(
         "card_path": target.card_url,
         "headers": dict(target.headers),
         "other_headers": None if target.other_headers is None else dict(target.other_headers),
-        "hints": {kind: (hint.skill, hint.text) for kind, hint in knobs.hints.items()},
-        "side_effects": knobs.side_effects,
-        "seed": knobs.seed,
+        "hints": {kind: (hint.skill, hint.text) for kind, hint in options.hints.items()},
+        "side_effects": options.side_effects,
+        "seed": options.seed,
     }
     found: dict[str, Finding] = {}
     why = ""

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from html import escape
 
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Severity, Verdict
+from fleetsim.check.row import Severity
+from fleetsim.check.verdict import Verdict
 from fleetsim.model.text import neutralise
 
 _STYLE = """

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from fleetsim.check.inside import Here, LogBook, listening
 from fleetsim.check.listener import Listener, Sink
+from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
 from fleetsim.check.row import Row
 from fleetsim.check.runner import Progress, run_check
-from fleetsim.check.subject import Hint, Knobs, Target
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.network import MemoryNetwork
@@ -57,7 +57,7 @@ async def check_app(
                 Target(url=AGENT + path, headers=headers or {}, other_headers=other_headers, dialects=dialects),
                 virtual_runtime(seed, network, name="checker"),
                 listener=listener,
-                knobs=Knobs(
+                options=Options(
                     hints=hints or {}, side_effects=side_effects, virtual=True, inside=Here(log), seed=seed, jobs=jobs
                 ),
                 rows=rows,

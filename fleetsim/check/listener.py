@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.server import listen, serving
 from fleetsim.check.exchange import SHOWN_CHARS, masked
-from fleetsim.check.found import waited_in_vain
-from fleetsim.check.tongue import mapping
+from fleetsim.check.raw_dialect import mapping
+from fleetsim.check.verdict import note_timeout
 from fleetsim.model.text import neutralise
 
 BODY_BYTES_MAX = 1024 * 1024
@@ -83,7 +83,7 @@ class Hook:
                         return found
                     await self._news.wait()
         except TimeoutError:
-            waited_in_vain()
+            note_timeout()
             return None
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from fleetsim.check.listener import socket_listener
+from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Row, Severity, Verdict
+from fleetsim.check.row import Row, Severity
 from fleetsim.check.runner import run_check, select
-from fleetsim.check.subject import Hint, Knobs, Target
+from fleetsim.check.verdict import Verdict
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import neutralise
 from fleetsim.runtime.real import running_runtime
@@ -85,7 +86,7 @@ async def _check(config: pytest.Config, rows: Iterable[Row]) -> Report:
     option = config.getoption
     headers, other = _headers(config)
     target = Target(url=_address(option("--fleetsim-agent")), headers=headers, other_headers=other)
-    knobs = Knobs(
+    options = Options(
         seed=option("--fleetsim-seed"),
         side_effects=option("--fleetsim-allow-side-effects"),
         hints=_hints(option("--fleetsim-skill")),
@@ -97,8 +98,8 @@ async def _check(config: pytest.Config, rows: Iterable[Row]) -> Report:
             if not host or not port.isdigit():
                 raise ConfigError(f"{place!r} is no address to listen on", hint="HOST:PORT, e.g. 127.0.0.1:0")
             listener = await stack.enter_async_context(socket_listener(host.strip("[]"), int(port)))
-        runtime = await stack.enter_async_context(running_runtime(seed=knobs.seed))
-        return await run_check(target, runtime, listener=listener, knobs=knobs, rows=rows)
+        runtime = await stack.enter_async_context(running_runtime(seed=options.seed))
+        return await run_check(target, runtime, listener=listener, options=options, rows=rows)
 
 
 def _address(url: str) -> str:

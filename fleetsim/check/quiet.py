@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.found import Stop
+from fleetsim.check.raw_dialect import INTERRUPTED, TERMINAL, mapping
 from fleetsim.check.session import Session
-from fleetsim.check.tongue import INTERRUPTED, TERMINAL, mapping
+from fleetsim.check.verdict import NotPassed
 
 QUIET_S = 60.0
 """How long the tasks that a probe has left are waited for."""
@@ -32,9 +32,9 @@ async def one_at_a_time(session: Session) -> bool:
     try:
         await session.finished()
         alone_s = await _takes_s(session)
-    except Stop:
+    except NotPassed:
         return False
-    if "slow" in session.subject.hints:
+    if "slow" in session.agent.hints:
         return await _waits_behind_the_slow(session, alone_s)
     if alone_s < DIFFERS_S / 2:
         return False
@@ -59,14 +59,14 @@ async def _waits_behind_the_slow(session: Session, alone_s: float) -> bool:
         await asyncio.sleep(SOON_S)
         try:
             return await _takes_s(session) > 2 * alone_s + 2 * DIFFERS_S
-        except Stop:
+        except NotPassed:
             return True
         finally:
             slow.cancel()  # it goes on at the agent, and is no matter if it holds nobody up
 
 
 async def _sent(session: Session) -> None:
-    with suppress(Stop):
+    with suppress(NotPassed):
         await session.begin(session.hint("slow"))
 
 
@@ -86,12 +86,12 @@ def _tasks(session: Session, asked: Iterable[Exchange]) -> dict[str, str]:
     """The last state seen of each task."""
     states: dict[str, str] = {}
     for made in asked:
-        seen = [mapping(session.tongue.task(made.result))]
+        seen = [mapping(session.dialect.task(made.result))]
         for frame in made.frames:
-            kind, content = session.tongue.event(frame.result)
+            kind, content = session.dialect.event(frame.result)
             told = mapping(content)
-            seen.append({**told, "id": session.tongue.task_id(kind, told)})
+            seen.append({**told, "id": session.dialect.task_id(kind, told)})
         for task in seen:
             if isinstance(task_id := task.get("id"), str):
-                states[task_id] = session.tongue.state(task) or states.get(task_id, "")
+                states[task_id] = session.dialect.state(task) or states.get(task_id, "")
     return states

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleetsim.check.row import ONCE, Row, Severity, Verdict
+from fleetsim.check.row import ONCE, Row, Severity
+from fleetsim.check.verdict import Verdict
 
 SCHEMA = "fleetsim-check/1"
 

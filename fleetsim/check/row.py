@@ -19,15 +19,6 @@ class Severity(StrEnum):
     MAY = "MAY"
 
 
-class Verdict(StrEnum):
-    """What a probe found. The four never blur: a promise nobody looked at has not been kept."""
-
-    PASS = "pass"
-    FAIL = "fail"
-    NOT_APPLICABLE = "not applicable"
-    NOT_TESTED = "not tested"
-
-
 ONCE = ("any",)
 """Rows about the agent as a whole: probed once, whichever dialects it speaks."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -14,19 +15,20 @@ from typing import TypeAlias
 
 from fleetsim import __version__
 from fleetsim.check import probes as _probes  # noqa: F401 - importing them registers them
+from fleetsim.check.agent_under_test import PROBE_EXCHANGES, AgentUnderTest, discover
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.found import WAITS, Stop, Waits, waited_in_vain
+from fleetsim.check.fixtures import reachable_listener
 from fleetsim.check.listener import Listener
+from fleetsim.check.options import Options, Target
 from fleetsim.check.probe import PROBES, Phase
 from fleetsim.check.quiet import one_at_a_time, settle
+from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.report import Finding, Report, in_order
-from fleetsim.check.row import ALL, ONCE, PROFILES, Row, Severity, Verdict
+from fleetsim.check.row import ALL, ONCE, PROFILES, Row, Severity
 from fleetsim.check.rows import ROWS
 from fleetsim.check.rows_wire import METHOD_ROWS
-from fleetsim.check.scenes import reachable
 from fleetsim.check.session import OLD_STREAM, Session
-from fleetsim.check.subject import PROBED, Knobs, Subject, Target, meet
-from fleetsim.check.tongue import mapping
+from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, note_timeout
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import one_line
@@ -62,34 +64,39 @@ async def run_check(
     runtime: Runtime,
     *,
     listener: Listener | None = None,
-    knobs: Knobs | None = None,
+    options: Options | None = None,
     rows: Iterable[Row] | None = None,
     progress: Progress | None = None,
+    knobs: Options | None = None,
 ) -> Report:
-    """Hold an agent to the checklist.
+    """Hold an agent to the checklist. ``knobs`` is the former name of ``options``, and warns.
 
     Raises:
         ConfigError: there is no such profile.
-        ConfigError, Unreachable, AuthRefused: the agent cannot be met (see ``meet``).
+        ConfigError, Unreachable, AuthRefused: the agent cannot be met (see ``discover``).
     """
-    knobs = knobs or Knobs()
-    if knobs.profile and knobs.profile not in PROFILES:
-        raise ConfigError(f"there is no profile {one_line(knobs.profile, 40)!r}", hint=f"one of: {', '.join(PROFILES)}")
+    if knobs is not None:
+        warnings.warn("run_check(knobs=) is called options now", DeprecationWarning, stacklevel=2)
+    options = options or knobs or Options()
+    if options.profile and options.profile not in PROFILES:
+        raise ConfigError(
+            f"there is no profile {one_line(options.profile, 40)!r}", hint=f"one of: {', '.join(PROFILES)}"
+        )
     target = Target(url=target) if isinstance(target, str) else target
     began, clock = runtime.clock.now(), runtime.clock.monotonic()
-    subject = await meet(target, runtime, knobs, listener)
-    wanted = [_as_bound(row, knobs.profile) for row in (ROWS.values() if rows is None else rows)]
-    run = Run(subject, progress)
+    agent = await discover(target, runtime, options, listener)
+    wanted = [_as_bound(row, options.profile) for row in (ROWS.values() if rows is None else rows)]
+    run = Run(agent, progress)
     findings = await run.all(wanted)
     return Report(
         url=target.url,
-        agent=one_line(str(subject.card.get("name", "?")), 80),
-        dialects=subject.dialects,
-        endpoints={name: subject.endpoint(name) for name in subject.dialects},
+        agent=one_line(str(agent.card.get("name", "?")), 80),
+        dialects=agent.dialects,
+        endpoints={name: agent.endpoint(name) for name in agent.dialects},
         listener=listener.origin if listener else "",
         findings=in_order(findings, ROWS),
         seconds=runtime.clock.monotonic() - clock,
-        seed=knobs.seed,
+        seed=options.seed,
         began=began.isoformat(timespec="seconds"),
         version=__version__,
         note=run.note,
@@ -99,24 +106,24 @@ async def run_check(
 class Run:
     """One run over one agent."""
 
-    def __init__(self, subject: Subject, progress: Progress | None) -> None:
-        self._subject = subject
-        self._sessions = {name: Session(subject, name) for name in subject.dialects}
-        self._jobs = subject.knobs.jobs
+    def __init__(self, agent: AgentUnderTest, progress: Progress | None) -> None:
+        self._agent = agent
+        self._sessions = {name: Session(agent, name) for name in agent.dialects}
+        self._jobs = agent.options.jobs
         self._progress = progress
         self._done = self._all = 0
         self._late: list[tuple[Row, str]] = []
-        self._left: dict[str, list[Exchange]] = {name: [] for name in subject.dialects}
+        self._left: dict[str, list[Exchange]] = {name: [] for name in agent.dialects}
         self.note, self._beside = "", False
 
     async def all(self, rows: Iterable[Row]) -> list[Finding]:
         """Every row in every dialect it has."""
         jobs = [(row, name) for row in rows for name in self._dialects(row)]
         self._all = len(jobs)
-        findings = [self._finding(row, name, *_why_not(row, self._subject)) for row, name in jobs if not name]
+        findings = [self._finding(row, name, *_why_not(row, self._agent)) for row, name in jobs if not name]
         batches = {phase: [(row, name) for row, name in jobs if name and _phase(row) is phase] for phase in Phase}
         together = batches[Phase.TOGETHER]
-        if len(together) > self._jobs and await one_at_a_time(Session(self._subject, self._subject.dialects[-1])):
+        if len(together) > self._jobs and await one_at_a_time(Session(self._agent, self._agent.dialects[-1])):
             self._jobs, self.note = 1, "the agent does one task at a time, so it was probed for one thing at a time"
         findings += [await self._alone(row, name) for row, name in batches[Phase.ALONE]]
         findings += await self._again(await self._together(together))
@@ -124,16 +131,16 @@ class Run:
 
     def _dialects(self, row: Row) -> tuple[str, ...]:
         """The dialects to probe a row in; one empty name if it applies to none of the agent's."""
-        spoken = self._subject.dialects
+        spoken = self._agent.dialects
         if row.dialects == ONCE:
             return spoken[-1:] if row.covers == ALL or set(row.covers) & set(spoken) else ("",)
         return tuple(name for name in spoken if name in row.dialects) or ("",)
 
     async def _together(self, batch: list[tuple[Row, str]]) -> list[Finding]:
         # Those that wait longest begin first, or the run ends with them alone.
-        if self._subject.knobs.seed:
+        if self._agent.options.seed:
             batch = list(batch)
-            self._subject.runtime.rng.stream("check/order").shuffle(batch)
+            self._agent.runtime.rng.stream("check/order").shuffle(batch)
         slow_first = sorted(batch, key=lambda job: -_lasts_s(job[0]))
 
         if self._jobs == 1:
@@ -165,7 +172,7 @@ class Run:
         late, self._late, self._beside = self._late, [], False
         kept = {one.key: one for one in findings}
         for session in self._sessions.values():
-            session.forget_late()
+            session.forget_late_fixtures()
         same = 0
         places = list(ROWS)
         for row, name in sorted(late, key=lambda job: (places.index(job[0].id), job[1])):
@@ -178,30 +185,30 @@ class Run:
         return list(kept.values())
 
     async def _probe(self, row: Row, name: str) -> Finding:
-        began = self._subject.runtime.clock.monotonic()
+        began = self._agent.runtime.clock.monotonic()
         verdict, reason, lost = Verdict.PASS, "", False
         evidence: tuple[str, ...] = ()
         asked: list[Exchange] = []
-        waits = Waits()
-        before, waited = PROBED.set(asked), WAITS.set(waits)
+        timeouts = Timeouts()
+        exchanges_before, timeouts_before = PROBE_EXCHANGES.set(asked), TIMEOUTS.set(timeouts)
         try:
             await self._attempt(row, name)
-        except Stop as stop:
-            verdict, reason, lost = stop.verdict, stop.reason, stop.lost
-            evidence = tuple(item.shown() for item in stop.evidence)
-            seen = [item for item in stop.evidence if isinstance(item, Exchange)]
+        except NotPassed as said:
+            verdict, reason, lost = said.verdict, said.reason, said.lost
+            evidence = tuple(item.shown() for item in said.evidence)
+            seen = [item for item in said.evidence if isinstance(item, Exchange)]
             asked += seen
             if verdict is Verdict.FAIL and any(made.unreached for made in seen):
                 verdict, reason, lost = Verdict.NOT_TESTED, "the agent could not be reached any more", True
         finally:
-            PROBED.reset(before)
-            WAITS.reset(waited)
+            PROBE_EXCHANGES.reset(exchanges_before)
+            TIMEOUTS.reset(timeouts_before)
         self._left[name] += asked
-        if self._beside and waits.in_vain and verdict in {Verdict.FAIL, Verdict.NOT_TESTED}:
+        if self._beside and timeouts.noted and verdict in {Verdict.FAIL, Verdict.NOT_TESTED}:
             self._late.append((row, name))
         if missing := _missing_ground(row, self._sessions[name], asked):
             verdict, reason, lost = Verdict.NOT_TESTED, missing, False
-        seconds = self._subject.runtime.clock.monotonic() - began
+        seconds = self._agent.runtime.clock.monotonic() - began
         self._done += 1
         if self._progress is not None:
             self._progress(self._done, self._all, row.id)
@@ -211,21 +218,23 @@ class Run:
         session, found = self._sessions[name], PROBES.get(row.id)
         await _check_needs(row, session)
         if found is None:
-            raise Stop(Verdict.NOT_TESTED, "this version has no probe for it")
-        limit_s = None if "time" in row.needs else session.knobs.probe_s
+            raise NotPassed(Verdict.NOT_TESTED, "this version has no probe for it")
+        limit_s = None if "time" in row.needs else session.options.probe_s
         try:
             async with asyncio.timeout(limit_s):
                 await found.run(session)
-        except Stop:
+        except NotPassed:
             raise
         except TimeoutError:
-            waited_in_vain()
-            raise Stop(Verdict.NOT_TESTED, f"the probe was given up after {limit_s:g} s", lost=True) from None
+            note_timeout()
+            raise NotPassed(Verdict.NOT_TESTED, f"the probe was given up after {limit_s:g} s", lost=True) from None
         except FleetsimError as error:
-            raise Stop(Verdict.NOT_TESTED, f"the connection did not hold: {one_line(str(error))}", lost=True) from None
+            raise NotPassed(
+                Verdict.NOT_TESTED, f"the connection did not hold: {one_line(str(error))}", lost=True
+            ) from None
         except ExceptionGroup as group:  # of probes that do several things at once
-            stops = group.subgroup(Stop)
-            raise (_first_leaf(stops) if stops else _broke(group)) from None
+            said = group.subgroup(NotPassed)
+            raise (_first_leaf(said) if said else _broke(group)) from None
         except Exception as error:
             log.exception("the probe of %s broke", row.id)
             raise _broke(error) from None
@@ -267,10 +276,10 @@ def _missing_ground(row: Row, session: Session, asked: Iterable[Exchange]) -> st
         if made.code != -32601:
             continue
         method = mapping(made.asked).get("method")
-        operation = Operation.STREAM if method == OLD_STREAM else session.tongue.operation(method)
+        operation = Operation.STREAM if method == OLD_STREAM else session.dialect.operation(method)
         ground = METHOD_ROWS.get(operation) if operation else None
         if ground is not None and row.section not in {ROWS[ground].section, ROWS["C-06"].section}:
-            known = session.dialect in ROWS[ground].dialects
+            known = session.dialect.name in ROWS[ground].dialects
             return f"because {ground}: there is no {method}" if known else f"there is no {method}"
     return ""
 
@@ -281,8 +290,8 @@ def _first_leaf(group: BaseException) -> BaseException:
     return group
 
 
-def _broke(error: Exception) -> Stop:
-    return Stop(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})", lost=True)
+def _broke(error: Exception) -> NotPassed:
+    return NotPassed(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})", lost=True)
 
 
 def _phase(row: Row) -> Phase:
@@ -295,25 +304,25 @@ def _lasts_s(row: Row) -> float:
     return found.lasts_s if found else 0.0
 
 
-def _why_not(row: Row, subject: Subject) -> tuple[Verdict, str]:
+def _why_not(row: Row, agent: AgentUnderTest) -> tuple[Verdict, str]:
     asked = "/".join(row.covers if row.dialects == ONCE else row.dialects)
-    return Verdict.NOT_APPLICABLE, f"about A2A {asked}; probed here: {', '.join(subject.dialects)}"
+    return Verdict.NOT_APPLICABLE, f"about A2A {asked}; probed here: {', '.join(agent.dialects)}"
 
 
 async def _check_needs(row: Row, session: Session) -> None:
-    """Raise Stop for the first need that is not met."""
-    subject, knobs = session.subject, session.knobs
+    """Raise NotPassed for the first need that is not met."""
+    agent, options = session.agent, session.options
     for need, (met, verdict, reason) in _NEEDS.items():
-        if need in row.needs and not met(subject, knobs):
-            raise Stop(verdict, reason)
+        if need in row.needs and not met(agent, options):
+            raise NotPassed(verdict, reason)
     for kind in ("slow", "ask", "fail", "stream"):
         if kind in row.needs:
             session.hint(kind)
     if "listener" in row.needs:
-        await session.scene(reachable)
+        await session.fixture(reachable_listener)
 
 
-_NEEDS: Mapping[str, tuple[Callable[[Subject, Knobs], bool], Verdict, str]] = {
+_NEEDS: Mapping[str, tuple[Callable[[AgentUnderTest, Options], bool], Verdict, str]] = {
     "streaming": (lambda s, _k: s.streaming, Verdict.NOT_APPLICABLE, "the card offers no streams"),
     "push": (lambda s, _k: s.push, Verdict.NOT_APPLICABLE, "the card offers no webhooks"),
     "auth": (lambda s, _k: s.demands_auth, Verdict.NOT_APPLICABLE, "the agent demands no credentials"),

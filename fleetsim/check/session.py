@@ -1,6 +1,6 @@
-"""One dialect's conversation with the agent under test: raw calls and streams, and scenes that are played once.
+"""One dialect's conversation with the agent under test: raw calls and streams, and fixtures that are made once.
 
-A scene is something several probes look at, such as a finished task or a whole stream; it is played for the
+A fixture is something several probes look at, such as a finished task or a whole stream; it is made for the
 first that asks. Everything said is kept for the probes that judge it all at the end.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
+from fleetsim.check.agent_under_test import AgentUnderTest
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, Frame, written
-from fleetsim.check.found import WAITS, Stop, Waits, need, waited_in_vain
 from fleetsim.check.listener import Hook, Listener
-from fleetsim.check.row import Verdict
-from fleetsim.check.subject import Hint, Subject
-from fleetsim.check.tongue import TERMINAL, Tongue, mapping
+from fleetsim.check.options import Hint
+from fleetsim.check.raw_dialect import TERMINAL, RawDialect, mapping
+from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_tested_unless, note_timeout
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.http_sse import SseEvent, StreamLimits, read_events
@@ -39,78 +39,77 @@ FIRST_S = 10.0
 class Session:
     """What a probe is given."""
 
-    def __init__(self, subject: Subject, dialect: str) -> None:
-        self.subject = subject
-        self.dialect = dialect
-        self.tongue = Tongue(dialect)
-        self.knobs = subject.knobs
-        self.endpoint = subject.endpoint(dialect)
+    def __init__(self, agent: AgentUnderTest, dialect: str) -> None:
+        self.agent = agent
+        self.dialect = RawDialect(dialect)
+        self.options = agent.options
+        self.endpoint = agent.endpoint(dialect)
         self.tasks: list[tuple[Mapping[str, Any], Exchange]] = []
-        self._scenes: dict[Callable[[Session], Awaitable[Any]], Any] = {}
-        self._late: set[Callable[[Session], Awaitable[Any]]] = set()
-        self._locks: dict[Callable[[Session], Awaitable[Any]], asyncio.Lock] = {}
+        self._fixtures: dict[Callable[[Session], Awaitable[Any]], Any] = {}
+        self._late_fixtures: set[Callable[[Session], Awaitable[Any]]] = set()
+        self._fixture_locks: dict[Callable[[Session], Awaitable[Any]], asyncio.Lock] = {}
         self._asked = 0
         self._stream_asked = False
 
     def new(self) -> str:
         """A fresh id of ours."""
-        return self.subject.runtime.ids.new()
+        return self.agent.runtime.ids.new()
 
     def now(self) -> float:
         """Seconds of the runtime's clock."""
-        return self.subject.runtime.clock.monotonic()
+        return self.agent.runtime.clock.monotonic()
 
     def number(self) -> int:
         """A fresh id for a call."""
         self._asked += 1
         return self._asked
 
-    async def scene(self, play: Callable[[Session], Awaitable[T]]) -> T:
-        """The result of a scene, played at most once. Raises Stop (not tested) if it could not be played."""
-        async with self._locks.setdefault(play, asyncio.Lock()):
-            if play not in self._scenes:
-                waits = Waits()
-                before = WAITS.set(waits)
+    async def fixture(self, make: Callable[[Session], Awaitable[T]]) -> T:
+        """What ``make`` makes, made at most once. Raises NotPassed (not tested) if it could not be made."""
+        async with self._fixture_locks.setdefault(make, asyncio.Lock()):
+            if make not in self._fixtures:
+                timeouts = Timeouts()
+                before = TIMEOUTS.set(timeouts)
                 try:
-                    self._scenes[play] = await play(self)
-                except Stop as stop:
-                    self._scenes[play] = Stop(Verdict.NOT_TESTED, stop.reason, stop.evidence)
+                    self._fixtures[make] = await make(self)
+                except NotPassed as why:
+                    self._fixtures[make] = NotPassed(Verdict.NOT_TESTED, why.reason, why.evidence)
                 finally:
-                    WAITS.reset(before)
-                    if waits.in_vain:
-                        self._late.add(play)
-        if play in self._late:
-            waited_in_vain()
-        found = self._scenes[play]
-        if isinstance(found, Stop):
+                    TIMEOUTS.reset(before)
+                    if timeouts.noted:
+                        self._late_fixtures.add(make)
+        if make in self._late_fixtures:
+            note_timeout()
+        found = self._fixtures[make]
+        if isinstance(found, NotPassed):
             raise found
-        kept: T = found
-        return kept
+        made: T = found
+        return made
 
-    def forget_late(self) -> None:
-        """Let the scenes in which something was waited for in vain be played again."""
-        for play in self._late:
-            del self._scenes[play]
-        self._late.clear()
+    def forget_late_fixtures(self) -> None:
+        """Let the fixtures in which something was waited for in vain be made again."""
+        for make in self._late_fixtures:
+            del self._fixtures[make]
+        self._late_fixtures.clear()
 
     # Hints and hooks.
 
     def hint(self, kind: str) -> Hint:
-        """How to get a kind of behaviour. Raises Stop (not tested) if nobody knows."""
-        found = self.subject.hints.get(kind)
-        need(found, f"no skill is known for this: add --skill-{kind} SKILL[=TEXT]")
+        """How to get a kind of behaviour. Raises NotPassed (not tested) if nobody knows."""
+        found = self.agent.hints.get(kind)
+        not_tested_unless(found, f"no skill is known for this: add --skill-{kind} SKILL[=TEXT]")
         assert found is not None
         return found
 
     def quick(self) -> Hint:
         """The quickest thing there is; any text will do."""
-        return self.subject.hints.get("quick", Hint(None, "fleetsim check"))
+        return self.agent.hints.get("quick", Hint(None, "fleetsim check"))
 
     @property
     def listener(self) -> Listener:
-        """Where webhooks go. Raises Stop (not tested) if there is none."""
-        found = self.subject.listener
-        need(found, "no webhook listener: add --webhook-listen 127.0.0.1:0")
+        """Where webhooks go. Raises NotPassed (not tested) if there is none."""
+        found = self.agent.listener
+        not_tested_unless(found, "no webhook listener: add --webhook-listen 127.0.0.1:0")
         assert found is not None
         return found
 
@@ -129,10 +128,8 @@ class Session:
         credentials: Mapping[str, str] | None = None,
     ) -> Exchange:
         """POST bytes as they are."""
-        sent = {**self.tongue.headers(), **(headers or {})}
-        return await self.subject.exchange(
-            "POST", url or self.endpoint, body=body, headers=sent, credentials=credentials
-        )
+        sent = {**self.dialect.headers(), **(headers or {})}
+        return await self.agent.exchange("POST", url or self.endpoint, body=body, headers=sent, credentials=credentials)
 
     async def rpc(
         self,
@@ -156,8 +153,8 @@ class Session:
 
     async def call(self, operation: Operation, params: Any = _UNSAID, **more: Any) -> Exchange:
         """Call an operation, and remember the task it shows."""
-        made = await self.rpc(self.tongue.method(operation), params, **more)
-        if task := self.tongue.task(made.result):
+        made = await self.rpc(self.dialect.method(operation), params, **more)
+        if task := self.dialect.task(made.result):
             self.tasks.append((task, made))
         return made
 
@@ -173,53 +170,55 @@ class Session:
         """Params of a send; ``message`` are members of the message as written."""
         hint = hint or self.quick()
         told = {**({"skillHint": hint.skill} if hint.skill else {}), **(metadata or {})}
-        sent = self.tongue.send(
-            self.tongue.message(hint.text, self.new(), **message), wait=wait, push=push, metadata=told
+        sent = self.dialect.send(
+            self.dialect.message(hint.text, self.new(), **message), wait=wait, push=push, metadata=told
         )
-        return {"id": self.new(), "sessionId": self.new(), **sent} if self.tongue.legacy else sent
+        return {"id": self.new(), "sessionId": self.new(), **sent} if self.dialect.legacy else sent
 
     async def send(self, hint: Hint | None = None, **more: Any) -> Exchange:
         """Send a message, asking for the answer at once unless ``wait`` says otherwise."""
         return await self.call(Operation.SEND, self.params(hint, **more))
 
     async def begin(self, hint: Hint | None = None, **more: Any) -> tuple[str, Exchange]:
-        """Send, and return the task's id. Raises Stop (not tested) if no task came of it."""
+        """Send, and return the task's id. Raises NotPassed (not tested) if no task came of it."""
         made = await self.send(hint, **more)
-        task = self.tongue.task(made.result)
-        need(isinstance(task.get("id"), str), f"the send this leans on was answered with {made.says()}", made)
+        task = self.dialect.task(made.result)
+        not_tested_unless(
+            isinstance(task.get("id"), str), f"the send this leans on was answered with {made.says()}", made
+        )
         return str(task["id"]), made
 
     async def get(self, task_id: Any, **more: Any) -> Exchange:
         """Read a task."""
-        return await self.call(Operation.GET, self.tongue.by_id(task_id, **more))
+        return await self.call(Operation.GET, self.dialect.by_id(task_id, **more))
 
     async def cancel(self, task_id: Any) -> Exchange:
         """Cancel a task."""
-        return await self.call(Operation.CANCEL, self.tongue.by_id(task_id))
+        return await self.call(Operation.CANCEL, self.dialect.by_id(task_id))
 
     def state(self, made: Exchange) -> str:
         """The state of the task an answer shows; empty if it shows none."""
-        return self.tongue.state(self.tongue.task(made.result))
+        return self.dialect.state(self.dialect.task(made.result))
 
     async def until(self, task_id: str, states: frozenset[str] = TERMINAL, seconds: float | None = None) -> Exchange:
         """Read a task until it is in one of ``states`` or time is up; returns the last reading."""
-        end = self.now() + (self.knobs.patience_s if seconds is None else seconds)
+        end = self.now() + (self.options.patience_s if seconds is None else seconds)
         while True:
             made = await self.get(task_id)
             if self.state(made) in states or made.error is not None:
                 return made
             if self.now() >= end:
-                waited_in_vain()
+                note_timeout()
                 return made
             await asyncio.sleep(POLL_S)
 
     async def finished(self, hint: Hint | None = None, **more: Any) -> tuple[str, Exchange]:
-        """Send and wait for the end: the task's id and its last reading. Raises Stop if it does not end."""
+        """Send and wait for the end: the task's id and its last reading. Raises NotPassed if it does not end."""
         task_id, made = await self.begin(hint, **more)
-        if self.state(made) not in TERMINAL or "artifacts" not in self.tongue.task(made.result):
+        if self.state(made) not in TERMINAL or "artifacts" not in self.dialect.task(made.result):
             made = await self.until(task_id)
         state = self.state(made)
-        need(state in TERMINAL, f"the task this leans on did not end: {state or made.says()}", made)
+        not_tested_unless(state in TERMINAL, f"the task this leans on did not end: {state or made.says()}", made)
         return task_id, made
 
     # Streams.
@@ -232,7 +231,7 @@ class Session:
 
         An agent that knows streams by their old name alone is asked by that name from then on (M-02 and M-03 tell).
         """
-        method = operation if not isinstance(operation, Operation) else self.tongue.method(operation)
+        method = operation if not isinstance(operation, Operation) else self.dialect.method(operation)
         body = written(self.envelope(str(method), params, request_id))
         async with self.reading("POST", self.endpoint, body, ours=True) as stream:
             if not await self._unknown_stream(operation, stream):
@@ -242,12 +241,12 @@ class Session:
         async with self.reading("POST", self.endpoint, body, ours=True) as stream:
             await stream.peek(FIRST_S)
             if stream.exchange.code != -32601:
-                self.tongue.call_it(Operation.STREAM, OLD_STREAM)
+                self.dialect.use_name(Operation.STREAM, OLD_STREAM)
             yield stream
 
     async def _unknown_stream(self, operation: Operation | str, stream: Stream) -> bool:
         """Whether an agent of 0.3 has no method of that name; found out with the first stream that is asked for."""
-        if operation is not Operation.STREAM or self.dialect != "0.3" or self._stream_asked:
+        if operation is not Operation.STREAM or self.dialect.name != "0.3" or self._stream_asked:
             return False
         await stream.peek(FIRST_S)
         if stream.exchange.code == -32601:
@@ -257,7 +256,7 @@ class Session:
 
     async def _entered(self, stack: AsyncExitStack, request: Request) -> Incoming:
         """Open a request, once more if the connection broke: an earlier answer may have closed it."""
-        transport = self.subject.runtime.transport
+        transport = self.agent.runtime.transport
         try:
             return await stack.enter_async_context(transport.open(request))
         except ConnectionLost:
@@ -266,8 +265,8 @@ class Session:
     @asynccontextmanager
     async def reading(self, method: str, url: str, body: bytes = b"", *, ours: bool = False) -> AsyncIterator[Stream]:
         """Any request whose answer may be a stream; ``ours`` if it comes in this dialect."""
-        heads = {**(self.tongue.headers() if ours else {}), "accept": "text/event-stream, application/json"}
-        made = self.subject.opened(method, url, body, heads, None)
+        heads = {**(self.dialect.headers() if ours else {}), "accept": "text/event-stream, application/json"}
+        made = self.agent.opened(method, url, body, heads, None)
         request = Request(method=method, url=url, headers=made.sent_headers, body=body, limits=_LIMITS, streaming=True)
         try:
             async with AsyncExitStack() as stack:
@@ -334,7 +333,7 @@ class Stream:
                     if len(body) > BODY_BYTES_MAX:
                         break
         except (FleetsimError, TimeoutError) as error:
-            waited_in_vain()
+            note_timeout()
             made.problem = str(error) or "the answer did not end"
         made.body, made.ended = bytes(body), True
 
@@ -355,7 +354,7 @@ class Stream:
             async with asyncio.timeout(seconds):
                 event = await anext(self._events, None)
         except TimeoutError:
-            waited_in_vain()
+            note_timeout()
             made.problem = f"nothing came for {seconds:g} s"
             self._events = None
             return None
@@ -371,7 +370,7 @@ class Stream:
         return frame
 
     def _note(self, frame: Frame) -> None:
-        kind, content = self._session.tongue.event(frame.result)
+        kind, content = self._session.dialect.event(frame.result)
         if kind == "task" and self._ours:
             self._session.tasks.append((content, self.exchange))
 
@@ -387,15 +386,17 @@ class Stream:
         """Read until an event (kind, content) fits; None if none does."""
         end = self._session.now() + seconds
         while (frame := await self.next(max(end - self._session.now(), 0.001))) is not None:
-            kind, content = self._session.tongue.event(frame.result)
+            kind, content = self._session.dialect.event(frame.result)
             if fits(kind, content):
                 return frame
         return None
 
     def task_id(self) -> str:
-        """The task the stream is about. Raises Stop (not tested) if the first event does not say."""
+        """The task the stream is about. Raises NotPassed (not tested) if the first event does not say."""
         frames = self.exchange.frames
-        kind, content = self._session.tongue.event(frames[0].result) if frames else ("", {})
-        found = self._session.tongue.task_id(kind, mapping(content))
-        need(isinstance(found, str), f"the stream this leans on gave {self.exchange.says()}", self.exchange)
+        kind, content = self._session.dialect.event(frames[0].result) if frames else ("", {})
+        found = self._session.dialect.task_id(kind, mapping(content))
+        not_tested_unless(
+            isinstance(found, str), f"the stream this leans on gave {self.exchange.says()}", self.exchange
+        )
         return str(found)

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterator
 
 from fleetsim.check.report import Finding, Missing, Report
-from fleetsim.check.row import Row, Severity, Verdict
+from fleetsim.check.row import Row, Severity
+from fleetsim.check.verdict import Verdict
 from fleetsim.model.text import neutralise, one_line
 
 WIDTH = 110

@@ -17,10 +17,10 @@ from fleetsim.check import baseline as accepted_failures
 from fleetsim.check.files import FORMATS
 from fleetsim.check.hosted import AppSpec, check_hosted
 from fleetsim.check.listener import Listener, socket_listener
+from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
 from fleetsim.check.row import ONCE, PROFILES, Row
 from fleetsim.check.runner import run_check, select
-from fleetsim.check.subject import Hint, Knobs, Target
 from fleetsim.check.text import LISTEN, render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
@@ -43,7 +43,7 @@ class Wanted:
 
     target: Target
     app: AppSpec | None
-    knobs: Knobs
+    options: Options
     rows: tuple[Row, ...]
     listen: tuple[str, int] | None
     seen_as: str | None
@@ -145,7 +145,7 @@ def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
             card_url=at(options["card_url"]),
         ),
         app=app,
-        knobs=Knobs(
+        options=Options(
             hints=hints,
             mutating=tuple(options["mutating"]),
             profile=options["profile"] or "",
@@ -229,7 +229,7 @@ def _list(common: Common, rows: tuple[Row, ...]) -> int:
 
 async def _run(common: Common, wanted: Wanted, watch: float | None) -> int:
     async with AsyncExitStack() as stack:
-        runtime = await stack.enter_async_context(running_runtime(seed=wanted.knobs.seed))
+        runtime = await stack.enter_async_context(running_runtime(seed=wanted.options.seed))
         listener = None
         if wanted.listen is not None:
             opened = socket_listener(*wanted.listen, seen_as=wanted.seen_as)
@@ -266,7 +266,7 @@ async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: List
 
         if wanted.app is None:
             report = await run_check(
-                wanted.target, runtime, listener=listener, knobs=wanted.knobs, rows=wanted.rows, progress=tell
+                wanted.target, runtime, listener=listener, options=wanted.options, rows=wanted.rows, progress=tell
             )
         else:
             report = await check_hosted(
@@ -274,7 +274,7 @@ async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: List
                 wanted.target,
                 runtime,
                 listener=listener,
-                knobs=wanted.knobs,
+                options=wanted.options,
                 rows=wanted.rows,
                 progress=tell,
                 say=progress.say,

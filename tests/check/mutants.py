@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from fleetsim.check.broken import MUTANTS, mutant
 from fleetsim.check.broken.bench import checked, outcome
-from fleetsim.check.row import Verdict
 from fleetsim.check.runner import select
+from fleetsim.check.verdict import Verdict
 
 PROCESSES = 2
 

@@ -14,10 +14,10 @@ import pytest
 from fleetsim.check.hosted import AppSpec, check_hosted
 from fleetsim.check.inside import holds
 from fleetsim.check.listener import socket_listener
+from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
-from fleetsim.check.row import Verdict
 from fleetsim.check.runner import select
-from fleetsim.check.subject import Hint, Knobs, Target
+from fleetsim.check.verdict import Verdict
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import cli, run
 from fleetsim.model.errors import ConfigError
@@ -47,7 +47,7 @@ async def checked(
             Target(url=path),
             runtime,
             listener=listener,
-            knobs=Knobs(hints=SLOW, patience_s=5),
+            options=Options(hints=SLOW, patience_s=5),
             rows=select(rows),
             progress=met,
         )
@@ -151,7 +151,7 @@ async def test_a_skill_that_ends_soon_leaves_the_eviction_of_work_untested() -> 
             AppSpec(app="plain:app"),
             Target(url=""),
             runtime,
-            knobs=Knobs(hints={"slow": Hint(None, "quick")}),
+            options=Options(hints={"slow": Hint(None, "quick")}),
             rows=select(["H-02"]),
         )
     assert report.finding("H-02").verdict is NOT_TESTED

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fleetsim.agent.builtin import reference_agent
+from fleetsim.check.agent_under_test import discover
 from fleetsim.check.inprocess import AGENT, ALLOW, check_app
+from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
-from fleetsim.check.row import Verdict
 from fleetsim.check.runner import select
-from fleetsim.check.subject import Hint, Knobs, Target, meet
+from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import LoseRequest
 from fleetsim.testbed.network import MemoryNetwork
@@ -137,9 +138,9 @@ async def test_a_connection_that_broke_is_tried_again_and_only_once() -> None:
         network = MemoryNetwork()
         network.mount(AGENT, reference_agent(runtime=virtual_runtime(0, network, name="agent")).app())
         async with network:
-            subject = await meet(Target(url=AGENT), virtual_runtime(0, network, name="checker"), Knobs(), None)
+            agent = await discover(Target(url=AGENT), virtual_runtime(0, network, name="checker"), Options(), None)
             network.fault(LoseRequest(), times=times)
-            made = await subject.exchange("GET", f"{AGENT}/.well-known/agent-card.json")
+            made = await agent.exchange("GET", f"{AGENT}/.well-known/agent-card.json")
         assert (made.status is None) is lost
         assert not made.unreached
 

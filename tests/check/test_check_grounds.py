@@ -30,10 +30,11 @@ from fleetsim.check.broken.editors import (
 )
 from fleetsim.check.broken.wire import Asked, Edit, Headers
 from fleetsim.check.inprocess import AGENT, ALLOW, check_app
+from fleetsim.check.options import Hint, Options
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Severity, Verdict
+from fleetsim.check.row import Severity
 from fleetsim.check.runner import run_check, select
-from fleetsim.check.subject import Hint, Knobs
+from fleetsim.check.verdict import Verdict
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
@@ -185,29 +186,29 @@ def test_a_card_is_held_to_the_sources_of_the_dialects_it_speaks() -> None:
     assert verdicts == {("0.3",): Verdict.NOT_APPLICABLE, ("0.3", "1.0"): Verdict.FAIL}
 
 
-async def checked_with(knobs: Knobs, *patterns: str, **options: Any) -> Report:
+async def checked_with(options: Options, *patterns: str, **agent_options: Any) -> Report:
     network = MemoryNetwork()
-    agent = reference_agent(runtime=virtual_runtime(0, network, name="agent"), **options)
+    agent = reference_agent(runtime=virtual_runtime(0, network, name="agent"), **agent_options)
     network.mount("http://agent:9000", agent.app())
     async with network:
         return await run_check(
-            "http://agent:9000", virtual_runtime(0, network, name="checker"), knobs=knobs, rows=select(patterns)
+            "http://agent:9000", virtual_runtime(0, network, name="checker"), options=options, rows=select(patterns)
         )
 
 
 async def test_a_skill_known_to_change_the_world_must_declare_its_effects() -> None:
-    silent = await checked_with(Knobs(mutating=("echo",)), "X-02")
+    silent = await checked_with(Options(mutating=("echo",)), "X-02")
     assert silent.finding("X-02").verdict is Verdict.FAIL
     assert "echo" in silent.finding("X-02").reason
-    declared = await checked_with(Knobs(mutating=("file_bug",)), "X-02")
+    declared = await checked_with(Options(mutating=("file_bug",)), "X-02")
     assert declared.finding("X-02").verdict is Verdict.PASS
 
 
 async def test_a_stream_too_short_to_make_the_agent_wait_says_nothing_of_slow_readers() -> None:
-    short = await checked_with(Knobs(hints={"stream": Hint("stream", "three short words")}), "S-28")
+    short = await checked_with(Options(hints={"stream": Hint("stream", "three short words")}), "S-28")
     assert {f.verdict for f in short.findings} == {Verdict.NOT_TESTED}
     assert "--skill-stream" in short.finding("S-28").reason
-    long = await checked_with(Knobs(), "S-28")
+    long = await checked_with(Options(), "S-28")
     assert {f.verdict for f in long.findings} == {Verdict.PASS}
 
 
@@ -221,14 +222,14 @@ def test_the_answer_in_artifact_alone_warns_and_binds_under_the_profile_of_the_o
 
 
 async def test_the_profile_of_the_original_makes_the_list_a_must() -> None:
-    report = await checked_with(Knobs(profile="workstacean"), "P-38", "P-16")
+    report = await checked_with(Options(profile="workstacean"), "P-38", "P-16")
     bound = {f.row.id: f.row.severity for f in report.findings}
     assert bound == {"P-38": Severity.MUST, "P-16": select(("P-16",))[0].severity}
 
 
 async def test_an_unknown_profile_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError) as refused:
-        await checked_with(Knobs(profile="other"), "C-01")
+        await checked_with(Options(profile="other"), "C-01")
     assert "workstacean" in str(refused.value.hint)
 
 

@@ -10,8 +10,8 @@ from fleetsim.agent.agent import Agent
 from fleetsim.agent.builtin import echo, reference_agent
 from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
-from fleetsim.check.row import Verdict
 from fleetsim.check.runner import select
+from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 
 KEY, OTHER = "a-key-nobody-may-see", "another-key-nobody-may-see"

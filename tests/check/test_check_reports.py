@@ -10,9 +10,10 @@ from fleetsim.check.exchange import Exchange, Frame, masked
 from fleetsim.check.files import as_json, junit, markdown
 from fleetsim.check.html import html
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Row, Verdict
+from fleetsim.check.row import Row
 from fleetsim.check.rows import ROWS
 from fleetsim.check.text import explain, render
+from fleetsim.check.verdict import Verdict
 from fleetsim.cli.check import exit_code
 from fleetsim.cli.exits import Exit
 from fleetsim.model.errors import ConfigError

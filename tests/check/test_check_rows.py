@@ -3,6 +3,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+import fleetsim.check
 from fleetsim.check.checklist import page
 from fleetsim.check.probe import PROBES
 from fleetsim.check.row import ALL, NEEDS, ONCE
@@ -43,3 +46,8 @@ def test_the_incidents_of_the_guide_are_told_by_a_row() -> None:
     told = " ".join(row.incident for row in ROWS.values())
     pulls = {"#40", "#61", "#6", "#19", "#25"}
     assert {pull for pull in pulls if not re.search(rf"{pull}\b", told)} == set()
+
+
+def test_a_public_name_of_before_still_works_and_names_the_new_one() -> None:
+    with pytest.warns(DeprecationWarning, match="fleetsim.check.Knobs is called Options now"):
+        assert fleetsim.check.Knobs is fleetsim.check.Options

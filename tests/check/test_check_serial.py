@@ -14,17 +14,18 @@ from fleetsim.agent.notify import Notifier
 from fleetsim.agent.record import Record, Transition
 from fleetsim.agent.runner import Job, Runner
 from fleetsim.agent.skills import Skill, SkillContext
+from fleetsim.check.agent_under_test import discover
 from fleetsim.check.broken.build import breaks
 from fleetsim.check.broken.parts_push import EarlyNotifier
 from fleetsim.check.broken.parts_senders import OneShotSender
 from fleetsim.check.inprocess import AGENT, ALLOW, CHECKER, CHECKER_ADDRESS
 from fleetsim.check.listener import Listener, Sink
+from fleetsim.check.options import Options, Target
 from fleetsim.check.quiet import one_at_a_time
 from fleetsim.check.report import Report
-from fleetsim.check.row import Verdict
 from fleetsim.check.runner import SAME_MAX, run_check, select
 from fleetsim.check.session import Session
-from fleetsim.check.subject import Knobs, Target, meet
+from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
@@ -77,8 +78,8 @@ async def rig(seed: int, **broken: Any) -> AsyncIterator[tuple[Runtime, Listener
 
 async def checked(seed: int = 0, rows: tuple[str, ...] = (), **broken: Any) -> Report:
     async with rig(seed, **broken) as (runtime, listener):
-        knobs = Knobs(side_effects=True, seed=seed)
-        return await run_check(Target(url=AGENT), runtime, listener=listener, knobs=knobs, rows=select(rows))
+        options = Options(side_effects=True, seed=seed)
+        return await run_check(Target(url=AGENT), runtime, listener=listener, options=options, rows=select(rows))
 
 
 def verdicts(report: Report) -> dict[str, str]:
@@ -138,10 +139,10 @@ async def test_it_is_seen_whether_an_agent_does_one_task_at_a_time(
     runner: type[Runner], serial: bool, slow_is_known: bool
 ) -> None:
     async with rig(0, runner=runner) as (runtime, listener):
-        subject = await meet(Target(url=AGENT), runtime, Knobs(), listener)
+        agent = await discover(Target(url=AGENT), runtime, Options(), listener)
         if not slow_is_known:
-            del subject.hints["slow"]
-        assert await one_at_a_time(Session(subject, "1.0")) is serial
+            del agent.hints["slow"]
+        assert await one_at_a_time(Session(agent, "1.0")) is serial
 
 
 async def test_a_few_rows_do_not_ask_the_agent_for_more_than_they_need() -> None:

@@ -16,7 +16,8 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.broken.build import DIALECTS, Mutant
 from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
-from fleetsim.check.row import Row, Verdict
+from fleetsim.check.row import Row
+from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.loop import Deadlock, LeftOver, run

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.found import demand, need
 from fleetsim.check.probe import probe
+from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_parts
 from fleetsim.check.session import Session
-from fleetsim.check.tongue import Tongue, listed, mapping, url_parts
+from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
 PATH = "/fleetsim-check"
@@ -14,31 +14,31 @@ PATH = "/fleetsim-check"
 
 def _port(session: Session) -> int:
     """A port webhooks usually may use, that the listener does not have."""
-    place = session.subject.listener.place if session.subject.listener else ""
+    place = session.agent.listener.place if session.agent.listener else ""
     return 8443 if place.endswith(":8080") else 8080
 
 
 async def _all_refused(session: Session, *urls: str) -> None:
     task_id, _ = await session.begin()
     for url in urls:
-        params = session.tongue.set_hook(task_id, session.tongue.hook(url, id="fleetsim-ssrf"))
-        made = await session.rpc(session.tongue.method(Operation.PUSH_SET), params)
+        params = session.dialect.set_hook(task_id, session.dialect.hook(url, id="fleetsim-ssrf"))
+        made = await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
         if made.error is None:
             await _forget(session, task_id)
-        demand(made.error is not None, f"a webhook to {url} was accepted", made)
-        demand(made.code == -32602, f"a webhook to {url} must be -32602, not {made.says()}", made)
+        fail_unless(made.error is not None, f"a webhook to {url} was accepted", made)
+        fail_unless(made.code == -32602, f"a webhook to {url} must be -32602, not {made.says()}", made)
     kept = await _listed(session, task_id)
-    demand(not (set(urls) & set(map(str, kept[0]))), "a refused webhook is listed all the same", kept[1])
+    fail_unless(not (set(urls) & set(map(str, kept[0]))), "a refused webhook is listed all the same", kept[1])
 
 
 async def _forget(session: Session, task_id: str) -> None:
-    params = session.tongue.of_hook(task_id, "fleetsim-ssrf")
-    await session.rpc(session.tongue.method(Operation.PUSH_DELETE), params)
+    params = session.dialect.of_hook(task_id, "fleetsim-ssrf")
+    await session.rpc(session.dialect.method(Operation.PUSH_DELETE), params)
 
 
 async def _listed(session: Session, task_id: str) -> tuple[list[object], Exchange]:
-    read = await session.rpc(session.tongue.method(Operation.PUSH_LIST), session.tongue.of_hook(task_id))
-    found = mapping(read.result).get("configs") if session.tongue.current else read.result
+    read = await session.rpc(session.dialect.method(Operation.PUSH_LIST), session.dialect.of_hook(task_id))
+    found = mapping(read.result).get("configs") if session.dialect.current else read.result
     entries = [mapping(entry) for entry in listed(found)]
     return [(mapping(e.get("pushNotificationConfig")) or e).get("url") for e in entries], read
 
@@ -97,7 +97,7 @@ async def nothing_beside_the_allowed(session: Session) -> None:
     """The listener's address, and what only looks like it."""
     parts = url_parts(session.listener.origin)
     allowed, port = parts.hostname or "", parts.port
-    need(port, "the listener's address has no port")
+    not_tested_unless(port, "the listener's address has no port")
     others = [f"http://{allowed}@169.254.169.254:{port}{PATH}", f"http://169.254.169.254:{port}/{allowed}:{port}"]
     others += [f"http://169.254.169.254:{port}{PATH}#{allowed}", f"http://{allowed}.fleetsim.invalid:{port}{PATH}"]
     await _all_refused(session, *others)
@@ -107,15 +107,15 @@ async def nothing_beside_the_allowed(session: Session) -> None:
 async def inline_is_refused_aloud(session: Session) -> None:
     """With the send, by stream and without."""
     url = f"http://169.254.169.254:{_port(session)}{PATH}"
-    push = _inline(session.tongue, url)
+    push = _inline(session.dialect, url)
     made = await session.call(Operation.SEND, session.params(push=push))
-    demand(made.error is not None, f"a send with a webhook to {url} was accepted", made)
-    demand(made.code == -32602, f"a send with a webhook to {url} must be -32602, not {made.says()}", made)
-    if session.subject.streaming:
+    fail_unless(made.error is not None, f"a send with a webhook to {url} was accepted", made)
+    fail_unless(made.code == -32602, f"a send with a webhook to {url} must be -32602, not {made.says()}", made)
+    if session.agent.streaming:
         async with session.stream(Operation.STREAM, session.params(push=push)) as stream:
             await stream.next(5)
-        demand(stream.exchange.code == -32602, f"a stream with it gave {stream.exchange.says()}", stream.exchange)
+        fail_unless(stream.exchange.code == -32602, f"a stream with it gave {stream.exchange.says()}", stream.exchange)
 
 
-def _inline(tongue: Tongue, url: str) -> dict[str, object]:
-    return tongue.hook(url, id="fleetsim-ssrf")
+def _inline(dialect: RawDialect, url: str) -> dict[str, object]:
+    return dialect.hook(url, id="fleetsim-ssrf")

@@ -6,29 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange, written
-from fleetsim.check.found import applies, demand, need
 from fleetsim.check.probe import probe
+from fleetsim.check.raw_dialect import INTERRUPTED, TERMINAL, RawDialect, mapping
 from fleetsim.check.session import Session
-from fleetsim.check.tongue import INTERRUPTED, TERMINAL, Tongue, mapping
+from fleetsim.check.verdict import fail_unless, not_applicable_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
-OLD = Tongue("0.3")
+OLD = RawDialect("0.3")
 
 
 def _url(session: Session, path: str) -> str:
-    return f"{session.subject.origin}{path}"
+    return f"{session.agent.origin}{path}"
 
 
 async def _ask(session: Session, method: str, path: str, body: Any = None) -> Exchange:
     sent = b"" if body is None else written(body)
-    return await session.subject.exchange(method, _url(session, path), body=sent)
+    return await session.agent.exchange(method, _url(session, path), body=sent)
 
 
 def _exists(made: Exchange, named: str = "") -> None:
     """``named``: what a route that shadows this one would take for the task's id."""
     shadowed = bool(named) and made.status == 404 and named in made.body.decode("utf-8", "replace")
-    demand(not shadowed, f"another route takes this path: it looked for the task {named!r}", made)
-    applies(made.status not in {404, 405, 501}, "the agent has no such alias")
+    fail_unless(not shadowed, f"another route takes this path: it looked for the task {named!r}", made)
+    not_applicable_unless(made.status not in {404, 405, 501}, "the agent has no such alias")
 
 
 def _task(made: Exchange) -> Mapping[str, Any]:
@@ -46,7 +46,7 @@ async def _begun(session: Session, kind: str | None = None) -> tuple[str, Exchan
     made = await _ask(session, "POST", "/message:send", _message(session, kind))
     _exists(made)
     task = _task(made)
-    need(isinstance(task.get("id"), str), f"POST /message:send gave {made.says()}", made)
+    not_tested_unless(isinstance(task.get("id"), str), f"POST /message:send gave {made.says()}", made)
     return str(task["id"]), made
 
 
@@ -55,9 +55,9 @@ async def send(session: Session) -> None:
     """POST /message:send."""
     made = await _ask(session, "POST", "/message:send", _message(session))
     _exists(made)
-    demand(made.status in {200, 202}, f"POST /message:send gave {made.says()}", made)
+    fail_unless(made.status in {200, 202}, f"POST /message:send gave {made.says()}", made)
     task = _task(made)
-    demand(task.get("id") and OLD.spelled(task), "the answer is no task", made)
+    fail_unless(task.get("id") and OLD.spelled(task), "the answer is no task", made)
 
 
 @probe("R-02")
@@ -66,12 +66,12 @@ async def stream(session: Session) -> None:
     body = written(_message(session))
     async with session.reading("POST", _url(session, "/message:stream"), body) as found:
         _exists(found.exchange)
-        demand(found.is_stream, f"POST /message:stream gave {found.exchange.says()}", found.exchange)
+        fail_unless(found.is_stream, f"POST /message:stream gave {found.exchange.says()}", found.exchange)
         made = await found.drain(20)
-    need(made.frames, "the stream had no events", made)
+    not_tested_unless(made.frames, "the stream had no events", made)
     results = [mapping(frame.value).get("result", frame.value) for frame in made.frames]
-    demand(OLD.event(results[0])[0] == "task", "the first event is not the task", made)
-    demand(OLD.state(OLD.event(results[-1])[1]) in TERMINAL, "the stream did not reach the end", made)
+    fail_unless(OLD.event(results[0])[0] == "task", "the first event is not the task", made)
+    fail_unless(OLD.state(OLD.event(results[-1])[1]) in TERMINAL, "the stream did not reach the end", made)
 
 
 @probe("R-03")
@@ -79,9 +79,9 @@ async def get(session: Session) -> None:
     """GET /tasks/{id}."""
     task_id, _ = await _begun(session)
     made = await _ask(session, "GET", f"/tasks/{task_id}")
-    demand(made.status == 200 and _task(made).get("id") == task_id, f"GET /tasks/ID gave {made.says()}", made)
+    fail_unless(made.status == 200 and _task(made).get("id") == task_id, f"GET /tasks/ID gave {made.says()}", made)
     unknown = await _ask(session, "GET", f"/tasks/{session.new()}")
-    demand(unknown.status == 404, f"GET of an unknown task gave {unknown.says()}", unknown)
+    fail_unless(unknown.status == 404, f"GET of an unknown task gave {unknown.says()}", unknown)
 
 
 @probe("R-04")
@@ -90,13 +90,13 @@ async def subscribe(session: Session) -> None:
     task_id, _ = await _begun(session, "slow")
     async with session.reading("GET", _url(session, f"/tasks/{task_id}:subscribe")) as found:
         _exists(found.exchange, f"{task_id}:subscribe")
-        demand(found.is_stream, f"GET /tasks/ID:subscribe gave {found.exchange.says()}", found.exchange)
+        fail_unless(found.is_stream, f"GET /tasks/ID:subscribe gave {found.exchange.says()}", found.exchange)
         made = await found.drain(20)
-    need(made.frames, "the stream had no events", made)
+    not_tested_unless(made.frames, "the stream had no events", made)
     for frame in made.frames:
-        demand("jsonrpc" not in mapping(frame.value), "an event has a JSON-RPC envelope", made)
+        fail_unless("jsonrpc" not in mapping(frame.value), "an event has a JSON-RPC envelope", made)
     last = OLD.event(made.frames[-1].value)[1]
-    demand(OLD.state(last) in TERMINAL | INTERRUPTED, "the stream did not reach the end", made)
+    fail_unless(OLD.state(last) in TERMINAL | INTERRUPTED, "the stream did not reach the end", made)
 
 
 @probe("R-05")
@@ -105,12 +105,12 @@ async def cancel(session: Session) -> None:
     task_id, _ = await _begun(session, "slow")
     made = await _ask(session, "POST", f"/tasks/{task_id}:cancel", {})
     _exists(made, f"{task_id}:cancel")
-    demand(made.status in {200, 202}, f"POST /tasks/ID:cancel gave {made.says()}", made)
+    fail_unless(made.status in {200, 202}, f"POST /tasks/ID:cancel gave {made.says()}", made)
     read = await _ask(session, "GET", f"/tasks/{task_id}")
     if read.status in {404, 405, 501}:
-        read = await session.call(Operation.GET, session.tongue.by_id(task_id))
+        read = await session.call(Operation.GET, session.dialect.by_id(task_id))
     state = session.state(read) or OLD.state(_task(read))
-    demand(state == "canceled", f"after the cancel the task is {state or read.says()}", made, read)
+    fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", made, read)
 
 
 @probe("R-06")
@@ -122,4 +122,4 @@ async def register(session: Session) -> None:
     )
     _exists(made)
     refused = made.status is not None and 400 <= made.status < 500
-    demand(refused, f"a private webhook gave {made.says()}", made)
+    fail_unless(refused, f"a private webhook gave {made.says()}", made)

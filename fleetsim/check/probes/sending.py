@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.found import demand, need
+from fleetsim.check.fixtures import finished_task
 from fleetsim.check.probe import Phase, probe
-from fleetsim.check.scenes import done
+from fleetsim.check.raw_dialect import INTERRUPTED, TERMINAL, among, listed, mapping, texts
 from fleetsim.check.session import Session
-from fleetsim.check.tongue import INTERRUPTED, TERMINAL, among, listed, mapping, texts
+from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
 
@@ -15,31 +15,35 @@ from fleetsim.model.call import Operation
 async def answered_by_a_task(session: Session) -> None:
     """The shape of the answer."""
     made = await session.send()
-    demand(made.status == 200 and made.error is None, f"a plain text was answered with {made.says()}", made)
-    tongue, result = session.tongue, mapping(made.result)
-    if tongue.current:
-        demand(len(result.keys() & {"task", "message"}) == 1, "the result is neither {task} nor {message}", made)
+    fail_unless(made.status == 200 and made.error is None, f"a plain text was answered with {made.says()}", made)
+    dialect, result = session.dialect, mapping(made.result)
+    if dialect.current:
+        fail_unless(len(result.keys() & {"task", "message"}) == 1, "the result is neither {task} nor {message}", made)
         if "message" in result:
             return
-    elif not tongue.legacy:
-        demand(among(result.get("kind"), ("task", "message")), f"kind is {result.get('kind')!r}", made)
+    elif not dialect.legacy:
+        fail_unless(among(result.get("kind"), ("task", "message")), f"kind is {result.get('kind')!r}", made)
         if result.get("kind") == "message":
             return
-    task = tongue.task(result)
-    demand(isinstance(task.get("id"), str) and task["id"], "the task has no id", made)
-    demand(isinstance(tongue.context_id(task), str), "the task has no context", made)
-    demand(tongue.spelled(task), f"the state {mapping(task.get('status')).get('state')!r} is not spelled so", made)
+    task = dialect.task(result)
+    fail_unless(isinstance(task.get("id"), str) and task["id"], "the task has no id", made)
+    fail_unless(isinstance(dialect.context_id(task), str), "the task has no context", made)
+    fail_unless(
+        dialect.spelled(task), f"the state {mapping(task.get('status')).get('state')!r} is not spelled so", made
+    )
 
 
 async def _at_once(session: Session, wait: bool | None, what: str) -> None:
     made = await session.send(session.hint("slow"), wait=wait)
-    demand(made.error is None and made.status == 200, f"{what} gave {made.says()}", made)
-    rush = session.knobs.rush_s
-    demand(made.seconds <= rush, f"{what} was answered after {made.seconds:.2f} s; {rush:g} s are allowed", made)
+    fail_unless(made.error is None and made.status == 200, f"{what} gave {made.says()}", made)
+    rush = session.options.rush_s
+    fail_unless(made.seconds <= rush, f"{what} was answered after {made.seconds:.2f} s; {rush:g} s are allowed", made)
     state = session.state(made)
-    need(state not in TERMINAL, f"the slow skill was {state} at once: name a slower one with --skill-slow", made)
-    demand(state, f"{what} was not answered by a task", made)
-    await session.cancel(session.tongue.task(made.result).get("id"))
+    not_tested_unless(
+        state not in TERMINAL, f"the slow skill was {state} at once: name a slower one with --skill-slow", made
+    )
+    fail_unless(state, f"{what} was not answered by a task", made)
+    await session.cancel(session.dialect.task(made.result).get("id"))
 
 
 @probe("T-02", Phase.ALONE)
@@ -64,9 +68,9 @@ async def immediately(session: Session) -> None:
 async def waits(session: Session) -> None:
     """A send that waits."""
     made = await session.send(session.hint("slow"), wait=None)
-    demand(made.error is None and made.status == 200, f"a waiting send gave {made.says()}", made)
+    fail_unless(made.error is None and made.status == 200, f"a waiting send gave {made.says()}", made)
     state = session.state(made)
-    demand(state in TERMINAL | INTERRUPTED, f"a waiting send was answered while the task was {state or '?'}", made)
+    fail_unless(state in TERMINAL | INTERRUPTED, f"a waiting send was answered while the task was {state or '?'}", made)
 
 
 @probe("T-12")
@@ -74,10 +78,10 @@ async def context_is_kept(session: Session) -> None:
     """A context of our own."""
     context = session.new()
     task_id, made = await session.begin(contextId=context)
-    got = session.tongue.task(made.result).get("contextId")
-    demand(got == context, f"our contextId came back as {got!r}", made)
+    got = session.dialect.task(made.result).get("contextId")
+    fail_unless(got == context, f"our contextId came back as {got!r}", made)
     read = await session.get(task_id)
-    demand(session.tongue.task(read.result).get("contextId") == context, "get shows another contextId", read)
+    fail_unless(session.dialect.task(read.result).get("contextId") == context, "get shows another contextId", read)
 
 
 @probe("T-16")
@@ -85,9 +89,9 @@ async def ids_are_new(session: Session) -> None:
     """Three tasks."""
     ids = [(await session.begin())[0] for _ in range(3)]
     last = (await session.begin())[1]
-    demand(len(set(ids)) == 3, "two tasks have one id", last)
-    demand(all(len(name) >= 16 for name in ids), f"task ids are short: {ids[0]!r}", last)
-    demand(not all(name.isdigit() for name in ids), "task ids are plain numbers", last)
+    fail_unless(len(set(ids)) == 3, "two tasks have one id", last)
+    fail_unless(all(len(name) >= 16 for name in ids), f"task ids are short: {ids[0]!r}", last)
+    fail_unless(not all(name.isdigit() for name in ids), "task ids are plain numbers", last)
 
 
 @probe("T-27")
@@ -95,31 +99,31 @@ async def any_script(session: Session) -> None:
     """Texts from everywhere."""
     text = "Grüße 🛰️ العربية 漢字 \u200d e\u0301 \U0001f469\u200d\U0001f680 " + "w" * 500
     params = session.params()
-    params["message"]["parts"] = [session.tongue.part(text)]
+    params["message"]["parts"] = [session.dialect.part(text)]
     made = await session.call(Operation.SEND, params)
-    demand(made.error is None and made.status == 200, f"a text of many scripts gave {made.says()}", made)
-    task = session.tongue.task(made.result)
-    need(task, "the answer is no task", made)
+    fail_unless(made.error is None and made.status == 200, f"a text of many scripts gave {made.says()}", made)
+    task = session.dialect.task(made.result)
+    not_tested_unless(task, "the answer is no task", made)
     read = await session.get(task.get("id"))
-    history = [mapping(m) for m in listed(session.tongue.task(read.result).get("history"))]
+    history = [mapping(m) for m in listed(session.dialect.task(read.result).get("history"))]
     asked = [texts(m.get("parts")) for m in history if str(m.get("role", "")).lower().endswith("user")]
-    demand(not asked or text in asked, "the history holds another text than was sent", read)
+    fail_unless(not asked or text in asked, "the history holds another text than was sent", read)
 
 
 @probe("T-28")
 async def data_part(session: Session) -> None:
     """Text and data."""
     params = session.params()
-    params["message"]["parts"].append(session.tongue.data_part({"answer": 42, "nested": {"a": [1, 2]}}))
+    params["message"]["parts"].append(session.dialect.data_part({"answer": 42, "nested": {"a": [1, 2]}}))
     made = await session.call(Operation.SEND, params)
     taken = made.status == 200 and (made.error is None or made.code == -32005)
-    demand(taken, f"a data part gave {made.says()}", made)
+    fail_unless(taken, f"a data part gave {made.says()}", made)
 
 
 @probe("T-29")
 async def the_fleet_caller(session: Session) -> None:
     """What the fleet sends."""
-    skills = session.subject.skills()
+    skills = session.agent.skills()
     hint = session.quick().skill or (str(skills[0].get("id")) if skills else None)
     correlation = session.new()
     told = {"correlationId": correlation, "parentId": session.new(), "content": "check", "targets": []}
@@ -127,22 +131,22 @@ async def the_fleet_caller(session: Session) -> None:
     del params["configuration"]["acceptedOutputModes"]
     headers = {"x-correlation-id": correlation, "x-parent-id": session.new()}
     made = await session.call(Operation.SEND, params, headers=headers)
-    demand(made.error is None and made.status == 200, f"the fleet's own send gave {made.says()}", made)
+    fail_unless(made.error is None and made.status == 200, f"the fleet's own send gave {made.says()}", made)
 
 
 def history_of(session: Session, made: Exchange) -> list[object]:
     """The history an answer shows."""
-    return listed(session.tongue.task(made.result).get("history"))
+    return listed(session.dialect.task(made.result).get("history"))
 
 
 async def _history(session: Session) -> None:
-    task_id, _ = await session.scene(done)
+    task_id, _ = await session.fixture(finished_task)
     none = await session.get(task_id, historyLength=0)
-    demand(none.error is None, f"historyLength 0 gave {none.says()}", none)
+    fail_unless(none.error is None, f"historyLength 0 gave {none.says()}", none)
     count = len(history_of(session, none))
-    demand(count == 0, f"historyLength 0 gave {count} messages", none)
+    fail_unless(count == 0, f"historyLength 0 gave {count} messages", none)
     one = await session.get(task_id, historyLength=1)
-    demand(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
+    fail_unless(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
 
 
 probe("T-19")(_history)

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sized
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.found import demand, need
+from fleetsim.check.fixtures import delivered_webhook
+from fleetsim.check.options import Hint
 from fleetsim.check.probe import Phase, probe
-from fleetsim.check.scenes import delivered
+from fleetsim.check.raw_dialect import TERMINAL
 from fleetsim.check.session import Session
-from fleetsim.check.subject import Hint
-from fleetsim.check.tongue import TERMINAL
+from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
 LONG_S = 12 * 3600.0
@@ -28,16 +28,16 @@ MANY = 8
 @probe("H-01", Phase.LAST)
 async def evicted(session: Session) -> None:
     """Half a day later."""
-    inside = session.knobs.inside
+    inside = session.options.inside
     task_id, ended = await session.finished()
     watched = inside is not None and inside.holds(task_id)
-    need(watched is not False, "the store that was named does not hold the tasks by their ids", ended)
+    not_tested_unless(watched is not False, "the store that was named does not hold the tasks by their ids", ended)
     await asyncio.sleep(LONG_S)
     made = await session.get(task_id)
-    demand(made.code == -32001, f"a task that ended {LONG_S / 3600:g} hours ago gives {made.says()}", made)
+    fail_unless(made.code == -32001, f"a task that ended {LONG_S / 3600:g} hours ago gives {made.says()}", made)
     if inside is not None and watched:
         kept = inside.holds(task_id)
-        demand(
+        fail_unless(
             not kept,
             f"a task that ended {LONG_S / 3600:g} hours ago is told to be unknown, and kept in the store",
             made,
@@ -47,7 +47,7 @@ async def evicted(session: Session) -> None:
 @probe("H-02", Phase.LAST)
 async def kept_at_work(session: Session) -> None:
     """A task that waits, or works, for hours and is left alone; whether it would end by itself is seen after that."""
-    asks = "ask" in session.subject.hints
+    asks = "ask" in session.agent.hints
     hint = session.hint("ask" if asks else "slow")
     if not asks and hint.text.isdigit():
         hint = Hint(hint.skill, str(3600 * 24))
@@ -59,11 +59,15 @@ async def kept_at_work(session: Session) -> None:
         return
     works_s = await _works_for(session, hint)
     if works_s < HOURS_S:
-        need(works_s > WORKS_S_MIN, f"the task ends by itself after {works_s:.0f} s; one is needed that {_IDLES}", made)
+        not_tested_unless(
+            works_s > WORKS_S_MIN, f"the task ends by itself after {works_s:.0f} s; one is needed that {_IDLES}", made
+        )
         task_id, _ = await session.begin(hint)
         await asyncio.sleep(works_s - 2 * LOOK_S)
         made = await session.get(task_id)
-    demand(session.state(made) not in {"", *TERMINAL}, f"a task left at work, or waiting, gives {made.says()}", made)
+    fail_unless(
+        session.state(made) not in {"", *TERMINAL}, f"a task left at work, or waiting, gives {made.says()}", made
+    )
 
 
 async def _works_for(session: Session, hint: Hint) -> float:
@@ -73,7 +77,7 @@ async def _works_for(session: Session, hint: Hint) -> float:
     while session.now() < began + HOURS_S:
         await asyncio.sleep(LOOK_S)
         made = await session.get(task_id)
-        demand(session.state(made), f"a task that was at work {LOOK_S:g} s before gives {made.says()}", made)
+        fail_unless(session.state(made), f"a task that was at work {LOOK_S:g} s before gives {made.says()}", made)
         if session.state(made) in TERMINAL:
             return session.now() - began
     return HOURS_S
@@ -85,10 +89,10 @@ async def many_at_once(session: Session) -> None:
     async with asyncio.TaskGroup() as group:
         sends = [group.create_task(session.begin()) for _ in range(MANY)]
     ids = [send.result()[0] for send in sends]
-    demand(len(set(ids)) == MANY, "two of eight tasks share an id", sends[0].result()[1])
+    fail_unless(len(set(ids)) == MANY, "two of eight tasks share an id", sends[0].result()[1])
     for task_id in ids:
         last = await session.until(task_id)
-        demand(session.state(last) in TERMINAL, f"one of eight tasks is {session.state(last) or '?'}", last)
+        fail_unless(session.state(last) in TERMINAL, f"one of eight tasks is {session.state(last) or '?'}", last)
 
 
 @probe("H-04")
@@ -101,23 +105,25 @@ async def cancel_is_atomic(session: Session) -> None:
         read = await session.until(task_id, seconds=5)
         state = session.state(read)
         if made.error is None:
-            demand(state == "canceled", f"the cancel was taken, and then the task is {state}", made, read)
+            fail_unless(state == "canceled", f"the cancel was taken, and then the task is {state}", made, read)
         else:
-            demand(state != "canceled", f"the cancel was refused, and then the task is {state}", made, read)
+            fail_unless(state != "canceled", f"the cancel was refused, and then the task is {state}", made, read)
 
 
 @probe("H-05", Phase.LAST)
 async def aborted_streams(session: Session) -> None:
     """A dozen readers that leave."""
-    hint = session.subject.hints.get("slow", session.quick())
+    hint = session.agent.hints.get("slow", session.quick())
     for _ in range(12):
         async with session.stream(Operation.STREAM, session.params(hint)) as stream:
             await stream.next(5)
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
         first = await stream.next(5)
-    demand(first, f"after a dozen dropped streams a new one gave {stream.exchange.says()}", stream.exchange)
+    fail_unless(first, f"after a dozen dropped streams a new one gave {stream.exchange.says()}", stream.exchange)
     made = await session.send()
-    demand(made.error is None and made.seconds < 5, f"after a dozen dropped streams a send gave {made.says()}", made)
+    fail_unless(
+        made.error is None and made.seconds < 5, f"after a dozen dropped streams a send gave {made.says()}", made
+    )
 
 
 async def _all_logged(log: Sized) -> None:
@@ -130,15 +136,15 @@ async def _all_logged(log: Sized) -> None:
         await asyncio.sleep(LOGGED_S)
 
 
-async def logged(session: Session) -> tuple[str, str, list[str], list[str], Exchange]:
-    """A scene: a delivery, its task, its token, the lines logged meanwhile, and those of a task without a webhook."""
-    inside = session.knobs.inside
+async def delivery_log(session: Session) -> tuple[str, str, list[str], list[str], Exchange]:
+    """A delivery: its task, its token, the lines logged meanwhile, those of a task without a webhook, and the send."""
+    inside = session.options.inside
     assert inside is not None
     before = len(inside.log)
     await session.finished()
     await _all_logged(inside.log)
     usual, before = inside.log.since(before), len(inside.log)
-    task_id, hook, made = await delivered(session)
+    task_id, hook, made = await delivered_webhook(session)
     await _all_logged(inside.log)
     token = hook.arrivals[-1].headers.get("x-a2a-notification-token", "")
     token = token or hook.arrivals[-1].headers.get("authorization", "").rpartition(" ")[2]
@@ -148,41 +154,41 @@ async def logged(session: Session) -> tuple[str, str, list[str], list[str], Exch
 @probe("H-06", Phase.LAST)
 async def deliveries_are_logged(session: Session) -> None:
     """The lines of a delivery."""
-    task_id, _, lines, _, made = await session.scene(logged)
+    task_id, _, lines, _, made = await session.fixture(delivery_log)
     told = [line for line in lines if task_id in line and "200" in line and line.startswith("INFO")]
-    demand(told, "no INFO line names the task and the status of the delivery", made)
-    demand(any("completed" in line.lower() for line in told), "no line names the state that was delivered", made)
+    fail_unless(told, "no INFO line names the task and the status of the delivery", made)
+    fail_unless(any("completed" in line.lower() for line in told), "no line names the state that was delivered", made)
 
 
 @probe("H-07", Phase.LAST)
 async def nothing_private_is_logged(session: Session) -> None:
     """The same lines. An agent may log what it is asked; what is logged more often for a webhook is its body."""
-    _, token, lines, usual, made = await session.scene(logged)
-    need(token, "the delivery carried no token", made)
-    demand(not any(token in line for line in lines), "the token of a webhook is in the log", made)
+    _, token, lines, usual, made = await session.fixture(delivery_log)
+    not_tested_unless(token, "the delivery carried no token", made)
+    fail_unless(not any(token in line for line in lines), "the token of a webhook is in the log", made)
     text = session.quick().text
     often = sum(text in line for line in lines) if text else 0
-    demand(often <= sum(text in line for line in usual), "the text of a webhook is in the log", made)
+    fail_unless(often <= sum(text in line for line in usual), "the text of a webhook is in the log", made)
 
 
 @probe("H-08")
 async def retries_are_held(session: Session) -> None:
     """Collect garbage between two tries; whether there is a second try at all is seen without."""
-    inside = session.knobs.inside
+    inside = session.options.inside
     assert inside is not None
     again, made = await _tried_again(session, inside.collect)
     if not again:
         retries, _ = await _tried_again(session, _nothing)
-        need(retries, "a delivery that was answered with 500 is not tried again in any case (P-27)", made)
-    demand(again, "after a garbage collection the retry never came", made)
+        not_tested_unless(retries, "a delivery that was answered with 500 is not tried again in any case (P-27)", made)
+    fail_unless(again, "after a garbage collection the retry never came", made)
 
 
 async def _tried_again(session: Session, between: Callable[[], Awaitable[None]]) -> tuple[bool, Exchange]:
     """Whether a refused delivery is tried again, and the send it belongs to."""
-    hook, retry_s = session.hook(answers=(500,)), min(RETRY_S, session.knobs.patience_s)
-    _, made = await session.begin(push=session.tongue.hook(hook.url))
+    hook, retry_s = session.hook(answers=(500,)), min(RETRY_S, session.options.patience_s)
+    _, made = await session.begin(push=session.dialect.hook(hook.url))
     first = await hook.until(lambda _arrival: True, 10)
-    need(first, "no webhook came", made)
+    not_tested_unless(first, "no webhook came", made)
     assert first is not None
     for _ in range(3):
         await between()

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange, Frame
-from fleetsim.check.found import demand, need
+from fleetsim.check.fixtures import STREAM_S, all_streams, longest_stream, quick_stream, stream_in_pieces
+from fleetsim.check.options import DEFAULT_TEXTS, Hint
 from fleetsim.check.probe import probe
-from fleetsim.check.scenes import STREAM_S, all_streams, best_stream, quick_stream, word_stream
-from fleetsim.check.session import Session
-from fleetsim.check.subject import DEFAULT_TEXTS, Hint
-from fleetsim.check.tongue import (
+from fleetsim.check.raw_dialect import (
     INTERRUPTED,
     KINDS,
     TERMINAL,
@@ -23,6 +21,8 @@ from fleetsim.check.tongue import (
     snake_keys,
     texts,
 )
+from fleetsim.check.session import Session
+from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
 FILLS_CHARS = 512 * 1024
@@ -32,7 +32,7 @@ FILLS_CHARS = 512 * 1024
 def events(session: Session, made: Exchange) -> Iterator[tuple[str, Mapping[str, Any], Frame]]:
     """(kind, content, frame) of each event."""
     for frame in made.frames:
-        kind, content = session.tongue.event(frame.result)
+        kind, content = session.dialect.event(frame.result)
         yield kind, content, frame
 
 
@@ -41,19 +41,19 @@ async def is_sse(session: Session) -> None:
     """The head of a stream."""
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
         made = stream.exchange
-        demand(made.status == 200, f"a stream gave {made.says()}", made)
-        demand(made.media_type == "text/event-stream", f"a stream came as {made.media_type or 'nothing'}", made)
-        demand(await stream.next(10), "no event came", made)
+        fail_unless(made.status == 200, f"a stream gave {made.says()}", made)
+        fail_unless(made.media_type == "text/event-stream", f"a stream came as {made.media_type or 'nothing'}", made)
+        fail_unless(await stream.next(10), "no event came", made)
 
 
 @probe("S-02")
 async def task_first(session: Session) -> None:
     """The first event."""
     for made in await all_streams(session):
-        need(made.frames, "the stream had no events", made)
+        not_tested_unless(made.frames, "the stream had no events", made)
         kind, content, _ = next(events(session, made))
-        demand(kind in {"task", "message"}, f"the first event is a {kind or 'riddle'}, not the task", made)
-        demand(kind == "message" or isinstance(content.get("id"), str), "the first event's task has no id", made)
+        fail_unless(kind in {"task", "message"}, f"the first event is a {kind or 'riddle'}, not the task", made)
+        fail_unless(kind == "message" or isinstance(content.get("id"), str), "the first event's task has no id", made)
 
 
 @probe("S-03")
@@ -63,13 +63,13 @@ async def ids_in_events(session: Session) -> None:
         params = session.params(session.quick())
         async with session.stream(Operation.STREAM, params, request_id=asked) as stream:
             made = await stream.drain(STREAM_S)
-        need(made.frames, f"the stream gave {made.says()}", made)
+        not_tested_unless(made.frames, f"the stream gave {made.says()}", made)
         for frame in made.frames:
             value = mapping(frame.value)
-            demand(value.get("jsonrpc") == "2.0" and "result" in value, "an event is no JSON-RPC answer", made)
+            fail_unless(value.get("jsonrpc") == "2.0" and "result" in value, "an event is no JSON-RPC answer", made)
             back: Any = value.get("id")
             same = back == asked and type(back) is type(asked)
-            demand(same, f"the id {asked!r} is {back!r} in an event", made)
+            fail_unless(same, f"the id {asked!r} is {back!r} in an event", made)
 
 
 @probe("S-04")
@@ -78,7 +78,7 @@ async def kinds(session: Session) -> None:
     for made in await all_streams(session):
         for frame in made.frames:
             kind = frame.result.get("kind")
-            demand(among(kind, KINDS), f"an event's kind is {kind!r}", made)
+            fail_unless(among(kind, KINDS), f"an event's kind is {kind!r}", made)
 
 
 @probe("S-05")
@@ -88,7 +88,7 @@ async def wrapped(session: Session) -> None:
     for made in await all_streams(session):
         for frame in made.frames:
             keys = set(frame.result)
-            demand(len(keys & wrappers) == 1, f"an event has the keys {', '.join(sorted(keys))}", made)
+            fail_unless(len(keys & wrappers) == 1, f"an event has the keys {', '.join(sorted(keys))}", made)
 
 
 @probe("S-06")
@@ -96,36 +96,38 @@ async def camel_case(session: Session) -> None:
     """Underscores."""
     for made in await all_streams(session):
         for frame in made.frames:
-            demand(not (bad := snake_keys(frame.result)), f"written with an underscore: {', '.join(bad[:5])}", made)
+            fail_unless(
+                not (bad := snake_keys(frame.result)), f"written with an underscore: {', '.join(bad[:5])}", made
+            )
 
 
 @probe("S-07")
 async def final_is_told(session: Session) -> None:
     """final on every status update."""
     for made in await all_streams(session):
-        need(made.ended, "the stream did not end", made)
+        not_tested_unless(made.ended, "the stream did not end", made)
         updates = [content for kind, content, _ in events(session, made) if kind == "status-update"]
-        need(updates, "the stream had no status updates", made)
+        not_tested_unless(updates, "the stream had no status updates", made)
         for content in updates:
-            demand(isinstance(content.get("final"), bool), "a status update without a boolean final", made)
-        demand(updates[-1]["final"] is True, "the last status update is not final", made)
-        demand(not any(u["final"] for u in updates[:-1]), "a status update before the last is final", made)
+            fail_unless(isinstance(content.get("final"), bool), "a status update without a boolean final", made)
+        fail_unless(updates[-1]["final"] is True, "the last status update is not final", made)
+        fail_unless(not any(u["final"] for u in updates[:-1]), "a status update before the last is final", made)
 
 
 @probe("S-08")
 async def closes(session: Session) -> None:
     """What comes after the end."""
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
-        need(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
-        last = await stream.until(lambda _kind, content: session.tongue.state(content) in TERMINAL, STREAM_S)
+        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+        last = await stream.until(lambda _kind, content: session.dialect.state(content) in TERMINAL, STREAM_S)
         made = stream.exchange
-        if last is not None and session.tongue.event(last.result)[0] == "task":
+        if last is not None and session.dialect.event(last.result)[0] == "task":
             await stream.drain(2)  # a snapshot of a finished task may be followed by its closing pair
         else:
-            need(last, "no terminal event came", made)
+            not_tested_unless(last, "no terminal event came", made)
             more = await stream.next(2)
-            demand(more is None, "an event came after the terminal one", made)
-        demand(made.ended, "the stream was still open 2 s after the terminal event", made)
+            fail_unless(more is None, "an event came after the terminal one", made)
+        fail_unless(made.ended, "the stream was still open 2 s after the terminal event", made)
 
 
 def fold(session: Session, made: Exchange) -> tuple[dict[str, str], str]:
@@ -159,19 +161,19 @@ def fold(session: Session, made: Exchange) -> tuple[dict[str, str], str]:
 @probe("S-09")
 async def deltas_only(session: Session) -> None:
     """Fold, and compare with get."""
-    made = await session.scene(word_stream)
-    need(made.ended, "the stream did not end", made)
+    made = await session.fixture(stream_in_pieces)
+    not_tested_unless(made.ended, "the stream did not end", made)
     held, wrong = fold(session, made)
-    demand(not wrong, wrong, made)
+    fail_unless(not wrong, wrong, made)
     updates = [content for kind, content, _ in events(session, made) if kind == "artifact-update"]
-    demand(updates, "the streaming skill's answer did not come in pieces", made)
+    fail_unless(updates, "the streaming skill's answer did not come in pieces", made)
     if len(updates) > 2:
-        demand(any(u.get("append") is True for u in updates), "no piece says append: true", made)
+        fail_unless(any(u.get("append") is True for u in updates), "no piece says append: true", made)
     kind, content, _ = next(events(session, made))
-    read = await session.get(session.tongue.task_id(kind, content))
-    whole = answer_text(session.tongue.task(read.result))
+    read = await session.get(session.dialect.task_id(kind, content))
+    whole = answer_text(session.dialect.task(read.result))
     joined = "".join(held.values())
-    demand(joined == whole, f"the pieces add up to {joined[:80]!r}, get says {whole[:80]!r}", made, read)
+    fail_unless(joined == whole, f"the pieces add up to {joined[:80]!r}, get says {whole[:80]!r}", made, read)
 
 
 @probe("S-10")
@@ -179,17 +181,21 @@ async def closing_pair(session: Session) -> None:
     """The last two events."""
     for made in await all_streams(session):
         found = list(events(session, made))
-        need(found and session.tongue.state(found[-1][1]) == "completed", "the stream did not end in completed", made)
-        demand(len(found) > 1, "the stream has no closing pair", made)
+        not_tested_unless(
+            found and session.dialect.state(found[-1][1]) == "completed", "the stream did not end in completed", made
+        )
+        fail_unless(len(found) > 1, "the stream has no closing pair", made)
         (kind, artifact, _), (last, status, _) = found[-2:]
-        demand(kind == "artifact-update", f"the last event but one is a {kind}, no artifact-update", made)
-        demand(last == "status-update" and status.get("final") is True, "the last event is no final status", made)
-        demand(artifact.get("append") in (False, None), "the closing artifact is appended, not whole", made)
-        demand(artifact.get("lastChunk") is True, "the closing artifact does not say lastChunk: true", made)
+        fail_unless(kind == "artifact-update", f"the last event but one is a {kind}, no artifact-update", made)
+        fail_unless(last == "status-update" and status.get("final") is True, "the last event is no final status", made)
+        fail_unless(artifact.get("append") in (False, None), "the closing artifact is appended, not whole", made)
+        fail_unless(artifact.get("lastChunk") is True, "the closing artifact does not say lastChunk: true", made)
         text = texts(mapping(artifact.get("artifact")).get("parts"))
-        read = await session.get(session.tongue.task_id("status-update", status))
-        whole = answer_text(session.tongue.task(read.result))
-        demand(text == whole or not whole, f"the closing artifact holds {text[:60]!r}, get {whole[:60]!r}", made, read)
+        read = await session.get(session.dialect.task_id("status-update", status))
+        whole = answer_text(session.dialect.task(read.result))
+        fail_unless(
+            text == whole or not whole, f"the closing artifact holds {text[:60]!r}, get {whole[:60]!r}", made, read
+        )
 
 
 @probe("S-11")
@@ -199,10 +205,10 @@ async def artifact_ids(session: Session) -> None:
         for kind, content, _ in events(session, made):
             if kind == "artifact-update":
                 name = mapping(content.get("artifact")).get("artifactId")
-                demand(isinstance(name, str) and name, "an artifact update without an artifactId", made)
+                fail_unless(isinstance(name, str) and name, "an artifact update without an artifactId", made)
         text = [c for k, c, _ in events(session, made) if k == "artifact-update" and c.get("append") is True]
         names = {str(mapping(c.get("artifact")).get("artifactId")) for c in text}
-        demand(len(names) <= 1 or len(names) < len(text), "every piece has an artifactId of its own", made)
+        fail_unless(len(names) <= 1 or len(names) < len(text), "every piece has an artifactId of its own", made)
 
 
 @probe("S-12")
@@ -210,14 +216,14 @@ async def events_name_their_task(session: Session) -> None:
     """taskId and contextId."""
     for made in await all_streams(session):
         found = list(events(session, made))
-        need(found, "the stream had no events", made)
+        not_tested_unless(found, "the stream had no events", made)
         kind, content, _ = found[0]
-        task_id, context = session.tongue.task_id(kind, content), session.tongue.context_id(content)
+        task_id, context = session.dialect.task_id(kind, content), session.dialect.context_id(content)
         for kind, content, _ in found[1:]:
             if kind == "task":
                 continue
-            demand(session.tongue.task_id(kind, content) == task_id, f"a {kind} has another taskId or none", made)
-            demand(session.tongue.context_id(content) == context, f"a {kind} has another contextId or none", made)
+            fail_unless(session.dialect.task_id(kind, content) == task_id, f"a {kind} has another taskId or none", made)
+            fail_unless(session.dialect.context_id(content) == context, f"a {kind} has another contextId or none", made)
 
 
 @probe("S-13")
@@ -225,7 +231,7 @@ async def one_snapshot(session: Session) -> None:
     """Task events."""
     for made in await all_streams(session):
         count = sum(kind == "task" for kind, _, _ in events(session, made))
-        demand(count <= 1, f"the stream has {count} task events", made)
+        fail_unless(count <= 1, f"the stream has {count} task events", made)
 
 
 @probe("S-23")
@@ -233,47 +239,47 @@ async def keeps_alive(session: Session) -> None:
     """A silent minute and a half."""
     hint = session.hint("slow")
     async with session.stream(Operation.STREAM, session.params(type(hint)(hint.skill, "400"))) as stream:
-        need(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         made = await stream.drain(100)
     times = [made.began, *made.arrivals]
     gap = max(after - before for before, after in zip(times, [*times[1:], made.at], strict=True))
-    demand(gap <= 30, f"nothing at all came for {gap:.0f} s", made)
+    fail_unless(gap <= 30, f"nothing at all came for {gap:.0f} s", made)
 
 
 @probe("S-24")
 async def question_ends_the_stream(session: Session) -> None:
     """A question on a stream."""
     async with session.stream(Operation.STREAM, session.params(session.hint("ask"))) as stream:
-        need(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
-        asked = await stream.until(lambda _kind, content: session.tongue.state(content) in INTERRUPTED, 10)
+        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+        asked = await stream.until(lambda _kind, content: session.dialect.state(content) in INTERRUPTED, 10)
         made = stream.exchange
-        need(asked, "no question came over the stream", made)
+        not_tested_unless(asked, "no question came over the stream", made)
         assert asked is not None
-        kind, content = session.tongue.event(asked.result)
-        demand(kind == "task" or content.get("final") is True, "the question is not final", made)
+        kind, content = session.dialect.event(asked.result)
+        fail_unless(kind == "task" or content.get("final") is True, "the question is not final", made)
         await stream.drain(3)
-        demand(made.ended, "the stream stays open while the task waits for an answer", made)
+        fail_unless(made.ended, "the stream stays open while the task waits for an answer", made)
 
 
 @probe("S-25")
 async def events_come_early(session: Session) -> None:
     """The times of the events."""
     async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as stream:
-        need(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         made = await stream.drain(STREAM_S)
-    need(made.frames, "the stream had no events", made)
+    not_tested_unless(made.frames, "the stream had no events", made)
     first, last = made.frames[0].at - made.began, made.frames[-1].at - made.began
-    demand(first <= 2, f"the first event came after {first:.1f} s", made)
-    need(last > 1.5, "the slow skill was over too soon: name a slower one with --skill-slow", made)
-    demand(first < last - 0.5, "all events came at once, at the end", made)
+    fail_unless(first <= 2, f"the first event came after {first:.1f} s", made)
+    not_tested_unless(last > 1.5, "the slow skill was over too soon: name a slower one with --skill-slow", made)
+    fail_unless(first < last - 0.5, "all events came at once, at the end", made)
 
 
 @probe("S-27")
 async def not_cached(session: Session) -> None:
     """Cache-Control."""
-    made = await session.scene(quick_stream)
+    made = await session.fixture(quick_stream)
     control = made.headers.get("cache-control", "").lower()
-    demand("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", made)
+    fail_unless("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", made)
 
 
 @probe("S-29")
@@ -289,28 +295,30 @@ async def first_piece_is_new(session: Session) -> None:
                 continue
             name = str(mapping(content.get("artifact")).get("artifactId"))
             first = name not in told
-            demand(not first or content.get("append") is not True, "the first piece of an artifact is appended", made)
+            fail_unless(
+                not first or content.get("append") is not True, "the first piece of an artifact is appended", made
+            )
             told.add(name)
             pieces += 1
-    need(pieces, "no stream had an artifact-update")
+    not_tested_unless(pieces, "no stream had an artifact-update")
 
 
 @probe("S-28", lasts_s=2)
 async def slow_reader(session: Session) -> None:
     """Read nothing for a while."""
-    hint = session.subject.hints.get("stream", session.quick())
+    hint = session.agent.hints.get("stream", session.quick())
     if hint.text == DEFAULT_TEXTS["stream"]:
         hint = Hint(hint.skill, " ".join(["word" * 15_000] * 12))  # more than the buffers in between can hold
     async with session.stream(Operation.STREAM, session.params(hint)) as stream:
-        need(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         await asyncio.sleep(2)
         made = await stream.drain(STREAM_S)
     said = sum(len(frame.text) for frame in made.frames)
     short = f"the stream is too short ({said} characters) to make the agent wait: --skill-stream with a longer one"
-    need(said >= FILLS_CHARS or made.problem, short, made)
+    not_tested_unless(said >= FILLS_CHARS or made.problem, short, made)
     found = list(events(session, made))
-    demand(made.ended and not made.problem, f"the stream broke: {made.problem or 'it is still open'}", made)
-    demand(found and session.tongue.state(found[-1][1]) in TERMINAL, "the terminal event is missing", made)
-    best = await session.scene(best_stream)
+    fail_unless(made.ended and not made.problem, f"the stream broke: {made.problem or 'it is still open'}", made)
+    fail_unless(found and session.dialect.state(found[-1][1]) in TERMINAL, "the terminal event is missing", made)
+    best = await session.fixture(longest_stream)
     if len(best.frames) > 1 and [k for k, _, _ in events(session, best)][-2] == "artifact-update":
-        demand(len(found) > 1 and found[-2][0] == "artifact-update", "the closing artifact is missing", made)
+        fail_unless(len(found) > 1 and found[-2][0] == "artifact-update", "the closing artifact is missing", made)

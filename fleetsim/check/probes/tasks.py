@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.found import demand, need
+from fleetsim.check.fixtures import finished_task
 from fleetsim.check.probe import Phase, probe
 from fleetsim.check.probes.envelope import refused
-from fleetsim.check.scenes import done
-from fleetsim.check.session import Session
-from fleetsim.check.tongue import (
+from fleetsim.check.raw_dialect import (
     INTERRUPTED,
     STATES,
     TERMINAL,
@@ -22,6 +20,8 @@ from fleetsim.check.tongue import (
     message_text,
     snake_keys,
 )
+from fleetsim.check.session import Session
+from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 from fleetsim.model.forms import in_form
 from fleetsim.model.task import DataPart
@@ -33,38 +33,40 @@ _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)",
 async def can_be_read(session: Session) -> None:
     """From send to answer."""
     task_id, made = await session.begin()
-    first = session.tongue.task(made.result)
+    first = session.dialect.task(made.result)
     last = await session.until(task_id)
-    demand(last.error is None and last.status == 200, f"reading the task gave {last.says()}", last)
-    task = session.tongue.task(last.result)
-    demand(task.get("id") == task_id, f"get shows the id {task.get('id')!r}", last)
-    same = session.tongue.context_id(task) == session.tongue.context_id(first)
-    demand(same, "get shows another context than the send", made, last)
-    state = session.tongue.state(task)
-    demand(state in TERMINAL | INTERRUPTED, f"the task is still {state or '?'} after a while", last)
+    fail_unless(last.error is None and last.status == 200, f"reading the task gave {last.says()}", last)
+    task = session.dialect.task(last.result)
+    fail_unless(task.get("id") == task_id, f"get shows the id {task.get('id')!r}", last)
+    same = session.dialect.context_id(task) == session.dialect.context_id(first)
+    fail_unless(same, "get shows another context than the send", made, last)
+    state = session.dialect.state(task)
+    fail_unless(state in TERMINAL | INTERRUPTED, f"the task is still {state or '?'} after a while", last)
     if state == "completed":
-        demand(task.get("artifacts") or message_text(task), "the completed task holds no answer", last)
+        fail_unless(task.get("artifacts") or message_text(task), "the completed task holds no answer", last)
 
 
 @probe("T-07", Phase.LAST)
 async def states_are_final(session: Session) -> None:
     """Everything that was seen of every task, and once more what was seen canceled."""
-    for task_id in {str(task.get("id")): 0 for task, _ in session.tasks if session.tongue.state(task) == "canceled"}:
+    for task_id in {str(task.get("id")): 0 for task, _ in session.tasks if session.dialect.state(task) == "canceled"}:
         await session.get(task_id)
     ended: dict[str, tuple[str, float, Exchange]] = {}
     for task, made in session.tasks:
-        state, task_id = session.tongue.state(task), str(task.get("id"))
-        demand(state in STATES, f"no state of the protocol: {mapping(task.get('status')).get('state')!r}", made)
-        demand(session.tongue.spelled(task), f"{mapping(task.get('status')).get('state')!r} is not spelled so", made)
+        state, task_id = session.dialect.state(task), str(task.get("id"))
+        fail_unless(state in STATES, f"no state of the protocol: {mapping(task.get('status')).get('state')!r}", made)
+        fail_unless(
+            session.dialect.spelled(task), f"{mapping(task.get('status')).get('state')!r} is not spelled so", made
+        )
         before = ended.get(task_id)
         if before is not None and made.began >= before[1]:
-            demand(before[0] == state, f"a task that was {before[0]} became {state}", before[2], made)
+            fail_unless(before[0] == state, f"a task that was {before[0]} became {state}", before[2], made)
         if state in TERMINAL and (before is None or made.at < before[1]):
             ended[task_id] = (state, made.at, made)
 
 
-async def canceled(session: Session) -> tuple[str, Exchange]:
-    """A scene: a slow task, cancelled."""
+async def canceled_task(session: Session) -> tuple[str, Exchange]:
+    """A task of the slow skill, and the answer to its cancel."""
     task_id, _ = await session.begin(session.hint("slow"))
     await session.until(task_id, frozenset({"working"}) | TERMINAL, 2)
     return task_id, await session.cancel(task_id)
@@ -73,15 +75,15 @@ async def canceled(session: Session) -> tuple[str, Exchange]:
 @probe("T-08")
 async def running_task_is_cancelled(session: Session) -> None:
     """Cancel while it runs."""
-    task_id, made = await session.scene(canceled)
+    task_id, made = await session.fixture(canceled_task)
     if made.code == -32002:
         found = await session.get(task_id)
         over = session.state(found) in TERMINAL - {"canceled"}
-        need(not over, "the slow skill was over at once: name a slower one with --skill-slow", made, found)
-    demand(made.error is None, f"cancelling a running task gave {made.says()}", made)
+        not_tested_unless(not over, "the slow skill was over at once: name a slower one with --skill-slow", made, found)
+    fail_unless(made.error is None, f"cancelling a running task gave {made.says()}", made)
     read = await session.until(task_id, seconds=5)
     state = session.state(read)
-    demand(state == "canceled", f"after the cancel the task is {state or read.says()}", made, read)
+    fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", made, read)
 
 
 @probe("T-09")
@@ -91,15 +93,15 @@ async def finished_task_stays(session: Session) -> None:
     made = await session.cancel(task_id)
     after = await session.get(task_id)
     same = session.state(after) == session.state(before)
-    demand(same, f"a cancel turned {session.state(before)} into {session.state(after)}", made, after)
+    fail_unless(same, f"a cancel turned {session.state(before)} into {session.state(after)}", made, after)
     refused(made, "cancelling a finished task", -32002)
 
 
 @probe("T-10")
 async def second_cancel(session: Session) -> None:
     """Cancel twice."""
-    task_id, first = await session.scene(canceled)
-    need(first.error is None, f"the first cancel gave {first.says()}", first)
+    task_id, first = await session.fixture(canceled_task)
+    not_tested_unless(first.error is None, f"the first cancel gave {first.says()}", first)
     await session.until(task_id, seconds=5)
     refused(await session.cancel(task_id), "a second cancel", -32002)
 
@@ -107,34 +109,36 @@ async def second_cancel(session: Session) -> None:
 @probe("T-11")
 async def finished_takes_no_message(session: Session) -> None:
     """Write to the dead."""
-    task_id, _ = await session.scene(done)
+    task_id, _ = await session.fixture(finished_task)
     made = await session.send(taskId=task_id)
-    if session.tongue.current:
+    if session.dialect.current:
         refused(made, "a message for a finished task", -32004)
         return
-    demand(made.error is not None, f"a message for a finished task gave {made.says()}", made)
+    fail_unless(made.error is not None, f"a message for a finished task gave {made.says()}", made)
     refused(made, "a message for a finished task", -32602, -32600, -32004, -32002)
 
 
 # Questions.
 
 
-async def asked(session: Session) -> tuple[str, Exchange]:
-    """A task that waits for an answer. Raises Stop (not tested) if it does not come to that."""
+async def waiting_task(session: Session) -> tuple[str, Exchange]:
+    """A task that waits for an answer. Raises NotPassed (not tested) if it does not come to that."""
     task_id, made = await session.begin(session.hint("ask"))
     if session.state(made) not in INTERRUPTED:
         made = await session.until(task_id, TERMINAL | INTERRUPTED)
     state = session.state(made)
-    need(state == "input-required", f"the asking skill is {state or made.says()}, not input-required", made)
+    not_tested_unless(
+        state == "input-required", f"the asking skill is {state or made.says()}, not input-required", made
+    )
     return task_id, made
 
 
 def _place(session: Session, made: Exchange) -> str:
-    return str(session.tongue.task(made.result).get("contextId"))
+    return str(session.dialect.task(made.result).get("contextId"))
 
 
 def _asked_parts(session: Session, made: Exchange) -> list[Mapping[str, Any]]:
-    status = mapping(session.tongue.task(made.result).get("status"))
+    status = mapping(session.dialect.task(made.result).get("status"))
     return [mapping(part) for part in listed(mapping(status.get("message")).get("parts"))]
 
 
@@ -152,14 +156,14 @@ def _in_form(session: Session, made: Exchange) -> dict[str, Any]:
     ]
     _, parts = in_form(wanted, session.quick().text, ())
     sent = [part for part in parts if isinstance(part, DataPart)]
-    members = [{**session.tongue.data_part(p.data), **({"metadata": p.metadata} if p.metadata else {})} for p in sent]
+    members = [{**session.dialect.data_part(p.data), **({"metadata": p.metadata} if p.metadata else {})} for p in sent]
     return {"parts": members} if members else {}
 
 
 @probe("T-13")
 async def other_context_is_refused(session: Session) -> None:
     """An answer from elsewhere."""
-    task_id, _ = await asked(session)
+    task_id, _ = await waiting_task(session)
     made = await session.send(taskId=task_id, contextId=session.new())
     refused(made, "a message with another contextId than its task's", -32602)
 
@@ -167,11 +171,11 @@ async def other_context_is_refused(session: Session) -> None:
 @probe("T-14")
 async def other_context_is_fine(session: Session) -> None:
     """The fleet's own way to answer."""
-    task_id, made = await asked(session)
+    task_id, made = await waiting_task(session)
     made = await session.send(taskId=task_id, contextId=session.new(), **_in_form(session, made))
-    demand(made.error is None, f"an answer with another contextId gave {made.says()}", made)
+    fail_unless(made.error is None, f"an answer with another contextId gave {made.says()}", made)
     last = await session.until(task_id)
-    demand(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", made, last)
+    fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", made, last)
 
 
 @probe("T-15")
@@ -181,15 +185,15 @@ async def question_and_answer(session: Session) -> None:
     if session.state(made) not in INTERRUPTED:
         made = await session.until(task_id, TERMINAL | INTERRUPTED)
     state = session.state(made)
-    demand(state == "input-required", f"the asking skill is {state or made.says()}, not input-required", made)
-    demand(_asks(_asked_parts(session, made)), "status.message holds no question", made)
+    fail_unless(state == "input-required", f"the asking skill is {state or made.says()}, not input-required", made)
+    fail_unless(_asks(_asked_parts(session, made)), "status.message holds no question", made)
     answered = await session.send(taskId=task_id, contextId=_place(session, made), **_in_form(session, made))
-    demand(answered.error is None, f"the answer to the question gave {answered.says()}", answered)
-    back = session.tongue.task(answered.result).get("id")
-    demand(back == task_id, "the answer began another task", made, answered)
+    fail_unless(answered.error is None, f"the answer to the question gave {answered.says()}", answered)
+    back = session.dialect.task(answered.result).get("id")
+    fail_unless(back == task_id, "the answer began another task", made, answered)
     last = await session.until(task_id)
     state = session.state(last)
-    demand(state in TERMINAL, f"after the answer the task is {state or last.says()}", answered, last)
+    fail_unless(state in TERMINAL, f"after the answer the task is {state or last.says()}", answered, last)
 
 
 # Failures.
@@ -200,24 +204,27 @@ async def failure_is_a_state(session: Session) -> None:
     """Run what fails."""
     task_id, made = await session.begin(session.hint("fail"))
     last = await session.until(task_id)
-    task = session.tongue.task(last.result)
-    state = session.tongue.state(task)
-    demand(state == "failed", f"the failing skill ended {state or last.says()}: {answer_text(task)[:80]!r}", made, last)
-    demand(message_text(task), "status.message does not say why", last)
+    task = session.dialect.task(last.result)
+    state = session.dialect.state(task)
+    fail_unless(
+        state == "failed", f"the failing skill ended {state or last.says()}: {answer_text(task)[:80]!r}", made, last
+    )
+    fail_unless(message_text(task), "status.message does not say why", last)
 
 
 # Listing.
 
 
-async def _three(session: Session) -> tuple[str, list[str]]:
+async def three_tasks(session: Session) -> tuple[str, list[str]]:
+    """Three tasks of one context that have ended: the context, and their ids."""
     context = session.new()
     return context, [(await session.finished(contextId=context))[0] for _ in range(3)]
 
 
 async def _list(session: Session, **params: Any) -> Exchange:
-    made = await session.rpc(session.tongue.method(Operation.LIST), params)
-    demand(made.error is None, f"ListTasks gave {made.says()}", made)
-    demand(isinstance(mapping(made.result).get("tasks"), list), "ListTasks returned no tasks array", made)
+    made = await session.rpc(session.dialect.method(Operation.LIST), params)
+    fail_unless(made.error is None, f"ListTasks gave {made.says()}", made)
+    fail_unless(isinstance(mapping(made.result).get("tasks"), list), "ListTasks returned no tasks array", made)
     return made
 
 
@@ -228,53 +235,55 @@ def _ids(made: Exchange) -> list[Any]:
 @probe("T-22")
 async def list_pages(session: Session) -> None:
     """One by one."""
-    context, ids = await session.scene(_three)
+    context, ids = await session.fixture(three_tasks)
     seen: list[Any] = []
     token = ""
     for _ in range(6):
         made = await _list(session, contextId=context, pageSize=1, **({"pageToken": token} if token else {}))
         page = mapping(made.result)
-        demand(len(_ids(made)) <= 1, f"a page of 1 holds {len(_ids(made))} tasks", made)
+        fail_unless(len(_ids(made)) <= 1, f"a page of 1 holds {len(_ids(made))} tasks", made)
         seen += _ids(made)
         token = page.get("nextPageToken", "")
         if not token:
             break
-    demand(not token, "the pages do not end", made)
-    demand(sorted(map(str, seen)) == sorted(ids), f"{len(ids)} tasks were listed as {len(seen)}", made)
+    fail_unless(not token, "the pages do not end", made)
+    fail_unless(sorted(map(str, seen)) == sorted(ids), f"{len(ids)} tasks were listed as {len(seen)}", made)
     total = page.get("totalSize")
-    demand(total is None or total == len(ids), f"totalSize is {total!r} of {len(ids)}", made)
+    fail_unless(total is None or total == len(ids), f"totalSize is {total!r} of {len(ids)}", made)
 
 
 @probe("T-23")
 async def list_filters(session: Session) -> None:
     """By context and state."""
-    context, ids = await session.scene(_three)
+    context, ids = await session.fixture(three_tasks)
     made = await _list(session, contextId=context)
-    demand(sorted(map(str, _ids(made))) == sorted(ids), "a list by contextId holds other tasks", made)
+    fail_unless(sorted(map(str, _ids(made))) == sorted(ids), "a list by contextId holds other tasks", made)
     none = await _list(session, contextId=context, status="TASK_STATE_WORKING")
-    demand(not _ids(none), "a list of working tasks holds finished ones", none)
+    fail_unless(not _ids(none), "a list of working tasks holds finished ones", none)
 
 
 @probe("T-24")
 async def list_bounds(session: Session) -> None:
     """Pages of 0 and 101."""
     for size in (0, 101):
-        made = await session.rpc(session.tongue.method(Operation.LIST), {"pageSize": size})
+        made = await session.rpc(session.dialect.method(Operation.LIST), {"pageSize": size})
         refused(made, f"pageSize {size}", -32602)
 
 
 @probe("T-25")
 async def list_artifacts(session: Session) -> None:
     """With and without."""
-    context, _ = await session.scene(_three)
+    context, _ = await session.fixture(three_tasks)
     bare = await _list(session, contextId=context)
-    demand(not any(mapping(t).get("artifacts") for t in mapping(bare.result)["tasks"]), "artifacts unasked", bare)
+    fail_unless(not any(mapping(t).get("artifacts") for t in mapping(bare.result)["tasks"]), "artifacts unasked", bare)
     whole = await _list(session, contextId=context, includeArtifacts=True)
-    completed = [t for t in mapping(whole.result)["tasks"] if session.tongue.state(t) == "completed"]
-    need(completed, "no task completed", whole)
+    completed = [t for t in mapping(whole.result)["tasks"] if session.dialect.state(t) == "completed"]
+    not_tested_unless(completed, "no task completed", whole)
     read = await session.get(mapping(completed[0]).get("id"))
-    if session.tongue.task(read.result).get("artifacts"):
-        demand(any(mapping(t).get("artifacts") for t in completed), "includeArtifacts: true shows none", whole, read)
+    if session.dialect.task(read.result).get("artifacts"):
+        fail_unless(
+            any(mapping(t).get("artifacts") for t in completed), "includeArtifacts: true shows none", whole, read
+        )
 
 
 # Shapes of everything seen.
@@ -282,9 +291,9 @@ async def list_artifacts(session: Session) -> None:
 
 async def _variety(session: Session) -> None:
     """Make the kinds of tasks whose shapes are worth a look."""
-    await session.scene(done)
+    await session.fixture(finished_task)
     for kind in ("fail", "slow"):
-        if kind in session.subject.hints:
+        if kind in session.agent.hints:
             task_id, _ = await session.begin(session.hint(kind))
             await session.until(task_id, frozenset({"working"}) | TERMINAL, 3)
 
@@ -292,16 +301,16 @@ async def _variety(session: Session) -> None:
 def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
     for task, made in session.tasks:
         yield mapping(task.get("status")), made
-    for made in session.subject.exchanges:
+    for made in session.agent.exchanges:
         for frame in made.frames:
-            kind, content = session.tongue.event(frame.result)
+            kind, content = session.dialect.event(frame.result)
             if kind == "status-update" and _ours(session, made):
                 yield mapping(content.get("status")), made
 
 
 def _ours(session: Session, made: Exchange) -> bool:
     """Whether an exchange was in this session's dialect."""
-    return (made.sent_headers.get("a2a-version") == "1.0") == session.tongue.current
+    return (made.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
 
 
 @probe("T-17", Phase.LAST)
@@ -311,8 +320,10 @@ async def timestamps_have_zones(session: Session) -> None:
     for status, made in _statuses(session):
         if (stamp := status.get("timestamp")) is not None:
             seen += 1
-            demand(isinstance(stamp, str) and _ZONED.fullmatch(stamp), f"the timestamp {stamp!r} has no zone", made)
-    need(seen, "no timestamp was seen")
+            fail_unless(
+                isinstance(stamp, str) and _ZONED.fullmatch(stamp), f"the timestamp {stamp!r} has no zone", made
+            )
+    not_tested_unless(seen, "no timestamp was seen")
 
 
 @probe("T-18", Phase.LAST)
@@ -325,26 +336,26 @@ async def messages_are_whole(session: Session) -> None:
             continue
         seen += 1
         message = mapping(status["message"])
-        demand(isinstance(message.get("messageId"), str), "status.message has no messageId", made)
-        demand(isinstance(message.get("parts"), list), "status.message has no parts", made)
-        role = "ROLE_AGENT" if session.tongue.current else "agent"
-        demand(message.get("role") == role, f"the role of status.message is {message.get('role')!r}", made)
-        if not session.tongue.current:
-            demand(message.get("kind") == "message", "status.message has no kind", made)
-    need(seen, "no task seen had a status.message: name a failing skill with --skill-fail")
+        fail_unless(isinstance(message.get("messageId"), str), "status.message has no messageId", made)
+        fail_unless(isinstance(message.get("parts"), list), "status.message has no parts", made)
+        role = "ROLE_AGENT" if session.dialect.current else "agent"
+        fail_unless(message.get("role") == role, f"the role of status.message is {message.get('role')!r}", made)
+        if not session.dialect.current:
+            fail_unless(message.get("kind") == "message", "status.message has no kind", made)
+    not_tested_unless(seen, "no task seen had a status.message: name a failing skill with --skill-fail")
 
 
 @probe("T-26", Phase.LAST)
 async def artifacts_are_whole(session: Session) -> None:
     """Every artifact seen."""
-    await session.scene(done)
+    await session.fixture(finished_task)
     seen = 0
     for task, made in session.tasks:
         for artifact in map(mapping, listed(task.get("artifacts"))):
             seen += 1
-            demand(isinstance(artifact.get("artifactId"), str), "an artifact has no artifactId", made)
-            demand(isinstance(artifact.get("parts"), list), "an artifact has no parts", made)
-    need(seen, "no task seen had artifacts")
+            fail_unless(isinstance(artifact.get("artifactId"), str), "an artifact has no artifactId", made)
+            fail_unless(isinstance(artifact.get("parts"), list), "an artifact has no parts", made)
+    not_tested_unless(seen, "no task seen had artifacts")
 
 
 @probe("T-30", Phase.LAST)
@@ -352,4 +363,4 @@ async def tasks_are_camel_case(session: Session) -> None:
     """Every task seen."""
     await _variety(session)
     for task, made in session.tasks:
-        demand(not (bad := snake_keys(task)), f"written with an underscore: {', '.join(bad[:5])}", made)
+        fail_unless(not (bad := snake_keys(task)), f"written with an underscore: {', '.join(bad[:5])}", made)

@@ -54,7 +54,7 @@ def url_path(value: Any) -> str:
     return path if path.startswith("/") else f"/{path}"
 
 
-class Tongue:
+class RawDialect:
     """One dialect."""
 
     def __init__(self, name: str) -> None:
@@ -73,7 +73,7 @@ class Tongue:
         """The name that the dialect gives the method, whatever this agent calls it."""
         return DIALECTS[self.name].methods[operation][0]
 
-    def call_it(self, operation: Operation, method: str) -> None:
+    def use_name(self, operation: Operation, method: str) -> None:
         """From now on use another name that the agent knows an operation by."""
         self._methods[operation] = method
 

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, written
-from fleetsim.check.found import waited_in_vain
-from fleetsim.check.inside import Inside
 from fleetsim.check.listener import Listener
-from fleetsim.check.tongue import Tongue, listed, mapping, url_path
+from fleetsim.check.options import DEFAULT_TEXTS, Hint, Options, Target
+from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path
+from fleetsim.check.verdict import note_timeout
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.redirect import followed
 from fleetsim.model.call import Operation
@@ -22,83 +22,15 @@ from fleetsim.wire.choice import lies_below
 
 CARD_S = 10.0
 
-PROBED: ContextVar[list[Exchange] | None] = ContextVar("probed", default=None)
+PROBE_EXCHANGES: ContextVar[list[Exchange] | None] = ContextVar("probed", default=None)
 """The requests of the probe under way: what it leaned on is seen in them."""
 
 QUICK_SKILLS = ("echo", "quick", "ping", "hello")
-DEFAULT_TEXTS = {
-    "quick": "fleetsim check",
-    "slow": "4",
-    "ask": "hello",
-    "fail": "on purpose",
-    "stream": "one two three four",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """How to get a kind of behaviour out of the agent: a skill to name, and a text to send."""
-
-    skill: str | None
-    text: str
-
-    @classmethod
-    def parse(cls, text: str, kind: str) -> Hint:
-        """Read ``SKILL``, ``SKILL=TEXT`` or ``=TEXT``."""
-        skill, equals, words = text.partition("=")
-        return cls(skill.strip() or None, words if equals else DEFAULT_TEXTS[kind])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Knobs:
-    """What the check may do and knows beforehand. Times in seconds.
-
-    ``virtual``: hours pass at once, so rows that need them are probed. ``inside`` looks into
-    the agent, where it runs in our hands. ``mutating`` are skills known to change the world. ``profile`` is one
-    of ``row.PROFILES``.
-    """
-
-    hints: Mapping[str, Hint] = field(default_factory=dict)
-    mutating: tuple[str, ...] = ()
-    profile: str = ""
-    side_effects: bool = False
-    virtual: bool = False
-    inside: Inside | None = None
-    seed: int = 0
-    jobs: int = 8
-    rush_s: float = 1.0
-    patience_s: float = 30.0
-    probe_s: float = 90.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Which agent, and what lets the check in. ``dialects`` None probes those the card offers.
-
-    ``rpc_url`` and ``card_url`` pin endpoint and card, at the origin of ``url``.
-    """
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    other_headers: Mapping[str, str] | None = field(default=None, repr=False)
-    dialects: tuple[str, ...] | None = None
-    rpc_url: str | None = None
-    card_url: str | None = None
-
-    @property
-    def address(self) -> AgentUrl:
-        """Where it is. Raises ConfigError."""
-        return AgentUrl.parse(self.url, rpc_url=self.rpc_url, card_url=self.card_url)
-
-    def secrets(self) -> tuple[str, ...]:
-        """The texts that must never be shown."""
-        values = [*self.headers.values(), *(self.other_headers or {}).values()]
-        return tuple(part for value in values for part in {value, value.rpartition(" ")[2]} if part)
 
 
 @dataclass(slots=True, kw_only=True)
-class Subject:
-    """An agent under test. Make one with ``meet``.
+class AgentUnderTest:
+    """An agent under test. Make one with ``discover``.
 
     ``moved`` are endpoints that redirect and where to; ``unknown`` dialects that the card offers and the agent does not
     know, each with an answer that says so (C-19 tells it once for all rows), ``spoken`` those it knows instead.
@@ -106,7 +38,7 @@ class Subject:
 
     target: Target
     runtime: Runtime
-    knobs: Knobs
+    options: Options
     listener: Listener | None
     card: Mapping[str, Any] = field(default_factory=dict)
     card_at: str = ""
@@ -196,7 +128,7 @@ class Subject:
             made.status, made.headers, made.body = reply.status, reply.headers, reply.body
         except FleetsimError as error:
             made.problem, made.unreached = str(error), isinstance(error, Unreachable)
-            waited_in_vain()
+            note_timeout()
         made.seconds = self.runtime.clock.monotonic() - made.began
         return made
 
@@ -229,7 +161,7 @@ class Subject:
         sent = {**content, "accept": "application/json", **own, **(headers or {})}
         made = Exchange(method, url, sent, body, self.runtime.clock.monotonic(), secrets=self.target.secrets())
         self.exchanges.append(made)
-        if (of_probe := PROBED.get()) is not None:
+        if (of_probe := PROBE_EXCHANGES.get()) is not None:
             of_probe.append(made)
         return made
 
@@ -254,7 +186,7 @@ def dialect_of(version: str) -> str:
     return "0.1" if version.startswith("0.1") else "0.3"
 
 
-async def meet(target: Target, runtime: Runtime, knobs: Knobs, listener: Listener | None) -> Subject:
+async def discover(target: Target, runtime: Runtime, options: Options, listener: Listener | None) -> AgentUnderTest:
     """Fetch the card and find out what can be probed.
 
     Raises:
@@ -262,81 +194,79 @@ async def meet(target: Target, runtime: Runtime, knobs: Knobs, listener: Listene
         Unreachable: nobody answers there.
         AuthRefused: the card and the endpoint are both closed to the given credentials.
     """
-    subject = Subject(target=target, runtime=runtime, knobs=knobs, listener=listener)
-    await _read_cards(subject)
-    offered = tuple(dict.fromkeys(dialect_of(version) for _, version in subject.interfaces()))
-    subject.dialects = target.dialects or tuple(sorted(offered)) or ("0.3",)
-    subject.hints = {**_detected(subject), **knobs.hints}
+    agent = AgentUnderTest(target=target, runtime=runtime, options=options, listener=listener)
+    await _read_cards(agent)
+    offered = tuple(dict.fromkeys(dialect_of(version) for _, version in agent.interfaces()))
+    agent.dialects = target.dialects or tuple(sorted(offered)) or ("0.3",)
+    agent.hints = {**_detected(agent), **options.hints}
     body = b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
-    version = {"a2a-version": "1.0"} if subject.dialects[-1] == "1.0" else {}
-    for url in dict.fromkeys(subject.endpoint(name) for name in subject.dialects):
-        asked = await subject.exchange("POST", url, body=body, headers=version, credentials={})
-        if there := subject.redirected(asked):
-            subject.moved[url] = there
-            asked = await subject.exchange("POST", there, body=body, headers=version, credentials={})
-        subject.guarded = asked
-    url = subject.endpoint(subject.dialects[-1])
-    if subject.demands_auth:
-        own = await subject.exchange("POST", url, body=body, headers=version)
+    version = {"a2a-version": "1.0"} if agent.dialects[-1] == "1.0" else {}
+    for url in dict.fromkeys(agent.endpoint(name) for name in agent.dialects):
+        asked = await agent.exchange("POST", url, body=body, headers=version, credentials={})
+        if there := agent.redirected(asked):
+            agent.moved[url] = there
+            asked = await agent.exchange("POST", there, body=body, headers=version, credentials={})
+        agent.guarded = asked
+    url = agent.endpoint(agent.dialects[-1])
+    if agent.demands_auth:
+        own = await agent.exchange("POST", url, body=body, headers=version)
         if own.status in {401, 403}:
             given = "the credentials given are refused" if target.headers else "it demands credentials"
             raise AuthRefused(f"{url}: {given} (HTTP {own.status})", status=own.status)
-    await _find_spoken(subject, offered)
-    return subject
+    await _find_spoken(agent, offered)
+    return agent
 
 
-async def _find_spoken(subject: Subject, offered: tuple[str, ...]) -> None:
+async def _find_spoken(agent: AgentUnderTest, offered: tuple[str, ...]) -> None:
     """Probe in the dialects the agent knows, where it knows one, rather than in those the card offers.
 
     Dialects that were asked for are probed whatever comes of it.
     """
-    unknown = {name: told for name in offered if (told := await _refusal(subject, name)) is not None}
+    unknown = {name: told for name in offered if (told := await _refusal(agent, name)) is not None}
     spoken = [name for name in offered if name not in unknown]
     if unknown:
-        spoken += [name for name in ("0.3", "1.0") if name not in offered and await _refusal(subject, name) is None]
+        spoken += [name for name in ("0.3", "1.0") if name not in offered and await _refusal(agent, name) is None]
     if unknown and spoken:
-        subject.unknown, subject.spoken = unknown, tuple(sorted(spoken))
-        subject.dialects = subject.target.dialects or subject.spoken
+        agent.unknown, agent.spoken = unknown, tuple(sorted(spoken))
+        agent.dialects = agent.target.dialects or agent.spoken
 
 
-async def _refusal(subject: Subject, dialect: str) -> Exchange | None:
+async def _refusal(agent: AgentUnderTest, dialect: str) -> Exchange | None:
     """An answer that says the agent does not know the dialect: neither how to read a task nor how to cancel one."""
-    tongue, refused = Tongue(dialect), None
+    raw, refused = RawDialect(dialect), None
     for operation in (Operation.GET, Operation.CANCEL):
-        asked = {"jsonrpc": "2.0", "id": 1, "method": tongue.method(operation), "params": tongue.by_id("fleetsim-none")}
-        refused = await subject.exchange(
-            "POST", subject.endpoint(dialect), body=written(asked), headers=tongue.headers()
-        )
+        asked = {"jsonrpc": "2.0", "id": 1, "method": raw.method(operation), "params": raw.by_id("fleetsim-none")}
+        refused = await agent.exchange("POST", agent.endpoint(dialect), body=written(asked), headers=raw.headers())
         if refused.code not in {-32601, -32009}:
             return None
     return refused
 
 
-async def _read_cards(subject: Subject) -> None:
+async def _read_cards(agent: AgentUnderTest) -> None:
     limits = Limits(first_byte_s=CARD_S, total_s=CARD_S)
-    address = subject.target.address
+    address = agent.target.address
     for url in dict.fromkeys((*address.card_urls(), *AgentUrl.parse(address.text).card_urls())):
-        found = await subject.exchange("GET", url, credentials={}, limits=limits)
-        subject.open_reads[url] = found
-        if found.status in {401, 403} and subject.target.headers:
-            found = await subject.exchange("GET", url, limits=limits)
-        subject.card_reads[url] = found
-        if there := subject.redirected(found):  # which is C-01's to tell; what is there is judged all the same
-            found = await subject.exchange("GET", there, limits=limits)
-        if not subject.card and found.status == 200 and "name" in mapping(found.value):
-            subject.card, subject.card_at = mapping(found.value), url
-    if all(read.status is None for read in subject.card_reads.values()):
-        problem = next(iter(subject.card_reads.values())).problem
-        raise Unreachable(f"{subject.target.url}: {problem or 'no answer'}")
+        found = await agent.exchange("GET", url, credentials={}, limits=limits)
+        agent.open_reads[url] = found
+        if found.status in {401, 403} and agent.target.headers:
+            found = await agent.exchange("GET", url, limits=limits)
+        agent.card_reads[url] = found
+        if there := agent.redirected(found):  # which is C-01's to tell; what is there is judged all the same
+            found = await agent.exchange("GET", there, limits=limits)
+        if not agent.card and found.status == 200 and "name" in mapping(found.value):
+            agent.card, agent.card_at = mapping(found.value), url
+    if all(read.status is None for read in agent.card_reads.values()):
+        problem = next(iter(agent.card_reads.values())).problem
+        raise Unreachable(f"{agent.target.url}: {problem or 'no answer'}")
 
 
-def _detected(subject: Subject) -> dict[str, Hint]:
+def _detected(agent: AgentUnderTest) -> dict[str, Hint]:
     """Skills that say by id or tag what they are good for."""
     found: dict[str, Hint] = {}
     for kind, text in DEFAULT_TEXTS.items():
         names = QUICK_SKILLS if kind == "quick" else (kind,)
-        ids = [str(skill.get("id")) for skill in subject.skills()]
-        tagged = [str(s.get("id")) for s in subject.skills() if set(names) & {str(t) for t in listed(s.get("tags"))}]
+        ids = [str(skill.get("id")) for skill in agent.skills()]
+        tagged = [str(s.get("id")) for s in agent.skills() if set(names) & {str(t) for t in listed(s.get("tags"))}]
         skill = next((name for name in names if name in ids), None) or (tagged[0] if tagged else None)
         if skill is not None:
             found[kind] = Hint(skill, text)

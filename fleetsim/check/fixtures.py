@@ -1,0 +1,86 @@
+"""Fixtures that several probes look at, made once a dialect: a finished task, a whole stream, a delivered webhook.
+
+Ask for one by ``await session.fixture(finished_task)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetsim.check.exchange import Exchange
+from fleetsim.check.listener import Hook, state_of
+from fleetsim.check.raw_dialect import TERMINAL
+from fleetsim.check.session import Session
+from fleetsim.check.verdict import not_tested_unless
+from fleetsim.model.call import Operation
+
+STREAM_S = 30.0
+
+
+async def finished_task(session: Session) -> tuple[str, Exchange]:
+    """A quick task that has ended: its id and last reading."""
+    return await session.finished()
+
+
+async def quick_stream(session: Session) -> Exchange:
+    """A whole stream of a quick task."""
+    async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
+        not_tested_unless(
+            stream.is_stream, f"the stream this leans on was answered with {stream.exchange.says()}", stream.exchange
+        )
+        return await stream.drain(STREAM_S)
+
+
+async def stream_in_pieces(session: Session) -> Exchange:
+    """A whole stream of the skill that answers in pieces."""
+    async with session.stream(Operation.STREAM, session.params(session.hint("stream"))) as stream:
+        not_tested_unless(
+            stream.is_stream, f"the stream this leans on was answered with {stream.exchange.says()}", stream.exchange
+        )
+        return await stream.drain(STREAM_S)
+
+
+async def longest_stream(session: Session) -> Exchange:
+    """A whole stream with as many events as are to be had."""
+    return await session.fixture(stream_in_pieces if "stream" in session.agent.hints else quick_stream)
+
+
+async def all_streams(session: Session) -> list[Exchange]:
+    """Every whole stream a probe of shapes should look at."""
+    found = [await session.fixture(quick_stream)]
+    if "stream" in session.agent.hints:
+        found.append(await session.fixture(stream_in_pieces))
+    return found
+
+
+async def register(session: Session, task_id: str, hook: Hook, **config: Any) -> Exchange:
+    """Register a webhook by the method."""
+    params = session.dialect.set_hook(task_id, session.dialect.hook(hook.url, **config))
+    return await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
+
+
+async def reachable_listener(session: Session) -> None:
+    """Whether the agent lets webhooks go to the listener. Raises NotPassed (not tested) if not."""
+    hook = session.hook()
+    if session.dialect.legacy:
+        task_id, _ = await session.begin()
+    else:
+        task_id, _ = await session.fixture(finished_task)
+    made = await register(session, task_id, hook, token=session.new())
+    place = session.listener.place
+    not_tested_unless(
+        made.error is None or made.code != -32602,
+        f"the agent refuses webhooks to the listener ({place}); add it to the agent's allow-list "
+        f"(for fleetsim's: --allow-webhook {place})",
+        made,
+    )
+    not_tested_unless(made.error is None and made.status == 200, f"registering a webhook gave {made.says()}", made)
+
+
+async def delivered_webhook(session: Session) -> tuple[str, Hook, Exchange]:
+    """A quick task with an inline webhook and a token, until its end was delivered."""
+    token, hook = "fleetsim-" + session.new(), session.hook()
+    task_id, made = await session.begin(push=session.dialect.hook(hook.url, token=token))
+    arrival = await hook.until(lambda a: state_of(a) in TERMINAL, session.options.patience_s)
+    not_tested_unless(arrival is not None, "no terminal webhook of a task sent with a webhook came", made)
+    return task_id, hook, made
