@@ -137,7 +137,7 @@ def _split(url: str) -> SplitResult | None:
     """The address in pieces, or None if it is no plain http(s) address."""
     try:
         found = urlsplit(url)
-        usable = found.scheme in _PORTS and bool(found.hostname) and (found.port or 1) > 0
+        usable = found.scheme in _PORTS and bool(found.hostname) and found.port != 0
     except ValueError:
         return None
     return found if usable else None
