@@ -103,11 +103,9 @@ def write_status(status: TaskStatus) -> dict[str, Any]:
 def write_task(task: Task, history_length: int | None = None) -> dict[str, Any]:
     """Almanac seeds, step 2.1; ``history`` holds the statuses of an agent that keeps them (2.4), else the messages."""
     statuses = _past(task)
-    history = [write_message(message) for message in task.history] if statuses is None else statuses
-    metadata = dict(task.metadata)
-    if statuses is not None:
-        del metadata[fields.TRANSITIONS]
-        history = history if history_length is None else statuses[max(0, len(statuses) - history_length) :]
+    history = statuses or [write_message(message) for message in task.history]
+    if statuses and history_length is not None:
+        history = statuses[max(0, len(statuses) - history_length) :]
     return {
         "id": task.task_id,
         "sessionId": task.context_id,
@@ -122,11 +120,11 @@ def write_task(task: Task, history_length: int | None = None) -> dict[str, Any]:
     }
 
 
-def _past(task: Task) -> list[dict[str, Any]] | None:
-    """The statuses a task has had, in 0.1's states; None where nobody kept them."""
+def _past(task: Task) -> list[dict[str, Any]]:
+    """The statuses a task has had, in 0.1's states; none where nobody kept them."""
     kept = task.metadata.get(fields.TRANSITIONS)
     if not isinstance(kept, list | tuple) or not all(isinstance(item, Mapping) for item in kept):
-        return None
+        return []
     past = []
     for item in kept:
         at = fields.read_time(item.get("timestamp"))
