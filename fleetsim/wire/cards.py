@@ -92,10 +92,10 @@ def _addresses(card: JsonObject) -> Iterator[tuple[str, str, str, str]]:
     for item in _objects(card, "supportedInterfaces"):
         binding = _text(item, "protocolBinding", 64) or _text(item, "transport", 64)
         version = _text(item, "protocolVersion", 64)
-        yield _text(item, "url", URL_CHARS_MAX + 1), binding, version, _text(item, "tenant", ID_CHARS_MAX)
-    yield _text(card, "url", URL_CHARS_MAX + 1), _text(card, "preferredTransport", 64), "", ""
+        yield _text(item, "url"), binding, version, _text(item, "tenant", ID_CHARS_MAX)
+    yield _text(card, "url"), _text(card, "preferredTransport", 64), "", ""
     for item in _objects(card, "additionalInterfaces"):
-        yield _text(item, "url", URL_CHARS_MAX + 1), _text(item, "transport", 64), "", ""
+        yield _text(item, "url"), _text(item, "transport", 64), "", ""
 
 
 def major_minor(version: str) -> str:
