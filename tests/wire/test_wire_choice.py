@@ -13,7 +13,7 @@ from fleetsim.model.call import ListTasks, Operation, SendMessage
 from fleetsim.model.card import AgentCard, AgentInterface
 from fleetsim.model.errors import ConfigError, MethodNotFound, UnsupportedOperation, VersionNotSupported
 from fleetsim.wire import choice
-from fleetsim.wire.dialect import DIALECTS, choose, dialect, error_dialect, for_request
+from fleetsim.wire.dialect import DIALECTS, choose, dialect, error_dialect, for_request, write_card_for
 
 KIND = {"message": {"role": "user", "parts": [{"kind": "text", "text": "x"}]}}
 TYPE = {"message": {"role": "user", "parts": [{"type": "text", "text": "x"}]}}
@@ -311,3 +311,98 @@ def test_a_send_is_the_same_call_under_its_alias() -> None:
     alias = dialect("0.3").decode_call("tasks/send", KIND)
     assert isinstance(plain, SendMessage)
     assert plain == alias
+
+
+@pytest.mark.parametrize(
+    ("offered", "configured", "warned"),
+    [
+        ("https://h/x", "https://h:443", 0),
+        ("https://h:443/x", "https://h", 0),
+        ("http://h:80/x", "http://h", 0),
+        ("https://h/x", "https://h:80", 1),
+        ("http://h/x", "http://h:443", 1),
+        ("http://h:1/x", "http://h:1", 0),
+        ("http://h:0/x", "http://h", 1),
+    ],
+)
+def test_a_port_that_is_not_written_is_the_schemes_own(offered: str, configured: str, warned: int) -> None:
+    assert len(choose(card((offered, "1.0")), configured).warnings) == warned
+
+
+def test_port_0_is_nobodys_address() -> None:
+    with pytest.raises(ConfigError):
+        choose(card(), "http://h:0/a2a")
+
+
+@pytest.mark.parametrize(("version", "spoken", "other"), [("1.0", "1.0", "0.3"), ("0.3", "0.3", "1.0")])
+def test_the_other_dialect_is_there_to_be_tried_and_says_why_it_was(version: str, spoken: str, other: str) -> None:
+    offered = AgentInterface(url="http://h/x", protocol_version=version, tenant="blue")
+    first = choose(AgentCard(name="a", interfaces=(offered,)), "http://h")
+    assert (first.dialect_name, first.instead_of, first.warnings) == (spoken, "", ())
+    second = first.otherwise()
+    assert (second.dialect_name, second.instead_of, second.url) == (other, spoken, "http://h/x")
+    assert second.tenant == ("blue" if other == "1.0" else None)
+    (told,) = second.warnings
+    assert f"reads as A2A {spoken}" in told
+    assert f"called in {other};" in told
+    third = second.otherwise()
+    assert (third.dialect_name, third.instead_of) == (spoken, other), "and back, should that be refused too"
+
+
+def test_a_dialect_that_the_operator_said_has_no_other() -> None:
+    said = choose(card(("http://h/x", "1.0")), "http://h", dialect_name="1.0")
+    assert said.otherwise() is said
+
+
+MOUNTED = {"configured_url": "http://h/m?key=1", "found_at": "http://h/m/.well-known/agent-card.json"}
+
+
+@pytest.mark.parametrize(
+    ("offered", "more", "url", "warned"),
+    [
+        ([("http://h/m/rpc", "1.0")], {}, "http://h/m/rpc?key=1", 0),
+        ([("http://h/m", "1.0")], {}, "http://h/m?key=1", 0),
+        ([("http://h/else", "1.0"), ("http://h/m/rpc", "0.3")], {}, "http://h/m/rpc?key=1", 0),
+        ([("http://h/else", "1.0")], {}, "http://h/m?key=1", 1),
+        ([("http://evil/m/rpc", "1.0")], {}, "http://h/m/rpc?key=1", 1),
+        ([("http://evil/else", "1.0")], {}, "http://h/m?key=1", 1),
+        ([], {}, "http://h/m?key=1", 0),
+        ([("http://h/m/rpc", "1.0")], {"found_at": "http://h/.well-known/agent-card.json"}, "http://h/m?key=1", 0),
+        ([("http://h/m/rpc", "1.0")], {"found_at": ""}, "http://h/m?key=1", 0),
+        ([("http://h/m/rpc", "1.0")], {"rpc_url": "http://h/own"}, "http://h/own", 0),
+        ([("http://h/else", "1.0")], {"rpc_url": "http://h/own"}, "http://h/own", 0),
+        ([("http://evil/x", "1.0")], {"rpc_url": "http://h/own"}, "http://h/own", 1),
+    ],
+)
+def test_a_card_found_below_the_configured_path_may_name_an_address_there(
+    offered: list[tuple[str, str]], more: dict[str, str], url: str, warned: int
+) -> None:
+    found = choose(card(*offered), **{**MOUNTED, **more})
+    assert (found.url, len(found.warnings)) == (url, warned)
+
+
+@pytest.mark.parametrize(
+    ("rpc_url", "name"), [("http://h/old", "0.3"), ("http://h/new/", "1.0"), ("http://h/other", "1.0"), ("", "1.0")]
+)
+def test_a_pinned_endpoint_speaks_what_the_card_says_of_that_path(rpc_url: str, name: str) -> None:
+    both = card(("http://h/new", "1.0"), ("http://h/old", "0.3"))
+    assert choose(both, "http://h/", rpc_url=rpc_url).dialect_name == name
+
+
+@pytest.mark.parametrize(
+    ("header", "current"),
+    [
+        ("1.0", True),
+        (" 1.2.3 ", True),
+        ("1", True),
+        ("1.1234567", False),
+        ("1.0.0.0", False),
+        ("0.3", False),
+        ("", False),
+    ],
+)
+def test_a_card_is_written_for_who_asks(header: str, current: bool) -> None:
+    both = card(("http://h/n", "1.0"), ("http://h/o", "0.3"))
+    assert ("url" in write_card_for(both, header)) is not current
+    assert "url" in write_card_for(both, None)
+    assert "url" in write_card_for(card(("http://h/o", "0.3")), header), "there is nothing of 1.0 to serve"

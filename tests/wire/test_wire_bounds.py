@@ -1,0 +1,186 @@
+"""The bounds of what is read from a peer: what is just within is taken, what is just past is refused or cut."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fleetsim.model.errors import RPC_ERRORS, InvalidRequest, RpcError, WireError
+from fleetsim.model.limits import CONTAINERS_MAX, VALUES_MAX, WIRE_BYTES_MAX
+from fleetsim.model.task import Role, TaskState
+from fleetsim.wire import fields, jsonrpc
+from fleetsim.wire.json import parse_untrusted
+
+
+@pytest.mark.parametrize("code", [2**31 - 1, -(2**31) + 1, 0])
+def test_an_errors_code_within_32_bits_is_kept(code: int) -> None:
+    with pytest.raises(RpcError) as caught:
+        jsonrpc.read_response({"id": 1, "error": {"code": code}}, expect_id=1)
+    assert (type(caught.value), caught.value.wire_code) == (RpcError, code)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"id": 1, "error": {"code": 2**31}}, "error.code must be an integer"),
+        ({"id": 1, "error": {"code": -(2**31)}}, "error.code must be an integer"),
+        ({"id": 1, "error": {"code": 1.0}}, "error.code must be an integer"),
+        ({"id": 1, "error": []}, "error must be an object"),
+        ([], "JSON-RPC answer must be an object"),
+        ({"status": "ok"}, "not a JSON-RPC answer"),
+        ({"result": {}}, "the answer's id is not the request's"),
+        ({"id": None}, "the answer's id is not the request's"),
+        ({"jsonrpc": "2.0"}, "the answer's id is not the request's"),
+        ({"id": 2, "error": {"code": -32603}}, "the answer's id is not the request's"),
+        ({"id": "x" * 1025, "error": {"code": -32603}}, "the answer's id is not the request's"),
+    ],
+)
+def test_an_answer_is_refused_for_what_is_wrong_with_it(answer: Any, why: str) -> None:
+    with pytest.raises(WireError) as caught:
+        jsonrpc.read_response(answer, expect_id=1)
+    assert str(caught.value) == why
+
+
+@pytest.mark.parametrize(("code", "legacy"), [(-32003, True), (-32004, True), (-32001, False)])
+def test_an_error_keeps_its_words_and_data_in_every_dialect(code: int, legacy: bool) -> None:
+    answer = {"id": "r", "error": {"code": code, "message": "full", "data": {"a": 1}}}
+    for name in ("0.1", "0.3", "1.0", None):
+        with pytest.raises(RpcError) as caught:
+            jsonrpc.read_response(answer, expect_id="r", dialect_name=name)
+        assert (caught.value.wire_code, str(caught.value), caught.value.data) == (code, "full", {"a": 1})
+        assert (type(caught.value) is RpcError) is (legacy and name == "0.1")
+    with pytest.raises(RpcError) as caught:
+        jsonrpc.read_response({"id": "r", "error": {"code": code, "message": 7}}, expect_id="r")
+    assert str(caught.value) == RPC_ERRORS[code].title
+
+
+def test_the_longest_id_and_method_are_read() -> None:
+    read = jsonrpc.read_request(json.dumps({"jsonrpc": "2.0", "id": "i" * 1024, "method": "m" * 128}).encode())
+    assert (read.id, read.method) == ("i" * 1024, "m" * 128)
+    said = {"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": 1}}
+    assert jsonrpc.read_request(json.dumps(said).encode()).params == {"a": 1}
+    assert json.loads(jsonrpc.request(1, "m", {"a": 1})) == said
+    with pytest.raises(InvalidRequest, match="id must be"):
+        jsonrpc.read_request(b'{"jsonrpc": "2.0", "id": false, "method": "m"}')
+
+
+def test_the_details_of_an_error_of_1_0_are_texts_by_name() -> None:
+    info, *more = jsonrpc.error(1, RpcError("no", data={"a": 1, 2: None}, code=-31000), "1.0")["error"]["data"]
+    assert (info["metadata"], info["reason"], more) == ({"a": "1", "2": "None"}, "SERVER_ERROR", [])
+    (bare,) = jsonrpc.error(1, RpcError("no", code=-32603), "1.0")["error"]["data"]
+    assert {*bare} == {"@type", "reason", "domain"}
+    assert jsonrpc.error("r", RpcError("no", code=-32603), "0.3") == {
+        "jsonrpc": "2.0",
+        "id": "r",
+        "error": {"code": -32603, "message": "no"},
+    }
+
+
+@pytest.mark.parametrize(("opening", "count"), [("values", VALUES_MAX), ("arrays", CONTAINERS_MAX)])
+def test_a_body_that_may_be_larger_may_hold_more_in_proportion(opening: str, count: int) -> None:
+    items = ["1" if opening == "values" else "[]"] * (2 * count - 1)
+    padding = " " * (WIRE_BYTES_MAX + 1 - len(",".join(items)) - 2)
+    body = f"[{','.join(items)}{padding}]".encode()
+    assert len(body) == WIRE_BYTES_MAX + 1
+    assert len(parse_untrusted(body, bytes_max=2 * WIRE_BYTES_MAX)) == 2 * count - 1
+    with pytest.raises(WireError, match=f"more than {2 * count} "):
+        parse_untrusted(body[:-1] + (b",1,1]" if opening == "values" else b",[],[]]"), bytes_max=2 * WIRE_BYTES_MAX)
+    with pytest.raises(WireError, match=f"more than {count} "):
+        parse_untrusted(body.replace(b" ", b""), bytes_max=2 * WIRE_BYTES_MAX)
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"\uD83D", r"\udFFF"])
+def test_half_a_character_is_mended_in_texts_names_and_lists(half: str) -> None:
+    body = f'{{"a{half}": ["{half}x", {{"b": "{half}"}}, 1, null, "ä"]}}'.encode()
+    assert parse_untrusted(body) == {"a\ufffd": ["\ufffdx", {"b": "\ufffd"}, 1, None, "ä"]}
+    with pytest.raises(WireError, match="names a member twice"):
+        parse_untrusted(b'{"a": 1, "a": 2}')
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("working", TaskState.WORKING),
+        ("  TASK_STATE_WORKING\n", TaskState.WORKING),
+        ("task-state-input-required", TaskState.INPUT_REQUIRED),
+        ("Cancelled", TaskState.CANCELED),
+        ("x-working", TaskState.UNKNOWN),
+        (" " * 57 + "working", TaskState.WORKING),
+        (" " * 58 + "working", TaskState.UNKNOWN),
+    ],
+)
+def test_a_state_is_looked_for_in_the_first_64_characters(said: str, read: TaskState) -> None:
+    assert fields.read_state(said) is read
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("user", Role.USER),
+        ("ROLE_AGENT", Role.AGENT),
+        ("role-user", Role.USER),
+        ("system", None),
+        (7, None),
+        ("", None),
+    ],
+)
+def test_a_role_is_the_users_the_agents_or_none(said: object, read: Role | None) -> None:
+    assert fields.read_role(said) is read
+
+
+def test_a_time_of_64_characters_is_read_and_a_longer_text_is_none() -> None:
+    stamp = "2026-01-02T03:04:05.000000+00:00:00.000000"
+    assert fields.read_time(stamp) is not None
+    longest = "2026-01-02T03:04:05." + "0" * (64 - 20 - 6) + "+00:00"
+    assert len(longest) == 64
+    assert fields.read_time(longest) is not None
+    assert fields.read_time(longest.replace(".0", ".00")) is None
+    assert fields.read_time("0001-01-01T00:00:00+10:00") is None, "before the first day there is"
+
+
+@pytest.mark.parametrize("bound", [fields.ID_CHARS_MAX, fields.URL_CHARS_MAX])
+def test_a_text_of_its_longest_is_read_and_one_more_is_refused(bound: int) -> None:
+    assert fields.text({"n": "x" * bound}, "n", chars_max=bound) == "x" * bound
+    with pytest.raises(WireError, match=f"m is longer than {bound} characters"):
+        fields.text({"n": "x" * (bound + 1)}, "m", "n", chars_max=bound)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda: fields.mapping([], "what"), "what must be an object"),
+        (lambda: fields.sequence({}, "what"), "what must be a list"),
+        (lambda: fields.text({"b": 7}, "a", "b"), "a must be a string"),
+        (lambda: fields.need_identifier({"b": ""}, "a", "b"), "a is missing or empty"),
+        (lambda: fields.flag({"b": 1}, "a", "b"), "a must be true or false"),
+        (lambda: fields.flag({"b": "true"}, "a", "b"), "a must be true or false"),
+        (lambda: fields.count({"n": 2**31}, "n"), "n must be a whole number from 0 to 2147483647"),
+        (lambda: fields.count({"n": -1}, "n"), "n must be a whole number from 0 to 2147483647"),
+        (lambda: fields.count({"n": False}, "n"), "n must be a whole number from 0 to 2147483647"),
+        (lambda: fields.texts({"b": ["x", 7]}, "a", "b"), "a must hold strings only"),
+        (lambda: fields.texts({"b": "x"}, "a", "b"), "a must be a list"),
+        (lambda: fields.metadata({"metadata": []}), "metadata must be an object"),
+        (lambda: fields.read_state(None), "state must be a string"),
+    ],
+)
+def test_a_member_of_the_wrong_form_is_named_by_its_first_name(call: Any, why: str) -> None:
+    with pytest.raises(WireError) as caught:
+        call()
+    assert str(caught.value) == why
+
+
+def test_members_that_are_absent_null_or_of_the_right_form_are_read() -> None:
+    assert fields.sequence(None, "x") == ()
+    assert fields.sequence((1,), "x") == (1,)
+    assert fields.member({"a": None, "b": 0, "c": 1}, "a", "b", "c") == 0
+    assert fields.text({"a": None}, "a") is None
+    assert fields.flag({"a": None, "b": False}, "a", "b") is False
+    assert fields.flag({}, "a") is None
+    assert fields.count({"n": 2**31 - 1}, "n") == 2**31 - 1
+    assert fields.texts({"a": ["x"]}, "a") == ("x",)
+    assert fields.metadata({"metadata": {"a": 1}}) == {"a": 1}
+    assert fields.metadata({"metadata": None}) == {}
+    kept = {"a": 0, "b": False, "c": "", "d": {"x": 1}}
+    assert fields.present(**kept, e=None, f={}, g=[], h=()) == kept

@@ -1,0 +1,338 @@
+"""Which shape a peer's event, webhook body, part or configuration is read as, and what the rarer replies look like."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleetsim.model.call import (
+    GetTask,
+    Operation,
+    PushConfig,
+    SendMessage,
+    SubscribeToTask,
+    TaskPage,
+    TaskPush,
+)
+from fleetsim.model.card import AgentCard
+from fleetsim.model.errors import Blame, InvalidParams, UnsupportedOperation, WireError
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
+from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Role, Task, TaskState, TaskStatus, TextPart
+from fleetsim.wire import parts, pushconfig, reading
+from fleetsim.wire.dialect import DIALECTS, dialect
+from fleetsim.wire.push import push_task_id, read_push_body
+
+STATUS = {"state": "working"}
+PART = {"text": "hi"}
+ARTIFACT = {"artifactId": "a", "parts": [PART]}
+SAID = {"messageId": "m", "role": "agent", "parts": [PART]}
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ({"kind": "task", "id": "t", "taskId": "t", "status": STATUS}, Snapshot),
+        ({"kind": "status-update", "id": "t", "status": STATUS}, StatusUpdate),
+        ({"kind": "artifact-update", "taskId": "t", "artifact": ARTIFACT, "status": STATUS}, ArtifactUpdate),
+        ({"kind": "message", "status": STATUS, **SAID}, DirectReply),
+        ({"kind": "odd", "id": "t", "status": STATUS}, Snapshot),
+        ({"kind": ["task"], "taskId": "t", "status": STATUS}, StatusUpdate),
+        ({"id": "t", "status": STATUS}, Snapshot),
+        ({"id": "t", "status": STATUS, "final": None}, StatusUpdate),
+        ({"taskId": "t", "status": STATUS}, StatusUpdate),
+        ({"taskId": None, "id": "t", "status": STATUS}, Snapshot),
+        ({"taskId": "t", "status": None, "artifact": ARTIFACT}, ArtifactUpdate),
+        ({"artifact": None, **SAID}, DirectReply),
+        ({"task": {"id": "t", "status": STATUS}}, Snapshot),
+        ({"statusUpdate": {"taskId": "t", "status": STATUS}}, StatusUpdate),
+        ({"artifactUpdate": {"taskId": "t", "artifact": ARTIFACT}}, ArtifactUpdate),
+        ({"message": SAID}, DirectReply),
+        ({"task": {"id": "u", "status": STATUS}, "id": "t", "status": STATUS}, Snapshot),
+    ],
+)
+def test_the_kind_is_believed_before_the_shape(said: dict[str, Any], kind: type) -> None:
+    event = reading.read_event(said)
+    assert type(event) is kind
+    assert push_task_id(event) == ("" if kind is DirectReply else "t")
+
+
+@pytest.mark.parametrize(
+    ("said", "lone"),
+    [
+        ({"eventType": "artifact", "artifact": ARTIFACT}, True),
+        ({"eventType": "artifact", "artifacts": [ARTIFACT]}, False),
+        ({"eventType": "status", "artifact": ARTIFACT}, False),
+        ({"eventType": "status"}, False),
+    ],
+)
+def test_a_flat_body_that_tells_of_one_artifact_says_nothing_of_the_others(said: dict[str, Any], lone: bool) -> None:
+    (event,) = read_push_body({"taskId": "t", "status": STATUS, **said})
+    assert isinstance(event, StatusUpdate)
+    assert event.lone is lone
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ({"jsonrpc": "2.0", "id": 1, "result": {"kind": "task", "id": "t", "status": STATUS}}, "t"),
+        ({"jsonrpc": "2.0", "result": None, "id": "t", "status": STATUS}, "t"),
+        ({"result": {"id": "u", "status": STATUS}, "id": "t", "status": STATUS}, "t"),
+        ({"eventType": None, "id": "t", "status": STATUS}, "t"),
+        ({"message": {"message_id": "m", "task_id": "t", "role": "agent", "parts": [PART]}}, "t"),
+        ({"artifact_update": {"task_id": "t", "artifact": {"artifact_id": "a", "parts": [PART]}}}, "t"),
+    ],
+)
+def test_a_webhook_body_names_its_task_in_every_wrapping(said: dict[str, Any], names: str) -> None:
+    (event,) = read_push_body(said)
+    assert push_task_id(event) == names
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        ({"kind": "text"}, TextPart(text="")),
+        ({"type": "text", "text": None}, None),
+        ({"text": "", "data": 1}, TextPart(text="")),
+        ({"text": None, "data": None}, DataPart(data=None)),
+        (
+            {"file": {"bytes": "AA==", "name": "n", "mimeType": "m/t"}},
+            FilePart(raw="AA==", filename="n", media_type="m/t"),
+        ),
+        ({"file": {"uri": "u"}, "mediaType": "m/t"}, FilePart(uri="u", media_type="m/t")),
+        ({"file": {"fileWithBytes": "", "uri": "u"}}, FilePart(raw="")),
+        ({"file": {"fileWithUri": "u", "filename": "n"}}, FilePart(uri="u", filename="n")),
+        ({"url": "u" * 100_000}, FilePart(uri="u" * 100_000)),
+        ({"raw": "AA==", "url": "u"}, FilePart(raw="AA==")),
+        ({"file": {}}, None),
+        ({"file": None, "data": {"a": 1}}, DataPart(data={"a": 1})),
+        (
+            {"data": {"value": 7}, "metadata": {"data_part_compat": True, "x": 1}},
+            DataPart(data=7, metadata={"x": 1}),
+        ),
+        (
+            {"data": {"value": 7, "more": 1}, "metadata": {"data_part_compat": True}},
+            DataPart(data={"value": 7, "more": 1}, metadata={"data_part_compat": True}),
+        ),
+        (
+            {"data": {"value": 7}, "metadata": {"data_part_compat": 1}},
+            DataPart(data={"value": 7}, metadata={"data_part_compat": 1}),
+        ),
+        (
+            {"data": 1, "metadata": {"mimeType": "m/t"}},
+            DataPart(data=1, media_type="m/t", metadata={"mimeType": "m/t"}),
+        ),
+        (
+            {"data": 1, "mediaType": "own/t", "metadata": {"mimeType": "m/t"}},
+            DataPart(data=1, media_type="own/t", metadata={"mimeType": "m/t"}),
+        ),
+        ({"data": 1, "metadata": {"mimeType": 7}}, DataPart(data=1, metadata={"mimeType": 7})),
+    ],
+)
+def test_a_part_is_read_by_the_first_member_that_is_there(said: dict[str, Any], part: object) -> None:
+    if part is None:
+        with pytest.raises(WireError):
+            parts.read_part(said)
+    else:
+        assert parts.read_part(said) == part
+
+
+def test_artifacts_are_named_by_id_else_index_else_position_and_a_lone_one_is_added_once() -> None:
+    said = {
+        "artifacts": [{"parts": [PART]}, {"index": 7}, {"artifactId": "a"}, {"index": 0}],
+        "artifact": {"artifactId": "b", "name": "n", "description": "d", "extensions": ["x"], "metadata": {"k": 1}},
+    }
+    *listed, lone = parts.read_artifacts(said)
+    assert [artifact.artifact_id for artifact in listed] == ["artifact-0", "artifact-7", "a", "artifact-0"]
+    assert lone == Artifact(artifact_id="b", parts=(), name="n", description="d", extensions=("x",), metadata={"k": 1})
+    assert len(parts.read_artifacts({**said, "artifact": {"artifactId": "a"}})) == 4
+
+
+def test_an_asked_message_must_have_a_role_and_parts_and_an_answer_need_not() -> None:
+    assert parts.read_message({"role": "odd"}) == Message(message_id="", role=Role.AGENT, parts=())
+    for lacking, why in [({"parts": []}, "message.role must be"), ({"role": "user"}, "message.parts is missing")]:
+        with pytest.raises(WireError, match=why):
+            parts.read_message(lacking, asked=True)
+    assert parts.read_message({"role": "user", "parts": []}, asked=True).role is Role.USER
+
+
+@pytest.mark.parametrize(
+    ("said", "scheme", "credentials", "token"),
+    [
+        ({"credentials": "c"}, None, "c", "c"),
+        ({"scheme": "BEARER", "credentials": "c"}, "BEARER", "c", "c"),
+        ({"scheme": "Basic", "credentials": "c"}, "Basic", "c", None),
+        ({"schemes": ["Basic", "bearer"], "credentials": "c"}, "bearer", "c", "c"),
+        ({"schemes": ["Basic", "Digest"], "credentials": "c"}, "Basic", "c", None),
+        ({"scheme": "", "schemes": [], "credentials": ""}, None, None, None),
+        (None, None, None, None),
+    ],
+)
+def test_the_scheme_of_a_webhook_says_whether_its_credentials_are_a_token(
+    said: object, scheme: str | None, credentials: str | None, token: str | None
+) -> None:
+    read = pushconfig.read_push_config({"url": "u", "authentication": said})
+    assert (read.scheme, read.credentials, read.token) == (scheme, credentials, token)
+
+
+@pytest.mark.parametrize("member", ["url", "token", "credentials"])
+def test_a_webhooks_texts_are_as_long_as_an_address_may_be(member: str) -> None:
+    def said(length: int) -> dict[str, Any]:
+        text = "x" * length
+        given = {"authentication": {"credentials": text}} if member == "credentials" else {member: text}
+        return {"url": "u", **given}
+
+    assert pushconfig.read_push_config(said(8192))
+    with pytest.raises(WireError, match=f"{member} is longer than 8192"):
+        pushconfig.read_push_config(said(8193))
+
+
+@pytest.mark.parametrize(
+    ("config", "written"),
+    [
+        (PushConfig(url="u"), {"url": "u"}),
+        (PushConfig(url="u", config_id="c", token="t"), {"id": "c", "url": "u", "token": "t"}),
+        (
+            PushConfig(url="u", token="t", credentials="t"),
+            {"url": "u", "authentication": {"scheme": "Bearer", "credentials": "t"}},
+        ),
+        (
+            PushConfig(url="u", token="t", scheme="Basic", credentials="t"),
+            {"url": "u", "token": "t", "authentication": {"scheme": "Basic", "credentials": "t"}},
+        ),
+        (
+            PushConfig(url="u", token="t", credentials="c"),
+            {"url": "u", "token": "t", "authentication": {"scheme": "Bearer", "credentials": "c"}},
+        ),
+    ],
+)
+def test_a_token_is_written_beside_the_credentials_unless_it_is_them(
+    config: PushConfig, written: dict[str, Any]
+) -> None:
+    assert pushconfig.write_push_config(config, schemes_listed=False) == written
+
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DONE = TaskStatus(state=TaskState.COMPLETED)
+RESULT = Artifact(artifact_id="a", parts=(TextPart(text="r"),))
+
+
+def past(*states: object, message: bool = True) -> Task:
+    kept = [{"state": state, "timestamp": "2026-01-02T03:04:05Z"} for state in states]
+    return Task(
+        task_id="t",
+        context_id="c",
+        status=DONE,
+        history=(Message(message_id="m", role=Role.USER, parts=(TextPart(text="q"),)),) if message else (),
+        metadata={"stateTransitionHistory": kept, "k": 1},
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "states"),
+    [
+        (None, ["submitted", "failed", "input-required", "unknown"]),
+        (4, ["submitted", "failed", "input-required", "unknown"]),
+        (9, ["submitted", "failed", "input-required", "unknown"]),
+        (2, ["input-required", "unknown"]),
+        (0, None),
+    ],
+)
+def test_0_1_tells_the_past_states_that_an_agent_kept_as_many_as_asked_for(
+    length: int | None, states: list[str] | None
+) -> None:
+    call = GetTask(task_id="t", history_length=length)
+    written = dialect("0.1").encode_reply(call, past("submitted", "rejected", "auth-required", 7))
+    assert written["metadata"] == {"k": 1}
+    found = written.get("history")
+    assert (found and [status["state"] for status in found]) == states
+    assert all(status["timestamp"] == "2026-01-02T03:04:05.000Z" for status in found or ())
+
+
+@pytest.mark.parametrize("kept", [[], "text", ["no status"], None])
+def test_0_1_tells_the_messages_where_no_states_were_kept(kept: object) -> None:
+    task = past()
+    metadata = {"stateTransitionHistory": kept}
+    told = Task(task_id="t", context_id="c", status=DONE, history=task.history, metadata=metadata)
+    written = dialect("0.1").encode_reply(GetTask(task_id="t", history_length=0), told)
+    assert [message["role"] for message in written["history"]] == ["user"]
+    assert written["metadata"] == metadata
+    assert dialect("0.1").encode_reply(SubscribeToTask(task_id="t"), past("working"))["history"]
+
+
+@pytest.mark.parametrize("version", DIALECTS)
+def test_every_reply_has_a_form_in_every_dialect(version: str) -> None:
+    spoken = dialect(version)
+    call = GetTask(task_id="t")
+    push = TaskPush(task_id="t", config=PushConfig(url="u"))
+    task = Task(task_id="t", context_id="", status=DONE)
+    assert spoken.encode_reply(call, AgentCard(name="scout"))["name"] == "scout"
+    assert [found["id"] for found in spoken.encode_reply(call, TaskPage(tasks=(task,)))["tasks"]] == ["t"]
+    listed = spoken.encode_reply(call, (push,))
+    assert (listed["configs"] if version == "1.0" else listed) == [spoken.encode_reply(call, push)]
+    assert spoken.encode_reply(call, None) is None
+
+
+def test_only_0_3_is_polled_after_a_stream_broke() -> None:
+    assert {name: spoken.rejoins for name, spoken in DIALECTS.items()} == {"1.0": True, "0.3": False, "0.1": True}
+
+
+@pytest.mark.parametrize("version", DIALECTS)
+def test_a_stream_is_asked_for_by_the_operations_that_stream(version: str) -> None:
+    streaming = {Operation.STREAM, Operation.SUBSCRIBE}
+    for operation in Operation:
+        accepted = dialect(version).headers(operation)["Accept"]
+        assert accepted == ("text/event-stream" if operation in streaming else "application/json")
+
+
+def test_an_operation_that_a_dialect_lacks_is_the_callers_mistake() -> None:
+    with pytest.raises(UnsupportedOperation) as caught:
+        dialect("0.1").method(Operation.LIST)
+    assert caught.value.blame is Blame.CALLER
+
+
+@pytest.mark.parametrize(
+    ("message", "call", "task_id"),
+    [
+        ({}, None, "m"),
+        ({"task_id": "t"}, None, "t"),
+        ({"task_id": "t"}, "named", "named"),
+    ],
+)
+def test_0_1_answers_a_message_as_a_task_that_somebody_named(
+    message: dict[str, str], call: str | None, task_id: str
+) -> None:
+    reply = Message(message_id="m", role=Role.AGENT, parts=(TextPart(text="hi"),), context_id="c", **message)  # type: ignore[arg-type]
+    sent = SendMessage(message=reply, task_id=call)
+    written = dialect("0.1").encode_reply(sent, reply)
+    assert (written["id"], written["sessionId"], written["status"]["state"]) == (task_id, "c", "completed")
+    event = dialect("0.1").encode_event(DirectReply(message=reply))
+    assert (event["id"], event["final"]) == (message.get("task_id", "m"), True)
+
+
+@pytest.mark.parametrize("version", DIALECTS)
+@pytest.mark.parametrize("state", [TaskState.WORKING, TaskState.COMPLETED])
+def test_a_webhook_of_0_x_has_the_results_beside_a_state_that_ends_the_task(version: str, state: TaskState) -> None:
+    status = TaskStatus(state=state, timestamp=AT)
+    update = StatusUpdate(task_id="t", context_id="c", status=status)
+    task = Task(task_id="t", context_id="c", status=DONE, artifacts=(RESULT,))
+    body = dialect(version).encode_push(update, task)
+    told = body.get("artifacts") or body.get("task", {}).get("artifacts")
+    assert (told is not None) is (state is TaskState.COMPLETED)
+    if version == "0.1":
+        assert body["timestamp"] == "2026-01-02T03:04:05.000Z"
+        assert "timestamp" not in dialect(version).encode_push(Snapshot(task=task), task)
+    (event,) = read_push_body(body)
+    assert push_task_id(event) == "t"
+
+
+@pytest.mark.parametrize("version", ["0.3", "0.1"])
+def test_a_send_without_a_message_or_parts_is_named(version: str) -> None:
+    method = dialect(version).method(Operation.SEND)
+    for params, why in [
+        ({}, "message is missing"),
+        ({"message": {"role": "user", "parts": []}}, "message.parts must hold at least one part"),
+    ]:
+        with pytest.raises(InvalidParams, match=why):
+            dialect(version).decode_call(method, params)
