@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.signals import Begin, Close, Due, Effect, Left, Signal
+from fleetsim.caller.signals import Begin, Close, Due, Effect, Left, Say, Signal
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Heard, Now, Rules, Track
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import COST_TYPE
+from fleetsim.model.journal import Level
 from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Outcome, SkillRequest, Via
 
@@ -61,13 +63,14 @@ def chunk(text: str, *, append: bool = True, last: bool = False) -> ArtifactUpda
 
 @dataclass
 class Hand:
-    """Signals in, effects out. ``effects`` holds those of the latest signal."""
+    """Signals in, effects out. ``effects`` holds those of the latest signal; ``luck`` is every draw of chance."""
 
     track: Track
     rules: Rules = field(default_factory=Rules)
     mono: float = 0.0
     effects: tuple[Effect, ...] = ()
     outcomes: list[Outcome] = field(default_factory=list)
+    luck: float = 0.5
 
     @classmethod
     def begun(cls, rules: Rules | None = None, **kind: bool) -> Hand:
@@ -81,7 +84,12 @@ class Hand:
         return cls.begun(rules, **kind).tell(Left())
 
     def now(self) -> Now:
-        return Now(self.mono, START + timedelta(seconds=self.mono), 0.5)
+        return Now(self.mono, START + timedelta(seconds=self.mono), self.luck)
+
+    def at(self, mono: float) -> Hand:
+        """The same hand at another moment, nothing having been looked at meanwhile."""
+        self.mono = mono
+        return self
 
     def tell(self, signal: Signal) -> Hand:
         self.track, self.effects = step(self.track, signal, self.now(), self.rules)
@@ -104,6 +112,16 @@ class Hand:
         self.mono = until
         self.effects = tuple(seen)
         return self
+
+    @property
+    def next_look(self) -> float | None:
+        """Seconds to the poll that is due."""
+        return None if self.track.poll_due is None else self.track.poll_due - self.mono
+
+    @property
+    def said(self) -> list[tuple[str, Level, dict[str, Any]]]:
+        """What the latest signal had told the world: topic, level, payload."""
+        return [(e.topic, e.level, dict(e.payload)) for e in self.effects if isinstance(e, Say)]
 
     def asked_for(self, kind: type) -> list[Effect]:
         return [e for e in self.effects if isinstance(e, kind)]

@@ -18,7 +18,6 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.event import Snapshot
-from fleetsim.model.journal import Level
 from fleetsim.model.task import Message, Task
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Via
 
@@ -65,7 +64,7 @@ def resumed(s: Stepping, reply: Task | Message, began: float) -> None:
     else:
         hearing.heard(s, Heard(event=Snapshot(task=reply), via=Via.REPLY, began=began))
     if s.track.outcome is None and s.track.asked is None:
-        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+        s.poll_at(s.soon)
         if s.track.record.streaming and not (s.track.stream_open or s.track.joining):
             s.set(retry_due=s.now.mono, gap=True)
 
@@ -82,7 +81,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
         s.set(resume_attempt=s.track.resume_attempt + 1, resume_due=s.now.mono + wait)
         s.not_taken()
         attempt = s.track.resume_attempt + 1
-        s.say("agent.skill.retry", Level.WARN, attempt=attempt, inSeconds=round(wait, 1), reason=str(error))
+        s.say_retry(str(error), attempt=attempt, wait_s=wait)
         return
     s.set(resume=None, resume_due=None, answered_at=s.now.mono)
     s.agents_turn()
@@ -92,13 +91,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
         s.close(OutcomeKind.LOST, Cause.MISCONFIGURED, f"the answer could not be sent: {error}")
         return
     if lost or s.ended or isinstance(error, UnsupportedOperation | TaskNotCancelable):
-        s.say(
-            "agent.skill.retry",
-            Level.WARN,
-            attempt=0,
-            inSeconds=0,
-            reason=f"whether the answer arrived is not known: {error}",
-        )
+        s.say_retry(f"whether the answer arrived is not known: {error}")
         s.poll_at(s.now.mono)
         return
     if isinstance(error, TaskNotFound):
@@ -123,25 +116,23 @@ def cancel_asked(s: Stepping, by: str) -> None:
         if not s.ended:
             hearing.cancel_once(s)
     elif s.track.retry_due is not None:
-        s.set(retry_due=None)
         s.close(OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, f"cancelled by {by} before it was sent")
 
 
 def cancel_replied(s: Stepping) -> None:
     """The agent took the cancel but has not ended the task yet: look again soon."""
     if s.track.outcome is None:
-        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+        s.poll_at(s.soon)
 
 
 def cancel_failed(s: Stepping, error: FleetsimError) -> None:
     """Whatever the agent says wins: read the true state (F-24). An unreachable agent is asked again once."""
-    s.say("agent.skill.retry", Level.WARN, attempt=0, inSeconds=0, reason=f"cancel: {error}")
+    s.say_retry(f"cancel: {error}")
     s.poll_at(s.now.mono)
 
 
 def cancel_lapsed(s: Stepping) -> None:
     """Nobody confirmed the cancel in time."""
-    s.set(cancel_due=None)
     reason = "cancel was asked for and the agent did not confirm it in time"
     s.close(OutcomeKind.EXPIRED, Cause.CANCEL_UNCONFIRMED, reason)
 

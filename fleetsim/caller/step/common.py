@@ -44,6 +44,10 @@ class Stepping:
         """Publish an event."""
         self.effects.append(Say(topic=topic, level=level, payload=payload))
 
+    def say_retry(self, reason: str, level: Level = Level.WARN, *, attempt: int = 0, wait_s: float = 0) -> None:
+        """Tell of what is tried again, or looked for: the coming attempt, and how long until then."""
+        self.say("agent.skill.retry", level, attempt=attempt, inSeconds=round(wait_s, 1), reason=reason)
+
     def jitter(self, seconds: float, spread: float = 0.1) -> float:
         """``seconds`` plus or minus ``spread`` of it, by the moment's luck."""
         return seconds * (1 + spread * (2 * self.now.luck - 1))
@@ -54,6 +58,11 @@ class Stepping:
             return
         due = self.track.poll_due
         self.set(poll_due=when if due is None else min(due, when))
+
+    @property
+    def soon(self) -> float:
+        """In a second, or in an interval where that is shorter."""
+        return self.now.mono + min(self.rules.look_first_s, self.rules.poll_interval_s)
 
     def agents_turn(self) -> None:
         """From now on time is the agent's, if it is not so already."""

@@ -74,7 +74,7 @@ def heard(s: Stepping, signal: Heard) -> None:
             s.poll_at(s.now.mono)
     if s.track.task is None and signal.via is not Via.POLL and shows_the_past(s.track.record, signal.event):
         signal = replace(signal, event=just_taken(signal.event))
-        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+        s.poll_at(s.soon)
     why = _stale(s, signal)
     if why is not None:
         s.say("agent.skill.stale", Level.DEBUG, state=state_of(signal.event), via=signal.via.value, why=why)
@@ -134,11 +134,11 @@ def _stale(s: Stepping, signal: Heard) -> str | None:
 def _after_stale(s: Stepping, signal: Heard) -> None:
     """A stale poll is owed again soon; a chunk that could not be placed leaves the artifact incomplete."""
     if signal.via is Via.POLL and not (s.track.task and s.track.task.terminal):
-        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+        s.poll_at(s.soon)
     elif signal.via is Via.POLL:
         _pay_owed(s, "its record of the task lags behind")
     elif s.track.task is not None and shows_the_past(s.track.record, signal.event):
-        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+        s.poll_at(s.soon)
     if isinstance(signal.event, ArtifactUpdate):
         s.set(whole=s.track.whole - {signal.event.artifact.artifact_id})
 
@@ -377,8 +377,7 @@ def turned_away(s: Stepping) -> None:
 
     Some seconds after the last look, so that an agent's flood of webhooks makes no flood of polls.
     """
-    soon = s.now.mono + min(s.rules.look_first_s, s.rules.poll_interval_s)
-    when = max(soon, s.track.looked_at + s.rules.lost_confirm_s)
+    when = max(s.soon, s.track.looked_at + s.rules.lost_confirm_s)
     if s.track.task is not None:
         s.poll_at(when)
     elif s.track.reconcile_due is not None:
@@ -466,7 +465,7 @@ def _gone(s: Stepping, error: FleetsimError) -> None:
     """An answer that will not change: confirmed once, three times while the task is young (F-12)."""
     confirmable = s.track.missed_at + s.rules.lost_confirm_s
     if s.now.mono < confirmable:  # other news had it asked again sooner: that confirms nothing
-        s.poll_at(max(confirmable, s.now.mono + min(s.rules.look_first_s, s.rules.poll_interval_s)))
+        s.poll_at(max(confirmable, s.soon))
         return
     misses = s.track.misses + 1
     s.set(misses=misses, missed_at=s.now.mono)

@@ -79,7 +79,7 @@ def wanted(s: Stepping, signal: Heard) -> None:
     if s.track.resume_doubt:
         _resolve_doubt(s, signal, key)
     if s.track.resume is not None or (key in s.track.record.over and not _asked_again(s, signal)):
-        s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+        s.poll_at(s.soon)
         return
     if _without_its_words(s, task.status):
         s.poll_at(s.now.mono + s.rules.poll_interval_s)

@@ -139,7 +139,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
     s.set(in_air=False)
     hearing.unpark(s)
     if s.track.task is not None:
-        s.say("agent.skill.retry", attempt=0, inSeconds=0, reason=f"a webhook told of the task already: {error}")
+        s.say_retry(f"a webhook told of the task already: {error}", Level.INFO)
         return
     if isinstance(error, EmptyStream):
         s.set(silent=True)
@@ -182,7 +182,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
 
 def _send_otherwise(s: Stepping, reason: str) -> None:
     """The same message in another form, at once: it was refused, so nothing was accepted."""
-    s.say("agent.skill.retry", attempt=s.track.attempt, inSeconds=0, reason=reason)
+    s.say_retry(reason, Level.INFO, attempt=s.track.attempt)
     s.not_taken()
     _send(s)
 
@@ -235,7 +235,7 @@ def _retry(s: Stepping, error: FleetsimError) -> None:
     s.set(attempt=attempt, retry_due=s.now.mono + wait)
     s.not_taken()
     s.record(phase=Phase.INTENT)
-    s.say("agent.skill.retry", Level.WARN, attempt=attempt + 1, inSeconds=round(wait, 1), reason=str(error))
+    s.say_retry(str(error), attempt=attempt + 1, wait_s=wait)
 
 
 def resend(s: Stepping) -> None:
@@ -249,13 +249,7 @@ def _reply_lost(s: Stepping, why: str) -> None:
     wait = 2 * s.rules.poll_interval_s
     again = s.rules.lost_confirm_s if s.track.silent else wait / 2
     s.set(reconcile_due=s.now.mono + wait, find_due=s.now.mono + again, poll_due=None)
-    s.say(
-        "agent.skill.retry",
-        Level.WARN,
-        attempt=s.track.attempt + 1,
-        inSeconds=round(wait, 1),
-        reason=f"no task in the answer, looking for it: {why}",
-    )
+    s.say_retry(f"no task in the answer, looking for it: {why}", attempt=s.track.attempt + 1, wait_s=wait)
     s.emit(Find())
 
 
@@ -272,7 +266,7 @@ def found(s: Stepping, signal: Found) -> None:
     if task is not None and record.request.task_id is not None and not shows_the_message(record, task):
         task = None
     if task is not None:
-        s.say("agent.skill.retry", attempt=0, inSeconds=0, reason="found the task whose reply was lost")
+        s.say_retry("found the task whose reply was lost", Level.INFO)
         hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))
         return
     if signal.error is not None:
@@ -291,7 +285,6 @@ def found(s: Stepping, signal: Found) -> None:
 
 def give_up_reply(s: Stepping) -> None:
     """Nothing turned up: it may have run, and nobody knows."""
-    s.set(reconcile_due=None, find_due=None)
     if s.track.silent:
         reason = "the agent ended the stream without a word and its task was not found: it may have run"
         s.close(OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, reason)
@@ -327,4 +320,4 @@ def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
         wait = s.rules.retry_waits_s[min(s.track.resubscribes, len(s.rules.retry_waits_s) - 1)] * s.now.luck
         s.set(retry_due=s.now.mono + wait, resubscribes=s.track.resubscribes + 1, gap=True)
     s.set(gap=True)
-    s.poll_at(s.now.mono + min(1.0, s.rules.poll_interval_s))
+    s.poll_at(s.soon)

@@ -1,0 +1,340 @@
+"""Answers on their way and cancels, effect by effect: what is sent, what is told, and when it is looked at again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.signals import (
+    Answered,
+    Cancel,
+    CancelAsked,
+    CancelFailed,
+    CancelReplied,
+    Close,
+    Due,
+    Left,
+    Poll,
+    Replied,
+    Resume,
+    Resumed,
+    ResumeFailed,
+    Save,
+    Say,
+    SendFailed,
+    Settle,
+    StreamEnded,
+    Subscribe,
+)
+from fleetsim.caller.track import Rules
+from fleetsim.model.errors import (
+    ConfigError,
+    FleetsimError,
+    HttpRefused,
+    RpcError,
+    TaskNotCancelable,
+    TaskNotFound,
+    TimedOut,
+    Unreachable,
+    UnsupportedOperation,
+)
+from fleetsim.model.journal import Level
+from fleetsim.model.task import TaskState
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Via
+from tests.caller.steps import Hand, message, status, task
+
+W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
+WHICH = task(I, said="which?", said_id="q1")
+
+
+def asking(rules: Rules | None = None, **kind: bool) -> Hand:
+    """Sent at 0 s; at 10 s the agent asks, and its time stands still."""
+    hand = Hand.sent(rules, **kind).tell(Replied(reply=task(S), began=0.0)).at(10.0)
+    return hand.hear(WHICH, Via.POLL)
+
+
+def question_of(hand: Hand) -> str:
+    assert hand.track.asked is not None
+    return hand.track.asked.question.question_id
+
+
+def answer_to(hand: Hand, decision: Decision = Decision.ANSWER) -> Answer:
+    return Answer(question_id=question_of(hand), text="main", by="ada", decision=decision)
+
+
+def answered(hand: Hand | None = None) -> Hand:
+    """The answer is given at 20 s, and on its way."""
+    hand = (hand or asking()).at(20.0)
+    return hand.tell(Answered(answer=answer_to(hand)))
+
+
+def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Level.WARN) -> Say:
+    payload = {"attempt": attempt, "inSeconds": seconds, "reason": reason}
+    return Say(topic="agent.skill.retry", level=level, payload=payload)
+
+
+def delivered(hand: Hand) -> Settle:
+    assert hand.track.resume is not None
+    return Settle(question_id=hand.track.resume.question_id, state="delivered")
+
+
+# ------------------------------------------------------------------ the answer
+
+
+def test_an_answer_is_told_put_on_record_and_sent_on() -> None:
+    hand = asking().at(20.0)
+    given = answer_to(hand)
+    told = {"questionId": given.question_id, "decision": "answer", "decidedBy": "ada"}
+    hand.tell(Answered(answer=given))
+    assert hand.effects == (Say(topic="hitl.response.{correlationId}", payload=told), Save(), Resume(answer=given))
+    assert (hand.track.asked, hand.track.resume, hand.track.poll_due) == (None, given, None)
+    assert hand.track.deadline == 3_600 + 10, "it stood still while somebody thought"
+
+
+def test_an_answer_to_another_question_changes_nothing() -> None:
+    hand = asking()
+    before = hand.track
+    assert hand.tell(Answered(answer=Answer(question_id="q-other", text="main"))).effects == ()
+    assert hand.track == before
+
+
+def test_a_rejection_is_delivered_to_nobody_and_has_the_task_canceled() -> None:
+    hand = asking().at(20.0)
+    no = answer_to(hand, Decision.REJECT)
+    told = {"questionId": no.question_id, "decision": "reject", "decidedBy": "ada"}
+    hand.tell(Answered(answer=no))
+    assert hand.effects == (
+        Say(topic="hitl.response.{correlationId}", payload=told),
+        Save(),
+        Settle(question_id=no.question_id, state="delivered"),
+        Cancel(),
+    )
+    assert (hand.track.record.rejected, hand.track.record.cancel_wanted, hand.track.cancel_due) == (True, True, 50.0)
+    assert hand.track.turn_from == 20.0, "from here on it is the agent's time"
+
+
+def test_an_answer_that_was_taken_is_settled_and_looked_after_in_a_second() -> None:
+    hand = answered()
+    settled = delivered(hand)
+    hand.at(25.0).tell(Resumed(reply=task(W), began=20.0))
+    assert hand.effects[0] == settled
+    assert Save() in hand.effects
+    kept = hand.track
+    assert (kept.resume, kept.answered_at, kept.taken_at, kept.turn_from) == (None, 25.0, 25.0, 25.0)
+    assert kept.record.answers == 1
+    assert hand.next_look == 1.0
+
+
+def test_a_message_for_an_answer_has_the_task_looked_at_now() -> None:
+    hand = answered().at(25.0).tell(Resumed(reply=message("noted"), began=20.0))
+    assert not hand.outcomes
+    assert hand.tell(Due()).effects == (Poll(),)
+
+
+def test_a_question_in_the_reply_to_an_answer_is_watched_slowly() -> None:
+    hand = answered().at(25.0).tell(Resumed(reply=task(I, said="sure?", said_id="q2"), began=20.0))
+    assert hand.track.asked is not None
+    assert hand.next_look == 60.0
+
+
+def test_after_an_answer_a_stream_that_is_closed_is_joined_at_once() -> None:
+    hand = Hand.sent(streaming=True).hear(task(W), Via.STREAM).hear(WHICH, Via.STREAM)
+    for _ in range(3):
+        hand.tell(StreamEnded())
+    answered(hand).at(25.0).tell(Resumed(reply=task(W), began=20.0))
+    assert (hand.track.resubscribes, hand.track.gap) == (0, True)
+    hand.tell(Due())
+    assert hand.asked_for(Subscribe) == [Subscribe()]
+    assert hand.track.joining
+
+
+def test_after_an_answer_that_ends_the_task_nothing_is_joined_or_looked_at() -> None:
+    hand = answered().at(25.0).tell(Resumed(reply=task(C, "merged"), began=20.0))
+    assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "merged")]
+    assert hand.track.wake is None
+
+
+def test_how_often_an_answer_failed_says_how_long_it_waits_and_starts_anew_with_the_next_question() -> None:
+    hand = answered()
+    for attempt, wait in enumerate((0.5, 1.5, 4.5, 15.0, 15.0), 1):
+        hand.tell(ResumeFailed(error=Unreachable("down")))
+        assert hand.effects == (retry("down", attempt + 1, wait),)
+        assert hand.track.resume_due == hand.mono + wait
+        assert (hand.track.turn_from, hand.track.record.agent_since) == (None, None)
+        given = hand.track.resume
+        assert given is not None
+        hand.at(hand.mono + wait).tell(Due())
+        assert hand.asked_for(Resume) == [Resume(answer=given)]
+    hand.tell(Resumed(reply=task(I, said="sure?", said_id="q2"), began=hand.mono))
+    hand.tell(Answered(answer=answer_to(hand))).tell(ResumeFailed(error=Unreachable("down")))
+    assert hand.effects == (retry("down", 2, 0.5),)
+
+
+def test_an_answer_is_never_sent_again_without_any_pause() -> None:
+    hand = answered()
+    hand.luck = 0.0
+    hand.tell(ResumeFailed(error=Unreachable("down")))
+    assert hand.track.resume_due == hand.mono + 0.05
+
+
+@pytest.mark.parametrize(
+    "error", [TimedOut("silent"), HttpRefused("502", status=502), UnsupportedOperation(), TaskNotCancelable()]
+)
+def test_an_answer_that_may_have_arrived_is_settled_and_the_task_looked_at_now(error: FleetsimError) -> None:
+    hand = answered()
+    settled = delivered(hand)
+    hand.at(30.0).tell(ResumeFailed(error=error))
+    assert hand.effects == (Save(), settled, retry(f"whether the answer arrived is not known: {error}"))
+    kept = hand.track
+    assert (kept.resume, kept.resume_due, kept.answered_at, kept.turn_from) == (None, None, 30.0, 30.0)
+    assert (kept.record.answers, hand.next_look) == (1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "cause", "reason", "stops"),
+    [
+        (
+            ConfigError("QUINN_KEY is not set"),
+            *(OutcomeKind.LOST, Cause.MISCONFIGURED, "the answer could not be sent: QUINN_KEY is not set", False),
+        ),
+        (
+            TaskNotFound("no such task"),
+            *(OutcomeKind.LOST, Cause.TASK_GONE, "the agent no longer knows the task: no such task", False),
+        ),
+        (
+            RpcError("no", code=-32050),
+            *(OutcomeKind.FAILED, Cause.REFUSED, "the agent refused the answer (-32050): no", True),
+        ),
+        (
+            HttpRefused("HTTP 404", status=404),
+            *(OutcomeKind.FAILED, Cause.REFUSED, "the agent refused the answer: HTTP 404", True),
+        ),
+    ],
+)
+def test_an_answer_that_is_refused_for_good_ends_the_request(
+    error: FleetsimError, kind: OutcomeKind, cause: Cause, reason: str, stops: bool
+) -> None:
+    hand = answered()
+    settled = delivered(hand)
+    hand.tell(ResumeFailed(error=error))
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.cause, outcome.reason) == (kind, cause, reason)
+    assert hand.effects == (Save(), settled, *([Cancel()] if stops else []), Close(outcome=outcome))
+
+
+def test_an_answer_nobody_waits_for_any_more_changes_nothing_by_failing() -> None:
+    hand = answered().tell(Resumed(reply=task(W), began=20.0))
+    assert hand.tell(ResumeFailed(error=Unreachable("down"))).effects == ()
+
+
+# ------------------------------------------------------------------ nobody answers
+
+
+@pytest.mark.parametrize(
+    ("cancels", "reason"),
+    [
+        (True, "nobody answered the agent's question in time"),
+        (False, "nobody answered the agent's question in time; its task was left as it is"),
+    ],
+)
+def test_a_question_that_lapses_is_expired_and_its_task_stopped_unless_told_otherwise(
+    cancels: bool, reason: str
+) -> None:
+    hand = asking(Rules(question_ttl_s=100, question_expiry_cancels=cancels))
+    asked = question_of(hand)
+    hand.wait(99.0)
+    assert not hand.outcomes
+    hand.wait(1.0)
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.cause, outcome.reason) == (OutcomeKind.EXPIRED, Cause.UNANSWERED, reason)
+    settled = Settle(question_id=asked, state="expired")
+    assert hand.effects == (*([Cancel()] if cancels else []), settled, Close(outcome=outcome))
+    assert hand.track.asked is None
+
+
+def test_a_question_whose_task_ends_is_withdrawn() -> None:
+    hand = asking()
+    asked = question_of(hand)
+    hand.hear(task(C, "done"), Via.POLL)
+    assert hand.asked_for(Settle) == [Settle(question_id=asked, state="withdrawn")]
+    assert hand.track.asked is None
+
+
+# ------------------------------------------------------------------ cancels
+
+
+def test_a_cancel_of_what_waits_for_its_next_try_ends_it_in_the_name_of_who_asked() -> None:
+    hand = Hand.sent().tell(SendFailed(error=Unreachable("down"))).tell(CancelAsked(by="ada"))
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON)
+    assert outcome.reason == "cancelled by ada before it was sent"
+    assert hand.effects == (Save(), Close(outcome=outcome))
+    assert hand.track.wake is None
+
+
+def test_a_task_is_asked_to_stop_once_however_often_somebody_wants_it() -> None:
+    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(10.0)
+    assert hand.tell(CancelAsked()).effects == (Save(), Cancel())
+    assert hand.track.cancel_due == 40.0
+    assert hand.at(20.0).tell(CancelAsked()).asked_for(Cancel) == []
+    assert hand.track.cancel_due == 40.0
+
+
+def test_a_task_that_is_still_at_work_after_a_cancel_is_looked_at_in_a_second() -> None:
+    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(20.0).tell(Due()).hear(task(W), Via.POLL)
+    hand.tell(CancelAsked()).tell(CancelReplied(task=task(W, "stopping"), began=20.0))
+    assert hand.track.task is not None
+    assert hand.track.task.text == "stopping"
+    assert hand.next_look == 1.0
+
+
+def test_a_task_that_ended_at_the_cancel_is_at_its_end() -> None:
+    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).tell(CancelAsked())
+    hand.tell(CancelReplied(task=task(TaskState.CANCELED), began=0.0))
+    assert [o.kind for o in hand.outcomes] == [OutcomeKind.CANCELED]
+    assert hand.outcomes[0].via is Via.REPLY
+    assert hand.track.wake is None
+
+
+def test_a_cancel_that_fails_is_told_and_the_true_state_read_now() -> None:
+    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).tell(CancelAsked())
+    hand.at(0.5).tell(CancelFailed(error=TaskNotCancelable("it is over")))
+    assert hand.effects == (retry("cancel: it is over"),)
+    assert hand.next_look == 0.0
+
+
+def test_a_cancel_nobody_confirmed_ends_with_those_words() -> None:
+    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).tell(CancelAsked())
+    hand.wait(29.0)
+    assert not hand.outcomes
+    hand.wait(1.0)
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.EXPIRED, Cause.CANCEL_UNCONFIRMED)
+    assert outcome.reason == "cancel was asked for and the agent did not confirm it in time"
+    assert hand.effects == (Close(outcome=outcome),)
+
+
+# ------------------------------------------------------------------ after the end
+
+
+@pytest.mark.parametrize(
+    ("late", "told"),
+    [
+        (task(W), "working"),
+        (status(C), "completed"),
+    ],
+)
+def test_what_is_heard_after_the_end_is_told_as_stale_and_changes_nothing(late: Any, told: str) -> None:
+    hand = Hand.sent().tell(Replied(reply=task(C, "done"), began=0.0))
+    ended = hand.track
+    hand.hear(late, Via.PUSH)
+    payload = {"state": told, "via": "push", "why": "already ended"}
+    assert hand.said == [("agent.skill.stale", Level.DEBUG, payload)]
+    assert hand.track == ended
+
+
+def test_no_other_signal_after_the_end_is_told_at_all() -> None:
+    hand = Hand.sent().tell(Replied(reply=task(C, "done"), began=0.0))
+    for signal in (Due(), Left(), CancelAsked(), SendFailed(error=Unreachable("down")), StreamEnded()):
+        assert hand.tell(signal).effects == ()

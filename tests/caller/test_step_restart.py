@@ -1,0 +1,424 @@
+"""What a restart finds on record, and what falls due: limits, grace, questions and reminders, each to the second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fleetsim.caller.ledger import Phase, RequestRecord
+from fleetsim.caller.signals import (
+    Answered,
+    Ask,
+    Cancel,
+    CancelAsked,
+    Close,
+    Due,
+    Find,
+    Poll,
+    PollFailed,
+    Recovered,
+    Replied,
+    Resume,
+    Resumed,
+    Say,
+    Send,
+    SendFailed,
+    Settle,
+)
+from fleetsim.caller.step import new_track, step
+from fleetsim.caller.track import Now, Rules
+from fleetsim.model.errors import MethodNotFound, TimedOut, Unreachable
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.journal import Level
+from fleetsim.model.task import Task, TaskState
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, Via
+from tests.caller.steps import START, Hand, record, status, task
+
+W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
+WHICH = task(I, said="which?", said_id="q1")
+GONE = "quinn is not in the fleet"
+
+
+def bound(state: TaskState | Task, **kind: bool) -> RequestRecord:
+    held = state if isinstance(state, Task) else task(state)
+    return replace(record(**kind), phase=Phase.ACCEPTED, task=held, bound_at=START)
+
+
+def again(
+    kept: RequestRecord,
+    *early: TaskEvent,
+    question: Question | None = None,
+    answer: Answer | None = None,
+    uncallable: str = "",
+    after_s: float = 0.0,
+) -> Hand:
+    """The hub starts again, ``after_s`` after the request was accepted."""
+    hand = Hand(track=new_track(kept, Now(after_s, START + timedelta(seconds=after_s)))).at(after_s)
+    return hand.tell(Recovered(question=question, answer=answer, early=early, uncallable=uncallable))
+
+
+def asking() -> Hand:
+    return Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(10.0).hear(WHICH, Via.POLL)
+
+
+def question_of(hand: Hand) -> Question:
+    assert hand.track.asked is not None
+    return hand.track.asked.question
+
+
+def answer_to(question: Question, decision: Decision = Decision.ANSWER) -> Answer:
+    return Answer(question_id=question.question_id, text="main", decision=decision)
+
+
+# ------------------------------------------------------------------ clocks
+
+
+@pytest.mark.parametrize(
+    ("phase", "later_s", "began", "deadline"),
+    [
+        (Phase.INTENT, 0.0, 50.0, 150.0),
+        (Phase.INTENT, 40.0, 10.0, 110.0),
+        (Phase.INTENT, 98.0, -48.0, 52.0),
+        (Phase.INTENT, 500.0, -50.0, 50.0),
+        (Phase.INTENT, -500.0, 50.0, 150.0),
+        (Phase.SENDING, 40.0, 10.0, 110.0),
+        (Phase.SENDING, 98.0, -48.0, 55.0),
+        (Phase.ACCEPTED, 500.0, -50.0, 55.0),
+    ],
+)
+def test_a_limit_goes_on_over_a_restart_with_five_seconds_for_what_was_under_way(
+    phase: Phase, later_s: float, began: float, deadline: float
+) -> None:
+    track = new_track(replace(record(limit_s=100), phase=phase), Now(50.0, START + timedelta(seconds=later_s)))
+    assert (track.began, track.deadline, track.turn_from) == (began, deadline, None)
+
+
+# ------------------------------------------------------------------ a restart
+
+
+def test_what_was_only_recorded_is_sent_after_a_restart() -> None:
+    assert again(record()).effects == (Send(stream=False),)
+
+
+def test_what_was_canceled_before_it_was_sent_ends_with_those_words() -> None:
+    (outcome,) = again(replace(record(), cancel_wanted=True)).outcomes
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON)
+    assert outcome.reason == "cancelled before it was sent"
+
+
+def test_what_may_have_left_is_looked_for_and_the_restart_named_as_the_reason() -> None:
+    hand = again(replace(record(), phase=Phase.SENDING))
+    assert hand.track.lost == "the hub restarted before the reply arrived"
+    assert hand.asked_for(Find) == [Find()]
+
+
+def test_a_task_that_was_at_work_is_the_agents_turn_and_looked_at() -> None:
+    hand = again(bound(W), after_s=20.0)
+    assert hand.effects == ()
+    assert (hand.track.turn_from, hand.track.owed, hand.next_look) == (20.0, 0, 4.0)
+
+
+def test_a_task_bound_while_its_phase_was_not_yet_on_record_is_not_looked_for() -> None:
+    hand = again(replace(bound(W), phase=Phase.SENDING))
+    assert hand.asked_for(Find) == []
+    assert hand.next_look == 4.0
+
+
+def test_a_task_that_had_ended_is_owed_its_looks_and_no_cancel() -> None:
+    hand = again(replace(bound(C), cancel_wanted=True))
+    assert hand.effects == ()
+    assert (hand.track.owed, hand.track.turn_from, hand.next_look) == (6, None, 4.0)
+
+
+def test_a_wish_to_cancel_is_told_again_after_a_restart() -> None:
+    hand = again(replace(bound(W), cancel_wanted=True))
+    assert hand.effects == (Cancel(),)
+    assert hand.track.cancel_due == 30.0
+
+
+def test_a_question_that_was_open_is_open_again_and_the_agent_is_not_at_its_turn() -> None:
+    before = asking()
+    question = question_of(before)
+    hand = again(before.track.record, question=question, after_s=3_000.0)
+    asked = hand.track.asked
+    assert hand.effects == ()
+    assert asked is not None
+    assert (asked.question, hand.track.turn_from, hand.track.paused_left) == (question, None, 600.0)
+    assert (asked.due, asked.remind) == (86_410.0, 43_210.0)
+    assert hand.hear(WHICH, Via.POLL).asked_for(Ask) == [], "it is the same one"
+
+
+@pytest.mark.parametrize(
+    ("after_s", "left", "half"),
+    [(43_209.0, 43_201.0, 1.0), (43_210.0, 43_200.0, None), (90_000.0, 0.0, None), (-90_000.0, 86_400.0, 43_200.0)],
+)
+def test_a_question_lives_on_for_what_is_left_of_its_life(after_s: float, left: float, half: float | None) -> None:
+    before = asking()
+    now = Now(7.0, START + timedelta(seconds=after_s))
+    track, _ = step(new_track(before.track.record, now), Recovered(question=question_of(before)), now, Rules())
+    assert track.asked is not None
+    assert track.asked.due == 7.0 + left
+    assert track.asked.remind == (None if half is None else 7.0 + half)
+
+
+def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whatever_it_asks_next() -> None:
+    before = asking()
+    hand = again(replace(before.track.record, task=task(W)), question=question_of(before), after_s=20.0)
+    assert hand.track.asked is not None
+    assert hand.track.asked.key == ""
+    hand.hear(WHICH, Via.POLL)
+    assert hand.asked_for(Settle) == [Settle(question_id=question_of(before).question_id, state="withdrawn")]
+    assert len(hand.asked_for(Ask)) == 1
+
+
+def test_a_rejection_on_record_cancels_after_a_restart() -> None:
+    before = asking()
+    question = question_of(before)
+    hand = again(before.track.record, question=question, answer=answer_to(question, Decision.REJECT), after_s=20.0)
+    assert hand.asked_for(Settle) == [Settle(question_id=question.question_id, state="delivered")]
+    assert hand.asked_for(Cancel) == [Cancel()]
+
+
+# ------------------------------------------------------------------ an answer in doubt
+
+
+def in_doubt(kept: RequestRecord | None = None) -> Hand:
+    before = asking()
+    question = question_of(before)
+    return again(kept or before.track.record, question=question, answer=answer_to(question), after_s=20.0)
+
+
+def test_an_answer_in_doubt_has_the_task_looked_at_now_and_nothing_sent() -> None:
+    hand = in_doubt()
+    assert (hand.asked_for(Resume), hand.next_look, hand.track.resume_doubt) == ([], 0.0, True)
+    assert hand.track.asked is None
+
+
+@pytest.mark.parametrize("held", [task(W), task(I, said="sure?", said_id="q2")])
+def test_an_answer_to_what_the_task_does_not_wait_for_any_more_is_settled(held: Task) -> None:
+    hand = in_doubt(bound(held))
+    assert hand.asked_for(Settle) == [Settle(question_id=question_of(asking()).question_id, state="delivered")]
+    assert (hand.track.resume, hand.track.resume_doubt) == (None, False)
+
+
+def test_an_answer_the_agent_still_waits_for_is_sent_once() -> None:
+    hand = in_doubt().tell(Due()).at(21.0)
+    given = hand.track.resume
+    assert given is not None
+    hand.hear(WHICH, Via.POLL)
+    assert hand.asked_for(Resume) == [Resume(answer=given)]
+    assert hand.hear(WHICH, Via.POLL, began=22.0).asked_for(Resume) == []
+
+
+def test_an_answer_that_had_arrived_is_settled_counted_and_the_agents_turn() -> None:
+    hand = in_doubt().tell(Due()).at(21.0)
+    assert hand.track.turn_from is None
+    hand.hear(task(W), Via.POLL)
+    assert hand.asked_for(Settle) == [Settle(question_id=question_of(asking()).question_id, state="delivered")]
+    assert (hand.track.record.answers, hand.track.turn_from) == (1, 21.0)
+    assert (hand.track.resume, hand.track.resume_doubt) == (None, False)
+
+
+@pytest.mark.parametrize("via", [Via.PUSH, Via.STREAM])
+def test_only_a_poll_clears_up_a_doubt(via: Via) -> None:
+    hand = in_doubt().tell(Due()).at(21.0).hear(WHICH, via)
+    assert (hand.asked_for(Resume), hand.track.resume_doubt) == ([], True)
+    hand.hear(status(W), via)
+    assert hand.track.resume_doubt
+
+
+# ------------------------------------------------------------------ nobody can be asked any more
+
+
+@pytest.mark.parametrize(
+    ("kept", "kind", "reason"),
+    [
+        (record(), OutcomeKind.UNDELIVERABLE, f"it was never sent: {GONE}"),
+        (replace(record(), phase=Phase.SENDING), OutcomeKind.UNKNOWN, f"it may have run: {GONE}"),
+        (bound(W), OutcomeKind.LOST, GONE),
+    ],
+)
+def test_what_nobody_can_be_asked_about_ends_as_what_it_was(
+    kept: RequestRecord, kind: OutcomeKind, reason: str
+) -> None:
+    hand = again(kept, uncallable=GONE)
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.cause, outcome.reason) == (kind, Cause.MISCONFIGURED, reason)
+    assert hand.effects == (Close(outcome=outcome),)
+
+
+def test_an_open_question_nobody_can_be_told_the_answer_of_is_withdrawn() -> None:
+    before = asking()
+    question = question_of(before)
+    hand = again(before.track.record, question=question, uncallable=GONE, after_s=20.0)
+    assert hand.asked_for(Settle) == [Settle(question_id=question.question_id, state="withdrawn")]
+    told = again(before.track.record, question=question, answer=answer_to(question), uncallable=GONE, after_s=20.0)
+    assert told.asked_for(Settle) == [], "it was answered"
+
+
+# ------------------------------------------------------------------ the limit
+
+
+def at_limit(hand: Hand, *, shortened: bool = False) -> Hand:
+    """Its limit passes under our eyes."""
+    hand.track = replace(hand.track, record=replace(hand.track.record, shortened=shortened))
+    return hand.wait(hand.track.deadline - hand.mono - 0.5).wait(0.5)
+
+
+def polling(hand: Hand) -> Hand:
+    """As long as its limit lets it, with every look taking for ever."""
+    return hand.tell(Replied(reply=task(W), began=0.0)).at(1.0).tell(Due())
+
+
+LIMIT = "the time limit of 3600 s passed before the agent "
+
+
+@pytest.mark.parametrize("shortened", [False, True])
+@pytest.mark.parametrize(
+    ("hand", "cause", "reason", "stops"),
+    [
+        (lambda: Hand.begun(), Cause.NEVER_SENT, "could be reached", False),
+        (lambda: Hand.sent(), Cause.REPLY_LOST, "told of a task: it may have run", False),
+        (lambda: polling(Hand.sent()), Cause.TASK_DEADLINE, "ended the task", True),
+        (
+            lambda: polling(Hand.sent()).tell(PollFailed(error=Unreachable("down"))).at(2.0).wait(60),
+            *(Cause.TASK_DEADLINE, "ended the task; the last look at it: down", True),
+        ),
+    ],
+    ids=["waiting", "in the air", "at work", "unreachable"],
+)
+def test_a_limit_that_passes_says_what_the_request_was_at(
+    hand: object, cause: Cause, reason: str, stops: bool, shortened: bool
+) -> None:
+    assert callable(hand)
+    ended: Hand = at_limit(hand(), shortened=shortened)
+    (outcome,) = ended.outcomes
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.EXPIRED, LIMIT + reason)
+    assert outcome.cause is (Cause.CALLER_DEADLINE if shortened else cause)
+    assert ended.effects == (*([Cancel()] if stops else []), Close(outcome=outcome))
+
+
+def test_a_limit_that_passes_after_a_cancel_is_a_cancel_nobody_confirmed() -> None:
+    hand = polling(Hand.sent())
+    hand.wait(3_590).tell(CancelAsked())
+    assert [o.cause for o in at_limit(hand).outcomes] == [Cause.CANCEL_UNCONFIRMED]
+
+
+def test_what_came_instead_of_a_reply_is_told_with_the_limit() -> None:
+    hand = Hand(track=new_track(record(limit_s=20), Now(0.0, START))).tell(Recovered())
+    hand.track = replace(hand.track, record=replace(hand.track.record, phase=Phase.SENDING))
+    hand.tell(SendFailed(error=TimedOut("silent"))).wait(20)
+    (outcome,) = hand.outcomes
+    said = "the time limit of 20 s passed before the agent told of a task: it may have run; what came instead: silent"
+    assert (outcome.cause, outcome.reason) == (Cause.REPLY_LOST, said)
+
+
+def test_polling_that_was_given_up_is_told_with_the_limit() -> None:
+    hand = Hand.sent(push=True).tell(Replied(reply=task(W), began=0.0))
+    while hand.track.stopped is None:
+        hand.wait(31).tell(PollFailed(error=MethodNotFound("no")))
+    (outcome,) = at_limit(hand).outcomes
+    assert outcome.reason == LIMIT + "ended the task; the last look at it: the agent offers no way to follow a task: no"
+
+
+def test_a_question_in_a_webhook_that_outran_the_reply_is_asked_at_the_limit() -> None:
+    hand = Hand.sent(push=True).hear(WHICH, Via.PUSH)
+    at_limit(hand)
+    assert not hand.outcomes
+    assert len(hand.asked_for(Ask)) == 1
+    assert not hand.track.in_air
+
+
+def test_work_in_a_webhook_that_outran_the_reply_expires_as_a_task_at_the_limit() -> None:
+    hand = Hand.sent(push=True).hear(status(W), Via.PUSH)
+    (outcome,) = at_limit(hand).outcomes
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.EXPIRED, Cause.TASK_DEADLINE)
+    assert hand.asked_for(Cancel) == [Cancel()]
+
+
+# ------------------------------------------------------------------ nobody was looking
+
+
+def test_nothing_is_done_before_its_time() -> None:
+    for hand in (Hand.sent(), polling(Hand.sent()), asking().tell(Due())):
+        before = hand.track
+        assert hand.tell(Due()).effects == ()
+        assert hand.track == before
+
+
+@pytest.mark.parametrize(("late_s", "ends"), [(1.0, True), (1.01, False)])
+def test_only_more_than_a_second_of_not_looking_is_excused(late_s: float, ends: bool) -> None:
+    hand = Hand.sent()
+    hand.at(hand.track.deadline + late_s).tell(Due())
+    assert bool(hand.outcomes) is ends
+    if not ends:
+        assert (hand.track.deadline, hand.effects) == (hand.mono + 5.0, ())
+
+
+def test_a_question_that_lapsed_while_nobody_looked_has_five_seconds_and_is_looked_at() -> None:
+    hand = asking()
+    hand.at(90_000.0).tell(Due())
+    assert hand.track.asked is not None
+    assert hand.track.asked.due == 90_005.0
+    assert Poll() in hand.effects
+    assert not hand.outcomes
+    hand.wait(5.0)
+    assert [o.cause for o in hand.outcomes] == [Cause.UNANSWERED]
+
+
+def test_the_limit_stands_still_for_a_question_even_if_nobody_looked() -> None:
+    hand = asking()
+    deadline = hand.track.deadline
+    hand.at(50_000.0).tell(Due())
+    assert hand.track.deadline == deadline
+
+
+def test_a_cancel_that_lapsed_while_nobody_looked_has_five_seconds_and_a_look() -> None:
+    hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).tell(CancelAsked()).at(100.0).tell(Due())
+    assert hand.effects == (Poll(),)
+    assert hand.track.cancel_due == 105.0
+    hand.wait(5.0)
+    assert [o.cause for o in hand.outcomes] == [Cause.CANCEL_UNCONFIRMED]
+
+
+def test_a_search_that_lapsed_while_nobody_looked_is_made_at_once() -> None:
+    hand = Hand.sent().tell(SendFailed(error=TimedOut("silent"))).at(500.0).tell(Due())
+    assert hand.effects == (Find(),)
+    assert (hand.track.reconcile_due, hand.track.find_due) == (505.0, None)
+
+
+def test_what_was_not_due_keeps_its_time_though_nobody_looked() -> None:
+    hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).at(10.0).tell(CancelAsked()).at(30.0).tell(Due())
+    assert (hand.track.deadline, hand.track.cancel_due) == (3_600.0, 40.0)
+    lost = Hand.sent().tell(SendFailed(error=TimedOut("silent"))).at(40.0).tell(Due())
+    assert (lost.track.reconcile_due, lost.track.poll_due) == (60.0, None)
+
+
+# ------------------------------------------------------------------ reminders
+
+
+def test_a_reminder_tells_the_question_and_until_when_it_lives() -> None:
+    hand = asking()
+    question = question_of(hand)
+    hand.tell(Due()).wait(43_190).wait(10)
+    payload = {"questionId": question.question_id, "question": "which?", "expiresAt": "2026-01-02T00:00:10+00:00"}
+    assert hand.asked_for(Say) == [Say(topic="hitl.reminder.{correlationId}", level=Level.WARN, payload=payload)]
+
+
+def test_an_answer_leaves_the_time_that_was_left_when_it_was_asked_and_a_minute_at_least() -> None:
+    hand = asking()
+    hand.at(3_590.0)
+    early = hand.tell(Answered(answer=answer_to(question_of(hand))))
+    assert (early.track.deadline, early.track.paused_left) == (3_590.0 + 3_590.0, None)
+    late = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(3_590.0).hear(WHICH, Via.POLL)
+    late.at(5_000.0).tell(Answered(answer=answer_to(question_of(late))))
+    assert late.track.deadline == 5_060.0
+
+
+def test_a_second_question_in_the_same_pause_takes_nothing_of_what_was_left() -> None:
+    hand = asking().at(1_000.0).hear(task(I, said="sure?", said_id="q2"), Via.POLL)
+    hand.at(2_000.0).tell(Answered(answer=answer_to(question_of(hand))))
+    hand.tell(Resumed(reply=task(W), began=2_000.0))
+    assert hand.track.deadline == 2_000.0 + 3_590.0

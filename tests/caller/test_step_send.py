@@ -1,0 +1,393 @@
+"""The first send, effect by effect: tried again, sent otherwise, looked for, or given up, and in which words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fleetsim.caller.follow_up import how_it_stands
+from fleetsim.caller.ledger import OtherWay, Phase, RequestRecord
+from fleetsim.caller.signals import (
+    Begin,
+    CancelAsked,
+    Close,
+    Due,
+    Effect,
+    Find,
+    Found,
+    Left,
+    Poll,
+    Replied,
+    Save,
+    Say,
+    Send,
+    SendFailed,
+    StreamEnded,
+    Subscribe,
+)
+from fleetsim.caller.step import new_track
+from fleetsim.caller.track import Now
+from fleetsim.model.errors import (
+    AuthRefused,
+    ConfigError,
+    ConnectionLost,
+    EmptyStream,
+    FleetsimError,
+    HttpRefused,
+    InternalError,
+    InvalidParams,
+    LimitReached,
+    MethodNotFound,
+    TaskNotFound,
+    TimedOut,
+    Unreachable,
+    UnsupportedOperation,
+    WireError,
+)
+from fleetsim.model.journal import Level
+from fleetsim.model.task import TaskState
+from fleetsim.model.work import Cause, OutcomeKind, Via
+from tests.caller.steps import START, Hand, message, record, status, task
+
+W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
+OTHER = OtherWay(dialect="1.0", rpc_url="http://a.example/v1")
+
+
+def of(kept: RequestRecord, *, left: bool = True) -> Hand:
+    hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Begin())
+    return hand.tell(Left()) if left else hand
+
+
+def follow_up(stood: TaskState = C, **kind: bool) -> RequestRecord:
+    """One more message on the task ``t-1``, which stood so before it."""
+    kept = record(**kind)
+    request = replace(kept.request, task_id="t-1", context_id="ctx")
+    return replace(kept, request=request, earlier=how_it_stands(task(stood, "of before")))
+
+
+def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Level.WARN) -> Say:
+    payload = {"attempt": attempt, "inSeconds": seconds, "reason": reason}
+    return Say(topic="agent.skill.retry", level=level, payload=payload)
+
+
+# ------------------------------------------------------------------ tried again, or sent otherwise
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_request_goes_out_in_the_form_its_record_names(streaming: bool) -> None:
+    hand = Hand.begun(streaming=streaming)
+    assert hand.effects == (Send(stream=streaming),)
+    assert hand.track.awaits_reply
+    assert hand.tell(Left()).track.turn_from == 0.0
+
+
+def test_what_the_agent_took_is_not_in_the_air_any_more() -> None:
+    assert not Hand.sent().tell(Replied(reply=task(W), began=0.0)).track.in_air
+    streamed = Hand.sent(streaming=True).hear(task(W), Via.STREAM).track
+    assert (streamed.in_air, streamed.stream_open, streamed.joining) == (False, True, False)
+
+
+def test_an_answer_that_leaves_is_not_recorded_as_a_send() -> None:
+    hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).tell(Left())
+    assert hand.track.record.phase is Phase.ACCEPTED
+
+
+def test_each_try_is_told_and_recorded_with_the_pause_before_it() -> None:
+    hand = Hand.sent()
+    for attempt, wait in enumerate((0.5, 1.5, 4.5), 1):
+        hand.tell(SendFailed(error=Unreachable("refused")))
+        assert hand.effects == (Save(), retry("refused", attempt + 1, wait))
+        assert (hand.track.attempt, hand.track.retry_due) == (attempt, hand.mono + wait)
+        assert (hand.track.record.phase, hand.track.turn_from) == (Phase.INTENT, None)
+        hand.at(hand.mono + wait).tell(Due())
+        assert hand.effects == (Send(stream=False),)
+        assert (hand.track.in_air, hand.track.retry_due) == (True, None)
+        hand.tell(Left())
+    hand.tell(SendFailed(error=Unreachable("refused")))
+    assert [(o.kind, o.reason) for o in hand.outcomes] == [(OutcomeKind.UNDELIVERABLE, "refused")]
+
+
+@pytest.mark.parametrize(
+    ("retry_after_s", "luck", "waits"),
+    [(None, 0.5, 0.5), (None, 0.0, 0.05), (None, 1.0, 1.0), (-5.0, 0.5, 0.5), (0.0, 0.5, 0.5), (20.0, 0.5, 20.0)],
+)
+def test_a_pause_is_chances_but_never_none_nor_less_than_the_agent_asks(
+    retry_after_s: float | None, luck: float, waits: float
+) -> None:
+    hand = Hand.sent()
+    hand.luck = luck
+    hand.tell(SendFailed(error=HttpRefused("busy", status=503, retry_after_s=retry_after_s)))
+    assert hand.track.retry_due == waits
+
+
+def test_an_agent_is_waited_for_two_minutes_at_most_before_the_next_try() -> None:
+    hand = Hand.sent().tell(SendFailed(error=HttpRefused("busy", status=503, retry_after_s=1e9)))
+    assert hand.track.retry_due == 120.0
+
+
+@pytest.mark.parametrize("error", [MethodNotFound("no stream"), UnsupportedOperation("no stream")])
+def test_a_stream_that_is_refused_becomes_a_plain_send_at_once(error: FleetsimError) -> None:
+    hand = Hand.sent(streaming=True).tell(SendFailed(error=error))
+    told = retry("no streaming after all: sending plainly", level=Level.INFO)
+    assert hand.effects == (told, Send(stream=False))
+    assert hand.track.turn_from is None
+
+
+def test_a_webhook_that_is_refused_is_left_out_of_the_same_send() -> None:
+    hand = Hand.sent(push=True).tell(SendFailed(error=InvalidParams("no private addresses")))
+    why = {"why": "refused with the send: no private addresses", "refused": True}
+    assert hand.effects == (
+        Say(topic="agent.push.degraded", level=Level.WARN, payload=why),
+        retry("the webhook was refused: sending without it", level=Level.INFO),
+        Send(stream=False),
+    )
+    assert not hand.track.record.push
+
+
+def test_a_webhook_that_is_registered_later_is_not_what_a_send_is_refused_for() -> None:
+    hand = of(replace(record(push=True), register_push=True)).tell(SendFailed(error=InvalidParams("no text")))
+    assert [o.kind for o in hand.outcomes] == [OutcomeKind.UNDELIVERABLE]
+
+
+def test_the_other_dialect_is_tried_in_those_words_and_never_as_a_stream() -> None:
+    hand = of(replace(record(), other=OTHER)).tell(SendFailed(error=MethodNotFound("what?")))
+    assert hand.effects == (
+        retry("refused with -32601: trying A2A 1.0", level=Level.INFO),
+        Send(stream=False),
+    )
+    assert (hand.track.record.turned, hand.track.record.other) == (True, None)
+
+
+def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
+    hand = Hand.sent(push=True).hear(task(W), Via.PUSH).tell(SendFailed(error=TimedOut("silent")))
+    assert hand.effects[-1] == retry("a webhook told of the task already: silent", level=Level.INFO)
+    assert hand.track.task is not None
+
+
+# ------------------------------------------------------------------ refused for good
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "reason"),
+    [
+        (AuthRefused("no", status=403), OutcomeKind.UNDELIVERABLE, "the agent refused our credential (HTTP 403)"),
+        (InvalidParams("no text"), OutcomeKind.UNDELIVERABLE, "the agent refused it with -32602: no text"),
+        (MethodNotFound("what?"), OutcomeKind.UNDELIVERABLE, "the agent refused it with -32601: what?"),
+        (ConfigError("no key"), OutcomeKind.UNDELIVERABLE, "no key"),
+        (InternalError("boom"), OutcomeKind.FAILED, "the agent answered -32603: boom"),
+        (WireError("HTML"), OutcomeKind.PROTOCOL_ERROR, "HTML"),
+        (LimitReached("too large"), OutcomeKind.PROTOCOL_ERROR, "too large"),
+    ],
+)
+def test_a_refusal_for_good_is_told_in_the_agents_words(error: FleetsimError, kind: OutcomeKind, reason: str) -> None:
+    hand = Hand.sent().tell(SendFailed(error=error))
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.reason) == (kind, reason)
+    refused = [Say(topic="agent.auth.refused", level=Level.WARN, payload={"why": "no"})]
+    assert hand.effects == (*(refused if isinstance(error, AuthRefused) else []), Close(outcome=outcome))
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MethodNotFound("what?"), "the agent refused it with -32601 in either dialect: what?"),
+        (InvalidParams("no text"), "the agent refused it with -32602: no text"),
+    ],
+)
+def test_only_what_neither_dialect_knows_is_called_so(error: FleetsimError, reason: str) -> None:
+    hand = of(replace(record(), turned=True)).tell(SendFailed(error=error))
+    assert [o.reason for o in hand.outcomes] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (TaskNotFound("gone"), True),
+        (UnsupportedOperation("it is over"), True),
+        (InvalidParams("no"), True),
+        (MethodNotFound("what?"), False),
+    ],
+)
+def test_a_follow_up_that_its_task_does_not_take_is_the_callers(error: FleetsimError, ours: bool) -> None:
+    hand = of(follow_up()).tell(SendFailed(error=error))
+    assert [o.cause for o in hand.outcomes] == [Cause.REQUEST_WRONG if ours else Cause.REFUSED]
+
+
+def test_a_cancel_while_the_send_was_in_the_air_ends_what_was_refused() -> None:
+    hand = Hand.sent().tell(CancelAsked()).tell(SendFailed(error=Unreachable("refused")))
+    (outcome,) = hand.outcomes
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON)
+    assert outcome.reason == "cancelled before it was sent"
+    assert hand.effects == (Close(outcome=outcome),)
+
+
+@pytest.mark.parametrize("error", [TimedOut("silent"), HttpRefused("proxy", status=502)])
+def test_a_cancel_while_the_send_was_in_the_air_does_not_end_what_may_have_arrived(error: FleetsimError) -> None:
+    hand = Hand.sent().tell(CancelAsked()).tell(SendFailed(error=error))
+    assert not hand.outcomes
+    assert hand.asked_for(Find)
+
+
+# ------------------------------------------------------------------ the reply is lost
+
+
+def lost(error: FleetsimError | None = None, **kind: bool) -> Hand:
+    return Hand.sent(**kind).at(5.0).tell(SendFailed(error=error or TimedOut("silent")))
+
+
+def test_a_lost_reply_is_looked_for_now_and_once_more_before_it_is_given_up() -> None:
+    hand = lost()
+    told = retry("no task in the answer, looking for it: silent", attempt=1, seconds=60)
+    assert hand.effects == (told, Find())
+    assert (hand.track.find_due, hand.track.reconcile_due, hand.track.poll_due) == (35.0, 65.0, None)
+    hand.tell(Found(task=None)).at(35.0).tell(Due())
+    assert hand.effects == (Find(),)
+    assert (hand.track.find_due, hand.track.looked_at) == (None, 35.0)
+    assert not hand.tell(Found(task=None)).outcomes
+    hand.at(65.0).tell(Due())
+    assert [o.kind for o in hand.outcomes] == [OutcomeKind.UNKNOWN]
+
+
+def test_which_try_was_lost_is_told() -> None:
+    hand = Hand.sent().tell(SendFailed(error=Unreachable("down"))).wait(1).tell(SendFailed(error=TimedOut("silent")))
+    told = retry("no task in the answer, looking for it: silent", attempt=2, seconds=60)
+    assert hand.effects == (told, Find())
+
+
+def test_what_came_instead_of_a_reply_is_kept_up_to_400_characters() -> None:
+    hand = lost(HttpRefused("x" * 600, status=500))
+    assert len(hand.track.lost) == 400
+    assert hand.track.lost.startswith("x" * 399)
+
+
+def test_after_a_stream_without_a_word_the_second_look_is_five_seconds_later() -> None:
+    hand = lost(EmptyStream(), streaming=True)
+    assert hand.track.find_due == 10.0
+    assert not hand.tell(Found(task=None)).outcomes
+    hand.at(10.0).tell(Due())
+    assert hand.effects == (Find(),)
+    hand.tell(Found(task=None))
+    (outcome,) = hand.outcomes
+    said = "the agent ended the stream without a word and its task was not found: it may have run"
+    assert (outcome.kind, outcome.cause, outcome.reason) == (OutcomeKind.PROTOCOL_ERROR, Cause.PROTOCOL, said)
+
+
+def test_a_look_that_fails_is_repeated_in_five_seconds_only_after_a_stream_without_a_word() -> None:
+    failed = Found(task=None, error=Unreachable("restarting"))
+    silent = lost(EmptyStream(), streaming=True).at(7.0).tell(failed)
+    assert (silent.track.find_due, silent.track.trouble) == (12.0, "restarting")
+    plain = lost().at(7.0).tell(failed)
+    assert (plain.track.find_due, plain.track.trouble) == (35.0, "restarting")
+
+
+def test_a_task_that_is_found_is_bound_and_told() -> None:
+    hand = lost().at(6.0).tell(Found(task=task(W)))
+    assert hand.effects[0] == retry("found the task whose reply was lost", level=Level.INFO)
+    kept = hand.track
+    assert (kept.record.phase, kept.reconcile_due, kept.find_due) == (Phase.ACCEPTED, None, None)
+    assert (kept.via, kept.turn_from) == (Via.POLL, 0.0)
+
+
+def test_a_search_that_comes_back_after_the_webhook_is_not_needed() -> None:
+    hand = lost(push=True).hear(status(W), Via.PUSH)
+    before = hand.track
+    assert hand.tell(Found(task=task(C, "done"))).effects == ()
+    assert hand.track == before
+
+
+def test_a_search_nobody_asked_for_changes_nothing() -> None:
+    hand = Hand.sent()
+    before = hand.track
+    assert hand.tell(Found(task=None, possible=False)).effects == ()
+    assert hand.track == before
+
+
+def test_a_follow_ups_task_is_found_only_if_it_tells_of_the_message() -> None:
+    stands = task(C, "of before")
+    hand = of(follow_up()).tell(SendFailed(error=TimedOut("silent"))).tell(Found(task=stands))
+    assert hand.track.task is None
+    took = replace(stands, history=(replace(message("more"), message_id="m-1"),))
+    hand.tell(Found(task=took))
+    assert hand.track.task is not None
+
+
+@pytest.mark.parametrize(("push", "due"), [(True, 305.0), (False, None)])
+def test_where_no_search_is_possible_a_webhook_has_ten_intervals(push: bool, due: float | None) -> None:
+    hand = lost(push=push).tell(Found(task=None, possible=False))
+    assert (None if hand.outcomes else hand.track.reconcile_due) == due
+    if push:
+        hand.at(20.0).tell(Found(task=None, possible=False))
+        assert hand.track.reconcile_due == due, "counted from the first look"
+
+
+def test_after_a_stream_without_a_word_no_webhook_is_given_longer() -> None:
+    hand = lost(EmptyStream(), streaming=True, push=True).tell(Found(task=None, possible=False))
+    assert hand.track.reconcile_due == 65.0
+
+
+# ------------------------------------------------------------------ streams that end
+
+
+def streamed(*, rejoin: bool = True) -> Hand:
+    hand = Hand.sent(streaming=True, rejoin=rejoin).hear(task(W), Via.STREAM).at(100.0)
+    hand.tell(Due())
+    return hand.hear(task(W), Via.POLL)
+
+
+def test_a_stream_that_ended_is_joined_again_ever_later_and_three_times_at_most() -> None:
+    hand = streamed()
+    for count, wait in enumerate((0.5, 1.5, 4.5), 1):
+        hand.tell(StreamEnded())
+        assert hand.effects == ()
+        assert (hand.track.resubscribes, hand.track.gap, hand.track.stream_open) == (count, True, False)
+        assert hand.track.retry_due == hand.mono + wait
+        assert hand.next_look == 1.0
+        hand.at(hand.mono + 1.0).tell(Due()).hear(task(W), Via.POLL, began=hand.mono)
+        hand.at(hand.mono + wait - 1.0).tell(Due()) if wait > 1 else None
+        assert (hand.track.joining, hand.track.retry_due) == (True, None)
+    hand.tell(StreamEnded())
+    assert (hand.track.retry_due, hand.track.joining) == (None, False)
+
+
+def test_a_stream_that_may_not_be_joined_again_leaves_a_gap_that_is_looked_at() -> None:
+    hand = streamed(rejoin=False).tell(StreamEnded())
+    assert (hand.track.retry_due, hand.track.gap, hand.next_look) == (None, True, 1.0)
+
+
+@pytest.mark.parametrize(
+    "error", [MethodNotFound("no"), UnsupportedOperation("no"), TaskNotFound("no"), LimitReached("no")]
+)
+def test_a_stream_that_will_not_change_is_not_joined_again(error: FleetsimError) -> None:
+    hand = streamed().tell(StreamEnded(error=error))
+    assert hand.said == [("agent.stream.broken", Level.DEBUG, {"why": "no"})]
+    assert (hand.track.retry_due, hand.track.gap) == (None, True)
+
+
+def test_why_a_stream_broke_is_told_in_500_characters() -> None:
+    hand = streamed().tell(StreamEnded(error=ConnectionLost("x" * 900)))
+    ((topic, _, payload),) = hand.said
+    assert (topic, len(payload["why"])) == ("agent.stream.broken", 500)
+
+
+def test_the_end_of_a_stream_is_expected_while_a_question_is_open_or_the_task_has_ended() -> None:
+    asking = streamed().hear(task(I, said="which?"), Via.STREAM).tell(StreamEnded())
+    ended = streamed().hear(status(C), Via.STREAM).tell(StreamEnded())
+    for hand in (asking, ended):
+        assert (hand.track.retry_due, hand.track.gap, hand.track.stream_open) == (None, False, False)
+
+
+def test_a_stream_that_ended_before_any_task_is_one_without_a_word() -> None:
+    hand = Hand.sent(streaming=True).tell(StreamEnded())
+    assert hand.track.silent
+    assert hand.asked_for(Find)
+    cut = Hand.sent(streaming=True).tell(StreamEnded(error=ConnectionLost("cut")))
+    assert (cut.track.silent, cut.track.lost) == (False, "cut")
+
+
+def test_a_stream_is_joined_and_the_task_polled_at_their_own_times() -> None:
+    hand = streamed().tell(StreamEnded()).wait(0.5)
+    assert hand.effects == (Subscribe(),)
+    hand.wait(0.5)
+    expected: tuple[Effect, ...] = (Poll(),)
+    assert hand.effects == expected
