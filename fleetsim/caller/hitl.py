@@ -52,7 +52,7 @@ class HitlDesk:
         self._events = events
         self._workers = Workers("hitl")
         self._vetoes: dict[str, Veto] = {}
-        self._gates: dict[str, int] = {}
+        self._silent_gates: set[str] = set()
 
     def vetoes(self) -> tuple[Veto, ...]:
         """Work that may be stopped now, oldest first."""
@@ -60,8 +60,9 @@ class HitlDesk:
 
     def veto(self, correlation_id: str, *, by: str = "operator") -> bool:
         """Stop work whose window is open. False if there is none."""
-        if self._vetoes.pop(correlation_id, None) is None or self._tracker.track(correlation_id) is None:
+        if correlation_id not in self._vetoes or self._tracker.track(correlation_id) is None:
             return False
+        del self._vetoes[correlation_id]
         self._tracker.cancel(correlation_id, by=by)
         self._say(f"hitl.veto.{correlation_id}", correlation_id, decision="vetoed", decidedBy=by)
         return True
@@ -87,12 +88,12 @@ class HitlDesk:
 
     def _see(self, event: Event) -> None:
         cid = event.correlation_id
-        if cid is None or event.agent is None or event.skill is None:
+        if cid is None:
             return
         if event.topic == "agent.skill.dispatched":
             self._started(cid)
         elif event.topic.startswith("hitl.request."):
-            self._asked(cid, event.agent, event.payload.get("questionId"))
+            self._asked(cid, event.payload.get("questionId"))
         elif event.topic.startswith("autonomous.outcome."):
             self._ended(cid, event)
 
@@ -110,9 +111,8 @@ class HitlDesk:
         rule = track.record.declared.hitl
         if rule is not None and rule.mode is HitlMode.VETO:
             self._open_window(track.record, rule.veto_window_s)
-        elif rule is not None and rule.mode in PERSON_ONLY:
-            asked_so_far = len(track.record.over) + (track.asked is not None)
-            self._gates.setdefault(track.correlation_id, asked_so_far)
+        elif rule is not None and rule.mode in PERSON_ONLY and not track.record.over and track.asked is None:
+            self._silent_gates.add(track.correlation_id)
 
     def _open_window(self, record: RequestRecord, window_s: float) -> None:
         """Let it be stopped until ``window_s`` after the agent took it, whatever happened to the hub meanwhile."""
@@ -137,16 +137,15 @@ class HitlDesk:
         if self._vetoes.pop(cid, None) is not None:
             self._say(f"hitl.veto.{cid}", cid, decision="lapsed")
 
-    def _asked(self, cid: str, agent: str, question_id: Any) -> None:
-        if cid in self._gates:
-            self._gates[cid] += 1
+    def _asked(self, cid: str, question_id: Any) -> None:
+        self._silent_gates.discard(cid)
         track = self._tracker.track(cid)
         if track is None or track.asked is None or track.asked.question.question_id != question_id:
             return
         dispatcher = track.record.request.dispatcher_agent
         rule = track.record.declared.hitl
         barred = rule is not None and rule.person_only
-        if dispatcher and dispatcher != agent and not barred:
+        if dispatcher and dispatcher != track.record.agent and not barred:
             self._workers.start(self._ask_dispatcher(dispatcher, track.asked.question), name=f"ask:{cid}")
 
     async def _ask_dispatcher(self, dispatcher: str, question: Question) -> None:
@@ -195,8 +194,9 @@ class HitlDesk:
     def _ended(self, cid: str, event: Event) -> None:
         if self._vetoes.pop(cid, None) is not None:
             self._say(f"hitl.veto.{cid}", cid, decision="ended")
-        asked = self._gates.pop(cid, None)
-        if asked == 0 and event.payload.get("kind") == "completed":
+        silent = cid in self._silent_gates
+        self._silent_gates.discard(cid)
+        if silent and event.payload.get("kind") == "completed":
             self._say(f"hitl.skipped.{cid}", cid, Level.WARN, agent=event.agent, skill=event.skill)
 
     def _say(

@@ -95,10 +95,13 @@ async def scene(
     *agents: Agent, rules: Rules = QUICK, declared: HitlRule | None = None, streaming: bool = True
 ) -> AsyncIterator[Scene]:
     said = {"scout": Declared(hitl=declared)}
-    async with fleet(*agents, rules=rules, streaming=streaming, declared=said) as f:
-        desk = HitlDesk(f.runtime, f.tracker, f.dispatcher, f.events)
-        async with desk:
-            yield Scene(f, desk)
+    async with fleet(*agents, rules=rules, streaming=streaming, declared=said) as f, desk_of(f) as desk:
+        yield Scene(f, desk)
+
+
+def desk_of(f: Fleet) -> HitlDesk:
+    """A desk for the caller as it is now."""
+    return HitlDesk(f.runtime, f.tracker, f.dispatcher, f.events)
 
 
 # -- what a card says ---------------------------------------------------------------------------------

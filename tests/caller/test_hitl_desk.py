@@ -1,0 +1,207 @@
+"""What the desk tells of windows and gates, and what it still knows after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.declared import Declared, HitlMode, HitlRule
+from fleetsim.caller.hitl import HitlDesk, Veto
+from fleetsim.model.journal import Event, Level
+from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
+from fleetsim.testbed.runtime import VirtualClock
+from tests.caller.fleet import Fleet, fleet
+from tests.caller.test_hitl import QUICK, boss, desk_of, scene, worker
+
+VETO = HitlRule(mode=HitlMode.VETO, veto_window_s=30)
+GATED = HitlRule(mode=HitlMode.GATED)
+
+
+def asker() -> Agent:
+    """Works before it asks, and after."""
+    agent = Agent("scout")
+
+    @agent.skill("late")
+    async def late(task: SkillContext) -> str:
+        await asyncio.sleep(30)
+        branch = await task.ask("Which branch?")
+        await asyncio.sleep(60)
+        return f"went with {branch}"
+
+    @agent.skill("fails")
+    async def fails(task: SkillContext) -> str:
+        await asyncio.sleep(20)
+        raise RuntimeError
+
+    return agent
+
+
+def told(f: Fleet, topic: str) -> list[Event]:
+    return f.topics(f"hitl.{topic}.")
+
+
+def fields(event: Event) -> tuple[Any, ...]:
+    return event.level, event.correlation_id, event.agent, event.skill, dict(event.payload)
+
+
+# -- what is told -------------------------------------------------------------------------------------
+
+
+async def test_a_window_that_opens_and_closes_is_told_with_all_a_person_needs() -> None:
+    async with scene(worker(), declared=VETO) as s:
+        cid = await s.start("long")
+        track = s.f.tracker.track(cid)
+        assert track is not None
+        assert track.record.bound_at is not None
+        expires = track.record.bound_at + timedelta(seconds=30)
+        assert s.desk.vetoes() == (Veto(correlation_id=cid, agent="scout", skill="long", expires_at=expires),)
+        other = await s.start("long")
+        assert [window.correlation_id for window in s.desk.vetoes()] == [cid, other]
+        assert s.desk.veto("nobody's") is False
+        assert s.desk.veto(other) is True
+        opened, _, vetoed = told(s.f, "veto")
+        payload = {"decision": "open", "expiresAt": expires.isoformat()}
+        assert opened.topic == f"hitl.veto.{cid}"
+        assert fields(opened) == (Level.INFO, cid, "scout", "long", payload)
+        assert (vetoed.correlation_id, vetoed.payload) == (other, {"decision": "vetoed", "decidedBy": "operator"})
+        assert s.desk.veto(other) is False
+        await asyncio.sleep(30)
+        assert told(s.f, "veto")[-1].payload == {"decision": "lapsed"}
+
+
+async def test_a_note_says_which_work_of_whom_has_started() -> None:
+    async with scene(worker(), declared=HitlRule(mode=HitlMode.NOTIFICATION)) as s:
+        cid = await s.start("long")
+        (note,) = told(s.f, "notification")
+        assert fields(note) == (Level.INFO, cid, "scout", "long", {})
+
+
+async def test_a_gate_that_was_passed_by_is_a_warning_and_one_that_asked_or_failed_is_none() -> None:
+    async with scene(asker(), declared=GATED) as s:
+        await s.start("fails", wait_s=60)
+        late = await s.start("late", wait_s=60)
+        await s.f.tracker.answer(Answer(question_id=s.question.question_id, text="main"))
+        assert (await s.f.tracker.wait(late)).text == "went with main"
+        await asyncio.sleep(1)
+        assert told(s.f, "skipped") == []
+    async with scene(worker(), declared=GATED) as s:
+        cid = await s.start("short", wait_s=60)
+        (skipped,) = told(s.f, "skipped")
+        assert fields(skipped) == (Level.WARN, cid, "scout", "short", {})
+
+
+async def test_an_escalation_says_whose_question_it_is_and_who_did_not_answer() -> None:
+    async with scene(worker(), boss(reply=None)) as s:
+        cid = await s.start(dispatcher="boss", wait_s=60)
+        (escalated,) = told(s.f, "escalated")
+        level, about, agent, skill, payload = fields(escalated)
+        assert (level, about, agent, skill) == (Level.INFO, cid, "scout", "deploy")
+        assert payload == {"questionId": s.question.question_id, "why": "boss: I do not know"}
+
+
+async def test_the_agent_that_dispatched_the_work_is_asked_in_a_request_of_the_desk() -> None:
+    async with scene(worker(), boss(after_s=60)) as s:
+        cid = await s.start(dispatcher="boss")
+        (asked,) = [track.record for track in s.f.tracker.tracks() if track.record.agent == "boss"]
+        request: SkillRequest = asked.request
+        assert (request.parent_id, request.system_actor, request.source.interface) == (cid, "hitl", "hitl")
+        assert request.timeout_s == 300
+        assert "'deploy'" in request.text
+        assert "Which branch?" in request.text
+
+
+async def test_work_that_ended_in_this_moment_is_not_vetoed_and_its_window_is_told_to_be_over() -> None:
+    async with fleet(worker(), rules=QUICK, declared={"scout": Declared(hitl=VETO)}) as f:
+        desk = desk_of(f)
+        answers: list[bool] = []
+
+        async def veto_at_its_end() -> None:
+            async with f.events.subscribe(wanted=lambda event: event.topic.startswith("autonomous.")) as heard:
+                (ended,) = await heard.next_batch()
+                answers.append(desk.veto(ended.correlation_id or ""))
+
+        person = asyncio.ensure_future(veto_at_its_end())
+        await asyncio.sleep(0)
+        async with desk:
+            assert (await f.outcome("scout", "go", skill="short")).kind is OutcomeKind.COMPLETED
+            await person
+            await asyncio.sleep(1)
+        assert answers == [False]
+        assert [event.payload["decision"] for event in told(f, "veto")] == ["open", "ended"]
+
+
+# -- after a restart ----------------------------------------------------------------------------------
+
+
+async def restarted(f: Fleet, jump_s: float = 0.0) -> HitlDesk:
+    """The desk of another hub on the same ledger, whose clock was set meanwhile."""
+    await f.restart()
+    clock = f.runtime.clock
+    assert isinstance(clock, VirtualClock)
+    clock.jump(jump_s)
+    return desk_of(f)
+
+
+@pytest.mark.parametrize(
+    ("jump_s", "left_s"), [(0.0, 20.0), (19.5, 0.5), (-3_600.0, 30.0), (20.0, None), (21.0, None), (3_600.0, None)]
+)
+async def test_a_window_has_the_time_it_had_left_whatever_the_clock_did(jump_s: float, left_s: float | None) -> None:
+    async with fleet(worker(), rules=QUICK, declared={"scout": Declared(hitl=VETO)}) as f:
+        async with desk_of(f) as desk:
+            cid = await f.ask("scout", "go", skill="long")
+            await asyncio.sleep(5)
+            (window,) = desk.vetoes()
+            await asyncio.sleep((window.expires_at - f.runtime.clock.now()).total_seconds() - 20)
+        before = len(told(f, "veto"))
+        async with await restarted(f, jump_s) as desk:
+            desk.take_up()
+            assert desk.vetoes() == (() if left_s is None else (window,))
+            desk.take_up()
+            if left_s is not None:
+                await asyncio.sleep(left_s - 0.01)
+                assert desk.vetoes() == (window,)
+                await asyncio.sleep(0.02)
+            assert desk.vetoes() == ()
+            assert desk.veto(cid) is False
+        said = [event.payload["decision"] for event in told(f, "veto")[before:]]
+        assert said == ([] if left_s is None else ["open", "lapsed"])
+
+
+@pytest.mark.parametrize(("after_s", "answered"), [(5, False), (45, False), (60, True)])
+async def test_what_a_gated_agent_asked_before_a_restart_counts(after_s: float, answered: bool) -> None:
+    async with fleet(asker(), rules=QUICK, declared={"scout": Declared(hitl=GATED)}) as f:
+        async with desk_of(f):
+            cid = await f.ask("scout", "go", skill="late")
+            await asyncio.sleep(40 if answered else after_s)
+            if answered:
+                await _answer(f)
+                await asyncio.sleep(20)
+        async with await restarted(f) as desk:
+            desk.take_up()
+            await asyncio.sleep(60)
+            if not answered:
+                await _answer(f)
+            assert (await f.tracker.wait(cid)).success
+            await asyncio.sleep(1)
+        assert told(f, "skipped") == []
+
+
+async def _answer(f: Fleet) -> None:
+    (question,) = f.tracker.questions()
+    await f.tracker.answer(Answer(question_id=question.question_id, text="main"))
+
+
+async def test_a_gate_passed_by_during_two_hubs_is_called_out_by_the_second() -> None:
+    async with fleet(worker(), rules=QUICK, declared={"scout": Declared(hitl=GATED)}) as f:
+        async with desk_of(f):
+            cid = await f.ask("scout", "go", skill="long")
+            await asyncio.sleep(20)
+        async with await restarted(f) as desk:
+            desk.take_up()
+            assert (await f.tracker.wait(cid)).success
+            await asyncio.sleep(1)
+        assert [event.correlation_id for event in told(f, "skipped")] == [cid]
