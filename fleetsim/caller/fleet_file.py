@@ -22,7 +22,6 @@ class FleetFile:
         self._files = files
         self._env = env
         self._watch = FileWatch(self._listing)
-        self._there = True
         self.path = path
         self.config = config
         self.problem = ""
@@ -31,7 +30,7 @@ class FleetFile:
         """Look once; True if ``config`` or ``problem`` changed. Never raises."""
         before = self.config, self.problem
         try:
-            if await self._watch.look() or not (self._there or self.problem):
+            if await self._watch.look():
                 config = await load_fleet(self.path, files=self._files, env=self._env)
                 if not config.agents:
                     hint = "stop the hub to be without agents, or set enabled: false"
@@ -42,6 +41,5 @@ class FleetFile:
         return (self.config, self.problem) != before
 
     async def _listing(self) -> tuple[FileStamp, ...]:
-        stamp = await self._files.stamp(self.path)
-        self._there = stamp is not None
-        return () if stamp is None else (stamp,)
+        """The one file; that it is missing is told as a content of its own, once it stays so."""
+        return (await self._files.stamp(self.path) or FileStamp(path=self.path, digest=""),)

@@ -150,6 +150,17 @@ async def test_a_file_that_is_not_there_at_the_first_look_is_told_once() -> None
     assert (await file.poll(), names(file), file.problem) == (True, ["a"], "")
 
 
+async def test_a_file_that_is_replaced_by_way_of_none_is_never_missing() -> None:
+    files, file = held()
+    await file.poll()
+    await files.remove(AGENTS)
+    asyncio.get_running_loop().call_later(SETTLE_S / 2, files.put, AGENTS, GOOD.replace("//a", "//b"))
+    assert not await file.poll()
+    assert file.problem == ""
+    assert await file.poll()
+    assert file.config.agents[0].url == "http://b"
+
+
 async def test_a_problem_without_a_hint_stands_by_itself() -> None:
     _, file = held("agents:\n  - {name: a}\n")
     await file.poll()
