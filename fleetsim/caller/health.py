@@ -109,7 +109,7 @@ class HealthSnapshot:
     total_cost_usd_1d: float
     max_failure_rate_1h: float
     window_hours: int = int(WINDOW / timedelta(hours=1))
-    outcomes_shed: int = 0
+    outcomes_shed: int
 
     @property
     def orphaned_skill_count(self) -> int:

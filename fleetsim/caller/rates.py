@@ -46,7 +46,7 @@ class Rates:
 
     def rate(self, model: str | None) -> Rate:
         """The rate of ``model``: its own, else that of its longest listed prefix, else the default."""
-        known = [name for name in self.by_model if name != DEFAULT and model and model.startswith(name)]
+        known = [name for name in self.by_model if model and model.startswith(name)]
         return self.by_model[max(known, key=len, default=DEFAULT)]
 
     def estimate(self, usage: Usage | None, model: str | None) -> float | None:

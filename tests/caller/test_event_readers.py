@@ -109,7 +109,10 @@ async def test_a_reader_that_has_left_hears_nothing_more_and_may_leave_twice() -
     stays = events.subscribe()
     async with events.subscribe() as leaves:
         events.publish("t")
+    events.publish("t")
+    assert (leaves.behind, stays.behind) == (1, 2)
     leaves.close()
+    stays.close()
     events.publish("t")
     assert (leaves.behind, stays.behind) == (1, 2)
 

@@ -283,3 +283,18 @@ async def test_the_account_of_an_agent_is_one_and_begins_with_credit_and_no_more
     mine = Meter(virtual_runtime(), NO_CREDIT).account("a")
     mine.charge(1.0)
     assert mine.debt_s() == 2.0
+
+
+async def test_charged_work_that_is_given_up_before_its_end_is_tidied_up() -> None:
+    found, seen = meter(step_s=1.0), list[str]()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            seen.append("tidied up")
+
+    given_up = found.charged("scout", work())
+    given_up.send(None)
+    given_up.close()
+    assert seen == ["tidied up"]
