@@ -132,9 +132,6 @@ class Track:
     asked: Asked | None = None
     paused_left: float | None = None
     answered_at: float = float("-inf")
-    answered_status: datetime | None = None
-    """When the agent set the status whose question is over, if the question was in its message."""
-
     resume: Answer | None = None
     resume_attempt: int = 0
     resume_due: float | None = None

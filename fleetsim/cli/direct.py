@@ -172,6 +172,8 @@ class _Seen:
 
     sent: bool = False
     task: Task | None = None
+    answered: Task | None = None
+    """What is answered, as it asked."""
 
 
 def _late(asked: Asked, seen: _Seen) -> TimedOut:
@@ -208,7 +210,8 @@ async def _follow(
 ) -> tuple[Task, bool]:
     card = await client.card_if_any()
     if asked.task_id is not None:
-        text, parts = answer_to(await client.look_at(asked.task_id), asked.text, asked.parts)
+        seen.answered = await client.look_at(asked.task_id)
+        text, parts = answer_to(seen.answered, asked.text, asked.parts)
         asked = replace(asked, text=text, parts=parts)
     seen.sent = True
     hint = skill_hint(card, asked.skill, continues=asked.task_id is not None)
@@ -249,11 +252,8 @@ async def _follow(
 
 async def _until_news(client: AgentClient, task: Task, seen: _Seen) -> Task:
     """Look at the task until it ended or waits for somebody; whoever calls limits the time."""
-    pause_s = 0.2
-    while not (task.terminal or task.state in INTERRUPTED):
-        await asyncio.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 2.0)
-        task = seen.task = (await client.get(task.task_id)).task or task
+    async for shown in client.until_news(task, answers=seen.answered):
+        task = seen.task = shown.task or task
     return task
 
 

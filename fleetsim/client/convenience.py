@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetsim.client.after_answer import LOOK_S, AnsweredTask
 from fleetsim.client.core import AgentCaller
 from fleetsim.model.asking import SILENT, asking_of
 from fleetsim.model.call import (
@@ -91,12 +92,14 @@ class Conveniences(AgentCaller):
         headers: Mapping[str, str] | None = None,
         wait: bool = True,
         timeout_s: float | None = None,
+        answers: Task | None = None,
     ) -> SentTask:
         """Send ``text`` (and ``parts``) and, unless ``wait`` is false, poll until it is done or waits for somebody.
 
         ``task_id`` and ``context_id`` continue a task or conversation. ``timeout_s`` is for all of it, the first
         answer included: some agents give it when the work is done. The task is left as it is then. Without one, it
-        is ``WAIT_S``, or the client's own limits if there is nothing to wait for.
+        is ``WAIT_S``, or the client's own limits if there is nothing to wait for. ``answers`` is the task as it asked:
+        an agent that shows the same question still, because it has not moved yet, is waited for.
 
         Raises:
             LimitReached: the files, data and metadata are more than one message may carry; nothing was sent.
@@ -110,11 +113,9 @@ class Conveniences(AgentCaller):
             async with limit:
                 reply, raw = await self.call_raw(call, headers=headers, timeout_s=allowed)
                 sent = _sent(reply, raw)
-                pause_s = _POLL_FIRST_S
-                while wait and not (sent.done or sent.waiting or not sent.id):
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(pause_s * _POLL_GROWTH, _POLL_MAX_S)
-                    sent = await self.get(sent.id, headers=headers)
+                if wait and sent.task is not None:
+                    async for shown in self.until_news(sent.task, answers=answers, headers=headers):
+                        sent = shown
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -146,6 +147,27 @@ class Conveniences(AgentCaller):
                 yield event
         if not heard:
             raise EmptyStream(f"{self.where}: the agent ended the stream without a word")
+
+    async def until_news(
+        self, task: Task, *, answers: Task | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[SentTask]:
+        """Look at ``task`` until it is done or waits for somebody, and yield what each look shows.
+
+        ``answers`` as in ``send_task``.
+        """
+        answered, looked = AnsweredTask(answers, self.runtime.clock), False
+        pause_s = _POLL_FIRST_S
+        while not task.terminal:
+            stale = answered.still_asks(task, looked=looked)
+            if task.state in INTERRUPTED and not stale:
+                return
+            await asyncio.sleep(max(pause_s, LOOK_S) if stale else pause_s)
+            pause_s, looked = min(pause_s * _POLL_GROWTH, _POLL_MAX_S), True
+            shown = await self.get(task.task_id, headers=headers)
+            yield shown
+            if shown.task is None:
+                return
+            task = shown.task
 
     async def resubscribe(self, task_id: str, *, headers: Mapping[str, str] | None = None) -> AsyncIterator[TaskEvent]:
         """Join the stream of a running task."""

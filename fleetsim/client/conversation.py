@@ -124,19 +124,31 @@ class Conversation:
         if self.task_id is not None and self._asks is None:
             self._asks = await self._client.look_at(self.task_id)
         told = answer_to(self._asks, text, parts)
-        (task_id, self.task_id), self._asks = (self.task_id, None), None
+        (task_id, self.task_id), (asks, self._asks) = (self.task_id, None), (self._asks, None)
         try:
-            return await self._send_to(task_id, *told, metadata, timeout_s), task_id
+            return await self._send_to(task_id, *told, metadata, timeout_s, asks), task_id
         except UnsupportedOperation:
             if task_id is None:
                 raise
         return await self._send_to(None, text, parts, metadata, timeout_s), None
 
     async def _send_to(
-        self, task_id: str | None, text: str, parts: tuple[Part, ...], metadata: Mapping[str, Any], timeout_s: float
+        self,
+        task_id: str | None,
+        text: str,
+        parts: tuple[Part, ...],
+        metadata: Mapping[str, Any],
+        timeout_s: float,
+        answers: Task | None = None,
     ) -> SentTask:
         hint = skill_hint(await self._client.card_if_any(), self._skill, continues=task_id is not None)
         told = {**({"skillHint": hint} if hint else {}), **metadata}
         return await self._client.send_task(
-            text, task_id=task_id, context_id=self.context_id, parts=parts, metadata=told, timeout_s=timeout_s
+            text,
+            task_id=task_id,
+            context_id=self.context_id,
+            parts=parts,
+            metadata=told,
+            timeout_s=timeout_s,
+            answers=answers,
         )

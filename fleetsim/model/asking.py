@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from fleetsim.model.errors import FleetsimError
@@ -13,13 +14,15 @@ from fleetsim.model.extensions import is_payload
 from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.parts import ListedPart, answer_parts, listed_part, size_of, without_content
 from fleetsim.model.schema import Schema, problems
-from fleetsim.model.task import INTERRUPTED, DataPart, FilePart, Part, Task, answer_chars, left_out
+from fleetsim.model.task import INTERRUPTED, DataPart, FilePart, Part, Task, TaskStatus, answer_chars, left_out
 from fleetsim.model.text import one_line
 
 SILENT = "The agent asks for input and says no more."
 
 DATA_BYTES_MAX = 64 * 1024
 """Bytes of data, as JSON, that a question keeps; the rest of its data and its files are with its task."""
+
+KEY_CHARS = 24
 
 _SCHEMA_CHARS = 500
 """Characters of a schema that an error shows."""
@@ -94,6 +97,41 @@ def answer_to(task: Task | None, text: str, parts: tuple[Part, ...]) -> tuple[st
         return text, parts
     check_answer(asking_of(task).parts, parts)
     return in_form(asked_by(task), text, parts)
+
+
+def key_of(task: Task) -> str:
+    """Which question this is: the status message's id, else its time stamp, else its text (DESIGN section 3).
+
+    The data and files that ask belong to it: an agent that shows the next form under the same id asks anew.
+    """
+    status = task.status
+    message = status.message
+    if message is not None and message.message_id:
+        named = f"id:{message.message_id}"
+    elif status.timestamp is not None:
+        named = f"at:{status.timestamp.isoformat()}"
+    else:
+        named = f"text:{message.text if message else ''}"
+    if digest := parts_digest(task):
+        named += f"\0{digest}"
+    return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
+
+
+def unmoved(status: TaskStatus, asked_at: datetime | None) -> bool:
+    """Whether this is the very status that was answered, set at ``asked_at``: its agent has not said a word since."""
+    return status.message is not None and bool(status.message.message_id) and _set_at(status, asked_at)
+
+
+def left_without_words(status: TaskStatus, asked_at: datetime | None) -> bool:
+    """Whether this is the status that was answered, set at ``asked_at``, its message taken off.
+
+    a2a-sdk 0.3 does so when an answer comes, and leaves the state until the agent says another. It is at work.
+    """
+    return status.message is None and _set_at(status, asked_at)
+
+
+def _set_at(status: TaskStatus, asked_at: datetime | None) -> bool:
+    return status.timestamp is not None and status.timestamp == asked_at
 
 
 def parts_digest(task: Task) -> str:

@@ -74,10 +74,11 @@ class RequestRecord:
     broken stream), push and what the card ``declared`` of the skill are taken from it at dispatch, and later cards
     leave them alone (T-09); ``register_push`` asks for a separate registration after the reply instead of one
     inside the send. ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
-    the agent took, ``over`` names the questions that are over, the last one last; ``message_id`` stays the same
-    over every retry of the first send. ``earlier`` is, of a follow-up, how its task stood before
-    (``caller/follow_up.py``); ``warnings`` are for whoever asked. ``shortened``: the caller asked for
-    less time than is configured. ``rejected``: it is canceled because somebody rejected the agent's question.
+    the agent took, ``over`` names the questions that are over, the last one last, and ``over_at`` is when the agent
+    set the status with the last one in its message; ``message_id`` stays the same over every retry of the first send.
+    ``earlier`` is, of a follow-up, how its task stood before (``caller/follow_up.py``); ``warnings`` are for whoever
+    asked. ``shortened``: the caller asked for less time than is configured. ``rejected``: it is canceled because
+    somebody rejected the agent's question.
     ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None
     while the request waits to leave, or for a person.
 
@@ -114,6 +115,7 @@ class RequestRecord:
     bound_at: datetime | None = None
     answers: int = 0
     over: tuple[str, ...] = ()
+    over_at: datetime | None = None
     cancel_wanted: bool = False
     earlier: str = ""
     warnings: tuple[str, ...] = ()

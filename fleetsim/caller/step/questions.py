@@ -9,34 +9,15 @@ from datetime import datetime, timedelta
 from fleetsim.caller.signals import Ask, Resume, Settle
 from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Asked, Heard
-from fleetsim.model.asking import asking_of, parts_digest
+from fleetsim.model.asking import asking_of, key_of, left_without_words, unmoved
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.journal import Level
 from fleetsim.model.limits import excerpt
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
 from fleetsim.model.work import Answer, Question, QuestionKind, Via
 
-KEY_CHARS = 24
 OVER_MAX = 32
 """Of how many questions of one task it is remembered that they are over."""
-
-
-def key_of(task: Task) -> str:
-    """Which question this is: the status message's id, else its time stamp, else its text (DESIGN section 3).
-
-    The data and files that ask belong to it: an agent that shows the next form under the same id asks anew.
-    """
-    status = task.status
-    message = status.message
-    if message is not None and message.message_id:
-        named = f"id:{message.message_id}"
-    elif status.timestamp is not None:
-        named = f"at:{status.timestamp.isoformat()}"
-    else:
-        named = f"text:{message.text if message else ''}"
-    if digest := parts_digest(task):
-        named += f"\0{digest}"
-    return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
 
 
 def _status(event: TaskEvent) -> TaskStatus | None:
@@ -79,9 +60,10 @@ def wanted(s: Stepping, signal: Heard) -> None:
     if s.track.resume_doubt:
         _resolve_doubt(s, signal, key)
     if s.track.resume is not None or (key in s.track.record.over and not _asked_again(s, signal)):
-        s.poll_at(s.soon)
+        later = s.now.mono + min(_since_answer(s) / 2, s.rules.poll_interval_s)
+        s.poll_at(max(s.soon, later) if unmoved(task.status, s.track.record.over_at) else s.soon)
         return
-    if _without_its_words(s, task.status):
+    if left_without_words(task.status, s.track.record.over_at):
         s.poll_at(s.now.mono + s.rules.poll_interval_s)
         return
     withdraw(s)
@@ -128,15 +110,19 @@ def _arrived(s: Stepping) -> None:
 def _asked_again(s: Stepping, signal: Heard) -> bool:
     """After our answer the same question is new only if a poll asked for afterwards reports it.
 
-    While the task is being cancelled it is not: somebody has had enough of it.
+    While the agent has not set its status anew it has not asked anew: that is believed once the answer is no longer
+    young. While the task is being cancelled nothing is asked: somebody has had enough of it.
     """
-    return signal.via is Via.POLL and signal.began > s.track.answered_at and not s.track.cancel_sent
+    task = s.track.task
+    assert task is not None
+    if signal.via is not Via.POLL or signal.began <= s.track.answered_at or s.track.cancel_sent:
+        return False
+    return _since_answer(s) >= s.rules.young_s or not unmoved(task.status, s.track.record.over_at)
 
 
-def _without_its_words(s: Stepping, status: TaskStatus) -> bool:
-    """The status of the question that is over, its message taken off: a2a-sdk 0.3 does so when an answer comes, and
-    leaves the state until the agent says another. The agent is at work."""
-    return status.message is None and status.timestamp is not None and status.timestamp == s.track.answered_status
+def _since_answer(s: Stepping) -> float:
+    """Seconds since the answer, as far as this process knows."""
+    return s.now.mono - s.track.answered_at
 
 
 def _id(agent: str, task: Task, asked_at: datetime) -> str:
@@ -245,7 +231,26 @@ def over(s: Stepping, key: str) -> None:
     """From now on only a later poll is believed about this question (decision 5)."""
     status = s.track.task.status if s.track.task is not None else None
     worded = status is not None and status.message is not None
-    s.set(answered_at=s.now.mono, answered_status=status.timestamp if status is not None and worded else None)
+    s.set(answered_at=s.now.mono)
+    s.record(over_at=status.timestamp if status is not None and worded else None)
+    _remember(s, key)
+
+
+def look_first(s: Stepping, task: Task) -> None:
+    """After a restart, about a task that waits with no question open: it was answered, or never put on record.
+
+    A poll tells which.
+    """
+    if left_without_words(task.status, s.track.record.over_at):
+        return  # answered; the agent is at work
+    key = key_of(task)
+    s.set(answered_at=s.now.mono)
+    if key not in s.track.record.over[-1:]:
+        s.record(over_at=None)
+        _remember(s, key)
+
+
+def _remember(s: Stepping, key: str) -> None:
     if key not in s.track.record.over[-1:]:
         s.record(over=(*s.track.record.over, key)[-OVER_MAX:])
 

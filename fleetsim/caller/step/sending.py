@@ -95,7 +95,7 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None, early
     elif not s.ended:
         s.agents_turn()
     if s.track.asked is None and s.track.resume is None and record.task and record.task.state in INTERRUPTED:
-        questions.over(s, questions.key_of(record.task))  # answered, or never put on record: a poll tells which
+        questions.look_first(s, record.task)
 
 
 def abandon(s: Stepping, question: Question | None, early: Iterable[TaskEvent], why: str) -> None:
