@@ -29,6 +29,13 @@ async def agent() -> AsyncIterator[str]:
 LOCKED = "  - {name: locked, url: http://127.0.0.1:9/a2a, apiKeyEnv: LOCKED_KEY}\n"
 
 
+def test_a_hub_that_does_not_start_is_told_with_what_it_said(shell: Shell) -> None:
+    shell.write("agents.yaml", "agents: 7\n")
+    with pytest.raises(AssertionError, match=r"(?s)the hub did not start:.*agents\.yaml:1"), shell.up():
+        raise RuntimeError("a hub is up")
+    assert "agents.yaml:1" in shell.said
+
+
 async def test_a_missing_credential_disables_its_agent_and_the_fleet_starts(shell: Shell, agent: str) -> None:
     shell.write("agents.yaml", f"agents:\n  - {{name: scout, url: {agent}/a2a}}\n{LOCKED}")
     with shell.up():

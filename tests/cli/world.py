@@ -72,6 +72,7 @@ class Shell:
         )
         assert hub.stderr is not None
         told = self.told = []
+        reader = threading.Thread(target=told.extend, args=(hub.stderr,), daemon=True)
         try:
             for line in hub.stderr:
                 told.append(line)
@@ -79,7 +80,6 @@ class Shell:
                     break
             else:
                 raise AssertionError("the hub did not start:\n" + "".join(told))
-            reader = threading.Thread(target=told.extend, args=(hub.stderr,), daemon=True)
             reader.start()
             yield hub
         finally:
@@ -89,7 +89,7 @@ class Shell:
             finally:
                 hub.kill()
                 hub.wait()
-                if reader is not None:
+                if reader.ident is not None:
                     reader.join()
                 hub.stderr.close()
                 self.said = "".join(told)
