@@ -133,6 +133,19 @@ async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most
     assert len(done) == applicable + SAME_MAX
 
 
+async def test_a_row_that_waits_in_vain_with_nothing_beside_it_is_not_repeated() -> None:
+    done: list[str] = []
+    async with rig(0, notifier=NeverTold) as (runtime, listener):
+        await run_check(
+            Target(url=AGENT),
+            runtime,
+            listener=listener,
+            rows=select(["P-24"]),
+            progress=lambda _done, _all, row: done.append(row),
+        )
+    assert done == ["P-24", "P-24"]  # in each dialect once
+
+
 @pytest.mark.parametrize(("runner", "serial"), [(Runner, False), (OneAtATime, True), (TwoAtATime, False)])
 @pytest.mark.parametrize("slow_is_known", [True, False])
 async def test_it_is_seen_whether_an_agent_does_one_task_at_a_time(
