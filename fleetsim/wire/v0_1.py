@@ -123,10 +123,9 @@ def write_task(task: Task, history_length: int | None = None) -> dict[str, Any]:
 def _past(task: Task) -> list[dict[str, Any]]:
     """The statuses a task has had, in 0.1's states; none where nobody kept them."""
     kept = task.metadata.get(fields.TRANSITIONS)
-    if not isinstance(kept, list | tuple) or not all(isinstance(item, Mapping) for item in kept):
-        return []
+    readable = isinstance(kept, list | tuple) and all(isinstance(item, Mapping) for item in kept)
     past = []
-    for item in kept:
+    for item in task.metadata[fields.TRANSITIONS] if readable else ():
         at = fields.read_time(item.get("timestamp"))
         state = fields.read_state(item["state"]) if isinstance(item.get("state"), str) else TaskState.UNKNOWN
         past.append(write_status(TaskStatus(state=state, timestamp=at)))

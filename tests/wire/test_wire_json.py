@@ -89,6 +89,7 @@ def test_too_many_values_are_refused_before_the_first_is_built(name: str) -> Non
 def test_as_many_values_as_are_allowed_are_read() -> None:
     assert len(parse_untrusted(b"[" + b"[]," * (CONTAINERS_MAX - 2) + b"[]]")) == CONTAINERS_MAX - 1
     assert len(parse_untrusted(b"[" + b"1," * (VALUES_MAX - 1) + b"1]")) == VALUES_MAX
+    assert len(parse_untrusted(b"[" + b"1," * (VALUES_MAX - 1) + b'","]')) == VALUES_MAX, "and a mark in a text"
 
 
 @pytest.mark.parametrize("mark", [",", "[", "{", '"', "\\", '\\"[', '"],[{'])
