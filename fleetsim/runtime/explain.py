@@ -68,7 +68,7 @@ def explain(
 
     ``model`` lends its keys to hints; ``prefix`` is where the validated value stands in the document.
     """
-    problems = [(_real_path(document, dict(found), prefix), dict(found)) for found in error.errors(include_url=False)]
+    problems = [(_real_path(document, dict(found), prefix), dict(found)) for found in error.errors()]
     problems = _merged([found for found in problems if not _beaten(found, problems)])
     problems.sort(key=lambda found: _order(document, found[0]))
     return tuple(_one(document, problem, path, model, prefix) for path, problem in problems[:PROBLEMS_MAX])
@@ -77,9 +77,9 @@ def explain(
 def _beaten(found: tuple[Path, dict[str, Any]], others: list[tuple[Path, dict[str, Any]]]) -> bool:
     """Whether a wrong type is only the other branch of a union, of which another problem tells more."""
     path, problem = found
-    if not _is_type(problem):
-        return False
-    return any(other[: len(path)] == path and (len(other) > len(path) or not _is_type(told)) for other, told in others)
+    return _is_type(problem) and any(
+        other[: len(path)] == path and (len(other) > len(path) or not _is_type(told)) for other, told in others
+    )
 
 
 def _is_type(problem: Mapping[str, Any]) -> bool:
