@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import BlockedAddress, ConfigError
-from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_address, parse_webhook_url
+from fleetsim.runtime.address import AddressPolicy, AllowEntry, blocked, parse_address, parse_webhook_url
 from tests.runtime.addresses import ALLOWED, DENIED, RANGES_V4, RANGES_V6
 
 
@@ -242,3 +243,107 @@ def test_an_address_may_be_as_long_as_its_limit_and_no_longer() -> None:
     assert parse_webhook_url(url, chars_max=len(url)).host == "hooks.example"
     with pytest.raises(BlockedAddress, match="longer than 120 characters"):
         parse_webhook_url(url, chars_max=len(url) - 1)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "shown"),
+    [
+        ("Hooks.Example.", 80, "hooks.example:80"),
+        ("[::1]", 443, "[::1]:443"),
+        ("::1", 443, "[::1]:443"),
+        ("x" * 100, 1, "x" * 100 + ":1"),
+        ("x" * 101, 1, "x" * 99 + "…:1"),
+    ],
+)
+def test_a_refusal_names_host_and_port_and_what_an_operator_can_do(host: str, port: int, shown: str) -> None:
+    refused = blocked(host, port)
+    assert str(refused) == f"{shown} is not an address that may be called"
+    assert refused.hint == f"an operator can allow it: --allow-webhook {shown}"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("host", "it must end in :PORT, :FIRST-LAST or :*"),
+        ("host:0", "ports are from 1 to 65535, the lower one first"),
+        ("host:9-8", "ports are from 1 to 65535, the lower one first"),
+        ("host=x:80", "what follows = is no network"),
+        ("ho st:80", "it names neither a host nor a network"),
+    ],
+)
+def test_an_entry_that_cannot_be_meant_is_told_with_its_text_and_why(text: str, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AllowEntry.parse(text)
+    assert str(caught.value) == f"allow entry {text!r}: {why}"
+    assert caught.value.hint
+    assert "HOST=CIDR:PORT" in caught.value.hint
+
+
+def test_an_entry_is_read_with_its_ports_hosts_and_networks() -> None:
+    both = AllowEntry.parse(" Hooks.Example.=10.0.0.0/8:1-65535 ")
+    assert (both.ports, both.host, both.public) == (range(1, 65536), "hooks.example", False)
+    assert [str(network) for network in both.networks] == ["10.0.0.0/8"]
+    local = AllowEntry.parse("localhost:*")
+    assert (local.ports, local.host, local.public) == (range(1, 65536), "localhost", False)
+    assert [str(network) for network in local.networks] == ["127.0.0.0/8", "::1/128"]
+    name = AllowEntry.parse("hooks.example:7")
+    assert (name.ports, name.host, name.public) == (range(7, 8), "hooks.example", True)
+    network = AllowEntry.parse("[fd00::1/8]:7")
+    assert (network.host, network.public, str(network.networks[0])) == (None, False, "fd00::/8")
+
+
+@pytest.mark.parametrize(
+    ("address", "read"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("fe80::1%eth0", None),
+        ("x", None),
+        ("", None),
+    ],
+)
+def test_an_address_is_read_with_a_mapped_one_unwrapped(address: str, read: str | None) -> None:
+    found = parse_address(address)
+    assert (None if found is None else str(found)) == read
+
+
+@pytest.mark.parametrize(
+    ("url", "said", "why"),
+    [
+        ("http://h/" + "x" * 2040, {}, "the webhook URL is longer than 2048 characters"),
+        ("http://h/xx", {"chars_max": 10, "what": "it"}, "it is longer than 10 characters"),
+        ("http://h/%4", {}, "the webhook URL is not a plain http(s)://HOST[:PORT]/PATH"),
+        ("http://h/", {"schemes": ("https",)}, "the webhook URL must begin with https://"),
+        ("ftp://h/", {}, "the webhook URL is not a plain http(s)://HOST[:PORT]/PATH"),
+        ("http://h:0/", {}, "the webhook URL has no valid host and port"),
+        ("http://h:65536/", {}, "the webhook URL has no valid host and port"),
+        ("http://[::zz]/", {}, "the webhook URL is not a plain http(s)://HOST[:PORT]/PATH"),
+        ("http://[1::2::3]/", {}, "the webhook URL has no valid host and port"),
+        ("http://a..b/", {}, "the webhook URL has no valid host and port"),
+        ("http://1.2.3/", {}, "the webhook URL has no valid host and port"),
+        ("http://a.0x1f/", {}, "the webhook URL has no valid host and port"),
+        ("http://1.2.3.4./", {}, "the webhook URL has no valid host and port"),
+        ("http://a.7./", {}, "the webhook URL has no valid host and port"),
+    ],
+)
+def test_a_url_is_refused_for_what_is_wrong_with_it(url: str, said: dict[str, Any], why: str) -> None:
+    with pytest.raises(BlockedAddress) as caught:
+        parse_webhook_url(url, **said)
+    assert str(caught.value) == why
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme", "host", "port"),
+    [
+        ("HTTPS://[::1]/", "https", "::1", 443),
+        ("http://[::1]:65535", "http", "::1", 65535),
+        ("http://h:1?x", "http", "h", 1),
+        ("http://1.2.3.4/", "http", "1.2.3.4", 80),
+        ("http://h/".ljust(2048, "x"), "http", "h", 80),
+        ("http://" + "x" * 253 + "/", "http", "x" * 253, 80),
+    ],
+)
+def test_a_url_that_all_parsers_agree_on_is_read(url: str, scheme: str, host: str, port: int) -> None:
+    read = parse_webhook_url(url)
+    assert (read.url, read.scheme, read.host, read.port) == (url, scheme, host, port)

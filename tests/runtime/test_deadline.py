@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from fleetsim.model.errors import TimedOut
 from fleetsim.runtime.deadline import PUT_OFF_MAX, Deadline
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
+from fleetsim.testbed.loop import VirtualLoop
 
 Made = Callable[[float], AbstractAsyncContextManager[Any]]
 
@@ -123,3 +124,65 @@ async def test_an_agent_that_is_silent_times_out_within_its_limits() -> None:
             limits = Limits(connect_s=0.3, first_byte_s=0.3, total_s=0.5)
             with pytest.raises(TimedOut):
                 await runtime.transport.exchange(Request(method="GET", url=url, limits=limits))
+
+
+async def put_off(total_s: float, *late_s: float) -> tuple[float, float | None]:
+    """By how much a deadline of so many seconds was put off by a loop that is late at each eighth of it, and when it
+    passed, if it did within an hour."""
+    loop = cast(VirtualLoop, asyncio.get_running_loop())
+    began = loop.time()
+
+    def held_up_virtually(seconds: float) -> None:
+        loop._time += seconds
+
+    lost_s = 0.0
+    for number, seconds in enumerate(late_s, 1):
+        due = began + number * total_s / 8 + lost_s
+        loop.call_at(due - total_s / 64, held_up_virtually, seconds + total_s / 64)
+        lost_s += seconds
+    deadline = Deadline(began + total_s)
+    try:
+        async with deadline:
+            await asyncio.sleep(3_600)
+    except TimeoutError:
+        return deadline.put_off_s, loop.time() - began
+    return deadline.put_off_s, None
+
+
+@pytest.mark.parametrize(
+    ("late_s", "put_off_s"),
+    [((0.04,), 0.0), ((0.06,), 0.25), ((0.2,), 0.25), ((0.75,), 0.75), ((5.0,), 5.0), ((0.06, 0.5), 0.75)],
+)
+async def test_a_deadline_is_put_off_by_as_long_as_the_loop_was_late(
+    late_s: tuple[float, ...], put_off_s: float
+) -> None:
+    found_s, passed_at = await put_off(8, *late_s)
+    assert found_s == pytest.approx(put_off_s, abs=0.001)
+    assert passed_at == pytest.approx(8 + put_off_s, abs=0.001)
+
+
+async def test_a_deadline_is_put_off_no_more_once_ten_times_its_time_was_given() -> None:
+    found_s, passed_at = await put_off(1, 9.0, 2.0, 5.0)
+    assert found_s == pytest.approx(11.0, abs=0.001), "the third time there is nothing left to give"
+    assert passed_at == pytest.approx(16.25, abs=0.3)
+
+
+async def test_a_deadline_moved_on_may_be_put_off_anew() -> None:
+    loop = cast(VirtualLoop, asyncio.get_running_loop())
+    async with Deadline(loop.time() + 1) as deadline:
+        loop._time += 10.5
+        await asyncio.sleep(0.01)
+        assert deadline.put_off_s == pytest.approx(10.375, abs=0.01)
+        deadline.reschedule(loop.time() + 1)
+        loop._time += 5
+        await asyncio.sleep(0.01)
+        assert deadline.put_off_s == pytest.approx(15.25, abs=0.01)
+        deadline.reschedule(None)
+        await asyncio.sleep(1_000)
+    assert not deadline.expired()
+
+
+async def test_a_deadline_that_was_left_never_comes_back() -> None:
+    async with Deadline(asyncio.get_running_loop().time() + 1):
+        pass
+    await asyncio.sleep(10)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from fleetsim.runtime.explain import PROBLEMS_MAX, combine, did_you_mean, explain, nearest
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.explain import PROBLEMS_MAX, combine, did_you_mean, explain, in_words, nearest
 from fleetsim.runtime.interpolate import interpolate
 from fleetsim.runtime.yaml import load
 
@@ -229,3 +230,123 @@ def test_the_nearest_key_is_found(key: str, expected: str | None) -> None:
 
 def test_no_valid_key_means_no_hint() -> None:
     assert did_you_mean("x", []) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "ctx", "said"),
+    [
+        ("missing", None, "is missing"),
+        ("extra_forbidden", {}, "is not known here"),
+        ("value_error", {"error": ValueError("Must be odd")}, "must be odd"),
+        ("value_error", {"error": ValueError("x" * 300)}, "x" * 199 + "…"),
+        ("value_error", {}, "cannot be used here"),
+        ("assertion_error", {"error": AssertionError("No")}, "no"),
+        ("literal_error", {"expected": "'a' or 'b'"}, "must be 'a' or 'b'"),
+        ("union_tag_invalid", {"discriminator": "'kind'", "expected_tags": "'a'"}, "kind must be 'a'"),
+        ("union_tag_not_found", {"discriminator": "'kind'"}, "kind is missing"),
+        ("string_too_short", {"min_length": 1}, "must not be empty"),
+        ("too_short", {"min_length": 1}, "must not be empty"),
+        ("too_short", {"min_length": 2}, "cannot be used here"),
+        ("string_too_long", {"max_length": 7}, "must have at most 7 characters"),
+        ("too_long", {"max_length": 7}, "must have at most 7 items"),
+        ("greater_than", {"gt": 0.5}, "must be more than 0.5"),
+        ("greater_than_equal", {"ge": 2.0}, "must be at least 2"),
+        ("less_than_equal", {"le": 2.5}, "must be at most 2.5"),
+        ("tuple_type", {}, "must be a list"),
+        ("odd", {}, "cannot be used here"),
+    ],
+)
+def test_every_rule_has_our_words(kind: str, ctx: dict[str, Any] | None, said: str) -> None:
+    assert in_words({"type": kind, "ctx": ctx} if ctx is not None else {"type": kind}) == said
+
+
+class Inner(Strict):
+    deep: int
+
+
+class Wide(Strict):
+    choice: list[Inner] | None = None
+    named: dict[str, Inner] = {}
+    either: Inner | list[Skill] | int = 0
+    short: str = Field(default="x", min_length=1, max_length=3)
+    few: list[int] = Field(default=[], max_length=2)
+    spelt: int = Field(default=0, alias="spelt-out")
+
+
+def told(text: str, *, model: type[BaseModel] | None = Wide, under: str = "") -> list[str]:
+    document = load(text, "f.yaml")
+    value = document.value[under] if under else document.value
+    with pytest.raises(ValidationError) as caught:
+        Wide.model_validate(value)
+    return [str(problem) for problem in explain(document, caught.value, model, prefix=(under,) if under else ())]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("choice: [{deep: 1, dep: 2}]", ["f.yaml:1:20: unknown key 'dep' (did you mean 'deep'?)"]),
+        ("named: {a: {deep: 1, dep: 2}}", ["f.yaml:1:22: unknown key 'dep' (did you mean 'deep'?)"]),
+        ("either: {deep: 1, dep: x}", ["f.yaml:1:19: unknown key 'dep' (did you mean 'deep'?)"]),
+        ("either: [{name: x, descripton: x}]", ["f.yaml:1:20: unknown key 'descripton' (did you mean 'description'?)"]),
+        ("short: ''", ["f.yaml:1:8: 'short' must not be empty"]),
+        ("short: abcd", ["f.yaml:1:8: 'short' must have at most 3 characters"]),
+        ("few: [1, 2, 3]", ["f.yaml:1:6: 'few' must have at most 2 items, not 3"]),
+        ("few: [1, x]", ["f.yaml:1:10: item 2 of 'few' must be a whole number, not 'x'"]),
+        ("few: [1, true]", ["f.yaml:1:10: item 2 of 'few' must be a whole number, not true"]),
+        ("either: {x: {}}", ["f.yaml:1:9: 'deep' is missing", "f.yaml:1:10: unknown key 'x' (known: deep)"]),
+        (
+            "choice: [{deep: x}, {deep: y}]",
+            [
+                "f.yaml:1:17: 'deep' must be a whole number, not 'x'",
+                "f.yaml:1:28: 'deep' must be a whole number, not 'y'",
+            ],
+        ),
+        ("either: x", ["f.yaml:1:9: 'either' must be a mapping or a list or a whole number, not 'x'"]),
+        ("spelt-ou: 1", ["f.yaml:1:1: unknown key 'spelt-ou' (did you mean 'spelt-out'?)"]),
+        ("spelt-out: x", ["f.yaml:1:12: 'spelt-out' must be a whole number, not 'x'"]),
+        (
+            "few: [" + "1234567" * 2 + ", '" + "y" * 41 + "']",
+            ["f.yaml:1:23: item 2 of 'few' must be a whole number, not '" + "y" * 39 + "…'"],
+        ),
+    ],
+)
+def test_a_problem_inside_lists_mappings_and_unions_is_told_at_its_place(text: str, expected: list[str]) -> None:
+    assert told(text) == expected
+
+
+def test_what_is_validated_may_stand_inside_a_document() -> None:
+    text = "above: 1\nwide:\n  choise: 1\n  few: x\n"
+    assert told(text, under="wide") == [
+        "f.yaml:3:3: unknown key 'choise' (did you mean 'choice'?)",
+        "f.yaml:4:8: 'few' must be a list, not 'x'",
+    ]
+    assert told(text, under="wide", model=None)[0] == "f.yaml:3:3: unknown key 'choise'"
+
+
+def test_no_more_known_keys_are_listed_than_twelve_and_in_order() -> None:
+    names = [f"k{n:02}" for n in range(13)]
+    assert did_you_mean("zzzz", reversed(names)) == f" (known: {', '.join(names[:12])})"
+    assert did_you_mean("K_0-1", names) == " (did you mean 'k01'?)"
+
+
+def test_a_long_key_is_cut_before_it_is_compared_and_shown() -> None:
+    assert nearest("a" * 100 + "b" * 10_000, ["a" * 100]) == "a" * 100
+    (problem,) = told(f"{'z' * 70}: 1")
+    assert problem.startswith(f"f.yaml:1:1: unknown key '{'z' * 59}…' (known: ")
+
+
+def test_the_first_hint_is_the_hint_of_all() -> None:
+    errors = (ConfigError("a"), ConfigError("b", hint="first"), ConfigError("c", hint="second"))
+    assert (str(combine(errors)), combine(errors).hint) == ("a\nb\nc", "first")
+    assert combine(errors[:1]).hint is None
+
+
+@pytest.mark.parametrize("name", ["apiKey", "TOKEN", "clientSecret", "password", "credentials", "authorization"])
+def test_a_value_below_a_name_like_a_secrets_is_not_shown(name: str) -> None:
+    class Kept(BaseModel):
+        value: dict[str, int]
+
+    with pytest.raises(ValidationError) as caught:
+        Kept.model_validate({"value": {name: "s3cr3t"}})
+    (problem,) = explain(load(f"value: {{{name}: s3cr3t}}", "f.yaml"), caught.value, Kept)
+    assert str(problem).endswith(f"'{name}' must be a whole number")

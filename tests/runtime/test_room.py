@@ -114,3 +114,75 @@ async def test_a_stream_holds_no_place_between_its_large_events() -> None:
         free.append(room.take("other"))
         room.leave("other")
     assert free == [True] * 3
+
+
+@pytest.mark.parametrize(("places", "per_owner", "taken"), [(6, 2, 2), (1, 2, 1), (2, 3, 2), (0, 2, 0), (3, 0, 0)])
+def test_a_place_is_taken_while_there_is_one_and_the_owner_may(places: int, per_owner: int, taken: int) -> None:
+    room = Room(places=places, per_owner=per_owner)
+    assert [room.take("a") for _ in range(4)] == [True] * taken + [False] * (4 - taken)
+    assert room.take("b") is (places > taken and per_owner > 0)
+    for _ in range(taken):
+        room.leave("a")
+    assert [room.take("a") for _ in range(4)].count(True) == min(taken, places)
+
+
+async def waiting(room: Room, owner: str, order: list[str]) -> None:
+    await room.wait(owner)
+    order.append(owner)
+
+
+async def test_places_go_to_who_waited_longest_of_those_that_may_have_one() -> None:
+    room, order = Room(places=2, per_owner=1), list[str]()
+    await room.wait("a")
+    await room.wait("b")
+    queue = [asyncio.ensure_future(waiting(room, owner, order)) for owner in ("a", "c", "d", "b")]
+    await asyncio.sleep(1)
+    assert order == []
+    room.leave("b")
+    await asyncio.sleep(1)
+    assert order == ["c"], "a has as many as it may, though it came first"
+    room.leave("a")
+    await asyncio.sleep(1)
+    assert order == ["c", "a"]
+    room.leave("a")
+    room.leave("c")
+    await asyncio.sleep(1)
+    assert order == ["c", "a", "d", "b"]
+    assert all(one.done() for one in queue)
+
+
+async def test_who_gives_up_waiting_leaves_its_place_to_the_next() -> None:
+    room, order = Room(places=1), list[str]()
+    await room.wait("a")
+    first, second, third = (asyncio.ensure_future(waiting(room, owner, order)) for owner in ("b", "c", "d"))
+    await asyncio.sleep(1)
+    first.cancel()
+    await asyncio.sleep(1)
+    room.leave("a")
+    second.cancel()  # in the moment in which it gets the place
+    await asyncio.sleep(1)
+    assert (first.cancelled(), second.cancelled(), order) == (True, True, ["d"])
+    assert third.done()
+    room.leave("d")
+    assert room.take("e"), "nothing was lost"
+
+
+async def test_a_document_takes_its_place_once_and_gives_it_back_when_it_is_small_again() -> None:
+    room = Room(places=1)
+    with room.document("a") as document:
+        assert document.fits(SMALL_BYTES)
+        assert document.since is None
+        await asyncio.sleep(7)
+        assert document.fits(SMALL_BYTES + 1)
+        assert document.since == 7
+        assert document.fits(SMALL_BYTES + 2)
+        assert not room.document("b").fits(SMALL_BYTES + 1)
+        assert await document.grow(SMALL_BYTES + 3) == 0
+        assert document.since == 7
+        assert await document.grow(SMALL_BYTES) == 0
+        assert document.since is None
+        assert room.take("b")
+        asyncio.get_running_loop().call_later(5, room.leave, "b")
+        assert await document.grow(SMALL_BYTES + 1) == 5
+        assert document.since == 12
+    assert room.take("c")
