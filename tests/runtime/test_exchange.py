@@ -1,0 +1,145 @@
+"""What every transport does alike: origins, heads that cost too much, bodies within their size and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
+from fleetsim.runtime.exchange import (
+    BoundedChunks,
+    Origin,
+    check_head,
+    deadline_of,
+    exchange,
+    origin_of,
+    path_of,
+    place,
+    where_of,
+)
+from fleetsim.runtime.ports import Incoming, Limits, Reply, Request
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "written", "path"),
+    [
+        ("http://H.Example", Origin("http", "h.example", 80), "http://h.example:80", "/"),
+        ("https://h/a?b=c#d", Origin("https", "h", 443), "https://h:443", "/a"),
+        ("HTTP://h:0/", Origin("http", "h", 0), "http://h:0", "/"),
+        ("http://u:p@h:81/a/b", Origin("http", "h", 81), "http://h:81", "/a/b"),
+        ("https://[FD00::1]:8443", Origin("https", "fd00::1", 8443), "https://[fd00::1]:8443", "/"),
+    ],
+)
+def test_an_origin_is_scheme_host_and_port_in_one_spelling(url: str, origin: Origin, written: str, path: str) -> None:
+    assert origin_of(url) == origin
+    assert (str(origin), path_of(url), where_of(url)) == (written, path, written.partition("://")[2])
+    assert place(Request(method="POST", url=url)) == f"POST {written}{path}"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://h:x/", "not a URL: http://h:x/"),
+        ("http://[::1/", "not a URL: http://[::1/"),
+        ("ftp://h/", "not an http or https URL: ftp://h/"),
+        ("http:///x", "not an http or https URL: http:///x"),
+        ("h", "not an http or https URL: h"),
+    ],
+)
+def test_what_has_no_origin_is_unreachable(url: str, why: str) -> None:
+    with pytest.raises(Unreachable) as caught:
+        origin_of(url)
+    assert str(caught.value) == why
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ({}, ""),
+        ({f"h{n:02}": "" for n in range(100)}, ""),
+        ({f"h{n:02}": "" for n in range(101)}, "more response headers than 100 or 32768 bytes"),
+        ({"ab": "x" * (32 * 1024 - 6)}, ""),
+        ({"ab": "x" * (32 * 1024 - 5)}, "more response headers than 100 or 32768 bytes"),
+        ({"a": "x" * 16_379, "b": "x" * 16_379}, ""),
+        ({"a": "x" * 16_379, "b": "x" * 16_380}, "more response headers than 100 or 32768 bytes"),
+        ({"content-encoding": " Identity "}, ""),
+        ({"content-encoding": ""}, ""),
+        ({"content-encoding": "gzip"}, "content encoding 'gzip', which was not asked for"),
+        ({"content-encoding": "x" * 50}, f"content encoding '{'x' * 39}…', which was not asked for"),
+        ({"content-length": "10"}, ""),
+        ({"content-length": "11"}, "the answer is larger than 10 bytes"),
+        ({"content-length": "9" * 5_000}, "the answer is larger than 10 bytes"),
+        ({"content-length": "0" * 19 + "99"}, ""),
+        ({"content-length": "0" * 18 + "99"}, "the answer is larger than 10 bytes"),
+        ({"content-length": "٣٣"}, ""),
+        ({"content-length": "-11"}, ""),
+        ({"content-length": "many"}, ""),
+    ],
+)
+def test_a_head_that_costs_too_much_is_refused(headers: dict[str, str], why: str) -> None:
+    limits = Limits(body_bytes_max=10)
+    if not why:
+        check_head(headers, limits, "h:1")
+        return
+    with pytest.raises(LimitReached) as caught:
+        check_head(headers, limits, "h:1")
+    assert str(caught.value) == f"h:1: {why}"
+
+
+async def arriving(*chunks: bytes | float) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        if isinstance(chunk, bytes):
+            yield chunk
+        else:
+            await asyncio.sleep(chunk)
+
+
+def bounded(*chunks: bytes | float, limits: Limits) -> BoundedChunks:
+    return BoundedChunks(arriving(*chunks), limits=limits, deadline=deadline_of(limits), where="h:1")
+
+
+async def test_a_body_may_be_as_large_as_its_limit_in_all() -> None:
+    limits = Limits(body_bytes_max=10)
+    assert [chunk async for chunk in bounded(b"12345", b"", b"67890", limits=limits)] == [b"12345", b"", b"67890"]
+    with pytest.raises(LimitReached, match="h:1: the answer is larger than 10 bytes"):
+        [chunk async for chunk in bounded(b"12345", b"67890", b"1", limits=limits)]
+
+
+async def test_a_body_has_its_whole_time_and_what_we_waited_besides() -> None:
+    limits = Limits(total_s=10)
+    assert deadline_of(limits) == 10
+    assert deadline_of(Limits(total_s=None)) is None
+    chunks = bounded(b"1", 4.0, b"2", 5.5, b"3", 1.0, b"4", limits=limits)
+    assert [await anext(chunks) for _ in range(3)] == [b"1", b"2", b"3"]
+    with pytest.raises(TimedOut) as caught:
+        await anext(chunks)
+    assert str(caught.value) == "h:1: the answer was not complete within 10 s"
+    assert caught.value.sent
+    patient = bounded(b"1", 9.0, b"2", 9.0, b"3", limits=limits)
+    assert await anext(patient) == b"1"
+    patient.pardon(9)
+    assert [chunk async for chunk in patient] == [b"2", b"3"]
+    endless = bounded(b"1", 100_000.0, b"2", limits=Limits(total_s=None))
+    endless.pardon(1)
+    assert [chunk async for chunk in endless] == [b"1", b"2"]
+
+
+async def test_a_timeout_that_is_somebody_elses_stays_theirs() -> None:
+    async def fails() -> AsyncIterator[bytes]:
+        raise TimeoutError("theirs")
+        yield b""
+
+    with pytest.raises(TimeoutError, match="theirs"):
+        await anext(BoundedChunks(fails(), limits=Limits(), deadline=None, where="h:1"))
+
+
+async def test_a_whole_answer_is_its_status_headers_and_all_of_its_body() -> None:
+    @asynccontextmanager
+    async def opened(request: Request) -> AsyncIterator[Incoming]:
+        yield Incoming(status=203, headers={"a": request.method}, chunks=arriving(b"1", 0.5, b"", b"23"))
+
+    reply = await exchange(opened, Request(method="GET", url="http://h/"))
+    assert reply == Reply(status=203, headers={"a": "GET"}, body=b"123")
