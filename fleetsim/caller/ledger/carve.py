@@ -11,18 +11,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from fleetsim.caller.ledger.rows import SUMMED, row_sum
-from fleetsim.model.limits import ROW_BYTES_MAX
 
 Row: TypeAlias = dict[str, Any]
 
 PAGE_BYTES = 4096
 _LEAF = 0x0D
-_INTEGER_BYTES = (0, 1, 2, 3, 4, 6, 8)
+_INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+"""How long a whole number is, by its serial type."""
 
 
 def carve(data: bytes, layout: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, Row]]:
-    """(table, row) of every row in any leaf page whose sum fits. ``layout`` names the columns of each table."""
-    for start in range(0, len(data) - PAGE_BYTES + 1, PAGE_BYTES):
+    """(table, row) of every row in any leaf page whose sum fits. ``layout`` names the columns of each table.
+
+    The first page is passed over: it is the schema's.
+    """
+    for start in range(PAGE_BYTES, len(data), PAGE_BYTES):
         for number, values in _cells(data, start):
             found = _recognise(number, values, layout)
             if found:
@@ -43,12 +46,10 @@ def _recognise(number: int, values: list[Any], layout: Mapping[str, tuple[str, .
 
 def _cells(data: bytes, start: int) -> Iterator[tuple[int, list[Any]]]:
     """(rowid, values) of each cell of the page that can be read; damaged ones are passed over."""
-    head = start + (100 if start == 0 else 0)
-    if data[head] != _LEAF:
+    if data[start] != _LEAF:
         return
-    count = int.from_bytes(data[head + 3 : head + 5])
-    for n in range(min(count, PAGE_BYTES // 2)):
-        pointer = head + 8 + 2 * n
+    for n in range(int.from_bytes(data[start + 3 : start + 5])):
+        pointer = start + 8 + 2 * n
         try:
             yield _cell(data, start, int.from_bytes(data[pointer : pointer + 2]))
         except (IndexError, ValueError):
@@ -58,15 +59,11 @@ def _cells(data: bytes, start: int) -> Iterator[tuple[int, list[Any]]]:
 def _cell(data: bytes, start: int, offset: int) -> tuple[int, list[Any]]:
     size, at = _varint(data, start + offset)
     number, at = _varint(data, at)
-    if not 0 < size <= ROW_BYTES_MAX:
-        raise ValueError(size)
-    local = _local_bytes(size)
-    payload = data[at : at + local]
-    if local < size:
-        payload += _overflow(data, int.from_bytes(data[at + local : at + local + 4]), size - local)
-    if len(payload) != size:
-        raise ValueError(size)
-    return number, _values(payload)
+    if size > len(data):
+        raise ValueError(size)  # its overflow pages may lead in a circle
+    end = at + _local_bytes(size)
+    behind = _overflow(data, int.from_bytes(data[end : end + 4]), size - (end - at))
+    return number, _values(data[at:end] + behind)
 
 
 def _local_bytes(size: int) -> int:
@@ -83,10 +80,11 @@ def _overflow(data: bytes, page: int, size: int) -> bytes:
     left = size
     while left > 0:
         at = (page - 1) * PAGE_BYTES
-        if page < 1 or at + PAGE_BYTES > len(data):
+        part = data[at + 4 : at + 4 + min(left, PAGE_BYTES - 4)]
+        if not page or not part:
             raise ValueError(page)
-        parts.append(data[at + 4 : at + 4 + min(left, PAGE_BYTES - 4)])
-        left -= len(parts[-1])
+        parts.append(part)
+        left -= len(part)
         page = int.from_bytes(data[at : at + 4])
     return b"".join(parts)
 
@@ -108,15 +106,14 @@ def _value(payload: bytes, kind: int, at: int) -> tuple[Any, int]:
         return None, at
     if kind in {8, 9}:
         return kind - 8, at
-    if kind < len(_INTEGER_BYTES):
-        end = at + _INTEGER_BYTES[kind]
-        return int.from_bytes(payload[at:end], signed=True), end
-    if kind < 12:
+    size = _INTEGER_BYTES.get(kind, (kind - 12) // 2)
+    end = at + size
+    value = payload[at:end]
+    if len(value) != size:  # cut short, or of one of the kinds below 12, whose size is less than nothing
         raise ValueError(kind)
-    end = at + (kind - 12) // 2
-    if end > len(payload):
-        raise ValueError(kind)
-    return (payload[at:end].decode() if kind % 2 else payload[at:end]), end
+    if kind in _INTEGER_BYTES:
+        return int.from_bytes(value, signed=True), end
+    return (value.decode() if kind % 2 else value), end
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
