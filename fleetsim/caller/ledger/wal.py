@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ class WalState:
 def inspect(wal: Path) -> WalState:
     """What a log holds; a missing or empty one holds nothing. Raises OSError if it cannot be read."""
     try:
-        handle = os.open(wal, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(wal, os.O_RDONLY)
     except FileNotFoundError:
         return WalState(0)
     try:
@@ -51,7 +50,7 @@ def _inspect(handle: int, size: int) -> WalState:
     magic, _, page_size, _, salt1, salt2, sum1, sum2 = _HEADER.unpack(raw)
     order = _ORDERS.get(magic)
     if order is None or _checksum(raw[:24], (0, 0), order) != (sum1, sum2):
-        return _without_header(handle, raw, size)
+        return _without_header(handle, raw)
     step = _FRAME.size + page_size
     ours = _frames_with(handle, (salt1, salt2), step, size)
     good = _good_prefix(handle, (sum1, sum2), order, step, [at for at, _ in ours])
@@ -62,10 +61,9 @@ def _inspect(handle: int, size: int) -> WalState:
     return WalState(good)
 
 
-def _without_header(handle: int, raw: bytes, size: int) -> WalState:
+def _without_header(handle: int, raw: bytes) -> WalState:
     """A header of zeros with nothing behind it never reached the disk; anything else was one."""
-    rest = os.pread(handle, 4096, _HEADER.size) if size > _HEADER.size else b""
-    if any(raw) or any(rest):
+    if any(raw) or any(os.pread(handle, _PAGE_BYTES, _HEADER.size)):
         return WalState(0, "the head of its write-ahead log is damaged")
     return WalState(0)
 
@@ -83,9 +81,7 @@ def _frames_with(handle: int, salts: tuple[int, int], step: int, size: int) -> l
 def _good_prefix(handle: int, state: tuple[int, int], order: str, step: int, indexes: list[int]) -> int:
     """How many frames are good, counted to the end of the last whole transaction."""
     good = 0
-    for expected, at in enumerate(indexes):
-        if at != expected:
-            break
+    for at in indexes:
         raw = os.pread(handle, step, _HEADER.size + at * step)
         _, pages, _, _, sum1, sum2 = _FRAME.unpack(raw[: _FRAME.size])
         state = _checksum(raw[_FRAME.size :], _checksum(raw[:8], state, order), order)
@@ -130,7 +126,7 @@ def _sound_frames(data: bytes) -> Iterator[tuple[int, bytes | None, bool]]:
     """(page, content or None if damaged, whether a transaction ends) of the log's present round.
 
     A frame's checksum continues the one stored in the frame before it, so that a damaged frame does not hide
-    the sound ones behind it. Behind a damaged header the most frequent salts are the present ones.
+    the sound ones behind it. The first frame has the present salts too, if the header that says them is damaged.
     """
     step = _FRAME.size + _PAGE_BYTES
     frames = [
@@ -139,12 +135,12 @@ def _sound_frames(data: bytes) -> Iterator[tuple[int, bytes | None, bool]]:
     ]
     if not frames:
         return
-    magic, *_, sum1, sum2 = _HEADER.unpack(data[: _HEADER.size])
+    magic, *_, salt1, salt2, sum1, sum2 = _HEADER.unpack(data[: _HEADER.size])
     order, stored = _ORDERS.get(magic, "<"), (sum1, sum2)
-    salts = Counter(head[2:4] for head, _, _ in frames).most_common(1)[0][0]
+    whole = _checksum(data[:24], (0, 0), order) == stored
+    salts = (salt1, salt2) if whole else frames[0][0][2:4]
     for head, start, content in frames:
-        if head[2:4] != salts:
-            continue
-        sound = _checksum(content, _checksum(start, stored, order), order) == head[4:6]
-        stored = head[4:6]
-        yield head[0], content if sound else None, head[1] != 0
+        if head[2:4] == salts:
+            sound = _checksum(content, _checksum(start, stored, order), order) == head[4:]
+            yield head[0], content if sound else None, head[1] != 0
+        stored = head[4:]
