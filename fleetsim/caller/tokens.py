@@ -8,7 +8,6 @@ A token may say that its webhooks are signed; the signing secret is derived as w
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ class Bearer:
     epoch: int
     agent: str
     correlation_id: str
-    signed: bool = False
+    signed: bool
 
 
 class CallbackTokens:
@@ -53,14 +52,14 @@ class CallbackTokens:
 
     def verify(self, token: str) -> Bearer | None:
         """What the token says if it is ours, None otherwise. Never raises, whatever the text."""
-        if len(token) > TOKEN_CHARS_MAX or not token.isascii():
+        if len(token) > TOKEN_CHARS_MAX:
             return None
         body, _, signature = token.partition(".")
         try:
             said, given = _unb64(body), _unb64(signature)
             epoch_text, agent, correlation_id, *marks = said.decode().split("\0")
             epoch = int(epoch_text)
-        except (ValueError, binascii.Error):
+        except ValueError:
             return None
         if epoch not in self._keys or not hmac.compare_digest(given, self._mac(epoch, said)):
             return None
@@ -82,7 +81,7 @@ def _b64(data: bytes) -> str:
 
 
 def _unb64(text: str) -> bytes:
-    data = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    data = base64.urlsafe_b64decode(text + "==")
     if _b64(data) != text:
         raise ValueError("not the canonical spelling")
     return data

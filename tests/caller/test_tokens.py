@@ -1,0 +1,103 @@
+"""A webhook token says what it was minted for, and nothing else is one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from fleetsim.caller.tokens import Bearer, CallbackTokens
+
+OLD, NEW = b"a" * 32, b"b" * 32
+TOKENS = CallbackTokens({1: OLD, 2: NEW}, current=2)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("asked", "said"), [(None, 2), (2, 2), (1, 1), (7, 2)])
+def test_a_token_says_what_it_was_minted_for(asked: int | None, said: int, signed: bool) -> None:
+    token = TOKENS.mint("scoût", "c-1", epoch=asked, signed=signed)
+    assert TOKENS.verify(token) == Bearer(epoch=said, agent="scoût", correlation_id="c-1", signed=signed)
+
+
+def test_a_token_is_minted_under_the_current_key_and_is_no_signed_one_unless_asked() -> None:
+    token = TOKENS.mint("scout", "c-1")
+    assert token == TOKENS.mint("scout", "c-1", epoch=2, signed=False)
+    assert CallbackTokens({2: NEW}, current=2).verify(token) is not None
+    assert CallbackTokens({2: OLD}, current=2).verify(token) is None
+    assert CallbackTokens({1: NEW}, current=1).verify(token) is None, "the key is right and its epoch another"
+
+
+def test_there_must_be_a_key_to_mint_with() -> None:
+    with pytest.raises(ValueError, match="no callback key of epoch 3"):
+        CallbackTokens({1: OLD}, current=3)
+
+
+def test_the_secret_of_signatures_is_of_one_request_one_agent_and_one_key() -> None:
+    secrets = [
+        TOKENS.signing_secret("scout", "c-1"),
+        TOKENS.signing_secret("scout", "c-2"),
+        TOKENS.signing_secret("clerk", "c-1"),
+        TOKENS.signing_secret("scout", "c-1", epoch=1),
+        base64.urlsafe_b64decode(TOKENS.mint("scout", "c-1", signed=True).partition(".")[2] + "="),
+    ]
+    assert len({*secrets}) == 5
+    assert {len(secret) for secret in secrets} == {32}
+    assert TOKENS.signing_secret("scout", "c-1", epoch=2) == secrets[0]
+    assert TOKENS.signing_secret("scout", "c-1", epoch=9) == secrets[0], "as a token is minted then"
+    assert CallbackTokens({2: NEW}, current=2).signing_secret("scout", "c-1") == secrets[0], "the next start knows it"
+
+
+def test_what_an_agent_was_given_by_an_earlier_release_holds() -> None:
+    assert TOKENS.mint("scout", "c-1") == "MgBzY291dABjLTE.ucumHziq5wqUreQBmTvoAlFj99TzYZibAhjOFaV2iYc"
+    assert TOKENS.signing_secret("scout", "c-1").hex() == (
+        "8f1f65fc91777e9413389bced19b9a75bb9d158cfa514f49c20d39d856d9246a"
+    )
+
+
+@pytest.mark.parametrize(("chars", "known"), [(1_493, True), (1_494, False)])
+def test_a_token_may_have_two_thousand_and_forty_eight_characters(chars: int, known: bool) -> None:
+    token = TOKENS.mint("a" * chars, "c-12345")
+    assert (len(token) <= 2_048) is known
+    assert (len(token) == 2_048) is known
+    assert (TOKENS.verify(token) is not None) is known
+
+
+def _spelled(said: bytes, key: bytes = NEW) -> str:
+    """A token that says this, with the mac of that key."""
+    mac = hmac.new(key, b"fleetsim callback v1\0" + said, hashlib.sha256).digest()
+    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (said, mac))
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        ".",
+        "a",
+        "a.a",
+        "\u00e9.\u00e9",
+        _spelled(b""),
+        _spelled(b"2"),
+        _spelled(b"2\0scout"),
+        _spelled(b"x\0scout\0c-1"),
+        _spelled(b"3\0scout\0c-1"),
+        _spelled(b"2\0sco\xffut\0c-1"),
+        _spelled(b"2\0scout\0c-1", OLD),
+        _spelled(b"2\0scout\0c-1") + "=",
+        _spelled(b"2\0scout\0c-1") + "\n",
+        _spelled(b"2\0scout\0c-1").replace(".", ".!"),
+        _spelled(b"2\0scout\0c-1").partition(".")[0],
+    ],
+)
+def test_what_no_caller_minted_is_no_token_and_raises_nothing(token: str) -> None:
+    assert TOKENS.verify(_spelled(b"2\0scout\0c-1")) is not None
+    assert TOKENS.verify(token) is None
+
+
+def test_a_mark_nobody_knows_does_not_make_a_token_a_signed_one() -> None:
+    for marks, signed in ((b"\0signed", True), (b"\0other", False), (b"\0signed\0other", False)):
+        bearer = TOKENS.verify(_spelled(b"2\0scout\0c-1" + marks))
+        assert bearer is not None
+        assert bearer.signed is signed
