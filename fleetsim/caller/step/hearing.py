@@ -405,11 +405,12 @@ def poll_failed(s: Stepping, error: FleetsimError) -> None:
     elif gone:
         _gone(s, error)
     elif _may_pass(error):
-        waits = s.rules.poll_interval_s * min(2**s.track.failed_polls, 4)
+        longest = 2 * s.rules.poll_interval_s
+        wait = longest if s.track.failed_polls else s.rules.poll_interval_s
         if isinstance(error, HttpRefused) and error.retry_after_s is not None:
-            waits = max(waits, min(error.retry_after_s, s.rules.retry_after_max_s))
+            wait = max(wait, min(error.retry_after_s, s.rules.retry_after_max_s))
         s.set(failed_polls=s.track.failed_polls + 1)
-        s.poll_at(s.now.mono + s.jitter(min(waits, 2 * s.rules.poll_interval_s)))
+        s.poll_at(s.now.mono + s.jitter(min(wait, longest)))
     else:
         _refused(s, error)
 
