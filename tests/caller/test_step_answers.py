@@ -126,6 +126,11 @@ def test_an_answer_that_was_taken_is_settled_and_looked_after_in_a_second() -> N
     assert hand.next_look == 1.0
 
 
+def test_a_reply_to_an_answer_that_is_no_news_has_the_task_looked_at_in_a_second() -> None:
+    hand = answered().at(25.0).tell(Resumed(reply=task(S), began=20.0))
+    assert ([payload["why"] for _, _, payload in hand.said], hand.next_look) == (["the task has moved on since"], 1.0)
+
+
 def test_a_message_for_an_answer_has_the_task_looked_at_now() -> None:
     hand = answered().at(25.0).tell(Resumed(reply=message("noted"), began=20.0))
     assert not hand.outcomes

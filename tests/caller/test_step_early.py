@@ -109,6 +109,7 @@ def test_a_kept_webhook_ends_a_bound_task_whole_without_a_poll() -> None:
     hand = recovered(bound(C, "all of it"), DONE)
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.text, outcome.reason) == (OutcomeKind.COMPLETED, "all of it", "")
+    assert hand.track.owed == 0
 
 
 def test_kept_pieces_of_an_artifact_make_a_bound_task_whole() -> None:

@@ -383,6 +383,11 @@ def test_a_cancel_that_lapsed_while_nobody_looked_has_five_seconds_and_a_look() 
     assert [o.cause for o in hand.outcomes] == [Cause.CANCEL_UNCONFIRMED]
 
 
+def test_a_look_that_took_too_long_is_followed_by_another_at_once() -> None:
+    hand = polling(Hand.sent()).tell(CancelAsked()).at(100.0).tell(Due())
+    assert (hand.effects, hand.track.poll_due) == ((), 100.0)
+
+
 def test_a_search_that_lapsed_while_nobody_looked_is_made_at_once() -> None:
     hand = Hand.sent().tell(SendFailed(error=TimedOut("silent"))).at(500.0).tell(Due())
     assert hand.effects == (Find(),)

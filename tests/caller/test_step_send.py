@@ -27,7 +27,7 @@ from fleetsim.caller.signals import (
     Subscribe,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.track import Now
+from fleetsim.caller.track import Now, Rules
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -119,6 +119,13 @@ def test_a_pause_is_chances_but_never_none_nor_less_than_the_agent_asks(
     hand.luck = luck
     hand.tell(SendFailed(error=HttpRefused("busy", status=503, retry_after_s=retry_after_s)))
     assert hand.track.retry_due == waits
+
+
+def test_a_pause_is_told_to_a_tenth_of_a_second() -> None:
+    hand = Hand.sent()
+    hand.luck = 0.33
+    hand.tell(SendFailed(error=Unreachable("refused")))
+    assert hand.effects == (Save(), retry("refused", 2, 0.3))
 
 
 def test_an_agent_is_waited_for_two_minutes_at_most_before_the_next_try() -> None:
@@ -348,6 +355,17 @@ def test_a_stream_that_ended_is_joined_again_ever_later_and_three_times_at_most(
         assert (hand.track.joining, hand.track.retry_due) == (True, None)
     hand.tell(StreamEnded())
     assert (hand.track.retry_due, hand.track.joining) == (None, False)
+
+
+def test_where_more_tries_than_pauses_are_allowed_the_last_pause_stays() -> None:
+    hand = streamed()
+    hand.rules = Rules(resubscribes_max=5)
+    waits = []
+    for _ in range(6):
+        hand.tell(StreamEnded())
+        waits.append(hand.track.retry_due and hand.track.retry_due - hand.mono)
+        hand.track = replace(hand.track, retry_due=None)
+    assert waits == [0.5, 1.5, 4.5, 4.5, 4.5, None]
 
 
 def test_a_stream_that_may_not_be_joined_again_leaves_a_gap_that_is_looked_at() -> None:

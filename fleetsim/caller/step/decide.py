@@ -45,8 +45,8 @@ def new_track(record: RequestRecord, now: Now) -> Track:
     request immortal or end it at once (reliability F-26).
     """
     age = max(0.0, (now.wall - record.accepted_at).total_seconds())
-    limit = max(0.0, (record.deadline_at - record.accepted_at).total_seconds())
-    left = min(max((record.deadline_at - now.wall).total_seconds(), 0.0), limit)
+    limit = (record.deadline_at - record.accepted_at).total_seconds()
+    left = min((record.deadline_at - now.wall).total_seconds(), limit)
     grace = 0.0 if record.phase is Phase.INTENT else 5.0
     turn = max(0.0, (now.wall - record.agent_since).total_seconds()) if record.agent_since else None
     return Track(

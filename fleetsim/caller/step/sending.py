@@ -11,7 +11,7 @@ from fleetsim.caller.outcome import cause_of
 from fleetsim.caller.signals import Find, Found, Send
 from fleetsim.caller.step import answers, hearing, questions
 from fleetsim.caller.step.common import Stepping
-from fleetsim.caller.track import Heard, Stopped, Track
+from fleetsim.caller.track import Heard, Track
 from fleetsim.model.errors import (
     AuthRefused,
     EmptyStream,
@@ -102,7 +102,6 @@ def abandon(s: Stepping, question: Question | None, early: Iterable[TaskEvent], 
     """Nobody can be asked about it any more: end it with that reason, and as what it was."""
     if question is not None:
         questions.reopen(s, question)
-    s.set(stopped=Stopped(kind=OutcomeKind.LOST, cause=Cause.MISCONFIGURED, reason=why))
     hearing.recall(s, early)
     record = s.track.record
     if s.track.outcome is not None:
@@ -207,9 +206,7 @@ def _webhook_inside(s: Stepping) -> bool:
 
 
 def _maybe_accepted(error: FleetsimError) -> bool:
-    if isinstance(error, TransportError | HttpRefused):
-        return error.sent
-    return False
+    return isinstance(error, TransportError | HttpRefused) and error.sent
 
 
 def _certainly_refused(error: FleetsimError) -> bool:
@@ -318,6 +315,6 @@ def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
     refused = isinstance(error, MethodNotFound | UnsupportedOperation | TaskNotFound | LimitReached)
     if s.track.record.rejoin and not refused and s.track.resubscribes < s.rules.resubscribes_max:
         wait = s.rules.retry_waits_s[min(s.track.resubscribes, len(s.rules.retry_waits_s) - 1)] * s.now.luck
-        s.set(retry_due=s.now.mono + wait, resubscribes=s.track.resubscribes + 1, gap=True)
+        s.set(retry_due=s.now.mono + wait, resubscribes=s.track.resubscribes + 1)
     s.set(gap=True)
     s.poll_at(s.soon)
