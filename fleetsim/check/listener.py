@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,7 +14,11 @@ from fleetsim.agent.server import listen, serving
 from fleetsim.check.exchange import SHOWN_CHARS, masked
 from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.verdict import note_timeout
+from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import neutralise
+
+LISTEN = "127.0.0.1:9199"
+"""A listener's address that can be written into an agent's allow-list, which one on a free port cannot."""
 
 BODY_BYTES_MAX = 1024 * 1024
 ARRIVALS_MAX = 200
@@ -172,6 +176,15 @@ async def socket_listener(
     sink = Sink()
     async with serving(sink, AgentLimits(), listen(host, port)) as url:
         yield Listener((seen_as or url).rstrip("/"), sink)
+
+
+def usual_listener() -> AbstractAsyncContextManager[Listener]:
+    """Where webhooks of an agent that is run here may go: the usual place, or any if somebody else is there."""
+    host, _, port = LISTEN.rpartition(":")
+    with suppress(ConfigError):
+        listen(host, int(port)).close()
+        return socket_listener(host, int(port))
+    return socket_listener(host, 0)
 
 
 def status_of(body: Any) -> Mapping[str, Any]:

@@ -22,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fleetsim", "hold an A2A agent to the fleet's checklist")
     group.addoption("--fleetsim-agent", metavar="URL", help="check the agent at URL: one test per row")
     group.addoption(
+        "--fleetsim-app",
+        metavar="MODULE:ATTR",
+        help="run this ASGI agent from this folder and check it; --fleetsim-agent may then give a path, as /a2a",
+    )
+    group.addoption(
         "--fleetsim-seed", metavar="N", type=int, default=SEED, help="the seed of the check and of the fixtures"
     )
     group.addoption("--fleetsim-api-key-env", metavar="VAR", help="send the key in this variable as X-API-Key")
@@ -55,10 +60,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fleetsim: a row of the A2A checklist (pytest --fleetsim-agent URL)")
 
 
+def _asked(config: pytest.Config) -> bool:
+    return bool(config.getoption("--fleetsim-agent") or config.getoption("--fleetsim-app"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Add the rows' tests, before others deselect by name or mark."""
-    if config.getoption("--fleetsim-agent"):
+    if _asked(config):
         from fleetsim.check.plugin_rows import collected
 
         items.extend(collected(session))
@@ -67,7 +76,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """Run the check once, ahead of the tests that tell what it found."""
-    if session.config.getoption("--fleetsim-agent") and not session.config.option.collectonly:
+    if _asked(session.config) and not session.config.option.collectonly:
         from fleetsim.check.plugin_rows import run_ahead
 
         run_ahead(session)

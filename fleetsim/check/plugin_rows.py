@@ -1,4 +1,4 @@
-"""What ``pytest --fleetsim-agent`` runs: the check once, ahead of everything, and a test for each row.
+"""What ``pytest --fleetsim-agent`` runs, and ``--fleetsim-app``: the check once, ahead of all, and a test for each row.
 
 The check runs on a thread with a loop of its own, so that no other plugin's loop or time limit is touched.
 """
@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.check.listener import socket_listener
+from fleetsim.check.hosted import AppSpec, check_hosted
+from fleetsim.check.listener import socket_listener, usual_listener
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.row import Row, Severity
@@ -49,7 +50,7 @@ def run_ahead(session: pytest.Session) -> None:
     if not rows:
         return
     telling = session.config.pluginmanager.get_plugin("terminalreporter")
-    url = session.config.getoption("--fleetsim-agent")
+    url = session.config.getoption("--fleetsim-app") or session.config.getoption("--fleetsim-agent")
     try:
         report = _on_a_thread(session.config, rows)
     except FleetsimError as error:
@@ -85,7 +86,9 @@ def _on_a_thread(config: pytest.Config, rows: Iterable[Row]) -> Report:
 async def _check(config: pytest.Config, rows: Iterable[Row]) -> Report:
     option = config.getoption
     headers, other = _headers(config)
-    target = Target(url=_address(option("--fleetsim-agent")), headers=headers, other_headers=other)
+    app = option("--fleetsim-app")
+    url = _path(option("--fleetsim-agent")) if app else _address(option("--fleetsim-agent"))
+    target = Target(url=url, headers=headers, other_headers=other)
     options = Options(
         seed=option("--fleetsim-seed"),
         side_effects=option("--fleetsim-allow-side-effects"),
@@ -98,12 +101,23 @@ async def _check(config: pytest.Config, rows: Iterable[Row]) -> Report:
             if not host or not port.isdigit():
                 raise ConfigError(f"{place!r} is no address to listen on", hint="HOST:PORT, e.g. 127.0.0.1:0")
             listener = await stack.enter_async_context(socket_listener(host.strip("[]"), int(port)))
+        elif app:
+            listener = await stack.enter_async_context(usual_listener())
         runtime = await stack.enter_async_context(running_runtime(seed=options.seed))
+        if app:
+            return await check_hosted(AppSpec(app=app), target, runtime, listener=listener, options=options, rows=rows)
         return await run_check(target, runtime, listener=listener, options=options, rows=rows)
 
 
 def _address(url: str) -> str:
     return url if "://" in url else f"http://{url}"
+
+
+def _path(text: str | None) -> str:
+    """The path of an agent that is run here; it has no other address beforehand."""
+    if text and not text.startswith("/"):
+        raise ConfigError(f"--fleetsim-app runs the agent itself, and {text!r} is elsewhere", hint="a path, as /a2a")
+    return text or ""
 
 
 def _hints(words: Iterable[str]) -> dict[str, Hint]:

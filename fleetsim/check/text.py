@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from fleetsim.check.listener import LISTEN
 from fleetsim.check.report import Finding, Missing, Report
 from fleetsim.check.row import Row, Severity
 from fleetsim.check.verdict import Verdict
@@ -12,9 +13,6 @@ from fleetsim.model.text import neutralise, one_line
 
 WIDTH = 110
 CHARS_MAX = 4_000_000
-LISTEN = "127.0.0.1:9199"
-"""A listener's address that can be written into an agent's allow-list, which one on a free port cannot."""
-
 MARKS = {
     Verdict.PASS: ("✓", "ok"),
     Verdict.FAIL: ("✗", "FAIL"),

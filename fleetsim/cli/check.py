@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fleetsim.agent.server import listen
 from fleetsim.check import baseline as accepted_failures
 from fleetsim.check.files import FORMATS
 from fleetsim.check.hosted import AppSpec, check_hosted
-from fleetsim.check.listener import Listener, socket_listener
+from fleetsim.check.listener import Listener, socket_listener, usual_listener
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
 from fleetsim.check.row import ONCE, PROFILES, Row
 from fleetsim.check.runner import run_check, select
-from fleetsim.check.text import LISTEN, render
+from fleetsim.check.text import render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
@@ -235,21 +234,12 @@ async def _run(common: Common, wanted: Wanted, watch: float | None) -> int:
             opened = socket_listener(*wanted.listen, seen_as=wanted.seen_as)
             listener = await stack.enter_async_context(opened)
         elif wanted.app is not None:
-            listener = await stack.enter_async_context(_usual_listener())
+            listener = await stack.enter_async_context(usual_listener())
         while True:
             code = await _once(common, wanted, runtime, listener)
             if watch is None:
                 return code
             await _until_again(common, watch)
-
-
-def _usual_listener() -> AbstractAsyncContextManager[Listener]:
-    """Where webhooks of an agent that is run here may go: the usual place, or any if somebody else is there."""
-    host, _, port = LISTEN.rpartition(":")
-    with suppress(ConfigError):
-        listen(host, int(port)).close()
-        return socket_listener(host, int(port))
-    return socket_listener(host, 0)
 
 
 async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: Listener | None) -> int:

@@ -56,6 +56,12 @@ def served(agent: Agent) -> Iterator[str]:
         thread.join(20)
 
 
+def free_place() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
 def healthy(**options: object) -> Agent:
     return reference_agent(limits=AgentLimits(drain_s=0.2, stop_s=0.2), **options)
 
@@ -81,9 +87,7 @@ def test_a_healthy_agent_passes_and_what_was_not_looked_at_is_skipped_with_its_r
 
 
 def test_deliveries_are_looked_at_with_a_listener(pytester: pytest.Pytester) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
+    place = free_place()
     with served(healthy(allow_webhook=(place,))) as url:
         words = ("--fleetsim-webhook-listen", place, "--fleetsim-only", "P-26")
         told = run(pytester, "--fleetsim-agent", url, *words, "-rs")
@@ -140,6 +144,37 @@ def test_skills_and_a_second_caller_can_be_named(pytester: pytest.Pytester, monk
     told.assert_outcomes(passed=1, failed=1)  # echo does not fail, so the row about failures does
     assert wrong.ret == 3
     assert "names no skill" in wrong.stdout.str() + wrong.stderr.str()
+
+
+APP = """
+from fleetsim.agent import Agent
+
+agent = Agent("mine", allow_webhook=("PLACE",))
+
+
+@agent.skill("echo")
+async def echo(task):
+    return task.text
+
+
+app = agent.app()
+"""
+
+
+def test_an_agent_of_ones_own_is_run_for_the_check_and_looked_into(pytester: pytest.Pytester) -> None:
+    place = free_place()
+    pytester.makepyfile(my_agent=APP.replace("PLACE", place))
+    words = ("--fleetsim-app", "my_agent:app", "--fleetsim-only", "C-04", "--fleetsim-only", "H-07")
+    run(pytester, *words, "--fleetsim-webhook-listen", place, "-rs").assert_outcomes(passed=2)
+    elsewhere = run(pytester, *words, "--fleetsim-agent", "http://127.0.0.1:9")
+    assert elsewhere.ret == 3
+    assert "a path, as /a2a" in elsewhere.stdout.str() + elsewhere.stderr.str()
+
+
+def test_an_agent_that_cannot_be_run_ends_the_run_with_the_reason(pytester: pytest.Pytester) -> None:
+    told = run(pytester, "--fleetsim-app", "nowhere:app")
+    assert told.ret == 3
+    assert "fleetsim cannot check nowhere:app" in told.stdout.str() + told.stderr.str()
 
 
 def test_an_agent_that_is_not_there_ends_the_run_with_the_reason(pytester: pytest.Pytester) -> None:
