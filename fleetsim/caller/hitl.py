@@ -52,7 +52,8 @@ class HitlDesk:
         self._events = events
         self._workers = Workers("hitl")
         self._vetoes: dict[str, Veto] = {}
-        self._silent_gates: set[str] = set()
+        self._gates: dict[str, bool] = {}
+        """Gated work that goes on, and whether its agent has asked anything yet."""
 
     def vetoes(self) -> tuple[Veto, ...]:
         """Work that may be stopped now, oldest first."""
@@ -111,8 +112,8 @@ class HitlDesk:
         rule = track.record.declared.hitl
         if rule is not None and rule.mode is HitlMode.VETO:
             self._open_window(track.record, rule.veto_window_s)
-        elif rule is not None and rule.mode in PERSON_ONLY and not track.record.over and track.asked is None:
-            self._silent_gates.add(track.correlation_id)
+        elif rule is not None and rule.mode in PERSON_ONLY:
+            self._gates[track.correlation_id] = bool(track.record.over) or track.asked is not None
 
     def _open_window(self, record: RequestRecord, window_s: float) -> None:
         """Let it be stopped until ``window_s`` after the agent took it, whatever happened to the hub meanwhile."""
@@ -138,7 +139,8 @@ class HitlDesk:
             self._say(f"hitl.veto.{cid}", cid, decision="lapsed")
 
     def _asked(self, cid: str, question_id: Any) -> None:
-        self._silent_gates.discard(cid)
+        if cid in self._gates:
+            self._gates[cid] = True
         track = self._tracker.track(cid)
         if track is None or track.asked is None or track.asked.question.question_id != question_id:
             return
@@ -194,9 +196,8 @@ class HitlDesk:
     def _ended(self, cid: str, event: Event) -> None:
         if self._vetoes.pop(cid, None) is not None:
             self._say(f"hitl.veto.{cid}", cid, decision="ended")
-        silent = cid in self._silent_gates
-        self._silent_gates.discard(cid)
-        if silent and event.payload.get("kind") == "completed":
+        has_asked = self._gates.pop(cid, True)
+        if not has_asked and event.payload.get("kind") == "completed":
             self._say(f"hitl.skipped.{cid}", cid, Level.WARN, agent=event.agent, skill=event.skill)
 
     def _say(

@@ -114,7 +114,7 @@ def held_by(hub: Hub) -> dict[str, int]:
         "bound tasks": len(t._by_task),
         "questions on record": len(t._on_record),
         "unwritten": len(t._scribe._dirty) + len(t._scribe._asides),
-        "gates and vetoes": len(hub.desk._silent_gates) + len(hub.desk._vetoes),
+        "gates and vetoes": len(hub.desk._gates) + len(hub.desk._vetoes),
         "desk workers": len(hub.desk._workers),
         "webhook ids": len(hub.receiver._seen),
         "event readers": len(hub.events._readers),
