@@ -35,7 +35,7 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if not turn.cancelled():
                 self._give()  # the slot came in the same moment
             raise
 
