@@ -337,12 +337,12 @@ def _unset_references(file: AgentsFile, missing: tuple[Missing, ...], *, enabled
     """Variables that agents (enabled ones and the fleet, or the others) refer to and the environment lacks."""
     for one in missing:
         match one.path:
-            case ("agents", int(at), *_) if file.agents[at].enabled is not enabled:
-                continue
-            case ("fleet", *_) if not enabled:
-                continue
+            case ("agents", int(at), *_):
+                in_use = file.agents[at].enabled
             case _:
-                yield one.error
+                in_use = True
+        if in_use is enabled:
+            yield one.error
 
 
 def _unset_credentials(

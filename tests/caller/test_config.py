@@ -278,3 +278,7 @@ def test_pinned_addresses_are_at_the_origin_of_the_agent_and_filled_in_like_it()
             told = refusal(f"{entry}    {key}: {value}\n", AT="http://a.example")
             assert f"agents.yaml:4:{len(key) + 7}: {key} must be" in told
             assert "secret" not in told
+
+
+def test_a_file_of_more_than_a_hundred_values_for_each_agent_is_refused() -> None:
+    assert "more than 100000 values" in refusal("agents: [" + "0," * 100_000 + "]\n")

@@ -51,6 +51,7 @@ def test_numbers_go_on_where_an_earlier_journal_ended_and_never_back() -> None:
 
 
 def test_the_newest_events_are_kept_and_the_newest_of_those_asked_for_are_told() -> None:
+    assert numbers(log(2).recent()) == [1, 2]
     assert numbers(log(5, keep_max=3).recent()) == [3, 4, 5]
     events = log(5)
     assert numbers(events.recent(after_seq=2)) == [3, 4, 5]

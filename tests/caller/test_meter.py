@@ -201,6 +201,12 @@ async def test_what_is_owed_is_the_longer_of_work_and_events(work_s: float, even
     assert found.debt_s() == pytest.approx(owed_s / 2), "time pays"
 
 
+async def test_work_is_no_event() -> None:
+    found = account()
+    found.charge(0.0)
+    assert found.debt_s() == 0.0
+
+
 @pytest.mark.parametrize(("charged_s", "owed_s"), [(1e-6, 0.0), (2e-6, 2e-6), (0.5, 0.5)])
 async def test_less_than_any_timer_can_wait_is_not_owed(charged_s: float, owed_s: float) -> None:
     found = account(limits=MeterLimits(work_per_s=1.0, work_ahead_s=0.0))

@@ -8,6 +8,7 @@ import pytest
 
 from fleetsim.caller.events import EventLog
 from fleetsim.caller.push_watch import SILENT_AFTER, PushWatch
+from fleetsim.model.journal import Level
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind, Via
 from fleetsim.runtime.ports import Runtime
@@ -40,6 +41,12 @@ async def test_three_ends_in_a_row_that_only_polls_brought_are_told_once(watched
     for n in range(1, SILENT_AFTER + 3):
         watched.end()
         assert watched.told == (n >= SILENT_AFTER)
+    (told,) = watched.events.recent()
+    assert (told.agent, told.level) == ("a", Level.WARN)
+    assert told.payload == {
+        "why": "the last 3 tasks ended by polling; no webhook of theirs arrived",
+        "refused": False,
+    }
 
 
 async def test_one_webhook_that_came_clears_the_count(watched: Watched) -> None:
@@ -52,6 +59,14 @@ async def test_one_webhook_that_came_clears_the_count(watched: Watched) -> None:
     watched.watch.arrived("a")
     watched.end()
     assert watched.told == 0
+
+
+async def test_what_was_missed_is_counted_for_each_agent_by_itself(watched: Watched) -> None:
+    watched.end()
+    watched.end()
+    watched.watch.arrived("another")
+    watched.end()
+    assert watched.told == 1
 
 
 @pytest.mark.parametrize("other", [{"push": False}, {"via": Via.STREAM}, {"lost": True}])
