@@ -350,6 +350,22 @@ async def test_a_follow_up_on_a_task_that_is_at_work_is_refused_and_one_on_a_que
         assert (await d.f.tracker.wait("c-2")).text == "main"
 
 
+async def test_of_two_answers_at_once_the_second_is_told_that_nothing_is_asked_any_more() -> None:
+    way = replace(PLAIN, streaming=True, hint="ask")
+    async with door(Rules(poll_interval_s=5.0), ways={"scout": way}) as d:
+        await d.dispatcher.submit(asked(skill="ask"))
+        await asyncio.sleep(20)
+        (question,) = d.f.tracker.questions()
+        both = await asyncio.gather(
+            *(d.dispatcher.submit(asked(cid, text=cid, task_id=question.task_id)) for cid in ("c-2", "c-3")),
+            return_exceptions=True,
+        )
+        assert both[0] == ("c-1",)
+        assert isinstance(both[1], TaskBusy)
+        assert [e.correlation_id for e in d.f.topics("dispatch.dropped.task_busy")] == ["c-3"]
+        assert (await d.f.tracker.wait("c-1")).text == "c-2"
+
+
 async def test_a_follow_up_that_is_not_recorded_leaves_its_task_to_the_next() -> None:
     async with door() as d:
         await d.dispatcher.submit(asked())

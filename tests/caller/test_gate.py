@@ -470,3 +470,12 @@ def test_the_gate_stands_as_the_settings_do() -> None:
         failures_max=settings.breaker_failures,
         pause_s=settings.breaker_pause_s,
     )
+
+
+async def test_a_breaker_without_a_pause_tries_again_at_once_one_call_at_a_time(runtime: Runtime) -> None:
+    g, events = gate(runtime, failures_max=1, pause_s=0)
+    await fail(g, Unreachable("refused"))
+    assert not g.refuses("a")
+    async with g.call("a"):
+        assert g.refuses("a")
+    assert topics(events) == ["agent.breaker.opened", "agent.breaker.closed"]
