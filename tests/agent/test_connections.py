@@ -1,0 +1,310 @@
+"""One connection of the agent's server on virtual time: every deadline to the moment, every bound to the byte."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.pace import ABORT
+from fleetsim.agent.server import Connections, GuardedProtocol
+
+HEAD = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
+MOMENT_S = 0.001
+
+
+class Wire(asyncio.Transport):
+    """A connection in memory: what was written to it, and when and how it was closed."""
+
+    def __init__(self, address: Any) -> None:
+        super().__init__({"peername": address, "sockname": ("127.0.0.1", 9000)})
+        self.written = bytearray()
+        self.protocol: GuardedProtocol | None = None
+        self.gone_s: float | None = None
+        self.aborted = False
+
+    def is_closing(self) -> bool:
+        return self.gone_s is not None
+
+    def write(self, data: Any) -> None:
+        assert self.gone_s is None, "nothing is written to what is closed"
+        self.written += data
+
+    def close(self) -> None:
+        if self.gone_s is None and self.protocol is not None:
+            self.gone_s = asyncio.get_running_loop().time()
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+            self.protocol = None
+
+    def abort(self) -> None:
+        self.aborted = self.aborted or self.gone_s is None
+        self.close()
+
+    def pause_reading(self) -> None:
+        """There is no end of what can be taken in."""
+
+    def resume_reading(self) -> None:
+        """As above."""
+
+
+class Line:
+    """A peer on a connection of its own."""
+
+    def __init__(self, guests: Connections, app: Any, address: Any = ("10.0.0.1", 5)) -> None:
+        config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, timeout_keep_alive=60)
+        self.began_s = asyncio.get_running_loop().time()
+        self.protocol = GuardedProtocol(guests, config, ServerState(), {})
+        self.wire = Wire(address)
+        self.wire.protocol = self.protocol
+        self.protocol.connection_made(self.wire)
+
+    async def send(self, data: bytes) -> bytes:
+        """Returns what came back in a moment."""
+        before = len(self.wire.written)
+        if data and not self.gone:
+            self.protocol.data_received(data)
+        await asyncio.sleep(MOMENT_S)
+        return bytes(self.wire.written[before:])
+
+    @property
+    def gone(self) -> bool:
+        return self.wire.gone_s is not None
+
+    @property
+    def lasted_s(self) -> float:
+        assert self.wire.gone_s is not None
+        return self.wire.gone_s - self.began_s
+
+
+async def site(scope: Any, receive: Any, send: Any) -> None:
+    """``/N`` answers after N seconds, ``/read`` when the body is in, ``/drop`` drops its client."""
+    what = scope["path"].removeprefix("/")
+    if what.isdigit():
+        await asyncio.sleep(int(what))
+    if what == "drop":
+        scope["extensions"][ABORT]()
+    while what == "read" and (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def guests(**limits: Any) -> Connections:
+    return Connections(AgentLimits(**{"header_deadline_s": 5.0, **limits}))
+
+
+# -- heads ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [b"", b"G", HEAD[:-2]])
+async def test_a_head_that_is_not_in_by_its_deadline_ends_the_connection_then(start: bytes) -> None:
+    line = Line(guests(), site)
+    if start:
+        await line.send(start)
+    await asyncio.sleep(4)
+    await line.send(b"x" if start == b"G" else b"")
+    assert not line.gone
+    await asyncio.sleep(5)
+    assert line.lasted_s == pytest.approx(5)
+    assert line.wire.aborted
+
+
+async def test_an_answer_may_take_longer_than_a_head_may() -> None:
+    line = Line(guests(), site)
+    await line.send(HEAD % b"20")
+    await asyncio.sleep(21)
+    assert line.wire.written.endswith(b"ok")
+    assert not line.gone
+
+
+async def test_the_next_head_has_its_time_from_its_first_byte_on() -> None:
+    line = Line(guests(), site)
+    assert (await line.send(HEAD % b"0")).endswith(b"ok")
+    await asyncio.sleep(20)
+    await line.send(b"G")
+    await asyncio.sleep(4)
+    await line.send(b"E")
+    assert not line.gone
+    await asyncio.sleep(5)
+    assert line.lasted_s == pytest.approx(25, abs=0.1)
+
+
+async def test_a_next_head_that_comes_in_time_is_answered() -> None:
+    line = Line(guests(), site)
+    for _ in range(3):
+        assert await line.send((HEAD % b"0")[:9]) == b""
+        await asyncio.sleep(4)
+        assert (await line.send((HEAD % b"0")[9:])).endswith(b"ok")
+        await asyncio.sleep(10)
+    assert not line.gone
+
+
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
+@pytest.mark.parametrize("how", ["bytes", "headers", "at once"])
+async def test_a_head_is_taken_up_to_its_bound(how: str, more: int, status: int) -> None:
+    line = Line(guests(header_bytes_max=1_000, headers_max=20), site)
+    target, host = b"/0", 4 + 1 + 4
+    if how == "headers":
+        head = b"".join(b"x-%02d: 1\r\n" % at for at in range(19 + more))
+    else:
+        room = 1_000 - len(target) - host - 4 + more
+        head = b"n: " + b"x" * (room - 1) + b"\r\n"
+    answer = await line.send(b"GET /0 HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert line.gone is (status == 431)
+
+
+async def test_what_follows_a_body_has_the_bounds_of_a_head() -> None:
+    for fields, status in ((b"a: 1\r\n", 200), (b"".join(b"x-%d: 1\r\n" % at for at in range(30)), 431)):
+        line = Line(guests(headers_max=20), site)
+        await line.send(b"POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        assert (await line.send(b"0\r\n" + fields + b"\r\n")).startswith(b"HTTP/1.1 %d " % status)
+
+
+@pytest.mark.parametrize(
+    ("start", "status", "phrase"),
+    [
+        (b"\x16\x03\x01\r\n\r\n", 400, b"Bad Request"),
+        (HEAD % (b"x" * 2_000), 431, b"Request Header Fields Too Large"),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n", 400, b"Bad Request"),
+    ],
+)
+async def test_what_is_no_request_is_answered_with_why_and_the_connection_closed(
+    start: bytes, status: int, phrase: bytes
+) -> None:
+    line = Line(guests(header_bytes_max=1_000), site)
+    answer = await line.send(start)
+    assert answer.startswith(b"HTTP/1.1 %d %s\r\n" % (status, phrase))
+    assert b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n" in answer.lower()
+    assert answer.partition(b"\r\n\r\n")[2]
+    assert line.gone
+    assert not line.wire.aborted
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_a_chunked_body_is_taken_from_who_can_mean_it(version: bytes) -> None:
+    line = Line(guests(), site)
+    head = b"POST /read HTTP/%s\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" % version
+    assert (await line.send(head)).startswith(b"HTTP/1.1 200" if version == b"1.1" else b"HTTP/1.1 400")
+
+
+# -- bodies nobody waits for ---------------------------------------------------------------------------
+
+UPLOAD = b"POST /0 HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+
+
+async def test_a_body_that_does_not_come_after_its_answer_is_waited_for_two_seconds() -> None:
+    line = Line(guests(), site)
+    assert (await line.send(UPLOAD % 10)).endswith(b"ok")
+    await asyncio.sleep(1.5)
+    await line.send(b"x")
+    assert not line.gone
+    await asyncio.sleep(1)
+    assert line.lasted_s == pytest.approx(2, abs=0.1)
+
+
+async def test_a_body_that_is_in_soon_after_its_answer_costs_nothing() -> None:
+    line = Line(guests(), site)
+    for _ in range(2):
+        assert (await line.send(UPLOAD % 10)).endswith(b"ok")
+        await asyncio.sleep(1)
+        await line.send(b"x" * 10)
+        await asyncio.sleep(3)
+        assert (await line.send(HEAD % b"0")).endswith(b"ok")
+    assert not line.gone
+
+
+@pytest.mark.parametrize(("size", "gone"), [(256 * 1024, False), (256 * 1024 + 1, True)])
+async def test_so_much_of_a_body_is_taken_in_after_its_answer_and_no_more(size: int, gone: bool) -> None:
+    line = Line(guests(), site)
+    for _ in range(1 if gone else 2):
+        await line.send(UPLOAD % size)
+        await line.send(b"x" * (size - 1_000))
+        assert not line.gone
+        await line.send(b"x" * 1_000)
+        assert line.gone is gone
+
+
+async def test_a_request_that_waits_for_its_body_is_not_hurried() -> None:
+    line = Line(guests(), site)
+    await line.send((UPLOAD % 10).replace(b"/0", b"/read"))
+    await asyncio.sleep(30)
+    assert (await line.send(b"x" * 10)).endswith(b"ok")
+    assert not line.gone
+
+
+async def test_junk_behind_an_answer_closes_without_another_word() -> None:
+    line = Line(guests(), site)
+    await line.send(b"POST /0 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert await line.send(b"junk\r\n") == b""
+    assert line.gone
+
+
+# -- who may stay --------------------------------------------------------------------------------------
+
+
+async def test_an_application_can_drop_its_client() -> None:
+    line = Line(guests(), site)
+    assert await line.send(HEAD % b"drop") == b""
+    assert line.wire.aborted
+
+
+async def test_the_one_that_has_waited_longest_gives_way_and_none_at_work_does() -> None:
+    crowd = guests(connections_max=3)
+    first, second, third = (Line(crowd, site) for _ in range(3))
+    await first.send(HEAD % b"0")  # waits since now, as the others do since they came
+    fourth = Line(crowd, site)
+    assert (first.gone, second.gone, third.gone, fourth.gone) == (False, True, False, False)
+    for line in (third, fourth):
+        await line.send(HEAD % b"9")
+    fifth = Line(crowd, site)
+    assert (first.gone, fifth.gone) == (True, False)
+    await fifth.send(HEAD % b"9")
+    sixth = Line(crowd, site)
+    assert sixth.wire.aborted
+    await asyncio.sleep(10)
+    assert [line.gone for line in (third, fourth, fifth)] == [False] * 3
+    assert crowd.peers == {"10.0.0.1": 3}
+    seventh = Line(crowd, site)
+    assert (third.gone, seventh.gone) == (True, False)
+
+
+async def test_each_peer_has_its_own_number_and_only_its_own_give_way() -> None:
+    crowd = guests(connections_per_peer_max=2, connections_max=5)
+    ada = [Line(crowd, site, ("ada", 1)) for _ in range(2)]
+    bob = [Line(crowd, site, ("bob", 1)) for _ in range(2)]
+    bob.append(Line(crowd, site, ("bob", 2)))
+    assert [line.gone for line in (*ada, *bob)] == [False, False, True, False, False]
+    await asyncio.sleep(MOMENT_S)
+    assert crowd.peers == {"ada": 2, "bob": 2}
+
+
+@pytest.mark.parametrize("address", [None, "", "/run/agent.sock", ()])
+async def test_who_has_no_address_is_counted_as_local(address: Any) -> None:
+    crowd = guests()
+    line = Line(crowd, site, address)
+    assert crowd.peers == {"local": 1}
+    line.wire.close()
+    await asyncio.sleep(MOMENT_S)
+    assert crowd.peers == {}
+    assert not crowd.make_room()
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD % b"0", UPLOAD % 10])
+async def test_of_a_connection_that_is_gone_nothing_is_kept(sent: bytes) -> None:
+    line = Line(guests(), site)
+    if sent:
+        await line.send(sent)
+    kept = weakref.ref(line.protocol)
+    line.wire.close()
+    del line
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert kept() is None
