@@ -171,7 +171,8 @@ class Store:
             raise InvalidMove(f"a task is not ended by moving it to {state}")
         advance(entry.state, state)
         status = self._status(entry, state, text)
-        return self._commit(entry, status, [entry.update(status)]) or entry.snapshot()
+        self._commit(entry, status, [entry.update(status)])
+        return entry.snapshot()
 
     def note(self, key: TaskKey, text: str) -> None:
         """Keep what the skill says it is doing on the task (seed "Persist tool-progress"). Raises TaskEnded."""
@@ -207,7 +208,8 @@ class Store:
         ending = entry.draft.close(state, text, taken_ms)
         self.shelf.chars += entry.draft.chars - before
         status = self._status(entry, state, reason)
-        return self._commit(entry, status, [*entry.closing(ending), entry.update(status)]) or entry.snapshot()
+        self._commit(entry, status, [*entry.closing(ending), entry.update(status)])
+        return entry.snapshot()
 
     def cancel(self, key: TaskKey) -> Record:
         """Cancel in one step, whatever runs meanwhile. Raises TaskNotFound or TaskNotCancelable."""
@@ -317,11 +319,8 @@ class Store:
 
     # -- the one write path ------------------------------------------------------------------------
 
-    def _commit(self, entry: Entry, status: TaskStatus, events: Sequence[TaskEvent]) -> Record | None:
-        """The only place a task changes. No await in here, ever: this is the critical section.
-
-        Returns the record it announced, or None if the state is the same.
-        """
+    def _commit(self, entry: Entry, status: TaskStatus, events: Sequence[TaskEvent]) -> None:
+        """The only place a task changes. No await in here, ever: this is the critical section."""
         self._refuse_ended(entry)
         moved = status.state is not entry.state
         if moved:
@@ -339,7 +338,8 @@ class Store:
         entry.feed.tell(events, closes=ends)
         if ends:
             entry.feed = entry.feed.ended()
-        return self._announce(entry) if moved else None
+        if moved:
+            self._announce(entry)
 
     def _announce(self, entry: Entry) -> Record:
         """Hand the move to every listener, frozen: artifacts beside the status once the task is over."""
