@@ -71,7 +71,6 @@ class Engine:
 
     def card(self, url: str, *, extended: bool = False) -> AgentCard:
         """The card for an endpoint at ``url``."""
-        self.reached_at(url)
         return build(self.mounted, url, extended=extended)
 
     def reached_at(self, url: str) -> None:
