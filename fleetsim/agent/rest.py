@@ -127,8 +127,7 @@ class RestFace:
         return json_response(_WIRE.encode_reply(call, await self._service().call(call, caller)), status=status)
 
     async def _watch(self, call: Call, caller: Caller, encode: Callable[[TaskEvent], dict[str, Any]]) -> Response:
-        if not isinstance(call, SendMessage | SubscribeToTask):
-            raise InvalidParams
+        assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
         watch = await self._service().stream(call, caller)
         return EventStream(watch, lambda event: event_pieces(encode(event)), write_s=self._limits.stream_write_s)
 

@@ -113,8 +113,7 @@ class RpcFace:
         return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
 
     async def _stream(self, call: Call, caller: Caller, dialect: Dialect, asked: RpcRequest) -> Response:
-        if not isinstance(call, SendMessage | SubscribeToTask):
-            raise MethodNotFound
+        assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
         watch = await self._service().stream(call, caller)
 
         def write(event: TaskEvent) -> Iterator[bytes]:
