@@ -14,6 +14,7 @@ from fleetsim.agent.builtin import builtin_skills
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.agent.rigs import HOOK, URL, Hook, Rig, Rigging
+from tests.agent.service_bench import bench as bench
 
 
 @pytest.fixture

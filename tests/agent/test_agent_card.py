@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from fleetsim.agent import Agent, Effect, SkillContext, skill
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.cards import drift
+from fleetsim.agent.settings import Settings
+from fleetsim.agent.shape import REFERENCE, Shape
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
 from tests.agent.rigs import Rig, Rigging, sent
@@ -186,3 +189,34 @@ def test_a_skill_must_be_async_and_its_fields_known() -> None:
         skill("x", colour="red")(_nothing)
     with pytest.raises(ConfigError, match="radius"):
         skill("x", radius="galaxy")(_nothing)
+
+
+def test_a_copy_of_an_agent_differs_in_what_was_named() -> None:
+    agent = Agent("x", skills=builtin_skills(), api_key="k", bearers={"ada": "t"})
+    copy = agent.replace(name="y", url="http://y")
+    assert (copy.settings.name, copy.settings.url) == ("y", "http://y")
+    assert dataclasses.replace(copy.settings, name="x", url=None) == agent.settings
+    assert (agent.settings.name, agent.settings.api_keys) == ("x", {"caller": "k"})
+    with pytest.raises(ConfigError, match="colour"):
+        agent.replace(colour="red")
+
+
+def test_an_agent_is_made_as_its_page_says_where_nothing_is_named() -> None:
+    settings = Agent("x").settings
+    assert settings == Settings(name="x")
+    assert (settings.version, settings.dialects) == ("1.0.0", ("1.0", "0.3", "0.1"))
+    assert (settings.streaming, settings.push_notifications, settings.state_transition_history) == (True, True, False)
+    assert (settings.api_keys, settings.bearers, settings.input_modes, settings.state) == ({}, {}, None, None)
+    assert settings.output_modes == ("text/plain",)
+    assert Agent("x", input_modes=["a/b"], state="s.db").settings.input_modes == ("a/b",)
+
+
+def test_the_reference_agents_shape_is_the_published_one() -> None:
+    shape = Shape()
+    assert shape == REFERENCE
+    assert (shape.rpc_paths, shape.stream_paths, shape.rest) == (("/a2a", "/a2a/"), (), True)
+    assert (shape.oversize_status, shape.content_type_status, shape.bare_401) == (413, 415, False)
+    assert (shape.full_code, shape.webhook_scheme_code) == (-32000, -32602)
+    assert (shape.needs_text, shape.needs_message_id, shape.forgets_tasks, shape.matches_text) == (False,) * 4
+    assert (shape.cancels, shape.drop_webhook_on_give_up) == (True, False)
+    assert shape.webhook_schemes == ("http", "https")

@@ -9,6 +9,7 @@ import pytest
 
 from fleetsim.agent.breaker import FAILURES_MAX, PAUSE_S, RECEIVERS_MAX, Breaker
 from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.retry import jittered
 
 
 @pytest.fixture
@@ -71,3 +72,12 @@ async def test_of_a_thousand_receivers_the_first_is_forgotten(breaker: Breaker) 
     assert not breaker.allows("first"), "one that is known takes nobody's place"
     breaker.note("one more", delivered=False)
     assert breaker.allows("first")
+
+
+async def test_a_pause_is_over_at_its_last_moment_and_not_before(breaker: Breaker) -> None:
+    pause_s = jittered(PAUSE_S, random.Random(1))
+    failed(breaker, 5)
+    await asyncio.sleep(pause_s - 0.001)
+    assert not breaker.allows("hook")
+    await asyncio.sleep(0.001)
+    assert breaker.allows("hook")

@@ -19,7 +19,8 @@ from fleetsim.agent import Agent, AgentLimits, SkillContext, skill
 from fleetsim.agent.app import build_app
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.durable import StateUnwritable, TaskFile
-from fleetsim.agent.record import Record
+from fleetsim.agent.engine import Engine
+from fleetsim.agent.record import Record, TaskKey
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import Task, TaskState, TaskStatus
 from fleetsim.testbed.network import MemoryNetwork
@@ -100,6 +101,53 @@ async def test_who_leaves_while_the_disk_writes_is_gone_and_what_was_noted_is_wr
     await file.close()
     again = TaskFile(tmp_path / "s.db")
     assert [record.task_id for record in await again.open()] == ["a"]
+    await again.close()
+
+
+async def test_who_noted_nothing_still_waits_for_what_is_being_written(tmp_path: Path) -> None:
+    file = TaskFile(tmp_path / "s.db")
+    await file.open()
+    written, write = threading.Event(), file._write
+    file._write = lambda batch: (written.wait(10), write(batch))  # type: ignore[method-assign, assignment, return-value]
+    file.note(kept("a"))
+    first = asyncio.ensure_future(file.settled())
+    await asyncio.sleep(0)
+    second = asyncio.ensure_future(file.settled())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not second.done()
+    written.set()
+    await asyncio.gather(first, second)
+    await file.close()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gone: bool) -> None:
+    file = TaskFile(tmp_path / "s.db")
+    await file.open()
+    file.note(kept("a"))
+    await file.settled()
+    batches: asyncio.Queue[set[TaskKey]] = asyncio.Queue()
+    loop, write = asyncio.get_running_loop(), file._write
+
+    def seen(batch: Any) -> None:
+        write(batch)
+        loop.call_soon_threadsafe(batches.put_nowait, set(batch))
+
+    file._write = seen  # type: ignore[method-assign]
+    keeping = asyncio.ensure_future(file.keep_writing())
+    await asyncio.sleep(0)  # it has looked at the note from before
+    if gone:
+        file.forget(("ada", "a"))
+    else:
+        file.note(kept("b"))
+    async with asyncio.timeout(10):
+        assert await batches.get() == {("ada", "a" if gone else "b")}
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    await file.close()
+    again = TaskFile(tmp_path / "s.db")
+    assert {record.task_id for record in await again.open()} == (set() if gone else {"a", "b"})
     await again.close()
 
 
@@ -218,6 +266,18 @@ async def test_evicted_tasks_leave_the_file(tmp_path: Path) -> None:
         assert len(rig.engine.store) == 0
     async with running(tmp_path / "s.db", run=2) as rig:
         assert len(rig.engine.store) == 0
+
+
+async def test_an_agent_that_cannot_start_lets_its_file_go(tmp_path: Path) -> None:
+    class Broken(Engine):
+        service_type = None  # type: ignore[assignment]
+
+    settings = Agent("x", skills=builtin_skills(), state=tmp_path / "s.db").settings
+    with pytest.raises(TypeError):
+        await Broken(settings, virtual_runtime()).start()
+    file = TaskFile(tmp_path / "s.db")
+    assert await file.open() == ()
+    await file.close()
 
 
 async def test_the_file_is_for_its_owner_alone_and_for_one_process(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 from fleetsim.agent import AgentLimits
 from fleetsim.agent.app import build_app
 from fleetsim.agent.engine import Engine
+from fleetsim.agent.shape import Shape
+from fleetsim.model.task import Message
 from tests.agent.rigs import Rig, Rigging, sent, sent_v1
 
 
@@ -120,8 +122,18 @@ async def test_a_body_over_the_cap_is_413_before_it_is_read(rigged: Rigging) -> 
 class Drip:
     """An ASGI request whose body comes in pieces, as a chunked upload does."""
 
-    def __init__(self, rig: Rig, pieces: list[bytes], *, pause_s: float = 0.0, headers: Any = ()) -> None:
-        self.rig, self.pieces, self.pause_s = rig, pieces, pause_s
+    def __init__(
+        self,
+        rig: Rig,
+        pieces: list[bytes],
+        *,
+        pause_s: float = 0.0,
+        headers: Any = (),
+        path: str = "/a2a",
+        app: Any = None,
+    ) -> None:
+        self.rig, self.pieces, self.pause_s, self.path, self.app = rig, pieces, pause_s, path, app
+        self.unfinished = False
         self.headers = [(b"content-type", b"application/json"), *headers]
         self.sent: list[dict[str, Any]] = []
 
@@ -130,7 +142,7 @@ class Drip:
         if not self.pieces:
             await asyncio.sleep(1e6)
             return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": self.pieces.pop(0), "more_body": bool(self.pieces)}
+        return {"type": "http.request", "body": self.pieces.pop(0), "more_body": self.unfinished or bool(self.pieces)}
 
     async def send(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
@@ -142,15 +154,15 @@ class Drip:
             "http_version": "1.1",
             "method": "POST",
             "scheme": "http",
-            "path": "/a2a",
-            "raw_path": b"/a2a",
+            "path": self.path,
+            "raw_path": self.path.encode(),
             "root_path": "",
             "query_string": b"",
             "headers": self.headers,
             "server": ("agent", 9000),
             "client": ("x", 1),
         }
-        await build_app(self.rig.engine)(scope, self.receive, self.send)  # type: ignore[arg-type]
+        await (self.app or build_app(self.rig.engine))(scope, self.receive, self.send)  # type: ignore[arg-type]
         return int(self.sent[0]["status"])
 
 
@@ -290,3 +302,92 @@ async def test_an_app_without_lifespan_starts_with_its_first_request(rig: Rig) -
 
 async def test_ids_beyond_reason_are_refused(rig: Rig) -> None:
     assert await rig.refused("message/send", sent("x", contextId="c" * 500)) == -32602
+
+
+@pytest.mark.parametrize("path", ["/a2a", "/message:send"])
+async def test_who_leaves_before_its_request_is_in_begins_nothing(rig: Rig, path: str) -> None:
+    class Leaving(Drip):
+        async def receive(self) -> dict[str, Any]:
+            return await super().receive() if self.pieces else {"type": "http.disconnect"}
+
+    drip = Leaving(rig, [b'{"jsonrpc": "2.0",'], path=path)
+    drip.unfinished = True
+    assert await drip.run() == 400
+    assert len(rig.engine.store) == 0
+
+
+async def test_no_answer_is_kept_or_taken_for_something_else(rig: Rig) -> None:
+    for reply in (
+        await rig.raw("POST", "/a2a", rig.envelope("tasks/get", {"id": "x"})),
+        await rig.raw("POST", "/a2a", b"{"),
+        await rig.raw("GET", "/tasks/x"),
+        await rig.raw("GET", "/nowhere"),
+    ):
+        assert reply.headers["cache-control"] == "no-store"
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["content-type"] == "application/json"
+    streamed = await rig.raw("POST", "/a2a", rig.envelope("message/stream", sent("x", skill="echo")))
+    refused = await rig.raw("POST", "/a2a", rig.envelope("message/stream", sent("x", taskId="none")))
+    for reply in (streamed, refused):
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        assert reply.headers["cache-control"] == "no-cache"
+        assert reply.headers["x-accel-buffering"] == "no"
+        assert reply.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_all_bodies_together_have_a_bound_and_what_was_read_is_given_back(rigged: Rigging) -> None:
+    rig = await rigged(limits=AgentLimits(bodies_bytes_max=1_000))
+    app = build_app(rig.engine)
+    slow = Drip(rig, [b"x" * 600, b"x"], pause_s=1.0, app=app)
+    first = asyncio.ensure_future(slow.run())
+    await asyncio.sleep(1.5)
+    second = Drip(rig, [b"x" * 401], app=app)
+    assert await second.run() == 429
+    head = dict(second.sent[0]["headers"])
+    assert (head[b"retry-after"], head[b"connection"]) == (b"1", b"close")
+    assert await Drip(rig, [b"x" * 400], app=app).run() == 200
+    assert await first == 200
+    assert await Drip(rig, [b"x" * 1_000], app=app).run() == 200
+
+
+@pytest.mark.parametrize(
+    ("lengths", "status"),
+    [([b"2"], 200), ([b"2", b"2"], 400), ([b"-2"], 400), ([b"+2"], 400), ([b"x"], 400), ([b""], 400), ([b"\xb2"], 400)],
+)
+async def test_a_declared_length_is_one_number(rig: Rig, lengths: list[bytes], status: int) -> None:
+    headers = [(b"content-length", length) for length in lengths]
+    assert await Drip(rig, [b"{}"], headers=headers).run() == status
+
+
+@pytest.mark.parametrize(
+    ("length", "status"), [("1000", 200), ("1001", 413), ("9" * 15, 413), ("0" * 11 + "1000", 200)]
+)
+async def test_a_declared_length_is_judged_before_the_body(rigged: Rigging, length: str, status: int) -> None:
+    rig = await rigged(limits=AgentLimits(body_bytes_max=1_000))
+    drip = Drip(rig, [b"{}"], headers=[(b"content-length", length.encode())])
+    assert await drip.run() == status
+    assert len(drip.pieces) == (0 if status == 200 else 1)
+
+
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
+async def test_headers_are_taken_up_to_their_bound(rigged: Rigging, more: int, status: int) -> None:
+    rig = await rigged(limits=AgentLimits(header_bytes_max=500))
+    used = len(b"content-type") + len(b"application/json") + 4 + len(b"x-filler") + 4
+    drip = Drip(rig, [b"{}"], headers=[(b"x-filler", b"x" * (500 - used + more))])
+    assert await drip.run() == status
+
+
+async def test_what_nobody_foresaw_is_an_internal_error_in_every_way_of_asking(rigged: Rigging) -> None:
+    def broken(message: Message) -> str:
+        raise ZeroDivisionError(message.text)
+
+    rig = await rigged(shape=Shape(direct_reply=broken))
+    assert await rig.refused("message/send", sent("x")) == -32603
+    assert await rig.refused("SendMessage", sent_v1("x")) == -32603
+    assert await rig.refused("SendStreamingMessage", sent_v1("x")) == -32603
+    (event,) = await rig.frames("message/stream", sent("x"))
+    assert event["error"]["code"] == -32603
+    for path in ("/message:send", "/message:stream"):
+        reply = await rig.raw("POST", path, json.dumps(sent("secret")).encode())
+        assert (reply.status, json.loads(reply.body)["error"]["code"]) == (500, -32603)
+        assert b"secret" not in reply.body

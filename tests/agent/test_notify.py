@@ -264,16 +264,27 @@ async def test_deliveries_are_logged_without_body_or_token(rig: Rig, caplog: pyt
     assert "very private" not in caplog.text
 
 
-async def test_a_legacy_webhook_chooses_its_events(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        (None, ["status", "artifact", "status"]),
+        (["artifact"], ["artifact"]),
+        (["status"], ["status", "status"]),
+        (["status", "artifact"], ["status", "artifact", "status"]),
+    ],
+)
+async def test_a_legacy_webhook_chooses_its_events(rig: Rig, events: list[str] | None, told: list[str]) -> None:
     params = {"id": "mine-1", "message": {"role": "user", "parts": [{"type": "text", "text": "/ask"}]}}
     await rig.call("tasks/send", params)
     await asyncio.sleep(1)
-    config = {"url": f"{HOOK}/x", "events": ["artifact"]}
+    config = {"url": f"{HOOK}/x", **({} if events is None else {"events": events})}
     await rig.call("tasks/pushNotification/set", {"id": "mine-1", "pushNotificationConfig": config})
+    await asyncio.sleep(1)
+    rig.hook.bodies.clear()
     answer = {"id": "mine-1", "message": {"role": "user", "parts": [{"type": "text", "text": "Ada"}]}}
     await rig.call("tasks/send", answer)
     await asyncio.sleep(1)
-    assert [body["eventType"] for body in rig.hook.bodies] == ["artifact"]
+    assert [body["eventType"] for body in rig.hook.bodies] == told
 
 
 async def test_what_waits_for_a_deleted_webhook_is_not_sent(rig: Rig) -> None:

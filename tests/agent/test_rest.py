@@ -87,6 +87,8 @@ async def test_a_webhook_is_registered_and_told(rig: Rig) -> None:
 async def test_errors_are_statuses(rig: Rig, method: str, path: str, body: Any, status: int, code: int) -> None:
     got, problem = await rest(rig, method, path, body)
     assert (got, problem["error"]["code"]) == (status, code)
+    assert problem["error"].keys() == {"code", "message"}
+    assert problem["error"]["message"]
 
 
 async def test_malformed_json_is_400(rig: Rig) -> None:

@@ -9,10 +9,11 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fleetsim.agent import Agent, AgentLimits, SkillContext
+from fleetsim.agent import Agent, AgentLimits, SkillContext, server
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.server import Connections
 from fleetsim.model.errors import ConfigError
@@ -456,3 +457,35 @@ async def test_the_extended_card_says_where_the_agent_is() -> None:
         request = Request(method="POST", url=f"{url}/a2a", headers=headers, body=body)
         reply = await runtime.transport.exchange(request)
         assert json.loads(reply.body)["result"]["url"].startswith(url)
+
+
+def test_serving_starts_the_agent_first_and_stops_it_at_a_signal() -> None:
+    went: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while scope["type"] == "lifespan":
+            asked = (await receive())["type"]
+            went.append(asked)
+            await send({"type": f"{asked}.complete"})
+
+    async def on_start() -> None:
+        went.append("start")
+        asyncio.get_running_loop().call_later(0.2, signal.raise_signal, signal.SIGINT)
+
+    async def on_stop() -> None:
+        went.append("stop")
+
+    listener = server.listen("127.0.0.1", 0)
+    server.serve(app, AgentLimits(), listener, on_start=on_start, on_stop=on_stop)
+    assert went == ["start", "lifespan.startup", "stop", "lifespan.shutdown"]
+    assert listener.fileno() == -1
+
+
+def test_what_the_start_of_an_agent_raises_comes_out_of_serving() -> None:
+    async def on_start() -> None:
+        raise ConfigError("no")
+
+    listener = server.listen("127.0.0.1", 0)
+    with pytest.raises(ConfigError, match="no"):
+        server.serve(Agent("x").app, AgentLimits(), listener, on_start=on_start, on_stop=on_start)  # type: ignore[arg-type]
+    assert listener.fileno() == -1

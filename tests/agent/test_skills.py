@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -179,6 +180,13 @@ def test_nothing_is_promised_that_was_not_said() -> None:
         None,
     )
     assert Effect(domain="d", path="p") == Effect(domain="d", path="p", delta=1.0, confidence=1.0)
+
+
+def test_what_a_skill_did_is_no_part_of_what_it_is() -> None:
+    assert offered("x") == replace(offered("x"), drift={"cost"})
+    assert offered("x") != offered("x", cost=True)
+    assert "drift" not in repr(offered("x"))
+    assert "run=" not in repr(offered("x"))
 
 
 # -- its context ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fleetsim.agent.limits import AgentLimits, OutputLimit
 from fleetsim.agent.record import ANYONE, Push, Record, TaskKey, with_history
 from fleetsim.agent.store import Store
 from fleetsim.model.call import PushConfig
+from fleetsim.model.errors import InvalidMove
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskState, TaskStatus, TextPart
 from tests.agent.rigs import said
@@ -299,3 +300,14 @@ def test_the_last_messages_are_shown_as_many_as_asked_for(length: int | None, sh
     task = kept("a", history=tuple(said(text) for text in "abc")).task
     assert "".join(message.text for message in with_history(task, length).history) == shown
     assert replace(with_history(task, length), history=task.history) == task
+
+
+def test_a_task_that_cannot_end_so_has_nothing_of_that_end() -> None:
+    store, _ = made()
+    key = begun(store)
+    store.move(key, TaskState.WORKING)
+    before = store.read(key)
+    with pytest.raises(InvalidMove):
+        store.finish(key, TaskState.SUBMITTED, "text", reason="why")
+    assert store.read(key) == before
+    assert store.shelf.chars == 1 + 2

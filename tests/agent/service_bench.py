@@ -1,0 +1,129 @@
+"""The agent's service on a bench: the model's calls in, replies or errors out, without a dialect or HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fleetsim.agent.breaker import Breaker
+from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.manners import MANNERS
+from fleetsim.agent.notify import Notifier
+from fleetsim.agent.rate import Rate
+from fleetsim.agent.record import ANYONE
+from fleetsim.agent.runner import Runner
+from fleetsim.agent.service import Caller, Offer, Service
+from fleetsim.agent.shape import Shape
+from fleetsim.agent.skills import Skill, SkillContext, skill
+from fleetsim.agent.store import Store
+from fleetsim.model.call import (
+    PushConfig,
+    SendMessage,
+)
+from fleetsim.model.errors import (
+    RpcError,
+)
+from fleetsim.model.task import Message, Part, Role, Task, TextPart
+from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.webhook import WebhookSender
+from fleetsim.runtime.workers import Workers
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
+
+V1, V03, V01 = (Caller(owner=ANYONE, manners=MANNERS[name]) for name in ("1.0", "0.3", "0.1"))
+HOOK = PushConfig(url="http://hook:8080/x")
+
+
+@skill("wait")
+async def wait(task: SkillContext) -> str:
+    return f"told {await task.ask('well?')}"
+
+
+@skill("work")
+async def work(task: SkillContext) -> str:
+    await asyncio.sleep(1_000)
+    return "done"
+
+
+@skill("echo")
+async def echo(task: SkillContext) -> str:
+    return task.text
+
+
+@dataclass
+class Bench:
+    """One service, and what it is made of."""
+
+    service: Service
+    store: Store
+    runner: Runner
+
+    async def send(self, text: str = "x", caller: Caller = V03, *, skill: str = "wait", **options: Any) -> Task:
+        metadata = options.pop("metadata", {"skillHint": skill} if skill else {})
+        call = SendMessage(message=said(text, **options.pop("message", {})), metadata=metadata, **options)
+        reply = await self.service.call(call, caller)
+        assert isinstance(reply, Task)
+        return reply
+
+    async def call(self, call: Any, caller: Caller = V03) -> Any:
+        return await self.service.call(call, caller)
+
+    async def refused(self, call: Any, kind: type[RpcError], caller: Caller = V03) -> str:
+        with pytest.raises(kind) as raised:
+            await self.service.call(call, caller)
+        assert type(raised.value) is kind
+        return str(raised.value)
+
+
+def said(text: str, *parts: Part, message_id: str = "m", **fields: Any) -> Message:
+    return Message(message_id=message_id, role=Role.USER, parts=(TextPart(text=text), *parts), **fields)
+
+
+Benches = Callable[..., Awaitable[Bench]]
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Benches]:
+    """Make services: options of ``Offer``, with ``settled`` and ``limits``."""
+    async with AsyncExitStack() as stack:
+
+        async def made(
+            *skills: Skill, settled: Callable[[], Awaitable[None]] | None = None, limits: Any = None, **options: Any
+        ) -> Bench:
+            network = MemoryNetwork()
+            network.addresses["hook"] = ("10.0.0.9",)
+            runtime = virtual_runtime(0, network)
+            bounds = AgentLimits(**(limits or {}))
+            workers = await stack.enter_async_context(Workers("test"))
+            store = Store(clock=runtime.clock, ids=runtime.ids, limits=bounds)
+            sender = WebhookSender(runtime, AddressPolicy.allowing("10.0.0.9/32:8080"))
+            offered = skills or (wait, work, echo)
+            runner = Runner(store=store, workers=workers, rng=runtime.rng, limits=bounds, crash_reason="{error}")
+            service = Service(
+                offer=Offer(
+                    skills={each.skill_id: each for each in offered}, default_skill=offered[0].skill_id, **options
+                ),
+                store=store,
+                runner=runner,
+                notifier=Notifier(
+                    store=store,
+                    sender=sender,
+                    workers=workers,
+                    limits=bounds,
+                    breaker=Breaker(runtime.clock, runtime.rng.stream("b")),
+                    rate=Rate(runtime.clock, per_s=100, burst=100),
+                    shape=Shape(),
+                ),
+                sender=sender,
+                ids=runtime.ids,
+                limits=bounds,
+                settled=settled,
+            )
+            return Bench(service, store, runner)
+
+        yield made

@@ -1,0 +1,221 @@
+"""Readers of one task by themselves: how a feed joins what it tells, who may read, and when a reading ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fleetsim.agent.feed import ClosingUpdate, Feed
+from fleetsim.agent.limits import AgentLimits, AtCapacity
+from fleetsim.agent.record import ANYONE, TaskKey
+from fleetsim.agent.store import Store
+from fleetsim.agent.watch import DirectWatch, Seats, Watch, closing_pair
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
+from fleetsim.model.task import Artifact, DataPart, Part, TaskState, TextPart
+from fleetsim.runtime.ports import Runtime
+from tests.agent.rigs import said
+
+# -- a feed --------------------------------------------------------------------------------------------
+
+
+def chunk(*parts: str | Part, to: str = "a", append: bool = True, last: bool = False) -> ArtifactUpdate:
+    made = tuple(TextPart(text=part) if isinstance(part, str) else part for part in parts)
+    artifact = Artifact(artifact_id=to, parts=made)
+    return ArtifactUpdate(task_id="t", context_id="c", artifact=artifact, append=append, last_chunk=last)
+
+
+DATA = DataPart(data=1)
+
+
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        ([], []),
+        ([chunk("1")], [chunk("1")]),
+        ([chunk("1"), chunk("2"), chunk("3")], [chunk("123")]),
+        ([chunk("1"), chunk("2", to="b"), chunk("3")], [chunk("1"), chunk("2", to="b"), chunk("3")]),
+        ([chunk("1"), chunk("2"), chunk("3", to="b"), chunk("4", to="b")], [chunk("12"), chunk("34", to="b")]),
+        ([chunk("1", append=False), chunk("2"), chunk("3")], [chunk("1", append=False), chunk("23")]),
+        ([chunk("1"), chunk("2"), chunk("3", last=True)], [chunk("12"), chunk("3", last=True)]),
+        ([chunk("1", last=True), chunk("2")], [chunk("1", last=True), chunk("2")]),
+        ([chunk("1"), chunk(DATA), chunk("2"), chunk("3")], [chunk("1"), chunk(DATA), chunk("23")]),
+        ([chunk("1"), chunk("2", "3"), chunk("4")], [chunk("1"), chunk("2", "3"), chunk("4")]),
+    ],
+)
+def test_pieces_of_text_that_adjoin_are_read_as_one(told: list[Any], read: list[Any]) -> None:
+    feed = Feed()
+    feed.tell(told)
+    assert feed.since(0) == (tuple(read), len(told))
+    assert len(feed) == len(told)
+    assert feed.since(len(told)) == ((), len(told))
+
+
+async def test_a_reader_waits_at_the_end_and_nowhere_else() -> None:
+    feed = Feed()
+    waiting = [asyncio.ensure_future(feed.beyond(cursor)) for cursor in (0, 1)]
+    await asyncio.sleep(1)
+    assert [reader.done() for reader in waiting] == [False, False]
+    feed.tell([chunk("1")])
+    await asyncio.sleep(1)
+    assert [reader.done() for reader in waiting] == [True, False]
+    assert not feed.closed
+    feed.tell([], closes=True)
+    await asyncio.sleep(1)
+    assert waiting[1].done()
+    feed.tell([])
+    assert feed.closed, "what is closed stays so"
+    assert (feed.ended().closed, len(feed.ended()), len(feed)) == (True, 0, 1)
+
+
+# -- seats ---------------------------------------------------------------------------------------------
+
+
+def test_a_task_and_the_agent_have_so_many_seats() -> None:
+    seats = Seats(AgentLimits(streams_max=3, streams_per_task_max=2))
+    one, other = (ANYONE, "1"), (ANYONE, "2")
+    first, second = seats.take(one), seats.take(one)
+    with pytest.raises(AtCapacity, match="a task may have at most 2"):
+        seats.take(one)
+    third = seats.take()
+    third.settle(other)
+    third.settle(one)
+    with pytest.raises(AtCapacity, match="at most 3 streams"):
+        seats.take()
+    assert seats.total == 3
+    for _ in range(2):
+        third.leave()
+    assert seats.total == 2
+    third = seats.take(other)
+    for seat in (first, second, third):
+        seat.leave()
+    assert seats.total == 0
+    assert [seats.take(one) for _ in range(2)]
+    with pytest.raises(AtCapacity):
+        seats.take(one)
+
+
+def test_a_seat_taken_before_its_task_is_known_is_counted_for_it_once() -> None:
+    seats = Seats(AgentLimits(streams_per_task_max=2))
+    seat = seats.take()
+    for _ in range(3):
+        seat.settle((ANYONE, "1"))
+    second = seats.take((ANYONE, "1"))
+    with pytest.raises(AtCapacity):
+        seats.take((ANYONE, "1"))
+    seat.leave()
+    second.leave()
+    assert [seats.take((ANYONE, "1")) for _ in range(2)]
+
+
+# -- a watch -------------------------------------------------------------------------------------------
+
+
+def begun(runtime: Runtime) -> tuple[Store, TaskKey]:
+    store = Store(clock=runtime.clock, ids=runtime.ids, limits=AgentLimits())
+    return store, store.create(ANYONE, said("x"), skill="s", dialect="0.3").key
+
+
+def watching(store: Store, key: TaskKey, **options: Any) -> Watch:
+    record = store.read(key)
+    seat = Seats(AgentLimits()).take(key)
+    return Watch(record=record, task=record.task, feed=store.feed(key), seat=seat, keepalive_s=15, **options)
+
+
+async def read(watch: Watch) -> list[Any]:
+    return [event async for event in watch.events()]
+
+
+async def test_a_silent_task_is_kept_alive_until_it_says_something(runtime: Runtime) -> None:
+    store, key = begun(runtime)
+    reading = asyncio.ensure_future(read(watching(store, key)))
+    await asyncio.sleep(31)
+    store.move(key, TaskState.INPUT_REQUIRED, "well?")
+    snapshot, *silence, question = await reading
+    assert isinstance(snapshot, Snapshot)
+    assert silence == [None, None]
+    assert (question.status.state, question.final) == (TaskState.INPUT_REQUIRED, True)
+
+
+@pytest.mark.parametrize(("joins", "events"), [(True, 3), (False, 2)])
+async def test_a_watch_of_a_question_goes_on_or_ends_there(runtime: Runtime, joins: bool, events: int) -> None:
+    store, key = begun(runtime)
+    store.move(key, TaskState.INPUT_REQUIRED, "well?")
+    reading = asyncio.ensure_future(read(watching(store, key, joins_question=joins)))
+    await asyncio.sleep(1)
+    store.hear(key, said("this", message_id="2"))
+    store.finish(key, TaskState.FAILED, reason="no")
+    seen = await reading
+    assert len(seen) == events
+    assert (seen[-1].status.state, seen[-1].final) == (TaskState.FAILED if joins else TaskState.INPUT_REQUIRED, True)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+async def test_a_finished_task_is_told_whole_and_then_its_end(runtime: Runtime, repeats: bool) -> None:
+    store, key = begun(runtime)
+    task = store.finish(key, TaskState.COMPLETED, "done").task
+    snapshot, *pair = await read(watching(store, key, repeats_artifact=repeats))
+    assert snapshot == Snapshot(task=task)
+    update = StatusUpdate(task_id=key[1], context_id=task.context_id, status=task.status, final=True)
+    whole = ArtifactUpdate(
+        task_id=key[1], context_id=task.context_id, artifact=task.artifacts[0], append=False, last_chunk=True
+    )
+    assert pair == ([whole, update] if repeats else [update])
+    assert closing_pair(task) == (whole, update)
+
+
+@pytest.mark.parametrize(
+    ("said_before", "text", "repeats", "ends"),
+    [
+        ("ab", None, True, ("ab", False)),
+        ("ab", None, False, ("", True)),
+        ("ab", "other", False, ("other", False)),
+        ("", "whole", False, ("whole", False)),
+    ],
+)
+async def test_the_end_of_an_artifact_is_what_was_not_told(
+    runtime: Runtime, said_before: str, text: str | None, repeats: bool, ends: tuple[str, bool]
+) -> None:
+    store, key = begun(runtime)
+    reading = asyncio.ensure_future(read(watching(store, key, repeats_artifact=repeats)))
+    await asyncio.sleep(1)
+    for letter in said_before:
+        piece = Artifact(artifact_id=key[1], parts=(TextPart(text=letter),))
+        store.put(key, piece, append=True, last_chunk=False)
+        await asyncio.sleep(1)
+    store.finish(key, TaskState.COMPLETED, text)
+    _, *pieces, last, status = await reading
+    assert [piece.append for piece in pieces] == [False, True][: len(said_before)]
+    assert isinstance(last, ClosingUpdate)
+    assert ((last.artifact.text, last.append), last.last_chunk) == (ends, True)
+    assert status.status.state is TaskState.COMPLETED
+
+
+async def test_a_watch_of_a_feed_that_closes_without_a_word_ends(runtime: Runtime) -> None:
+    store, key = begun(runtime)
+    feed = Feed()
+    watch = watching(store, key)
+    watch.feed = feed
+    reading = asyncio.ensure_future(read(watch))
+    await asyncio.sleep(1)
+    feed.tell([chunk("1")], closes=True)
+    assert [type(event) for event in await reading] == [Snapshot, ArtifactUpdate]
+
+
+def test_a_watch_gives_its_seat_back_once(runtime: Runtime) -> None:
+    store, key = begun(runtime)
+    seats = Seats(AgentLimits())
+    watch = watching(store, key)
+    watch.seat = seats.take(key)
+    seats.take(key)
+    watch.close()
+    watch.close()
+    assert seats.total == 1
+    assert watch.about == f"task {key[1]}"
+
+
+async def test_a_direct_reply_is_a_stream_of_one() -> None:
+    watch = DirectWatch(said("hi"))
+    watch.close()
+    assert [event async for event in watch.events()] == [DirectReply(message=said("hi"))]
