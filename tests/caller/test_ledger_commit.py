@@ -1,0 +1,153 @@
+"""What one transaction does for the operations in it, and what SQLite's errors mean for whoever waits."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fleetsim.caller.ledger import LedgerDamaged
+from fleetsim.caller.ledger.commit import Connection, NoGuard, Operation, Transactions, explain
+from fleetsim.model.errors import NotAccepting
+from fleetsim.runtime.faults import installed
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[Connection]:
+    """One without a log, where a reader keeps a commit from happening."""
+    with closing(sqlite3.connect(tmp_path / "t.db", timeout=0, isolation_level=None)) as opened:
+        opened.execute("CREATE TABLE t (n INTEGER PRIMARY KEY)")
+        yield opened
+
+
+def adding(*numbers: int) -> list[Operation[int]]:
+    return [lambda c, n=n: c.execute("INSERT INTO t VALUES (?)", (n,)).rowcount for n in numbers]
+
+
+def there(connection: Connection) -> list[int]:
+    return [n for (n,) in connection.execute("SELECT n FROM t ORDER BY n")]
+
+
+def told(error: int) -> sqlite3.Error:
+    found = sqlite3.OperationalError("it says so")
+    found.sqlite_errorcode = error
+    return found
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (told(sqlite3.SQLITE_FULL), "the disk is full"),
+        (told(sqlite3.SQLITE_IOERR), "the disk reports an error"),
+        (told(sqlite3.SQLITE_IOERR_FSYNC), "the disk reports an error"),
+        (told(sqlite3.SQLITE_READONLY), "read-only"),
+        (told(sqlite3.SQLITE_CANTOPEN), "cannot be opened"),
+        (told(sqlite3.SQLITE_PERM), "denied"),
+        (told(sqlite3.SQLITE_BUSY), "another program"),
+        (told(sqlite3.SQLITE_LOCKED), "another program"),
+        (told(sqlite3.SQLITE_NOMEM), "memory"),
+        (told(sqlite3.SQLITE_INTERRUPT), "interrupted"),
+        (told(sqlite3.SQLITE_PROTOCOL), "contended"),
+    ],
+)
+def test_what_passes_by_itself_is_said_to_and_why(error: sqlite3.Error, says: str) -> None:
+    found = explain(error)
+    assert isinstance(found, NotAccepting)
+    assert says in str(found)
+    assert "it says so" in str(found)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        told(sqlite3.SQLITE_CORRUPT),
+        told(sqlite3.SQLITE_CORRUPT_INDEX),
+        told(sqlite3.SQLITE_NOTADB),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    ],
+)
+def test_what_says_that_the_file_is_not_whole_is_damage(error: Exception) -> None:
+    assert isinstance(explain(error), LedgerDamaged)
+
+
+@pytest.mark.parametrize("error", [told(sqlite3.SQLITE_ERROR), sqlite3.Error("no code"), ValueError("x"), KeyError(1)])
+def test_any_other_error_is_itself(error: Exception) -> None:
+    assert explain(error) is error
+
+
+def test_results_come_in_order_and_an_error_undoes_its_own_operation_alone(connection: Connection) -> None:
+    def fails(c: Connection) -> None:
+        c.execute("INSERT INTO t VALUES (50)")
+        raise ValueError("no such value")
+
+    first, failed, taken, last = Transactions(connection, NoGuard()).run([*adding(1), fails, *adding(1, 2)])
+    assert (first, last) == ((1, None), (1, None))
+    assert (failed[0], str(failed[1])) == (None, "no such value")
+    assert isinstance(taken[1], sqlite3.IntegrityError)
+    assert there(connection) == [1, 2]
+    assert not connection.in_transaction
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_commit_another_program_holds_up_is_refused_and_the_next_one_goes_through(
+    connection: Connection, tmp_path: Path, count: int
+) -> None:
+    transactions = Transactions(connection, NoGuard())
+    with closing(sqlite3.connect(tmp_path / "t.db", isolation_level=None)) as other:
+        other.execute("BEGIN")
+        assert there(other) == []
+        refused = transactions.run(adding(*range(count)))
+        assert [type(error) for _, error in refused] == [NotAccepting] * count
+        assert not connection.in_transaction
+    assert transactions.run(adding(7)) == [(1, None)]
+    assert there(connection) == [7]
+
+
+class Strict(NoGuard):
+    """Refuses the next commits, and says what SQLite was told."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.refuse = 0
+        self.heard: list[str] = []
+        connection.set_trace_callback(self.heard.append)
+
+    def before_commit(self, connection: Connection) -> None:
+        if self.refuse:
+            self.refuse -= 1
+            raise told(sqlite3.SQLITE_FULL)
+
+
+def test_a_transaction_is_one_commit_and_after_a_refused_one_there_is_an_empty_one_once(connection: Connection) -> None:
+    guard = Strict(connection)
+    transactions = Transactions(connection, guard)
+    alone = ["BEGIN IMMEDIATE", "INSERT INTO t VALUES (1)", "COMMIT"]
+    transactions.run(adding(1))
+    assert guard.heard == alone
+    guard.heard.clear()
+    guard.refuse = 1
+    ((_, error),) = transactions.run(adding(2))
+    assert isinstance(error, NotAccepting)
+    assert [text for text in guard.heard if text == "COMMIT"] == ["COMMIT"], "the empty one"
+    assert any(text.startswith("PRAGMA user_version =") for text in guard.heard)
+    guard.heard.clear()
+    transactions.run(adding(3))
+    assert guard.heard == ["BEGIN IMMEDIATE", "INSERT INTO t VALUES (3)", "COMMIT"]
+    assert there(connection) == [1, 3]
+
+
+def test_a_group_whose_commit_is_refused_is_tried_one_by_one(connection: Connection) -> None:
+    guard = Strict(connection)
+    guard.refuse = 2
+    results = Transactions(connection, guard).run(adding(1, 2, 3))
+    assert [value for value, _ in results] == [None, 1, 1]
+    assert there(connection) == [2, 3]
+
+
+def test_a_process_that_ends_at_a_commit_has_it_behind_it_or_not(connection: Connection) -> None:
+    points: list[tuple[str, bool]] = []
+    with installed(lambda point: points.append((point, connection.in_transaction))):
+        Transactions(connection, NoGuard()).run(adding(1))
+    assert points == [("ledger.before_commit", True), ("ledger.after_commit", False)]
