@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
@@ -94,6 +95,53 @@ async def test_what_is_not_recorded_takes_no_room(error: Exception, ended: bool)
             await keeping
 
 
+class Fickle:
+    """A ledger that takes a webhook or does not, as the test says."""
+
+    def __init__(self) -> None:
+        self.refuses = False
+
+    async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
+        if self.refuses:
+            raise NotAccepting("the disk is full")
+        return True
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_at_any_time_there_is_room_for_what_the_limits_leave_beside_the_kept(seed: int) -> None:
+    """Held against a plain list of what is kept, through refusals, failures and endings."""
+    rng, ledger = random.Random(seed), Fickle()
+    room = EarlyWebhooks(ledger, SMALL)  # type: ignore[arg-type]
+    kept: list[EarlyWebhook] = []
+    refused = taken = 0
+    for _ in range(300):
+        agent = rng.choice("ab")
+        one = early(f"{agent}-{rng.randrange(3)}", rng.choice((1, 10, 30, 60)), agent=agent)
+        mine = [w for w in kept if w.agent == agent]
+        fits = (
+            sum(w.correlation_id == one.correlation_id for w in kept) < 3
+            and len(mine) < 5
+            and sum(w.body_bytes for w in mine) + one.body_bytes <= 100
+            and len(kept) < 7
+            and sum(w.body_bytes for w in kept) + one.body_bytes <= 150
+        )
+        if rng.random() < 0.3:
+            room.forget(one.correlation_id)
+            kept = [w for w in kept if w.correlation_id != one.correlation_id]
+            continue
+        ledger.refuses = rng.random() < 0.3
+        if fits and not ledger.refuses:
+            await room.keep(one)
+            kept.append(one)
+            taken += 1
+        else:
+            with pytest.raises(NotAccepting, match="disk is full" if fits else "too many webhooks"):
+                await room.keep(one)
+            refused += 1
+    assert min(refused, taken) > 30
+
+
 def test_one_of_the_largest_fits_beside_another() -> None:
     limits = EarlyLimits()
-    assert 2 * WIRE_BYTES_MAX <= limits.per_agent_bytes_max < limits.bytes_max
+    assert (limits.per_agent_bytes_max, limits.bytes_max) == (2 * WIRE_BYTES_MAX, 4 * WIRE_BYTES_MAX)
+    assert (limits.per_request_max, limits.per_agent_max, limits.webhooks_max) == (16, 1_000, 10_000)

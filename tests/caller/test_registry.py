@@ -70,6 +70,20 @@ def test_a_skill_nobody_has_names_the_nearest() -> None:
     assert refusal("bugtriage") == "no agent offers the skill “bugtriage” | did you mean “bug_triage”?"
 
 
+def test_a_list_of_names_shows_twelve_each_cut_to_what_a_line_can_hold() -> None:
+    offers = {f"{n:02}": {"echo", f"s{n:02}"} for n in range(13)}
+    twelve = ", ".join(f"{n:02}" for n in range(12))
+    for count, listed in ((12, twelve), (13, f"{twelve} and 1 more")):
+        with pytest.raises(UnknownTarget) as caught:
+            resolve(None, ("q" * 20,), offers=dict([*offers.items()][:count]), weights={}, chance=lambda: 0.0)
+        assert caught.value.hint == f"known: {listed}"
+    with pytest.raises(UnknownTarget) as caught:
+        resolve(None, ("x",), offers={"a" * 64: {"s"}, "b" * 65: {"s"}}, weights={}, chance=lambda: 0.0)
+    shown = (caught.value.hint or "").removeprefix("known: ").split(", ")
+    assert shown[0] == "a" * 64
+    assert len(shown[1]) == 64
+
+
 def test_an_empty_fleet_says_so() -> None:
     with pytest.raises(UnknownTarget, match="no enabled agents"):
         resolve("x", (), offers={}, weights={}, chance=lambda: 0.0)
