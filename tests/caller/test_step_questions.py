@@ -1,0 +1,143 @@
+"""Questions told apart, replaced, dropped and over: which news opens one, and which is not believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fleetsim.caller.signals import Answered, Ask, CancelReplied, Recovered, Replied, Resume, Resumed, Save, Settle
+from fleetsim.caller.step import new_track
+from fleetsim.caller.step.questions import OVER_MAX
+from fleetsim.caller.track import Now
+from fleetsim.model.asking import key_of
+from fleetsim.model.task import DataPart, Task, TaskState, TaskStatus
+from fleetsim.model.work import Answer, QuestionKind, Via
+from tests.caller.steps import START, Hand, message, record, status, task
+
+W, S, I = TaskState.WORKING, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
+WHICH = task(I, said="which?", said_id="q1")
+SURE = task(I, said="sure?", said_id="q2")
+
+
+def asks(said: str = "", said_id: str = "", *, at: bool = False, page: int = 0) -> Task:
+    parts = (DataPart(data={"page": page}),) if page else message(said).parts
+    told = replace(message(said, said_id), parts=parts) if said or page else None
+    return replace(task(I), status=TaskStatus(state=I, message=told, timestamp=START if at else None))
+
+
+def asking(seen: Task = WHICH) -> Hand:
+    hand = Hand.sent(push=True).tell(Replied(reply=task(S), began=0.0)).at(10.0)
+    return hand.hear(seen, Via.POLL)
+
+
+def answer(hand: Hand) -> Hand:
+    assert hand.track.asked is not None
+    return hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+
+
+def test_a_question_says_who_asks_what_and_until_when() -> None:
+    (ask,) = asking().asked_for(Ask)
+    assert isinstance(ask, Ask)
+    question = ask.question
+    assert (question.kind, question.text, question.truncated) == (QuestionKind(I.value), "which?", False)
+    assert (question.agent, question.skill, question.task_id, question.context_id) == ("a", "echo", "t-1", "ctx")
+    assert (question.expires_at - question.asked_at).total_seconds() == 24 * 3_600
+    assert (len(question.question_id), question.question_id[:2], question.checkpoint) == (26, "q-", 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (asks("which?", "q1"), asks("which one?", "q1"), True),
+        (asks("which?", "q1"), asks("which?", "q2"), False),
+        (asks("which?", "q1", page=1), asks("which?", "q1", page=2), False),
+        (asks("which?", at=True), asks("sure?", at=True), True),
+        (asks("which?", at=True), asks("which?"), False),
+        (asks("which?"), asks("which?"), True),
+        (asks("which?"), asks("sure?"), False),
+        (asks(), asks(), True),
+    ],
+)
+def test_questions_are_told_apart_by_id_then_time_then_text_and_by_their_data(
+    one: Task, other: Task, same: bool
+) -> None:
+    assert (key_of(one) == key_of(other)) is same
+
+
+@pytest.mark.parametrize("via", [Via.PUSH, Via.STREAM])
+def test_another_question_that_only_a_webhook_or_stream_tells_of_is_looked_at_first(via: Via) -> None:
+    hand = asking().hear(SURE, via)
+    assert hand.asked_for(Ask) + hand.asked_for(Settle) == []
+    assert hand.track.poll_due is not None
+    assert hand.track.poll_due <= hand.mono
+
+
+def test_the_same_question_told_once_more_changes_nothing() -> None:
+    hand = asking().wait(0.0)
+    hand.hear(WHICH, Via.POLL)
+    assert (hand.effects, hand.next_look) == ((Save(),), 60.0)
+    assert hand.hear(status(I, "which?", said_id="q1"), Via.PUSH).next_look == 60.0
+
+
+def test_a_question_is_not_asked_again_while_its_answer_is_on_its_way() -> None:
+    hand = answer(asking()).at(20.0).hear(WHICH, Via.POLL)
+    assert (hand.asked_for(Ask), hand.next_look) == ([], 1.0)
+
+
+def test_a_question_left_without_its_words_is_looked_at_after_an_interval() -> None:
+    hand = answer(asking(asks("which?", "q1", at=True))).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
+    hand.wait(0.0).hear(asks(at=True), Via.POLL)
+    assert (hand.asked_for(Ask), hand.next_look) == ([], 30.0)
+
+
+def test_a_question_that_never_had_words_is_asked_again_by_the_same_status() -> None:
+    hand = answer(asking(asks(at=True))).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
+    assert len(hand.hear(asks(at=True), Via.POLL).asked_for(Ask)) == 1
+
+
+def test_a_question_the_agent_dropped_gives_the_request_its_time_back() -> None:
+    hand = asking().at(100.0).hear(task(W), Via.POLL)
+    assert (hand.track.deadline, hand.track.paused_left, hand.track.turn_from) == (3_690.0, None, 100.0)
+
+
+def test_a_task_that_is_only_accepted_again_has_not_gone_on_from_its_question() -> None:
+    hand = asking().at(100.0).hear(task(S), Via.POLL)
+    assert hand.track.asked is not None
+
+
+def test_a_question_at_the_end_of_a_limit_the_caller_set_leaves_no_time_at_all() -> None:
+    kept = record(limit_s=20)
+    kept = replace(kept, request=replace(kept.request, timeout_s=20.0))
+    hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered()).tell(Replied(reply=task(S), began=0.0))
+    assert hand.at(21.0).hear(WHICH, Via.POLL).track.paused_left == 0.0
+
+
+def test_of_many_questions_the_last_32_are_remembered_and_one_that_is_over_twice_once() -> None:
+    hand = asking()
+    for number in range(40):
+        hand.at(hand.mono + 1.0).hear(task(W), Via.POLL)
+        hand.at(hand.mono + 1.0).hear(task(I, said="next?", said_id=f"n{number}"), Via.POLL)
+    answer(hand)
+    over = hand.track.record.over
+    assert (len(over), OVER_MAX) == (32, 32)
+    assert over[-1] == key_of(task(I, said="next?", said_id="n39"))
+    hand.tell(Resumed(reply=task(W), began=hand.mono)).at(hand.mono + 1.0)
+    answer(hand.hear(task(I, said="next?", said_id="n39"), Via.POLL))
+    assert hand.track.record.over == over
+
+
+def test_a_question_that_is_over_twice_in_a_row_is_remembered_once() -> None:
+    hand = answer(asking()).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
+    answer(hand.hear(WHICH, Via.POLL))
+    assert hand.track.record.over == (key_of(WHICH),)
+
+
+def test_the_reply_to_a_cancel_does_not_clear_up_whether_an_answer_arrived() -> None:
+    before = asking()
+    assert before.track.asked is not None
+    question = before.track.asked.question
+    hand = Hand(track=new_track(before.track.record, Now(20.0, START))).at(20.0)
+    hand.tell(Recovered(question=question, answer=Answer(question_id=question.question_id, text="main")))
+    hand.tell(CancelReplied(task=WHICH, began=20.0))
+    assert (hand.asked_for(Resume), hand.track.resume_doubt) == ([], True)
