@@ -35,7 +35,7 @@ CAUGHT_UP = "missed: the hub was down or the clock jumped; only the newest slot 
 
 
 class Runs:
-    """Every run that is going on, and each ceremony's last one. Use as ``async with``.
+    """Every run that is going on, and each ceremony's last one.
 
     ``wait`` gives a request's outcome; ``resolve`` turns (skill, targets) into agent names.
     """
@@ -59,10 +59,8 @@ class Runs:
         self._starting: Counter[str] = Counter()
         self._last: dict[str, RunRecord] = {}
 
-    async def __aenter__(self) -> Runs:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
+        """Follow them no further; the ledger knows which are still going on."""
         await self._workers.close()
 
     def running(self, ceremony_id: str) -> tuple[str, ...]:

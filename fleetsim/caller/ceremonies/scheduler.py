@@ -199,7 +199,7 @@ class Scheduler:
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.close()
-        await self._runs.__aexit__()
+        await self._runs.close()
 
     # ------------------------------------------------------------------ the folder
 
