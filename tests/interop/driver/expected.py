@@ -24,6 +24,7 @@ FASTA2A06 = Env(name="fasta2a06", kind=Kind.VENV, programs="fasta2a")
 STRANDS = Env(name="strands", kind=Kind.VENV)
 ADK = Env(name="adk", kind=Kind.VENV)
 AGENTFRAMEWORK = Env(name="agentframework", kind=Kind.VENV)
+APP10 = Env(name="app10", kind=Kind.VENV, programs="py10")
 OURS = Env(name="fleetsim", kind=Kind.PROJECT)
 
 OPERATIONS: Mapping[str, str] = {
@@ -592,6 +593,7 @@ CHECK_PEERS: Mapping[str, Env] = {
 PROGRAMS: tuple[Program, ...] = (
     Program("goldens-in-py10", "check_goldens_10.py", PY10),
     Program("broken-agents", "mutants.py", OURS),
+    Program("check-app10", "check_app.py", APP10),
     *(Program(f"weather-{name}", "weather.py", OURS, (name,), (env,)) for name, (env, _) in WEATHER_PEERS.items()),
     *(Program(f"check-{name}", "check_peers.py", OURS, (name,), (env,)) for name, env in CHECK_PEERS.items()),
 )

@@ -341,3 +341,17 @@ CHECKED: Mapping[str, Checked] = {
     ),
 }
 """By the name of the file that keeps the exchanges."""
+
+APP_TITLE = "a2a-sdk 1.3.0, 1.0 and 0.3"
+
+APP_ROWS: tuple[Expected, ...] = (
+    keeps("C-04", "the card says what it must"),
+    keeps("S-04", "stream events say what they are"),
+    keeps("T-10", "second cancel: -32002"),
+    keeps("P-26", "a webhook's body is one the dialect knows"),
+    fails("H-01", "12 hours ago", "tasks in memory are kept for good"),
+    fails("H-06", "no INFO line names", "deliveries are logged at debug alone"),
+    keeps("H-07", "no delivery is lost to the garbage collector"),
+    Expected("H-08", "not tested", "P-27", "a delivery refused with 500 is not tried again"),
+)
+"""What ``fleetsim check --app`` must say, of the card, tasks and webhooks, and from inside; in each dialect."""
