@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from fleetsim.check.listener import Listener, Sink, socket_listener
     from fleetsim.check.options import Hint, Options, Target
     from fleetsim.check.report import Finding, Report
-    from fleetsim.check.row import Row, Severity
-    from fleetsim.check.rows import ROWS
+    from fleetsim.check.requirement import Requirement, Severity
     from fleetsim.check.runner import run_check, select
+    from fleetsim.check.sections import REQUIREMENTS
     from fleetsim.check.verdict import Verdict
 
 _HOMES = {
-    "ROWS": "rows",
+    "REQUIREMENTS": "sections",
     "Finding": "report",
     "Hint": "options",
     "Listener": "listener",
     "Options": "options",
     "Report": "report",
-    "Row": "row",
-    "Severity": "row",
+    "Requirement": "requirement",
+    "Severity": "requirement",
     "Sink": "listener",
     "Target": "options",
     "Verdict": "verdict",
@@ -40,17 +40,17 @@ _HOMES = {
     "select": "runner",
     "socket_listener": "listener",
 }
-_RENAMED = {"Knobs": "Options"}
+_RENAMED = {"Knobs": "Options", "ROWS": "REQUIREMENTS", "Row": "Requirement"}
 """Public names of 0.1.0 that are called otherwise now, and warn."""
 
 __all__ = [
-    "ROWS",
+    "REQUIREMENTS",
     "Finding",
     "Hint",
     "Listener",
     "Options",
     "Report",
-    "Row",
+    "Requirement",
     "Severity",
     "Sink",
     "Target",

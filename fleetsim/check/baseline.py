@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from fleetsim.check.report import Report
-from fleetsim.check.rows import ROWS
+from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.yaml import load
 
@@ -28,8 +28,8 @@ def read(text: str | bytes, source: str) -> Mapping[str, str]:
         raise document.error((), "a baseline is a mapping with the key accepted", hint="accepted: {P-17@0.3: reason}")
     for key, reason in accepted.items():
         fit = _KEY.fullmatch(str(key))
-        if fit is None or fit[1] not in ROWS:
-            near = difflib.get_close_matches(str(key), ROWS, n=1)
+        if fit is None or fit[1] not in REQUIREMENTS:
+            near = difflib.get_close_matches(str(key), REQUIREMENTS, n=1)
             hint = f"did you mean {near[0]}?" if near else "fleetsim check --list"
             raise document.error(("accepted", key), f"there is no row {key}", key=True, hint=hint)
         if not isinstance(reason, str) or not reason.strip():
@@ -55,6 +55,6 @@ def write(report: Report) -> str:
 
 def stale(report: Report, accepted: Mapping[str, str]) -> list[str]:
     """Accepted failures that do not happen any more (and were tested)."""
-    passed = {f.key for f in report.of(Verdict.PASS)} | {f.row.id for f in report.of(Verdict.PASS)}
-    failed = {f.key for f in report.of(Verdict.FAIL)} | {f.row.id for f in report.of(Verdict.FAIL)}
+    passed = {f.key for f in report.of(Verdict.PASS)} | {f.requirement.id for f in report.of(Verdict.PASS)}
+    failed = {f.key for f in report.of(Verdict.FAIL)} | {f.requirement.id for f in report.of(Verdict.FAIL)}
     return sorted(key for key in accepted if key in passed and key not in failed)

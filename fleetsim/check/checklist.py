@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fleetsim.check.row import NEEDS, ONCE, Row
-from fleetsim.check.rows import ROWS
+from fleetsim.check.requirement import NEEDS, ONCE, Requirement
+from fleetsim.check.sections import REQUIREMENTS
 
 INTRODUCTION = """# The checklist
 
@@ -23,27 +23,28 @@ What a row may need:
 """
 
 
-def page(rows: Iterable[Row] = ROWS.values()) -> str:
+def page(requirements: Iterable[Requirement] = REQUIREMENTS.values()) -> str:
     """The page, in Markdown."""
-    return "\n".join(_lines(tuple(rows))) + "\n"
+    return "\n".join(_lines(tuple(requirements))) + "\n"
 
 
-def _lines(rows: tuple[Row, ...]) -> Iterator[str]:
+def _lines(requirements: tuple[Requirement, ...]) -> Iterator[str]:
     yield INTRODUCTION
     yield from (f"- `{name}`: {text}" for name, text in NEEDS.items())
     section = ""
-    for row in rows:
-        if row.section != section:
-            section = row.section
+    for requirement in requirements:
+        if requirement.section != section:
+            section = requirement.section
             yield f"\n## {section}"
-        dialects = "once" if row.dialects == ONCE else ", ".join(row.dialects)
-        needs = f"; needs {', '.join(sorted(row.needs))}" if row.needs else ""
-        yield f"\n### {row.id} {row.title}\n"
-        yield f"**{row.severity}**, {dialects}{needs}. Source ({', '.join(row.covers)}): {row.source}.\n"
-        yield f"- Probe: {row.how}"
-        yield f"- Fix: {row.remedy}"
-        if row.incident:
-            yield f"- Seen: {row.incident}"
+        dialects = "once" if requirement.dialects == ONCE else ", ".join(requirement.dialects)
+        needs = f"; needs {', '.join(sorted(requirement.needs))}" if requirement.needs else ""
+        yield f"\n### {requirement.id} {requirement.title}\n"
+        source = f"Source ({', '.join(requirement.covers)}): {requirement.source}."
+        yield f"**{requirement.severity}**, {dialects}{needs}. {source}\n"
+        yield f"- Probe: {requirement.how}"
+        yield f"- Fix: {requirement.remedy}"
+        if requirement.incident:
+            yield f"- Seen: {requirement.incident}"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from fleetsim.check.html import html
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Severity
+from fleetsim.check.requirement import Severity
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.text import escape, neutralise
 
@@ -39,14 +39,14 @@ def junit(report: Report) -> str:
             suite,
             "testcase",
             classname=_xml(f"fleetsim.{report.agent}.{finding.dialect}"),
-            name=_xml(f"{finding.row.id} {finding.row.title}"),
+            name=_xml(f"{finding.requirement.id} {finding.requirement.title}"),
             time=f"{finding.seconds:.3f}",
         )
-        failed = finding.failed and finding.row.severity is Severity.MUST
+        failed = finding.failed and finding.requirement.severity is Severity.MUST
         if failed:
             failures += 1
-            body = ET.SubElement(case, "failure", type=finding.row.severity.value, message=_xml(finding.reason))
-            body.text = _xml("\n\n".join([f"fix: {finding.row.remedy}", *finding.evidence]))
+            body = ET.SubElement(case, "failure", type=finding.requirement.severity.value, message=_xml(finding.reason))
+            body.text = _xml("\n\n".join([f"fix: {finding.requirement.remedy}", *finding.evidence]))
         elif finding.verdict is not Verdict.PASS:
             skipped += 1
             ET.SubElement(case, "skipped", message=_xml(_skip(finding)))
@@ -60,7 +60,7 @@ def junit(report: Report) -> str:
 def _skip(finding: Finding) -> str:
     if finding.accepted is not None:
         return f"accepted failure: {finding.accepted}"
-    word = f"warning, {finding.row.severity} failed" if finding.failed else finding.verdict.value
+    word = f"warning, {finding.requirement.severity} failed" if finding.failed else finding.verdict.value
     return f"{word}: {finding.reason}"
 
 
@@ -83,8 +83,13 @@ def markdown(report: Report) -> str:
         "",
     ]
     for finding in report.failures():
-        lines += [f"## {finding.key} {finding.row.severity} {_md(finding.row.title)}", "", _md(finding.reason), ""]
-        lines += [f"Fix: {_md(finding.row.remedy)}", ""]
+        lines += [
+            f"## {finding.key} {finding.requirement.severity} {_md(finding.requirement.title)}",
+            "",
+            _md(finding.reason),
+            "",
+        ]
+        lines += [f"Fix: {_md(finding.requirement.remedy)}", ""]
         for text in finding.evidence:
             fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=2) + 1)
             lines += [fence, neutralise(text, limit=len(text) + 1), fence, ""]
@@ -92,7 +97,7 @@ def markdown(report: Report) -> str:
         rows = [f for f in report.of(verdict) if verdict is not Verdict.FAIL or f.accepted is not None]
         if rows:
             lines += [f"## {title}", "", "| Row | Title | Reason |", "| --- | --- | --- |"]
-            lines += [f"| {f.key} | {_md(f.row.title)} | {_md(f.accepted or f.reason)} |" for f in rows]
+            lines += [f"| {f.key} | {_md(f.requirement.title)} | {_md(f.accepted or f.reason)} |" for f in rows]
             lines.append("")
     return "\n".join(lines)
 

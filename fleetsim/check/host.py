@@ -296,8 +296,8 @@ def _skip_hours(wire: Wire, job: dict[str, Any]) -> None:
 
     from fleetsim.check.inside import Here, LogBook
     from fleetsim.check.options import Hint, Options, Target
-    from fleetsim.check.rows import ROWS
     from fleetsim.check.runner import run_check
+    from fleetsim.check.sections import REQUIREMENTS
     from fleetsim.testbed.loop import VirtualLoop
     from fleetsim.testbed.network import MemoryNetwork
     from fleetsim.testbed.runtime import virtual_runtime
@@ -330,13 +330,13 @@ def _skip_hours(wire: Wire, job: dict[str, Any]) -> None:
                     inside=Here(LogBook(), tasks),
                     seed=asked["seed"],
                 ),
-                rows=[ROWS[row_id] for row_id in asked["rows"]],
+                requirements=[REQUIREMENTS[row_id] for row_id in asked["rows"]],
             )
             if loop.reached:
                 wire.tell(reached=_outside(loop.reached))
             for one in report.findings:
                 wire.tell(
-                    finding=one.row.id,
+                    finding=one.requirement.id,
                     dialect=one.dialect,
                     verdict=one.verdict.value,
                     reason=one.reason,

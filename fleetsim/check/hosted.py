@@ -25,9 +25,9 @@ from fleetsim.check.inside import LogBook
 from fleetsim.check.listener import Listener
 from fleetsim.check.options import Options, Target
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Row
-from fleetsim.check.rows import ROWS
+from fleetsim.check.requirement import Requirement
 from fleetsim.check.runner import NEEDS_HOURS, Progress, run_check
+from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
@@ -186,7 +186,7 @@ async def check_hosted(
     *,
     listener: Listener | None = None,
     options: Options | None = None,
-    rows: Iterable[Row] | None = None,
+    requirements: Iterable[Requirement] | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Report:
@@ -204,7 +204,7 @@ async def check_hosted(
             runtime,
             listener=listener,
             options=replace(options, inside=host),
-            rows=rows,
+            requirements=requirements,
             progress=progress,
         )
     report = replace(report, url=f"{spec.app}{target.url}")
@@ -255,7 +255,7 @@ async def _over_hours(
 ) -> dict[str, Finding]:
     """The findings of the rows that need hours, by their keys."""
     asked = {
-        "rows": list(dict.fromkeys(one.row.id for one in hours)),
+        "rows": list(dict.fromkeys(one.requirement.id for one in hours)),
         "dialects": report.dialects,
         "path": target.url,
         "rpc_path": target.rpc_url,
@@ -290,7 +290,7 @@ async def _over_hours(
 
 def _finding(said: dict[str, Any]) -> Finding:
     return Finding(
-        row=ROWS[str(said["finding"])],
+        requirement=REQUIREMENTS[str(said["finding"])],
         dialect=str(said["dialect"]),
         verdict=Verdict(said["verdict"]),
         reason=str(said["reason"]),

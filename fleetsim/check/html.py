@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from html import escape
 
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Severity
+from fleetsim.check.requirement import Severity
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.text import neutralise
 
@@ -79,7 +79,7 @@ def _head(report: Report) -> Iterator[str]:
 def _totals(report: Report) -> Iterator[str]:
     sections: dict[str, list[Finding]] = {}
     for finding in report.findings:
-        sections.setdefault(finding.row.section, []).append(finding)
+        sections.setdefault(finding.requirement.section, []).append(finding)
     heads = "".join(f"<th>{verdict}</th>" for verdict in Verdict)
     yield f"<h2>Totals</h2><table><tr><th>Section</th>{heads}</tr>"
     for name, findings in sections.items():
@@ -99,7 +99,7 @@ def _missing(report: Report) -> Iterator[str]:
 
 
 def _failure(finding: Finding) -> Iterator[str]:
-    row = finding.row
+    row = finding.requirement
     yield f'<article class="{row.severity}"><h3>{_text(finding.key)} {_text(row.title)}</h3>'
     yield f"<p>{_text(finding.reason)}</p><dl>"
     for label, text in (("Fix", row.remedy), ("Seen before", row.incident), ("Source", row.source)):
@@ -118,7 +118,8 @@ def _table(title: str, findings: tuple[Finding, ...] | list[Finding]) -> Iterato
     yield "<tr><th>Row</th><th>Promise</th><th>Reason</th></tr>"
     for finding in findings:
         reason = finding.accepted or finding.reason
-        yield f"<tr><td>{_text(finding.key)}</td><td>{_text(finding.row.title)}</td><td>{_text(reason)}</td></tr>"
+        title = finding.requirement.title
+        yield f"<tr><td>{_text(finding.key)}</td><td>{_text(title)}</td><td>{_text(reason)}</td></tr>"
     yield "</table></details>"
 
 

@@ -12,7 +12,7 @@ from fleetsim.check.inside import Here, LogBook, listening
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
-from fleetsim.check.row import Row
+from fleetsim.check.requirement import Requirement
 from fleetsim.check.runner import Progress, run_check
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.asgi import App
@@ -29,7 +29,7 @@ ALLOW = f"{CHECKER_ADDRESS}/32:9199"
 async def check_app(
     make: Callable[[Runtime], App],
     *,
-    rows: Iterable[Row] | None = None,
+    requirements: Iterable[Requirement] | None = None,
     dialects: tuple[str, ...] | None = None,
     hints: Mapping[str, Hint] | None = None,
     headers: Mapping[str, str] | None = None,
@@ -60,6 +60,6 @@ async def check_app(
                 options=Options(
                     hints=hints or {}, side_effects=side_effects, virtual=True, inside=Here(log), seed=seed, jobs=jobs
                 ),
-                rows=rows,
+                requirements=requirements,
                 progress=progress,
             )

@@ -18,7 +18,7 @@ from fleetsim.check.hosted import AppSpec, check_hosted
 from fleetsim.check.listener import socket_listener, usual_listener
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Row, Severity
+from fleetsim.check.requirement import Requirement, Severity
 from fleetsim.check.runner import run_check, select
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.errors import ConfigError, FleetsimError
@@ -64,7 +64,7 @@ def run_ahead(session: pytest.Session) -> None:
         )
 
 
-def _on_a_thread(config: pytest.Config, rows: Iterable[Row]) -> Report:
+def _on_a_thread(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
     found: list[Report] = []
     failed: list[BaseException] = []
 
@@ -83,7 +83,7 @@ def _on_a_thread(config: pytest.Config, rows: Iterable[Row]) -> Report:
     return found[0]
 
 
-async def _check(config: pytest.Config, rows: Iterable[Row]) -> Report:
+async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
     option = config.getoption
     headers, other = _headers(config)
     app = option("--fleetsim-app")
@@ -105,8 +105,9 @@ async def _check(config: pytest.Config, rows: Iterable[Row]) -> Report:
             listener = await stack.enter_async_context(usual_listener())
         runtime = await stack.enter_async_context(running_runtime(seed=options.seed))
         if app:
-            return await check_hosted(AppSpec(app=app), target, runtime, listener=listener, options=options, rows=rows)
-        return await run_check(target, runtime, listener=listener, options=options, rows=rows)
+            spec = AppSpec(app=app)
+            return await check_hosted(spec, target, runtime, listener=listener, options=options, requirements=rows)
+        return await run_check(target, runtime, listener=listener, options=options, requirements=rows)
 
 
 def _address(url: str) -> str:
@@ -164,14 +165,14 @@ class Checklist(pytest.Collector):
 class RowTest(pytest.Item):
     """One row. It passes, fails, or is skipped with the reason; what is only SHOULD or MAY is an expected failure."""
 
-    def __init__(self, *, row: Row, **given: Any) -> None:
+    def __init__(self, *, row: Requirement, **given: Any) -> None:
         super().__init__(**given)
         self.row = row
         self.add_marker(pytest.mark.fleetsim)
 
     def runtest(self) -> None:
         """Tell what was found."""
-        findings = [f for f in self.config.stash[REPORT].findings if f.row.id == self.row.id]
+        findings = [f for f in self.config.stash[REPORT].findings if f.requirement.id == self.row.id]
         failures = [finding for finding in findings if finding.failed]
         if failures:
             said = "\n\n".join(_told(finding) for finding in failures)

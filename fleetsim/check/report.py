@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleetsim.check.row import ONCE, Row, Severity
+from fleetsim.check.requirement import ONCE, Requirement, Severity
 from fleetsim.check.verdict import Verdict
 
 SCHEMA = "fleetsim-check/1"
@@ -42,7 +43,7 @@ class Finding:
     told because a connection or the probe itself broke.
     """
 
-    row: Row
+    requirement: Requirement
     dialect: str
     verdict: Verdict
     reason: str = ""
@@ -52,9 +53,15 @@ class Finding:
     lost: bool = False
 
     @property
+    def row(self) -> Requirement:
+        """The former name of ``requirement``; warns."""
+        warnings.warn("Finding.row is called requirement now", DeprecationWarning, stacklevel=2)
+        return self.requirement
+
+    @property
     def key(self) -> str:
         """``ID`` or ``ID@DIALECT``."""
-        return self.row.id if self.dialect in ONCE else f"{self.row.id}@{self.dialect}"
+        return self.requirement.id if self.dialect in ONCE else f"{self.requirement.id}@{self.dialect}"
 
     @property
     def failed(self) -> bool:
@@ -63,21 +70,21 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """The finding as plain JSON."""
-        row = self.row
+        requirement = self.requirement
         return {
-            "id": row.id,
+            "id": requirement.id,
             "dialect": self.dialect,
             "verdict": self.verdict.value,
-            "severity": row.severity.value,
-            "section": row.section,
-            "title": row.title,
+            "severity": requirement.severity.value,
+            "section": requirement.section,
+            "title": requirement.title,
             "reason": self.reason,
             "accepted": self.accepted,
             "seconds": round(self.seconds, 3),
-            "source": row.source,
-            "covers": list(row.covers),
-            "remedy": row.remedy,
-            "incident": row.incident,
+            "source": requirement.source,
+            "covers": list(requirement.covers),
+            "remedy": requirement.remedy,
+            "incident": requirement.incident,
             "evidence": list(self.evidence),
         }
 
@@ -113,8 +120,8 @@ class Report:
     def failures(self, *severities: Severity) -> tuple[Finding, ...]:
         """Failures nobody accepted, of these severities (of all if none is named), the gravest first."""
         wanted = severities or tuple(Severity)
-        found = [finding for finding in self.findings if finding.failed and finding.row.severity in wanted]
-        return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.row.severity)))
+        found = [finding for finding in self.findings if finding.failed and finding.requirement.severity in wanted]
+        return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.requirement.severity)))
 
     def passed(self, *, strict: bool = False) -> bool:
         """Whether every MUST that was tested passed; with ``strict``, every SHOULD too."""
@@ -134,7 +141,7 @@ class Report:
     def finding(self, row_id: str, dialect: str | None = None) -> Finding:
         """The finding of a row, in a dialect if it has several. Raises KeyError."""
         for finding in self.findings:
-            if finding.row.id == row_id and dialect in {None, finding.dialect}:
+            if finding.requirement.id == row_id and dialect in {None, finding.dialect}:
                 return finding
         raise KeyError(row_id)
 
@@ -195,13 +202,13 @@ class Report:
 
 
 def _accept(finding: Finding, accepted: Mapping[str, str]) -> Finding:
-    reason = accepted.get(finding.key, accepted.get(finding.row.id))
+    reason = accepted.get(finding.key, accepted.get(finding.requirement.id))
     if finding.verdict is not Verdict.FAIL or reason is None:
         return finding
     return replace(finding, accepted=reason)
 
 
-def in_order(findings: Iterable[Finding], rows: Mapping[str, Row]) -> tuple[Finding, ...]:
+def in_order(findings: Iterable[Finding], requirements: Mapping[str, Requirement]) -> tuple[Finding, ...]:
     """Findings in the order of the checklist, then by dialect."""
-    places = {row_id: place for place, row_id in enumerate(rows)}
-    return tuple(sorted(findings, key=lambda finding: (places.get(finding.row.id, 0), finding.dialect)))
+    places = {row_id: place for place, row_id in enumerate(requirements)}
+    return tuple(sorted(findings, key=lambda finding: (places.get(finding.requirement.id, 0), finding.dialect)))

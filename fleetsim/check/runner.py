@@ -14,19 +14,17 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from fleetsim import __version__
-from fleetsim.check import probes as _probes  # noqa: F401 - importing them registers them
 from fleetsim.check.agent_under_test import PROBE_EXCHANGES, AgentUnderTest, discover
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import reachable_listener
 from fleetsim.check.listener import Listener
 from fleetsim.check.options import Options, Target
-from fleetsim.check.probe import PROBES, Phase
 from fleetsim.check.quiet import one_at_a_time, settle
 from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.report import Finding, Report, in_order
-from fleetsim.check.row import ALL, ONCE, PROFILES, Row, Severity
-from fleetsim.check.rows import ROWS
-from fleetsim.check.rows_wire import METHOD_ROWS
+from fleetsim.check.requirement import ALL, ONCE, PROFILES, SECTIONS, Phase, Requirement, Severity
+from fleetsim.check.sections import REQUIREMENTS
+from fleetsim.check.sections.methods import METHOD_REQUIREMENTS
 from fleetsim.check.session import OLD_STREAM, Session
 from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, note_timeout
 from fleetsim.model.call import Operation
@@ -45,18 +43,20 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 """Told after each probe: how many are done, of how many, and the row."""
 
 
-def select(patterns: Iterable[str]) -> tuple[Row, ...]:
+def select(patterns: Iterable[str]) -> tuple[Requirement, ...]:
     """The rows whose id, section or title fits one of the patterns (all without any), case-blind."""
     wanted = [pattern.lower() for pattern in patterns]
     if not wanted:
-        return tuple(ROWS.values())
-    return tuple(row for row in ROWS.values() if any(_fits(row, pattern) for pattern in wanted))
+        return tuple(REQUIREMENTS.values())
+    return tuple(
+        requirement for requirement in REQUIREMENTS.values() if any(_fits(requirement, pattern) for pattern in wanted)
+    )
 
 
-def _fits(row: Row, pattern: str) -> bool:
-    if any(fnmatchcase(text, pattern) for text in (row.id.lower(), row.section.lower())):
+def _fits(requirement: Requirement, pattern: str) -> bool:
+    if any(fnmatchcase(text, pattern) for text in (requirement.id.lower(), requirement.section.lower())):
         return True
-    return len(pattern) > 3 and pattern in f"{row.section} {row.title}".lower()
+    return len(pattern) > 3 and pattern in f"{requirement.section} {requirement.title}".lower()
 
 
 async def run_check(
@@ -65,19 +65,24 @@ async def run_check(
     *,
     listener: Listener | None = None,
     options: Options | None = None,
-    rows: Iterable[Row] | None = None,
+    requirements: Iterable[Requirement] | None = None,
     progress: Progress | None = None,
     knobs: Options | None = None,
+    rows: Iterable[Requirement] | None = None,
 ) -> Report:
-    """Hold an agent to the checklist. ``knobs`` is the former name of ``options``, and warns.
+    """Hold an agent to the checklist.
+
+    ``knobs`` and ``rows`` are the former names of ``options`` and ``requirements``, and warn.
 
     Raises:
         ConfigError: there is no such profile.
         ConfigError, Unreachable, AuthRefused: the agent cannot be met (see ``discover``).
     """
-    if knobs is not None:
-        warnings.warn("run_check(knobs=) is called options now", DeprecationWarning, stacklevel=2)
+    for former, given, now in (("knobs", knobs, "options"), ("rows", rows, "requirements")):
+        if given is not None:
+            warnings.warn(f"run_check({former}=) is called {now} now", DeprecationWarning, stacklevel=2)
     options = options or knobs or Options()
+    requirements = rows if requirements is None else requirements
     if options.profile and options.profile not in PROFILES:
         raise ConfigError(
             f"there is no profile {one_line(options.profile, 40)!r}", hint=f"one of: {', '.join(PROFILES)}"
@@ -85,7 +90,10 @@ async def run_check(
     target = Target(url=target) if isinstance(target, str) else target
     began, clock = runtime.clock.now(), runtime.clock.monotonic()
     agent = await discover(target, runtime, options, listener)
-    wanted = [_as_bound(row, options.profile) for row in (ROWS.values() if rows is None else rows)]
+    wanted = [
+        _as_bound(requirement, options.profile)
+        for requirement in (REQUIREMENTS.values() if requirements is None else requirements)
+    ]
     run = Run(agent, progress)
     findings = await run.all(wanted)
     return Report(
@@ -94,7 +102,7 @@ async def run_check(
         dialects=agent.dialects,
         endpoints={name: agent.endpoint(name) for name in agent.dialects},
         listener=listener.origin if listener else "",
-        findings=in_order(findings, ROWS),
+        findings=in_order(findings, REQUIREMENTS),
         seconds=runtime.clock.monotonic() - clock,
         seed=options.seed,
         began=began.isoformat(timespec="seconds"),
@@ -112,57 +120,68 @@ class Run:
         self._jobs = agent.options.jobs
         self._progress = progress
         self._done = self._all = 0
-        self._late: list[tuple[Row, str]] = []
+        self._late: list[tuple[Requirement, str]] = []
         self._left: dict[str, list[Exchange]] = {name: [] for name in agent.dialects}
         self.note, self._beside = "", False
 
-    async def all(self, rows: Iterable[Row]) -> list[Finding]:
+    async def all(self, requirements: Iterable[Requirement]) -> list[Finding]:
         """Every row in every dialect it has."""
-        jobs = [(row, name) for row in rows for name in self._dialects(row)]
+        jobs = [(requirement, name) for requirement in requirements for name in self._dialects(requirement)]
         self._all = len(jobs)
-        findings = [self._finding(row, name, *_why_not(row, self._agent)) for row, name in jobs if not name]
-        batches = {phase: [(row, name) for row, name in jobs if name and _phase(row) is phase] for phase in Phase}
+        findings = [
+            self._finding(requirement, name, *_why_not(requirement, self._agent))
+            for requirement, name in jobs
+            if not name
+        ]
+        batches = {
+            phase: [(requirement, name) for requirement, name in jobs if name and requirement.phase is phase]
+            for phase in Phase
+        }
         together = batches[Phase.TOGETHER]
         if len(together) > self._jobs and await one_at_a_time(Session(self._agent, self._agent.dialects[-1])):
             self._jobs, self.note = 1, "the agent does one task at a time, so it was probed for one thing at a time"
-        findings += [await self._alone(row, name) for row, name in batches[Phase.ALONE]]
+        findings += [await self._alone(requirement, name) for requirement, name in batches[Phase.ALONE]]
         findings += await self._again(await self._together(together))
-        return findings + [await self._alone(row, name) for row, name in batches[Phase.LAST]]
+        return findings + [await self._alone(requirement, name) for requirement, name in batches[Phase.LAST]]
 
-    def _dialects(self, row: Row) -> tuple[str, ...]:
+    def _dialects(self, requirement: Requirement) -> tuple[str, ...]:
         """The dialects to probe a row in; one empty name if it applies to none of the agent's."""
         spoken = self._agent.dialects
-        if row.dialects == ONCE:
-            return spoken[-1:] if row.covers == ALL or set(row.covers) & set(spoken) else ("",)
-        return tuple(name for name in spoken if name in row.dialects) or ("",)
+        if requirement.dialects == ONCE:
+            return spoken[-1:] if requirement.covers == ALL or set(requirement.covers) & set(spoken) else ("",)
+        return tuple(name for name in spoken if name in requirement.dialects) or ("",)
 
-    async def _together(self, batch: list[tuple[Row, str]]) -> list[Finding]:
+    async def _together(self, batch: list[tuple[Requirement, str]]) -> list[Finding]:
         # Those that wait longest begin first, or the run ends with them alone.
         if self._agent.options.seed:
             batch = list(batch)
             self._agent.runtime.rng.stream("check/order").shuffle(batch)
-        slow_first = sorted(batch, key=lambda job: -_lasts_s(job[0]))
+        slow_first = sorted(batch, key=lambda job: -job[0].lasts_s)
 
-        if self._jobs == 1 or len({row.id for row, _ in batch}) == 1:  # a row alone is so in each of its dialects
-            return [await self._alone(row, name) for row, name in slow_first]
+        # A requirement by itself is probed by itself in each of its dialects.
+        if self._jobs == 1 or len({requirement.id for requirement, _ in batch}) == 1:
+            return [await self._alone(requirement, name) for requirement, name in slow_first]
         self._beside = True
         gate = asyncio.Semaphore(self._jobs)
 
-        async def one(row: Row, name: str) -> Finding:
+        async def one(requirement: Requirement, name: str) -> Finding:
             async with gate:
-                return await self._probe(row, name)
+                return await self._probe(requirement, name)
 
         async with asyncio.TaskGroup() as group:
-            working = [group.create_task(one(row, name), name=f"{row.id} {name}") for row, name in slow_first]
+            working = [
+                group.create_task(one(requirement, name), name=f"{requirement.id} {name}")
+                for requirement, name in slow_first
+            ]
         return [worker.result() for worker in working]
 
-    async def _alone(self, row: Row, name: str, *, settled: bool = False) -> Finding:
+    async def _alone(self, requirement: Requirement, name: str, *, settled: bool = False) -> Finding:
         """Probe a row while no other is probed; where what others have left matters, when that is done."""
         for other, asked in self._left.items():
             if settled or self._jobs == 1:
                 await settle(self._sessions[other], asked)
                 asked.clear()
-        return await self._probe(row, name)
+        return await self._probe(requirement, name)
 
     async def _again(self, findings: list[Finding]) -> list[Finding]:
         """The findings, with those repeated alone that may be our own other probes' doing: something came too late.
@@ -174,17 +193,17 @@ class Run:
         for session in self._sessions.values():
             session.forget_late_fixtures()
         same = 0
-        places = list(ROWS)
-        for row, name in sorted(late, key=lambda job: (places.index(job[0].id), job[1])):
+        places = list(REQUIREMENTS)
+        for requirement, name in sorted(late, key=lambda job: (places.index(job[0].id), job[1])):
             if same == SAME_MAX:
                 break
             self._all += 1
-            one = await self._alone(row, name, settled=True)
+            one = await self._alone(requirement, name, settled=True)
             same = same + 1 if one.verdict is kept[one.key].verdict else 0
             kept[one.key] = one
         return list(kept.values())
 
-    async def _probe(self, row: Row, name: str) -> Finding:
+    async def _probe(self, requirement: Requirement, name: str) -> Finding:
         began = self._agent.runtime.clock.monotonic()
         verdict, reason, lost = Verdict.PASS, "", False
         evidence: tuple[str, ...] = ()
@@ -192,7 +211,7 @@ class Run:
         timeouts = Timeouts()
         exchanges_before, timeouts_before = PROBE_EXCHANGES.set(asked), TIMEOUTS.set(timeouts)
         try:
-            await self._attempt(row, name)
+            await self._attempt(requirement, name)
         except NotPassed as said:
             verdict, reason, lost = said.verdict, said.reason, said.lost
             evidence = tuple(item.shown() for item in said.evidence)
@@ -205,24 +224,24 @@ class Run:
             TIMEOUTS.reset(timeouts_before)
         self._left[name] += asked
         if self._beside and timeouts.noted and verdict in {Verdict.FAIL, Verdict.NOT_TESTED}:
-            self._late.append((row, name))
-        if missing := _missing_ground(row, self._sessions[name], asked):
+            self._late.append((requirement, name))
+        if missing := _missing_method(requirement, self._sessions[name], asked):
             verdict, reason, lost = Verdict.NOT_TESTED, missing, False
         seconds = self._agent.runtime.clock.monotonic() - began
         self._done += 1
         if self._progress is not None:
-            self._progress(self._done, self._all, row.id)
-        return self._finding(row, name, verdict, reason, evidence, seconds, lost)
+            self._progress(self._done, self._all, requirement.id)
+        return self._finding(requirement, name, verdict, reason, evidence, seconds, lost)
 
-    async def _attempt(self, row: Row, name: str) -> None:
-        session, found = self._sessions[name], PROBES.get(row.id)
-        await _check_needs(row, session)
-        if found is None:
+    async def _attempt(self, requirement: Requirement, name: str) -> None:
+        session, probe = self._sessions[name], requirement.probe
+        await _check_needs(requirement, session)
+        if probe is None:
             raise NotPassed(Verdict.NOT_TESTED, "this version has no probe for it")
-        limit_s = None if "time" in row.needs else session.options.probe_s
+        limit_s = None if "time" in requirement.needs else session.options.probe_s
         try:
             async with asyncio.timeout(limit_s):
-                await found.run(session)
+                await probe(session)
         except NotPassed:
             raise
         except TimeoutError:
@@ -236,12 +255,12 @@ class Run:
             said = group.subgroup(NotPassed)
             raise (_first_leaf(said) if said else _broke(group)) from None
         except Exception as error:
-            log.exception("the probe of %s broke", row.id)
+            log.exception("the probe of %s broke", requirement.id)
             raise _broke(error) from None
 
     def _finding(
         self,
-        row: Row,
+        requirement: Requirement,
         name: str,
         verdict: Verdict,
         reason: str = "",
@@ -249,9 +268,9 @@ class Run:
         seconds: float = 0.0,
         lost: bool = False,
     ) -> Finding:
-        dialect = "any" if row.dialects == ONCE else name or "/".join(row.dialects)
+        dialect = "any" if requirement.dialects == ONCE else name or "/".join(requirement.dialects)
         return Finding(
-            row=row,
+            requirement=requirement,
             dialect=dialect,
             verdict=verdict,
             reason=one_line(reason, 400),
@@ -261,26 +280,26 @@ class Run:
         )
 
 
-def _as_bound(row: Row, profile: str) -> Row:
+def _as_bound(requirement: Requirement, profile: str) -> Requirement:
     """The row as a profile reads it."""
-    return replace(row, severity=Severity.MUST) if profile in row.binding_for else row
+    return replace(requirement, severity=Severity.MUST) if profile in requirement.binding_for else requirement
 
 
-def _missing_ground(row: Row, session: Session, asked: Iterable[Exchange]) -> str:
-    """Why the row could not be tested: a method that it leans on, and that another row is about, is not there.
+def _missing_method(requirement: Requirement, session: Session, asked: Iterable[Exchange]) -> str:
+    """Why the requirement could not be tested: a method that it leans on, and that has one of its own, is not there.
 
-    It would fail, or pass, for a reason that is not its own; the missing method is told once, by its own row. What
-    the card promises is a row's own matter: one about the card may well fail for a method that is not there.
+    It would fail, or pass, for a reason that is not its own; the missing method is told once, by its own requirement.
+    What the card promises is different: one about the card may well fail for a method that is not there.
     """
     for made in asked:
         if made.code != -32601:
             continue
         method = mapping(made.asked).get("method")
         operation = Operation.STREAM if method == OLD_STREAM else session.dialect.operation(method)
-        ground = METHOD_ROWS.get(operation) if operation else None
-        if ground is not None and row.section not in {ROWS[ground].section, ROWS["C-06"].section}:
-            known = session.dialect.name in ROWS[ground].dialects
-            return f"because {ground}: there is no {method}" if known else f"there is no {method}"
+        its_own = METHOD_REQUIREMENTS.get(operation) if operation else None
+        if its_own is not None and requirement.section not in {SECTIONS["M"], SECTIONS["C"]}:
+            known = session.dialect.name in REQUIREMENTS[its_own].dialects
+            return f"because {its_own}: there is no {method}" if known else f"there is no {method}"
     return ""
 
 
@@ -294,31 +313,21 @@ def _broke(error: Exception) -> NotPassed:
     return NotPassed(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})", lost=True)
 
 
-def _phase(row: Row) -> Phase:
-    found = PROBES.get(row.id)
-    return found.phase if found else Phase.TOGETHER
-
-
-def _lasts_s(row: Row) -> float:
-    found = PROBES.get(row.id)
-    return found.lasts_s if found else 0.0
-
-
-def _why_not(row: Row, agent: AgentUnderTest) -> tuple[Verdict, str]:
-    asked = "/".join(row.covers if row.dialects == ONCE else row.dialects)
+def _why_not(requirement: Requirement, agent: AgentUnderTest) -> tuple[Verdict, str]:
+    asked = "/".join(requirement.covers if requirement.dialects == ONCE else requirement.dialects)
     return Verdict.NOT_APPLICABLE, f"about A2A {asked}; probed here: {', '.join(agent.dialects)}"
 
 
-async def _check_needs(row: Row, session: Session) -> None:
+async def _check_needs(requirement: Requirement, session: Session) -> None:
     """Raise NotPassed for the first need that is not met."""
     agent, options = session.agent, session.options
     for need, (met, verdict, reason) in _NEEDS.items():
-        if need in row.needs and not met(agent, options):
+        if need in requirement.needs and not met(agent, options):
             raise NotPassed(verdict, reason)
     for kind in ("slow", "ask", "fail", "stream"):
-        if kind in row.needs:
+        if kind in requirement.needs:
             session.hint(kind)
-    if "listener" in row.needs:
+    if "listener" in requirement.needs:
         await session.fixture(reachable_listener)
 
 

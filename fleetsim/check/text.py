@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fleetsim.check.listener import LISTEN
 from fleetsim.check.report import Finding, Missing, Report
-from fleetsim.check.row import Row, Severity
+from fleetsim.check.requirement import Requirement, Severity
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.text import neutralise, one_line
 
@@ -45,7 +45,7 @@ def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: st
     if accepted := [f for f in report.of(Verdict.FAIL) if f.accepted is not None]:
         yield ""
         yield "Accepted failures (baseline):"
-        yield from (f"  {f.key:<11} {f.row.title}: {one_line(f.accepted or '', 100)}" for f in accepted)
+        yield from (f"  {f.key:<11} {f.requirement.title}: {one_line(f.accepted or '', 100)}" for f in accepted)
     if verbose:
         yield from _all(report, plain)
     yield ""
@@ -65,14 +65,14 @@ def _head(report: Report) -> Iterator[str]:
 
 
 def _failure(finding: Finding, mark: str) -> Iterator[str]:
-    row = finding.row
+    requirement = finding.requirement
     where = "" if finding.dialect == "any" else f" (A2A {finding.dialect})"
-    yield f"{mark} {row.id} {row.severity} {row.title}{where}"
+    yield f"{mark} {requirement.id} {requirement.severity} {requirement.title}{where}"
     yield from _wrapped("what", finding.reason)
-    yield from _wrapped("fix", row.remedy)
-    if row.incident:
-        yield from _wrapped("seen", row.incident)
-    yield from _wrapped("from", row.source)
+    yield from _wrapped("fix", requirement.remedy)
+    if requirement.incident:
+        yield from _wrapped("seen", requirement.incident)
+    yield from _wrapped("from", requirement.source)
     for text in finding.evidence:
         yield ""
         yield from (f"    | {line}" for line in text.splitlines())
@@ -114,26 +114,30 @@ def _all(report: Report, plain: bool) -> Iterator[str]:
     yield "Every row:"
     for finding in report.findings:
         reason = f": {finding.reason}" if finding.reason else ""
-        yield f"  {MARKS[finding.verdict][plain]} {finding.key:<9} {finding.row.title}{reason}"
+        yield f"  {MARKS[finding.verdict][plain]} {finding.key:<9} {finding.requirement.title}{reason}"
 
 
 def _totals(report: Report) -> Iterator[str]:
     sections: dict[str, list[Finding]] = {}
     for finding in report.findings:
-        sections.setdefault(finding.row.section, []).append(finding)
+        sections.setdefault(finding.requirement.section, []).append(finding)
     yield f"{'':<22}{'pass':>7}{'fail':>7}{'n/a':>7}{'untested':>10}"
     for name, findings in sections.items():
         counts = [sum(f.verdict is verdict for f in findings) for verdict in Verdict]
         yield f"{name:<22}{counts[0]:>7}{counts[1]:>7}{counts[2]:>7}{counts[3]:>10}"
 
 
-def explain(row: Row) -> str:
+def explain(requirement: Requirement) -> str:
     """One row in full."""
-    lines = [f"{row.id} {row.severity} {row.title}", ""]
-    dialects = "once for the agent" if row.dialects == ("any",) else f"A2A {', '.join(row.dialects)}"
-    source = f"{row.source} (covers {', '.join(row.covers)})"
-    pairs = [("Section", row.section), ("Probed", dialects), ("Source", source), ("How", row.how)]
-    pairs += [("Fix", row.remedy), ("Seen", row.incident), ("Needs", ", ".join(sorted(row.needs)))]
+    lines = [f"{requirement.id} {requirement.severity} {requirement.title}", ""]
+    dialects = "once for the agent" if requirement.dialects == ("any",) else f"A2A {', '.join(requirement.dialects)}"
+    source = f"{requirement.source} (covers {', '.join(requirement.covers)})"
+    pairs = [("Section", requirement.section), ("Probed", dialects), ("Source", source), ("How", requirement.how)]
+    pairs += [
+        ("Fix", requirement.remedy),
+        ("Seen", requirement.incident),
+        ("Needs", ", ".join(sorted(requirement.needs))),
+    ]
     for label, text in pairs:
         if text:
             lines += textwrap.wrap(f"{label + ':':<9}{text}", WIDTH, subsequent_indent=" " * 9)

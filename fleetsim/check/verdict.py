@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from fleetsim.check.exchange import Exchange
+
 
 class Verdict(StrEnum):
     """What a probe found. The four never blur: a promise nobody looked at has not been kept."""
@@ -72,3 +74,9 @@ def not_applicable_unless(there: object, reason: str) -> None:
     """End the probe with *not applicable* unless the agent offers what the requirement is about."""
     if not there:
         raise NotPassed(Verdict.NOT_APPLICABLE, reason)
+
+
+def fail_unless_error(made: Exchange, what: str, *codes: int) -> None:
+    """End the probe with *fail* unless the answer is a JSON-RPC error of one of these codes; ``what`` was asked."""
+    wanted = " or ".join(map(str, codes))
+    fail_unless(made.code in codes, f"{what} must be {wanted}, not {made.says()}", made)

@@ -18,7 +18,7 @@ from fleetsim.check.hosted import AppSpec, check_hosted
 from fleetsim.check.listener import Listener, socket_listener, usual_listener
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
-from fleetsim.check.row import ONCE, PROFILES, Row
+from fleetsim.check.requirement import ONCE, PROFILES, Requirement
 from fleetsim.check.runner import run_check, select
 from fleetsim.check.text import render
 from fleetsim.cli.exits import Exit
@@ -43,7 +43,7 @@ class Wanted:
     target: Target
     app: AppSpec | None
     options: Options
-    rows: tuple[Row, ...]
+    requirements: tuple[Requirement, ...]
     listen: tuple[str, int] | None
     seen_as: str | None
     reports: tuple[tuple[str, Path], ...]
@@ -108,21 +108,21 @@ def check(common: Common, /, url: str | None, **options: Any) -> int:
     Exit codes: 0 every MUST that was tested passes, 1 something fails, 2 usage, 3 unreachable or could not tell,
     4 credentials, 6 nothing was tested.
     """
-    rows = select(options["only"])
+    requirements = select(options["only"])
     if options["listing"]:
-        return _list(common, rows)
+        return _list(common, requirements)
     app = options["app"]
     if url is None and app is None:
         asked = "fleetsim check http://127.0.0.1:9000, or a Python one: fleetsim check --app my_agent:app"
         raise click.UsageError(f"Which agent? Give its URL, e.g. {asked}")
     if app is None and (options["loggers"] or options["store"]):
         raise click.UsageError("--logger and --store look into an agent that --app runs")
-    if not rows:
+    if not requirements:
         raise click.UsageError(f"No row fits {', '.join(options['only'])}. See 'fleetsim check --list'.")
-    return asyncio.run(_run(common, _wanted(url or "", rows, options), options["watch"]))
+    return asyncio.run(_run(common, _wanted(url or "", requirements, options), options["watch"]))
 
 
-def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
+def _wanted(url: str, requirements: tuple[Requirement, ...], options: dict[str, Any]) -> Wanted:
     hints = {kind: Hint.parse(given, kind) for kind in KINDS if (given := options[f"skill_{kind}"])}
     dialects = tuple(sorted(options["dialects"])) or None
     headers = _headers(options["api_key_env"], options["bearer_env"])
@@ -152,7 +152,7 @@ def _wanted(url: str, rows: tuple[Row, ...], options: dict[str, Any]) -> Wanted:
             seed=options["seed"],
             jobs=options["jobs"],
         ),
-        rows=rows,
+        requirements=requirements,
         listen=_place(options["webhook_listen"]),
         seen_as=options["webhook_url"],
         reports=tuple(_report(text) for text in options["reports"]),
@@ -211,19 +211,19 @@ def _report(text: str) -> tuple[str, Path]:
     return kind, Path(path)
 
 
-def _list(common: Common, rows: tuple[Row, ...]) -> int:
+def _list(common: Common, requirements: tuple[Requirement, ...]) -> int:
     if common.as_json:
-        emit_json([{"id": r.id, "severity": r.severity, "section": r.section, "title": r.title} for r in rows])
+        emit_json([{"id": r.id, "severity": r.severity, "section": r.section, "title": r.title} for r in requirements])
         return Exit.OK
     section = ""
-    for row in rows:
-        if row.section != section:
-            section = row.section
+    for requirement in requirements:
+        if requirement.section != section:
+            section = requirement.section
             line("")
             line(section)
-        dialects = "" if row.dialects == ONCE else f"  ({', '.join(row.dialects)})"
-        line(f"  {row.id}  {row.severity:<6} {row.title}{dialects}")
-    return Exit.OK if rows else Exit.NOTHING_RAN
+        dialects = "" if requirement.dialects == ONCE else f"  ({', '.join(requirement.dialects)})"
+        line(f"  {requirement.id}  {requirement.severity:<6} {requirement.title}{dialects}")
+    return Exit.OK if requirements else Exit.NOTHING_RAN
 
 
 async def _run(common: Common, wanted: Wanted, watch: float | None) -> int:
@@ -251,12 +251,17 @@ async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: List
         f"starting {wanted.app.app}" if wanted.app else f"meeting {wanted.target.url}", quiet=common.quiet
     ) as progress:
 
-        def tell(done: int, total: int, row: str) -> None:
-            progress.say(f"checked {done} of {total}, {row}")
+        def tell(done: int, total: int, requirement: str) -> None:
+            progress.say(f"checked {done} of {total}, {requirement}")
 
         if wanted.app is None:
             report = await run_check(
-                wanted.target, runtime, listener=listener, options=wanted.options, rows=wanted.rows, progress=tell
+                wanted.target,
+                runtime,
+                listener=listener,
+                options=wanted.options,
+                requirements=wanted.requirements,
+                progress=tell,
             )
         else:
             report = await check_hosted(
@@ -265,7 +270,7 @@ async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: List
                 runtime,
                 listener=listener,
                 options=wanted.options,
-                rows=wanted.rows,
+                requirements=wanted.requirements,
                 progress=tell,
                 say=progress.say,
             )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict
 
 import click
 
-from fleetsim.check.rows import ROWS
+from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.text import explain as explained
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
@@ -24,13 +23,13 @@ def explain(common: Common, row_id: str) -> int:
     fleetsim explain P-17
     fleetsim check --list
     """
-    row = ROWS.get(row_id.upper().partition("@")[0])
-    if row is None:
-        near = difflib.get_close_matches(row_id.upper(), ROWS, n=1)
+    requirement = REQUIREMENTS.get(row_id.upper().partition("@")[0])
+    if requirement is None:
+        near = difflib.get_close_matches(row_id.upper(), REQUIREMENTS, n=1)
         hint = f"Did you mean {near[0]}?" if near else "See 'fleetsim check --list'."
         raise click.UsageError(f"No such row: {row_id!r}. {hint}")
     if common.as_json:
-        emit_json({**asdict(row), "needs": sorted(row.needs)})
+        emit_json(requirement.as_json())
     else:
-        lines(f"{explained(row)}\n")
+        lines(f"{explained(requirement)}\n")
     return Exit.OK

@@ -10,8 +10,8 @@ import pytest
 
 from fleetsim.check.broken import MUTANTS, Mutant
 from fleetsim.check.broken.bench import checked, outcome
-from fleetsim.check.rows import ROWS
 from fleetsim.check.runner import select
+from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.verdict import Verdict
 
 SMOKE: tuple[str, ...] = ("S-14", "C-01", "C-04", "A-02", "X-01", "E-06", "E-08", "E-10", "E-13", "V-02", "T-01")
@@ -21,7 +21,7 @@ SMOKE += ("T-06", "T-08", "S-02", "S-12", "P-26", "L-01")
 def test_the_healthy_agent_passes_every_row() -> None:
     report = checked(None)
     assert {f.key: f"{f.verdict}: {f.reason}" for f in report.findings if f.verdict is not Verdict.PASS} == {}
-    assert {f.row.id for f in report.findings} == set(ROWS)
+    assert {f.requirement.id for f in report.findings} == set(REQUIREMENTS)
 
 
 @pytest.mark.parametrize("broken", MUTANTS, ids=lambda found: found.mutant_id)

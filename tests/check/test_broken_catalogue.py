@@ -10,7 +10,7 @@ import pytest
 from fleetsim.agent import Agent
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.broken import MUTANTS, Mutant, mutant
-from fleetsim.check.rows import ROWS
+from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Request
 from fleetsim.testbed.network import MemoryNetwork
@@ -34,7 +34,7 @@ NAMED = {
 
 
 def test_every_row_has_a_broken_agent() -> None:
-    assert set(ROWS) == {found.row for found in MUTANTS}
+    assert set(REQUIREMENTS) == {found.row for found in MUTANTS}
 
 
 def test_ids_are_unique_and_fit_a_command_line() -> None:
@@ -45,7 +45,7 @@ def test_ids_are_unique_and_fit_a_command_line() -> None:
 def test_other_rows_are_real_and_have_a_reason() -> None:
     for found in MUTANTS:
         listed = [row for rows in found.also for row in rows.split()]
-        assert set(listed) <= set(ROWS) - {found.row}, found.mutant_id
+        assert set(listed) <= set(REQUIREMENTS) - {found.row}, found.mutant_id
         assert len(listed) == len(set(listed)), found.mutant_id
         assert all(len(reason) > 10 for reason in found.also.values()), found.mutant_id
 

@@ -48,7 +48,7 @@ async def checked(
             runtime,
             listener=listener,
             options=Options(hints=SLOW, patience_s=5),
-            rows=select(rows),
+            requirements=select(rows),
             progress=met,
         )
 
@@ -61,7 +61,7 @@ async def called(*words: str) -> int:
 
 
 def verdicts(report: Report) -> dict[str, Verdict]:
-    return {one.row.id: one.verdict for one in report.findings}
+    return {one.requirement.id: one.verdict for one in report.findings}
 
 
 def processes() -> list[str]:
@@ -152,7 +152,7 @@ async def test_a_skill_that_ends_soon_leaves_the_eviction_of_work_untested() -> 
             Target(url=""),
             runtime,
             options=Options(hints={"slow": Hint(None, "quick")}),
-            rows=select(["H-02"]),
+            requirements=select(["H-02"]),
         )
     assert report.finding("H-02").verdict is NOT_TESTED
     assert "ends by itself" in report.finding("H-02").reason

@@ -78,7 +78,7 @@ async def checked(edit: Edit, *rows: str, hints: dict[str, Hint] | None = None) 
         made.append(Edited(reference_agent(runtime=runtime, allow_webhook=(ALLOW,)).app(), edit))
         return made[0]
 
-    return await check_app(make, rows=select(rows), hints=hints), made[0]
+    return await check_app(make, requirements=select(rows), hints=hints), made[0]
 
 
 def as_it_is(asked: Any, answer: Answer) -> Answer:
@@ -105,8 +105,8 @@ async def test_a_parse_error_that_comes_as_http_400_fails_the_row_of_statuses() 
         return (400, answer[1]) if asked is None else answer
 
     report, _ = await checked(strict, "E-01", "E-16")
-    assert {f.verdict for f in report.findings if f.row.id == "E-01"} == {Verdict.PASS}
-    assert {f.verdict for f in report.findings if f.row.id == "E-16"} == {Verdict.FAIL}
+    assert {f.verdict for f in report.findings if f.requirement.id == "E-01"} == {Verdict.PASS}
+    assert {f.verdict for f in report.findings if f.requirement.id == "E-16"} == {Verdict.FAIL}
 
 
 async def test_a_slow_skill_that_is_over_before_the_cancel_leaves_cancelling_untested() -> None:

@@ -32,7 +32,7 @@ from fleetsim.check.broken.wire import Asked, Edit, Headers
 from fleetsim.check.inprocess import AGENT, ALLOW, check_app
 from fleetsim.check.options import Hint, Options
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Severity
+from fleetsim.check.requirement import Severity
 from fleetsim.check.runner import run_check, select
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.call import Operation
@@ -68,7 +68,7 @@ def test_what_leans_on_a_missing_method_is_not_tested_because_of_its_row(
 ) -> None:
     found = judged(mutant(mutant_id), *patterns)
     asked = {key: f for key, f in found.items() if not key.endswith("@0.1")}
-    assert {f.row.id for f in asked.values()} == set(patterns)
+    assert {f.requirement.id for f in asked.values()} == set(patterns)
     assert {(f.verdict, f.reason.partition(":")[0]) for f in asked.values()} == {(Verdict.NOT_TESTED, reason)}
 
 
@@ -98,7 +98,7 @@ def test_a_question_in_a_frameworks_form_is_a_question_and_is_answered_in_it() -
 
 def test_a_missing_method_is_told_once() -> None:
     report = checked(mutant("no-push-set"), select(("M-07", "P-*")))
-    assert {f.row.id for f in report.of(Verdict.FAIL)} == {"M-07"}
+    assert {f.requirement.id for f in report.of(Verdict.FAIL)} == {"M-07"}
 
 
 def test_an_agent_that_knows_streams_by_the_old_name_alone_has_them_tested_by_that_name() -> None:
@@ -166,7 +166,7 @@ async def checked_app(*patterns: str, check: JsonObject | None = None, **options
     def make(runtime: Runtime) -> Any:
         return reference_agent(runtime=runtime, allow_webhook=(ALLOW,), **options).app()
 
-    return await check_app(make, rows=select(patterns), **(check or {}))
+    return await check_app(make, requirements=select(patterns), **(check or {}))
 
 
 def test_a_card_is_held_to_the_sources_of_the_dialects_it_speaks() -> None:
@@ -179,7 +179,7 @@ def test_a_card_is_held_to_the_sources_of_the_dialects_it_speaks() -> None:
             def make(runtime: Runtime, dialects: tuple[str, ...] = dialects) -> Any:
                 return breaks(card)(reference_agent(runtime=runtime, dialects=dialects)).app()
 
-            report = await check_app(make, rows=select(("C-10",)))
+            report = await check_app(make, requirements=select(("C-10",)))
             verdicts[dialects] = report.finding("C-10").verdict
 
     run(story, strict=False)
@@ -192,7 +192,10 @@ async def checked_with(options: Options, *patterns: str, **agent_options: Any) -
     network.mount("http://agent:9000", agent.app())
     async with network:
         return await run_check(
-            "http://agent:9000", virtual_runtime(0, network, name="checker"), options=options, rows=select(patterns)
+            "http://agent:9000",
+            virtual_runtime(0, network, name="checker"),
+            options=options,
+            requirements=select(patterns),
         )
 
 
@@ -216,14 +219,14 @@ def test_the_answer_in_artifact_alone_warns_and_binds_under_the_profile_of_the_o
     found = checked(mutant("webhook-artifact-alone"), select(("P-23", "P-38")))
     assert found.finding("P-23", "0.3").verdict is Verdict.PASS
     warned = found.finding("P-38", "0.3")
-    assert (warned.verdict, warned.row.severity) == (Verdict.FAIL, Severity.SHOULD)
-    assert "empty answers" in warned.row.incident
+    assert (warned.verdict, warned.requirement.severity) == (Verdict.FAIL, Severity.SHOULD)
+    assert "empty answers" in warned.requirement.incident
     assert found.passed()
 
 
 async def test_the_profile_of_the_original_makes_the_list_a_must() -> None:
     report = await checked_with(Options(profile="workstacean"), "P-38", "P-16")
-    bound = {f.row.id: f.row.severity for f in report.findings}
+    bound = {f.requirement.id: f.requirement.severity for f in report.findings}
     assert bound == {"P-38": Severity.MUST, "P-16": select(("P-16",))[0].severity}
 
 
@@ -256,10 +259,10 @@ async def test_a_card_of_another_dialect_than_is_spoken_is_one_failure_and_the_r
     def app(runtime: Runtime) -> Any:
         return make(reference_agent(runtime=runtime, allow_webhook=(ALLOW,))).app()
 
-    report = await check_app(app, rows=select(("C-*", "M-*", "T-*")))
+    report = await check_app(app, requirements=select(("C-*", "M-*", "T-*")))
     assert report.dialects == (spoken,)
     (failed,) = report.of(Verdict.FAIL)
-    assert failed.row.id == "C-19"
+    assert failed.requirement.id == "C-19"
     assert f"reads as A2A {reads_as}" in failed.reason
     assert failed.reason.endswith(f"it speaks {spoken}")
     assert len(report.of(Verdict.PASS)) > 25
@@ -271,7 +274,7 @@ async def test_a_dialect_that_was_asked_for_is_probed_though_the_agent_does_not_
     def app(runtime: Runtime) -> Any:
         return make(reference_agent(runtime=runtime, allow_webhook=(ALLOW,))).app()
 
-    report = await check_app(app, rows=select(("T-01", "C-19")), dialects=("0.3",))
+    report = await check_app(app, requirements=select(("T-01", "C-19")), dialects=("0.3",))
     assert report.dialects == ("0.3",)
     assert report.finding("C-19").reason.endswith("it speaks 1.0")
     assert report.finding("T-01", "0.3").verdict is not Verdict.PASS
@@ -289,14 +292,16 @@ async def test_an_endpoint_that_redirects_fails_its_own_row_and_the_rest_is_prob
         inner = breaks(edit_card(moved))(agent).app()
         return Starlette(routes=[Route("/old", away, methods=["POST"]), Mount("/", inner)])
 
-    report = await check_app(app, rows=select(("C-03", "C-15", "M-*", "T-*")))
+    report = await check_app(app, requirements=select(("C-03", "C-15", "M-*", "T-*")))
     (failed,) = report.of(Verdict.FAIL)
-    assert (failed.row.id, "HTTP 307" in failed.reason) == ("C-03", True)
+    assert (failed.requirement.id, "HTTP 307" in failed.reason) == ("C-03", True)
     assert report.endpoints == {"0.3": "http://agent:9000/a2a"}
 
 
 async def test_a_mounted_agent_is_checked_at_the_endpoint_its_card_names() -> None:
-    report = await check_app(lambda runtime: mounted(AGENT, runtime), rows=select(("C-0[123]", "M-0*")), path=PATH)
+    report = await check_app(
+        lambda runtime: mounted(AGENT, runtime), requirements=select(("C-0[123]", "M-0*")), path=PATH
+    )
     assert report.endpoints == dict.fromkeys(("0.3", "1.0"), AGENT + PATH + RPC)
     assert report.of(Verdict.FAIL) == ()
 
@@ -309,5 +314,7 @@ async def test_an_endpoint_that_guards_what_is_below_it_does_not_make_the_card_l
         agent = reference_agent(runtime=runtime, allow_webhook=(ALLOW,), api_keys={"me": "k" * 20})
         return Starlette(routes=[Route("/a2a/{rest:path}", closed, methods=["GET"]), Mount("/", agent.app())])
 
-    report = await check_app(app, rows=select(("A-01", "C-01", "C-02")), path="/a2a", headers={"X-API-Key": "k" * 20})
-    assert {found.row.id for found in report.of(Verdict.PASS)} == {"A-01", "C-01", "C-02"}
+    report = await check_app(
+        app, requirements=select(("A-01", "C-01", "C-02")), path="/a2a", headers={"X-API-Key": "k" * 20}
+    )
+    assert {found.requirement.id for found in report.of(Verdict.PASS)} == {"A-01", "C-01", "C-02"}

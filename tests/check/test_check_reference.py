@@ -23,7 +23,7 @@ async def checked(*patterns: str, check: dict[str, Any] | None = None, **options
     def make(runtime: Runtime) -> Any:
         return reference_agent(runtime=runtime, **made).app()
 
-    return await check_app(make, rows=select(patterns), **(check or {}))
+    return await check_app(make, requirements=select(patterns), **(check or {}))
 
 
 def told(report: Report, verdict: Verdict) -> dict[str, str]:
@@ -42,7 +42,7 @@ async def test_with_keys_the_reference_agent_keeps_the_promises_of_credentials_t
     check = {"headers": {"x-api-key": KEY}, "other_headers": {"x-api-key": OTHER}}
     report = await checked(check=check, api_keys={"one": KEY, "two": OTHER})
     assert told(report, Verdict.FAIL) == {}
-    assert {f.verdict for f in report.findings if f.row.section == "Credentials"} == {Verdict.PASS}
+    assert {f.verdict for f in report.findings if f.requirement.section == "Credentials"} == {Verdict.PASS}
 
 
 async def test_flags_that_say_no_are_tested_and_what_they_rule_out_does_not_apply() -> None:
@@ -50,7 +50,9 @@ async def test_flags_that_say_no_are_tested_and_what_they_rule_out_does_not_appl
     assert told(report, Verdict.FAIL) == {}
     assert report.finding("C-06").verdict is report.finding("C-07").verdict is Verdict.PASS
     assert report.finding("M-06").verdict is Verdict.PASS
-    assert {f.verdict for f in report.findings if f.row.section in {"Streams", "Webhooks"}} == {Verdict.NOT_APPLICABLE}
+    assert {f.verdict for f in report.findings if f.requirement.section in {"Streams", "Webhooks"}} == {
+        Verdict.NOT_APPLICABLE
+    }
 
 
 async def test_an_agent_that_refuses_the_listener_passes_the_guard_and_its_deliveries_are_not_tested() -> None:

@@ -10,8 +10,8 @@ from fleetsim.check.exchange import Exchange, Frame, masked
 from fleetsim.check.files import as_json, junit, markdown
 from fleetsim.check.html import html
 from fleetsim.check.report import Finding, Report
-from fleetsim.check.row import Row
-from fleetsim.check.rows import ROWS
+from fleetsim.check.requirement import Requirement
+from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.text import explain, render
 from fleetsim.check.verdict import Verdict
 from fleetsim.cli.check import exit_code
@@ -22,7 +22,7 @@ NASTY = "<script>alert(1)</script> `|* \x1b[31m \x00 ]]> & \u202e"
 
 
 def found(row: str, verdict: Verdict, dialect: str = "0.3", **more: object) -> Finding:
-    made: dict[str, object] = {"row": ROWS[row], "dialect": dialect, "verdict": verdict, **more}
+    made: dict[str, object] = {"requirement": REQUIREMENTS[row], "dialect": dialect, "verdict": verdict, **more}
     return Finding(**made)  # type: ignore[arg-type]
 
 
@@ -45,8 +45,8 @@ MOOT = found("S-01", Verdict.NOT_APPLICABLE, reason="no streams")
 LOST = found("T-06", Verdict.NOT_TESTED, reason="the connection did not hold", lost=True)
 
 
-def row(severity: str) -> Row:
-    return next(row for row in ROWS.values() if row.severity == severity)
+def row(severity: str) -> Requirement:
+    return next(row for row in REQUIREMENTS.values() if row.severity == severity)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_the_text_tells_failures_first_with_evidence_and_the_fix() -> None:
 
 
 def lacking(count: int, reason: str) -> list[Finding]:
-    ids = [key for key in ROWS if key.startswith("P-")][:count]
+    ids = [key for key in REQUIREMENTS if key.startswith("P-")][:count]
     return [found(key, Verdict.NOT_TESTED, reason=reason) for key in ids]
 
 
 def passing(count: int) -> list[Finding]:
-    return [found(key, Verdict.PASS) for key in [key for key in ROWS if key.startswith("T-")][:count]]
+    return [found(key, Verdict.PASS) for key in [key for key in REQUIREMENTS if key.startswith("T-")][:count]]
 
 
 @pytest.mark.parametrize(("passed", "untested", "word"), [(7, 3, "PASSED"), (6, 3, "INCOMPLETE"), (1, 9, "INCOMPLETE")])
@@ -236,6 +236,6 @@ def test_members_that_usually_hold_a_secret_are_masked_whoever_wrote_them() -> N
 
 
 def test_a_row_is_explained_with_source_probe_fix_and_incident() -> None:
-    told = explain(ROWS["P-17"])
+    told = explain(REQUIREMENTS["P-17"])
     for word in ("P-17 MUST", "Source:", "How:", "Fix:", "Quinn PR #19", "Needs:"):
         assert word in told

@@ -7,27 +7,35 @@ import pytest
 
 import fleetsim.check
 from fleetsim.check.checklist import page
-from fleetsim.check.probe import PROBES
-from fleetsim.check.row import ALL, NEEDS, ONCE
-from fleetsim.check.rows import ROWS
+from fleetsim.check.requirement import ALL, NEEDS, ONCE
 from fleetsim.check.runner import select
+from fleetsim.check.sections import REQUIREMENTS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checklist.md"
 
 
-def test_every_row_has_a_probe_and_every_probe_a_row() -> None:
-    assert set(PROBES) == set(ROWS)
+def test_every_row_has_a_probe() -> None:
+    assert [row.id for row in REQUIREMENTS.values() if row.probe is None] == []
+
+
+def test_rows_are_told_by_section_and_number_but_for_those_that_say_after_which() -> None:
+    ids = list(REQUIREMENTS)
+    after = {row.id: row.after for row in REQUIREMENTS.values() if row.after}
+    assert after == {"M-03": "M-10", "P-38": "P-23", "P-39": "P-13"}
+    assert {name: ids[ids.index(name) - 1] for name in after} == after
+    others = [name for name in ids if name not in after]
+    assert others == sorted(others, key=lambda name: ("CAXEMVTHSPRL".index(name[0]), name))
 
 
 def test_every_row_says_who_demands_it_how_it_is_probed_and_how_to_fix_it() -> None:
-    thin = [row.id for row in ROWS.values() if min(map(len, (row.title, row.source, row.how, row.remedy))) < 5]
+    thin = [row.id for row in REQUIREMENTS.values() if min(map(len, (row.title, row.source, row.how, row.remedy))) < 5]
     assert thin == []
 
 
 def test_rows_have_ids_dialects_and_needs_that_exist() -> None:
-    assert [row_id for row_id in ROWS if not re.fullmatch(r"[A-Z]-\d\d", row_id)] == []
-    assert [row.id for row in ROWS.values() if row.dialects != ONCE and not set(row.dialects) <= set(ALL)] == []
-    assert [row.id for row in ROWS.values() if not row.needs <= NEEDS.keys()] == []
+    assert [row_id for row_id in REQUIREMENTS if not re.fullmatch(r"[A-Z]-\d\d", row_id)] == []
+    assert [row.id for row in REQUIREMENTS.values() if row.dialects != ONCE and not set(row.dialects) <= set(ALL)] == []
+    assert [row.id for row in REQUIREMENTS.values() if not row.needs <= NEEDS.keys()] == []
 
 
 def test_the_page_of_the_checklist_is_written_from_the_rows() -> None:
@@ -39,15 +47,21 @@ def test_rows_are_selected_by_id_section_or_word_whatever_the_case() -> None:
     assert {row.section for row in select(["streams"])} >= {"Streams"}
     assert "P-17" in {row.id for row in select(["cancel is delivered"])}
     assert select(["no such thing"]) == ()
-    assert len(select([])) == len(ROWS)
+    assert len(select([])) == len(REQUIREMENTS)
 
 
 def test_the_incidents_of_the_guide_are_told_by_a_row() -> None:
-    told = " ".join(row.incident for row in ROWS.values())
+    told = " ".join(row.incident for row in REQUIREMENTS.values())
     pulls = {"#40", "#61", "#6", "#19", "#25"}
     assert {pull for pull in pulls if not re.search(rf"{pull}\b", told)} == set()
 
 
 def test_a_public_name_of_before_still_works_and_names_the_new_one() -> None:
-    with pytest.warns(DeprecationWarning, match="fleetsim.check.Knobs is called Options now"):
-        assert fleetsim.check.Knobs is fleetsim.check.Options
+    for former, now in (("Knobs", "Options"), ("Row", "Requirement"), ("ROWS", "REQUIREMENTS")):
+        with pytest.warns(DeprecationWarning, match=f"fleetsim.check.{former} is called {now} now"):
+            assert getattr(fleetsim.check, former) is getattr(fleetsim.check, now)
+    finding = fleetsim.check.Finding(
+        requirement=REQUIREMENTS["C-01"], dialect="any", verdict=fleetsim.check.Verdict.PASS
+    )
+    with pytest.warns(DeprecationWarning, match="Finding.row is called requirement now"):
+        assert finding.row is finding.requirement

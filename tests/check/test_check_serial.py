@@ -79,7 +79,9 @@ async def rig(seed: int, **broken: Any) -> AsyncIterator[tuple[Runtime, Listener
 async def checked(seed: int = 0, rows: tuple[str, ...] = (), **broken: Any) -> Report:
     async with rig(seed, **broken) as (runtime, listener):
         options = Options(side_effects=True, seed=seed)
-        return await run_check(Target(url=AGENT), runtime, listener=listener, options=options, rows=select(rows))
+        return await run_check(
+            Target(url=AGENT), runtime, listener=listener, options=options, requirements=select(rows)
+        )
 
 
 def verdicts(report: Report) -> dict[str, str]:
@@ -87,7 +89,7 @@ def verdicts(report: Report) -> dict[str, str]:
 
 
 def failed(report: Report) -> set[str]:
-    return {one.row.id for one in report.of(Verdict.FAIL)}
+    return {one.requirement.id for one in report.of(Verdict.FAIL)}
 
 
 async def test_an_agent_that_does_one_task_at_a_time_gets_the_same_verdicts_in_every_order() -> None:
@@ -126,7 +128,11 @@ async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most
     async with rig(0, notifier=NeverTold) as (runtime, listener):
         rows = select(["P-*"])
         report = await run_check(
-            Target(url=AGENT), runtime, listener=listener, rows=rows, progress=lambda _done, _all, row: done.append(row)
+            Target(url=AGENT),
+            runtime,
+            listener=listener,
+            requirements=rows,
+            progress=lambda _done, _all, found: done.append(found),
         )
     applicable = sum(one.verdict is not Verdict.NOT_APPLICABLE for one in report.findings)
     assert {"P-15", "P-24", "P-26"} <= failed(report)
@@ -140,8 +146,8 @@ async def test_a_row_that_waits_in_vain_with_nothing_beside_it_is_not_repeated()
             Target(url=AGENT),
             runtime,
             listener=listener,
-            rows=select(["P-24"]),
-            progress=lambda _done, _all, row: done.append(row),
+            requirements=select(["P-24"]),
+            progress=lambda _done, _all, found: done.append(found),
         )
     assert done == ["P-24", "P-24"]  # in each dialect once
 

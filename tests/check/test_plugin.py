@@ -17,7 +17,7 @@ import pytest
 from fleetsim.agent import Agent, AgentLimits
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.broken import mutant
-from fleetsim.check.rows import ROWS
+from fleetsim.check.sections import REQUIREMENTS
 
 pytest_plugins = ("pytester",)
 TOP = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
 def test_every_row_is_a_test(pytester: pytest.Pytester) -> None:
     with served(healthy()) as url:
         told = run(pytester, "--fleetsim-agent", url, "--collect-only")
-    assert [line for line in told.outlines if "::" in line] == [f"fleetsim::{row}" for row in ROWS]
+    assert [line for line in told.outlines if "::" in line] == [f"fleetsim::{row}" for row in REQUIREMENTS]
 
 
 def test_a_healthy_agent_passes_and_what_was_not_looked_at_is_skipped_with_its_reason(
@@ -98,7 +98,7 @@ def test_a_broken_promise_fails_with_what_was_seen_and_what_to_do(pytester: pyte
     with served(mutant("missing-kind").make(healthy())) as url:
         told = run(pytester, "--fleetsim-agent", url, "--fleetsim-only", "S-0[34]")
     told.assert_outcomes(passed=1, failed=1)
-    row = ROWS["S-04"]
+    row = REQUIREMENTS["S-04"]
     told.stdout.fnmatch_lines_random(
         [f"MUST S-04: {row.title}", f"Fix: {row.remedy}", "*in A2A 0.3:*", "*<- HTTP 200*"]
     )
@@ -115,8 +115,12 @@ def test_a_should_warns_and_fails_only_when_strict(pytester: pytest.Pytester) ->
 def test_rows_can_be_chosen_by_name_and_mark(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_mine(): pass")
     with served(healthy()) as url:
-        run(pytester, "--fleetsim-agent", url, "-k", "E-13 or E-14").assert_outcomes(passed=2, deselected=len(ROWS) - 1)
-        run(pytester, "--fleetsim-agent", url, "-m", "not fleetsim").assert_outcomes(passed=1, deselected=len(ROWS))
+        run(pytester, "--fleetsim-agent", url, "-k", "E-13 or E-14").assert_outcomes(
+            passed=2, deselected=len(REQUIREMENTS) - 1
+        )
+        run(pytester, "--fleetsim-agent", url, "-m", "not fleetsim").assert_outcomes(
+            passed=1, deselected=len(REQUIREMENTS)
+        )
 
 
 def test_credentials_come_from_the_environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from recording import Recorder, arrivals_of
 from fleetsim.check.listener import Listener, socket_listener
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Finding
-from fleetsim.check.rows import ROWS
 from fleetsim.check.runner import run_check
+from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.runtime import CountedIds
@@ -103,7 +103,7 @@ async def judge(expected: Expected, url: str, checked: Checked, runtime: Runtime
         replace(runtime, ids=CountedIds(0, f"{checked.title}/{expected.row}")),
         listener=listener,
         options=Options(hints=HINTS, side_effects=True),
-        rows=[ROWS[name] for name in (expected.row, expected.after) if name],
+        requirements=[REQUIREMENTS[name] for name in (expected.row, expected.after) if name],
     )
     return report.finding(expected.row)
 

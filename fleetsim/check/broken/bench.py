@@ -16,7 +16,7 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.broken.build import DIALECTS, Mutant
 from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
-from fleetsim.check.row import Row
+from fleetsim.check.requirement import Requirement
 from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.asgi import App
@@ -45,7 +45,7 @@ def healthy_agent(runtime: Runtime) -> Agent:
     )
 
 
-async def examine(broken: Mutant | None, rows: Iterable[Row] | None = None, *, seed: int = 0) -> Report:
+async def examine(broken: Mutant | None, requirements: Iterable[Requirement] | None = None, *, seed: int = 0) -> Report:
     """Check the agent, broken or not, in every dialect; hours included."""
 
     def make(runtime: Runtime) -> App:
@@ -55,7 +55,7 @@ async def examine(broken: Mutant | None, rows: Iterable[Row] | None = None, *, s
 
     return await check_app(
         make,
-        rows=rows,
+        requirements=requirements,
         dialects=broken.dialects if broken else DIALECTS,
         headers={"X-API-Key": KEY},
         other_headers={"X-API-Key": OTHER},
@@ -64,12 +64,12 @@ async def examine(broken: Mutant | None, rows: Iterable[Row] | None = None, *, s
     )
 
 
-def checked(broken: Mutant | None, rows: Iterable[Row] | None = None, *, seed: int = 0) -> Report:
+def checked(broken: Mutant | None, requirements: Iterable[Requirement] | None = None, *, seed: int = 0) -> Report:
     """``examine`` on a virtual loop of its own. What a broken agent leaves running is its own affair."""
     reports: list[Report] = []
 
     async def story() -> None:
-        reports.append(await examine(broken, rows, seed=seed))
+        reports.append(await examine(broken, requirements, seed=seed))
 
     with suppress(*() if broken is None else (LeftOver, Deadlock)):
         run(story, seed=seed, strict=broken is None)
@@ -98,4 +98,4 @@ class Outcome:
 def outcome(broken: Mutant, report: Report) -> Outcome:
     """Judge a report of a broken agent."""
     fails = report.of(Verdict.FAIL)
-    return Outcome(broken, frozenset(f.row.id for f in fails), {f.key: f.reason for f in fails})
+    return Outcome(broken, frozenset(f.requirement.id for f in fails), {f.key: f.reason for f in fails})

@@ -1,4 +1,4 @@
-"""Probes of the task store: what it lets go of, and what it keeps whole when much happens at once."""
+"""What is asked of the task store: what it lets go of, and what it keeps whole when much happens at once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Sized
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import delivered_webhook
 from fleetsim.check.options import Hint
-from fleetsim.check.probe import Phase, probe
 from fleetsim.check.raw_dialect import TERMINAL
+from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, Phase, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
+STORE = f"{BUILD_GUIDE}, checklist 'Task store hygiene'"
 LONG_S = 12 * 3600.0
 HOURS_S = 3 * 3600.0
 LOOK_S = 60.0
@@ -25,9 +26,19 @@ _IDLES = "works, or waits for an answer, for hours (--skill-ask, --skill-slow)"
 MANY = 8
 
 
-@probe("H-01", Phase.LAST)
+@requirement(
+    "H-01",
+    "Terminal tasks are evicted in time",
+    MUST,
+    dialects=BOTH,
+    source=f"{STORE}; {BUILD_GUIDE}, hardening 1",
+    remedy="Sweep terminal tasks older than an hour.",
+    incident="Agents leaked memory in proportion to their lifetime traffic",
+    needs=("time",),
+    phase=Phase.LAST,
+)
 async def evicted(session: Session) -> None:
-    """Half a day later."""
+    """Finish a task, let the time to live and a sweep pass: it is -32001."""
     inside = session.options.inside
     task_id, ended = await session.finished()
     watched = inside is not None and inside.holds(task_id)
@@ -44,9 +55,32 @@ async def evicted(session: Session) -> None:
         )
 
 
-@probe("H-02", Phase.LAST)
+async def _works_for(session: Session, hint: Hint) -> float:
+    """For how many seconds such a task works or waits before it ends, if it does within ``HOURS_S``."""
+    task_id, _ = await session.begin(hint)
+    began = session.now()
+    while session.now() < began + HOURS_S:
+        await asyncio.sleep(LOOK_S)
+        made = await session.get(task_id)
+        fail_unless(session.state(made), f"a task that was at work {LOOK_S:g} s before gives {made.says()}", made)
+        if session.state(made) in TERMINAL:
+            return session.now() - began
+    return HOURS_S
+
+
+@requirement(
+    "H-02",
+    "Tasks at work are never evicted",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, hardening 1",
+    remedy="Evict by terminal state, never by age alone.",
+    needs=("time", "slow"),
+    phase=Phase.LAST,
+)
 async def kept_at_work(session: Session) -> None:
-    """A task that waits, or works, for hours and is left alone; whether it would end by itself is seen after that."""
+    """Leave a task working (or waiting) as long as it took to evict a finished one: it is still there."""
+    # A task that waits, or works, for hours and is left alone; whether it would end by itself is seen after that.
     asks = "ask" in session.agent.hints
     hint = session.hint("ask" if asks else "slow")
     if not asks and hint.text.isdigit():
@@ -70,22 +104,17 @@ async def kept_at_work(session: Session) -> None:
     )
 
 
-async def _works_for(session: Session, hint: Hint) -> float:
-    """For how many seconds such a task works or waits before it ends, if it does within ``HOURS_S``."""
-    task_id, _ = await session.begin(hint)
-    began = session.now()
-    while session.now() < began + HOURS_S:
-        await asyncio.sleep(LOOK_S)
-        made = await session.get(task_id)
-        fail_unless(session.state(made), f"a task that was at work {LOOK_S:g} s before gives {made.says()}", made)
-        if session.state(made) in TERMINAL:
-            return session.now() - began
-    return HOURS_S
-
-
-@probe("H-03")
+@requirement(
+    "H-03",
+    "Many sends at once are many tasks",
+    MUST,
+    dialects=BOTH,
+    source=f"{STORE}",
+    remedy="Keep per-task state on the record, never in module variables.",
+    needs=("side-effects",),
+)
 async def many_at_once(session: Session) -> None:
-    """Eight sends at once."""
+    """Send eight messages at once; each is a task of its own and each ends."""
     async with asyncio.TaskGroup() as group:
         sends = [group.create_task(session.begin()) for _ in range(MANY)]
     ids = [send.result()[0] for send in sends]
@@ -95,9 +124,17 @@ async def many_at_once(session: Session) -> None:
         fail_unless(session.state(last) in TERMINAL, f"one of eight tasks is {session.state(last) or '?'}", last)
 
 
-@probe("H-04")
+@requirement(
+    "H-04",
+    "A cancel is atomic",
+    MUST,
+    dialects=BOTH,
+    source=f"{STORE}; {BUILD_GUIDE}, hardening 3",
+    remedy="Do the check and the write under the same lock.",
+    needs=("side-effects",),
+)
 async def cancel_is_atomic(session: Session) -> None:
-    """Cancel at the moment of the end."""
+    """Cancel tasks just as they end: who was told canceled finds canceled, who was told -32002 does not."""
     for delay in (0.0, 0.0, 0.001, 0.005, 0.02):
         task_id, _ = await session.begin()
         await asyncio.sleep(delay)
@@ -110,9 +147,18 @@ async def cancel_is_atomic(session: Session) -> None:
             fail_unless(state != "canceled", f"the cancel was refused, and then the task is {state}", made, read)
 
 
-@probe("H-05", Phase.LAST)
+@requirement(
+    "H-05",
+    "Aborted streams leave the agent healthy",
+    SHOULD,
+    dialects=BOTH,
+    source=f"{STORE}; reference reliability T-26",
+    remedy="Free a subscriber as soon as its connection is gone.",
+    needs=("streaming", "side-effects"),
+    phase=Phase.LAST,
+)
 async def aborted_streams(session: Session) -> None:
-    """A dozen readers that leave."""
+    """Open a dozen streams, drop them, and call again; the agent answers as quickly as before."""
     hint = session.agent.hints.get("slow", session.quick())
     for _ in range(12):
         async with session.stream(Operation.STREAM, session.params(hint)) as stream:
@@ -151,36 +197,44 @@ async def delivery_log(session: Session) -> tuple[str, str, list[str], list[str]
     return task_id, token, inside.log.since(before), usual, made
 
 
-@probe("H-06", Phase.LAST)
+@requirement(
+    "H-06",
+    "Deliveries are logged at INFO with task, state and status",
+    MUST,
+    dialects=BOTH,
+    source=f"{STORE}; {BUILD_GUIDE}, 'Push notifications', implementation checklist",
+    remedy="Log each attempt at INFO and install a handler that shows INFO.",
+    incident="Quinn #61: a day of polling fallback, because nothing showed that deliveries were refused",
+    needs=("in-process", "push", "listener"),
+    phase=Phase.LAST,
+)
 async def deliveries_are_logged(session: Session) -> None:
-    """The lines of a delivery."""
+    """Deliver a webhook and read the agent's log."""
     task_id, _, lines, _, made = await session.fixture(delivery_log)
     told = [line for line in lines if task_id in line and "200" in line and line.startswith("INFO")]
     fail_unless(told, "no INFO line names the task and the status of the delivery", made)
     fail_unless(any("completed" in line.lower() for line in told), "no line names the state that was delivered", made)
 
 
-@probe("H-07", Phase.LAST)
+@requirement(
+    "H-07",
+    "Neither body nor token of a webhook is logged",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'Push notifications', implementation checklist",
+    remedy="Log ids, state and status alone.",
+    needs=("in-process", "push", "listener"),
+    phase=Phase.LAST,
+)
 async def nothing_private_is_logged(session: Session) -> None:
-    """The same lines. An agent may log what it is asked; what is logged more often for a webhook is its body."""
+    """Deliver a webhook and look for its token and text in the agent's log."""
+    # The same lines. An agent may log what it is asked; what is logged more often for a webhook is its body.
     _, token, lines, usual, made = await session.fixture(delivery_log)
     not_tested_unless(token, "the delivery carried no token", made)
     fail_unless(not any(token in line for line in lines), "the token of a webhook is in the log", made)
     text = session.quick().text
     often = sum(text in line for line in lines) if text else 0
     fail_unless(often <= sum(text in line for line in usual), "the text of a webhook is in the log", made)
-
-
-@probe("H-08")
-async def retries_are_held(session: Session) -> None:
-    """Collect garbage between two tries; whether there is a second try at all is seen without."""
-    inside = session.options.inside
-    assert inside is not None
-    again, made = await _tried_again(session, inside.collect)
-    if not again:
-        retries, _ = await _tried_again(session, _nothing)
-        not_tested_unless(retries, "a delivery that was answered with 500 is not tried again in any case (P-27)", made)
-    fail_unless(again, "after a garbage collection the retry never came", made)
 
 
 async def _tried_again(session: Session, between: Callable[[], Awaitable[None]]) -> tuple[bool, Exchange]:
@@ -199,3 +253,25 @@ async def _tried_again(session: Session, between: Callable[[], Awaitable[None]])
 
 async def _nothing() -> None:
     """Between two tries."""
+
+
+@requirement(
+    "H-08",
+    "A delivery that waits to be retried is not collected",
+    MUST,
+    dialects=BOTH,
+    source=f"{STORE} (strong references); {BUILD_GUIDE}, hardening 2",
+    remedy="Keep the delivery's task in a set until it is done.",
+    incident="Python keeps only weak references to tasks; retries vanished in their back-off",
+    needs=("in-process", "push", "listener"),
+)
+async def retries_are_held(session: Session) -> None:
+    """Refuse the first delivery with 500, run the garbage collector, and wait for the retry."""
+    # Collect garbage between two tries; whether there is a second try at all is seen without.
+    inside = session.options.inside
+    assert inside is not None
+    again, made = await _tried_again(session, inside.collect)
+    if not again:
+        retries, _ = await _tried_again(session, _nothing)
+        not_tested_unless(retries, "a delivery that was answered with 500 is not tried again in any case (P-27)", made)
+    fail_unless(again, "after a garbage collection the retry never came", made)

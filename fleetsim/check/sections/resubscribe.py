@@ -1,4 +1,4 @@
-"""Probes of streams that are dropped and rejoined: who owns the work, and what a late reader is told."""
+"""What is asked of streams that are dropped and rejoined: who owns the work, and what a late reader is told."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import finished_task
-from fleetsim.check.probe import probe
-from fleetsim.check.probes.envelope import refused
 from fleetsim.check.raw_dialect import TERMINAL, mapping, message_text
+from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, requirement
+from fleetsim.check.sections.streams import fold
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_tested_unless
+from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
 
+SSE = f"{BUILD_GUIDE}, checklist 'SSE semantics'"
 REJOIN_S = 30.0
 AT_ONCE_S = 1.0
 """What comes within so long of the snapshot is told to whoever rejoins, and not news of the work."""
@@ -31,6 +32,24 @@ async def dropped_stream(session: Session) -> tuple[str, Exchange]:
         return stream.task_id(), stream.exchange
 
 
+@requirement(
+    "S-14",
+    "A reader that leaves does not stop the work",
+    MUST,
+    dialects=BOTH,
+    source=f"{SSE}; {BUILD_GUIDE}, hardening 6",
+    remedy="Let the record own the worker; the SSE generator only reads.",
+    incident="a2a-sdk 0.2.16 dies with its client",
+    needs=("streaming", "slow"),
+)
+async def work_goes_on(session: Session) -> None:
+    """Stream from the slow skill, drop the connection after the first event, and get the task: it must complete."""
+    task_id, before = await dropped_stream(session)
+    read = await session.until(task_id)
+    state = session.state(read)
+    fail_unless(state == "completed", f"after its reader left the task is {state or read.says()}", before, read)
+
+
 async def rejoined_stream(session: Session) -> tuple[Exchange, Exchange]:
     """A dropped stream and the whole stream that rejoined it."""
     task_id, before = await dropped_stream(session)
@@ -39,18 +58,17 @@ async def rejoined_stream(session: Session) -> tuple[Exchange, Exchange]:
     return before, stream.exchange
 
 
-@probe("S-14")
-async def work_goes_on(session: Session) -> None:
-    """Leave, and look."""
-    task_id, before = await dropped_stream(session)
-    read = await session.until(task_id)
-    state = session.state(read)
-    fail_unless(state == "completed", f"after its reader left the task is {state or read.says()}", before, read)
-
-
-@probe("S-15")
+@requirement(
+    "S-15",
+    "A dropped stream can be rejoined while the task runs",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'",
+    remedy="Serve resubscribe from the same store as the stream.",
+    needs=("streaming", "slow"),
+)
 async def can_be_rejoined(session: Session) -> None:
-    """Leave, and come back."""
+    """Drop a stream of the slow skill, resubscribe, and read to the end."""
     before, made = await session.fixture(rejoined_stream)
     fail_unless(made.frames and made.error is None, f"rejoining a running task gave {made.says()}", before, made)
     last = session.dialect.event(made.frames[-1].result)[1]
@@ -64,23 +82,8 @@ def _first(session: Session, made: Exchange) -> tuple[str, Mapping[str, Any]]:
     return session.dialect.event(made.frames[0].result)
 
 
-@probe("S-16")
-async def snapshot_first(session: Session) -> None:
-    """The first event after a rejoin, and whether text is lost."""
-    before, made = await session.fixture(rejoined_stream)
-    kind, content = _first(session, made)
-    fail_unless(kind == "task", f"the first event after a rejoin is a {kind or 'riddle'}, no snapshot", before, made)
-    fail_unless(session.dialect.state(content), "the snapshot shows no state", made)
-    if "stream" not in session.agent.hints:
-        return
-    task_id, sent, so_far = await _half_a_stream(session)
-    async with session.stream(Operation.SUBSCRIBE, session.dialect.by_id(task_id)) as stream:
-        await stream.next(5)
-    held = _text_of(session, stream.exchange)
-    if not stream.exchange.error:
-        fail_unless(
-            held.startswith(so_far), f"{so_far!r} was sent before the rejoin and is missing", sent, stream.exchange
-        )
+def _text_of(session: Session, made: Exchange) -> str:
+    return "".join(fold(session, made)[0].values())
 
 
 async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
@@ -99,15 +102,45 @@ async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
         return stream.task_id(), stream.exchange, _text_of(session, stream.exchange)
 
 
-def _text_of(session: Session, made: Exchange) -> str:
-    from fleetsim.check.probes.streams import fold
+@requirement(
+    "S-16",
+    "Whoever rejoins is told where the task stands first",
+    MUST,
+    dialects=BOTH,
+    source=f"{SSE}; {BUILD_GUIDE}, hardening 7; A2A 1.0 §3.1.6",
+    remedy="Send a snapshot with the accumulated artifact before any delta.",
+    incident="a2a-sdk 0.2 and 0.3 send no snapshot: a late joiner misses text",
+    needs=("streaming", "slow"),
+)
+async def snapshot_first(session: Session) -> None:
+    """The first event after a rejoin is the task (0.3: or a status), with the text so far."""
+    before, made = await session.fixture(rejoined_stream)
+    kind, content = _first(session, made)
+    fail_unless(kind == "task", f"the first event after a rejoin is a {kind or 'riddle'}, no snapshot", before, made)
+    fail_unless(session.dialect.state(content), "the snapshot shows no state", made)
+    if "stream" not in session.agent.hints:
+        return
+    task_id, sent, so_far = await _half_a_stream(session)
+    async with session.stream(Operation.SUBSCRIBE, session.dialect.by_id(task_id)) as stream:
+        await stream.next(5)
+    held = _text_of(session, stream.exchange)
+    if not stream.exchange.error:
+        fail_unless(
+            held.startswith(so_far), f"{so_far!r} was sent before the rejoin and is missing", sent, stream.exchange
+        )
 
-    return "".join(fold(session, made)[0].values())
 
-
-@probe("S-17")
+@requirement(
+    "S-17",
+    "Whoever rejoins sees the current progress message",
+    SHOULD,
+    dialects=BOTH,
+    source=f"{SSE}; {BUILD_GUIDE}, hardening 8",
+    remedy="Keep the last progress message on the record.",
+    needs=("streaming", "slow"),
+)
 async def progress_is_kept(session: Session) -> None:
-    """The progress message in the snapshot."""
+    """Stream from the slow skill until it says what it is doing, rejoin, and look for that in the snapshot."""
     before, made = await session.fixture(rejoined_stream)
     told = {text for frame in before.frames if (text := message_text(session.dialect.event(frame.result)[1]))}
     not_tested_unless(told, "the slow skill says nothing of its progress", before)
@@ -126,30 +159,63 @@ async def _rejoin(session: Session, task_id: str) -> Exchange:
         return stream.exchange
 
 
-@probe("S-18")
+@requirement(
+    "S-18",
+    "Rejoining an unknown task is -32001",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'Error code conventions'",
+    remedy="Look the task up before opening the stream.",
+    needs=("streaming",),
+)
 async def unknown_task(session: Session) -> None:
-    """Rejoin nothing."""
-    refused(await _rejoin(session, session.new()), "rejoining an unknown task", -32001)
+    """Resubscribe to an id nobody made."""
+    fail_unless_error(await _rejoin(session, session.new()), "rejoining an unknown task", -32001)
 
 
-@probe("S-19")
+@requirement(
+    "S-19",
+    "A refused stream is one SSE event on 0.3",
+    SHOULD,
+    dialects=V03,
+    source="Reference interop, 'What real clients found'",
+    remedy="Send the error as the one event of a stream: JavaScript clients report plain JSON as a wrong content type.",
+    incident="Real errors were shown as 'Invalid response Content-Type'",
+    needs=("streaming",),
+)
 async def refusal_is_an_event(session: Session) -> None:
-    """How a refusal comes."""
+    """Read the Content-Type of the refusal of a resubscribe."""
     made = await _rejoin(session, session.new())
     not_tested_unless(made.error is not None, f"rejoining an unknown task gave {made.says()}", made)
     fail_unless(made.frames, f"the refusal came as {made.media_type}, not as an event", made)
 
 
-@probe("S-20")
+@requirement(
+    "S-20",
+    "Subscribing to a finished task is -32004",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.1.6",
+    remedy="Refuse with -32004.",
+    needs=("streaming",),
+)
 async def finished_is_refused(session: Session) -> None:
-    """Subscribe to what is over."""
+    """Subscribe to a completed task."""
     task_id, _ = await session.fixture(finished_task)
-    refused(await _rejoin(session, task_id), "subscribing to a finished task", -32004)
+    fail_unless_error(await _rejoin(session, task_id), "subscribing to a finished task", -32004)
 
 
-@probe("S-21")
+@requirement(
+    "S-21",
+    "Rejoining a finished task ends at once",
+    MUST,
+    dialects=V03,
+    source=f"{BUILD_GUIDE}, hardening 6 and 8",
+    remedy="Send the snapshot and the closing pair, or an error; never hang.",
+    needs=("streaming",),
+)
 async def finished_ends(session: Session) -> None:
-    """Rejoin what is over."""
+    """Resubscribe to a completed task: its state (or an error) must come and the stream must end within 5 s."""
     task_id, _ = await session.fixture(finished_task)
     made = await _rejoin(session, task_id)
     fail_unless(made.ended, "the stream of a finished task does not end", made)
@@ -159,9 +225,17 @@ async def finished_ends(session: Session) -> None:
     fail_unless(told, f"rejoining a finished task gave {made.says()}", made)
 
 
-@probe("S-22")
+@requirement(
+    "S-22",
+    "All readers of a task see it end",
+    SHOULD,
+    dialects=BOTH,
+    source="A2A 1.0 §3.5.2; seed: implement-a2a-server, step 4.2",
+    remedy="Broadcast events; do not hand out one queue.",
+    needs=("streaming", "slow"),
+)
 async def all_readers_see_the_end(session: Session) -> None:
-    """Three readers."""
+    """Rejoin twice while the task runs; both must see the terminal event."""
     async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as first:
         not_tested_unless(
             first.is_stream and await first.next(5), f"a stream gave {first.exchange.says()}", first.exchange
@@ -181,9 +255,17 @@ async def all_readers_see_the_end(session: Session) -> None:
         fail_unless(session.dialect.state(last) in TERMINAL, "one of three readers did not see the end", made)
 
 
-@probe("S-26")
+@requirement(
+    "S-26",
+    "A cancel ends open streams with canceled",
+    MUST,
+    dialects=BOTH,
+    source=f"{SSE}; {BUILD_GUIDE}, hardening 3",
+    remedy="Publish the terminal update from the one write path.",
+    needs=("streaming", "slow"),
+)
 async def cancel_ends_streams(session: Session) -> None:
-    """Cancel under a reader."""
+    """Cancel a task while a stream of it is open."""
     async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as stream:
         not_tested_unless(
             stream.is_stream and await stream.next(5), f"a stream gave {stream.exchange.says()}", stream.exchange

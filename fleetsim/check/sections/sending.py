@@ -1,19 +1,26 @@
-"""Probes of a send: how soon it is answered, in which shape, and what it takes."""
+"""What is asked of a send: how soon it is answered, in which shape, and what it takes."""
 
 from __future__ import annotations
 
-from fleetsim.check.exchange import Exchange
-from fleetsim.check.fixtures import finished_task
-from fleetsim.check.probe import Phase, probe
 from fleetsim.check.raw_dialect import INTERRUPTED, TERMINAL, among, listed, mapping, texts
+from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, Phase, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
+LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 
-@probe("T-01")
+
+@requirement(
+    "T-01",
+    "A send is answered by a task (or a message) in the shape of its dialect",
+    MUST,
+    dialects=ALL,
+    source=f"{LIFE}; A2A 0.3 §7.1, 1.0 §3.1.1",
+    remedy="Return the whole Task object; clients route by its shape.",
+)
 async def answered_by_a_task(session: Session) -> None:
-    """The shape of the answer."""
+    """Send a text and read id, context and status (kind: task in 0.3, the key task in 1.0)."""
     made = await session.send()
     fail_unless(made.status == 200 and made.error is None, f"a plain text was answered with {made.says()}", made)
     dialect, result = session.dialect, mapping(made.result)
@@ -46,36 +53,80 @@ async def _at_once(session: Session, wait: bool | None, what: str) -> None:
     await session.cancel(session.dialect.task(made.result).get("id"))
 
 
-@probe("T-02", Phase.ALONE)
+@requirement(
+    "T-02",
+    "A send is answered within a second, whatever the work takes",
+    MUST,
+    dialects=V03,
+    source=f"{LIFE}; {BUILD_GUIDE}, 'Task lifecycle'",
+    remedy="Run the skill in a background task that the record owns, and return the task as submitted.",
+    incident="Handlers that block lose timeouts, cancelling, progress and webhooks",
+    needs=("slow",),
+    phase=Phase.ALONE,
+)
 async def send_is_quick(session: Session) -> None:
-    """A send that says nothing of blocking."""
+    """Send to the slow skill without saying blocking; the answer must come within 1 s, not finished."""
     await _at_once(session, None, "a send")
 
 
-@probe("T-03", Phase.ALONE)
+@requirement(
+    "T-03",
+    "A send that asks to block is answered at once too",
+    SHOULD,
+    dialects=V03,
+    source=f"{LIFE}; reference interop, 'The original caller on the wire'",
+    remedy="Treat blocking as a wish on 0.3: the caller polls, streams or takes webhooks.",
+    needs=("slow",),
+    phase=Phase.ALONE,
+)
 async def blocking_is_quick(session: Session) -> None:
-    """A send that asks to block."""
+    """Send to the slow skill with blocking: true, as the fleet's caller and the SDKs do by default."""
     await _at_once(session, True, "a send with blocking: true")
 
 
-@probe("T-04", Phase.ALONE)
+@requirement(
+    "T-04",
+    "returnImmediately: true is answered at once",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.2.2",
+    remedy="Return the task as soon as it is recorded.",
+    needs=("slow",),
+    phase=Phase.ALONE,
+)
 async def immediately(session: Session) -> None:
-    """A send that asks for the answer at once."""
+    """Send to the slow skill with returnImmediately: true; the answer comes within 1 s, not finished."""
     await _at_once(session, False, "a send with returnImmediately: true")
 
 
-@probe("T-05")
+@requirement(
+    "T-05",
+    "Without returnImmediately a send waits for the end",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.2.2",
+    remedy="Wait for a terminal or interrupted state, bounded, before answering.",
+    needs=("slow",),
+)
 async def waits(session: Session) -> None:
-    """A send that waits."""
+    """Send to the slow skill without it; the answer is terminal or waits for input."""
     made = await session.send(session.hint("slow"), wait=None)
     fail_unless(made.error is None and made.status == 200, f"a waiting send gave {made.says()}", made)
     state = session.state(made)
     fail_unless(state in TERMINAL | INTERRUPTED, f"a waiting send was answered while the task was {state or '?'}", made)
 
 
-@probe("T-12")
+@requirement(
+    "T-12",
+    "The message's contextId is kept",
+    MUST,
+    dialects=BOTH,
+    source="Seed: A2A Runtime, 'Multi-turn conversations'; A2A 1.0 §3.4.1",
+    remedy="Read message.contextId; make one only if there is none.",
+    incident="The original agent read params.contextId, which no SDK sends",
+)
 async def context_is_kept(session: Session) -> None:
-    """A context of our own."""
+    """Send with a contextId of our own; task, get and events must carry it."""
     context = session.new()
     task_id, made = await session.begin(contextId=context)
     got = session.dialect.task(made.result).get("contextId")
@@ -84,9 +135,16 @@ async def context_is_kept(session: Session) -> None:
     fail_unless(session.dialect.task(read.result).get("contextId") == context, "get shows another contextId", read)
 
 
-@probe("T-16")
+@requirement(
+    "T-16",
+    "Task ids are the server's, new for each task and hard to guess",
+    SHOULD,
+    dialects=BOTH,
+    source="Seed: implement-a2a-server, 'Common Pitfalls'; reference reliability T-27",
+    remedy="Use UUIDs.",
+)
 async def ids_are_new(session: Session) -> None:
-    """Three tasks."""
+    """Compare the ids of several tasks: distinct, 16 characters at least, not counting up."""
     ids = [(await session.begin())[0] for _ in range(3)]
     last = (await session.begin())[1]
     fail_unless(len(set(ids)) == 3, "two tasks have one id", last)
@@ -94,9 +152,16 @@ async def ids_are_new(session: Session) -> None:
     fail_unless(not all(name.isdigit() for name in ids), "task ids are plain numbers", last)
 
 
-@probe("T-27")
+@requirement(
+    "T-27",
+    "Text of any script is taken",
+    MUST,
+    dialects=BOTH,
+    source="A2A 0.3 §3.2 (UTF-8), JSON (RFC 8259)",
+    remedy="Read and write UTF-8 everywhere.",
+)
 async def any_script(session: Session) -> None:
-    """Texts from everywhere."""
+    """Send emoji, right-to-left text and a very long word; the history must hold it unchanged if it is kept."""
     text = "Grüße 🛰️ العربية 漢字 \u200d e\u0301 \U0001f469\u200d\U0001f680 " + "w" * 500
     params = session.params()
     params["message"]["parts"] = [session.dialect.part(text)]
@@ -110,9 +175,16 @@ async def any_script(session: Session) -> None:
     fail_unless(not asked or text in asked, "the history holds another text than was sent", read)
 
 
-@probe("T-28")
+@requirement(
+    "T-28",
+    "A data part is taken, or refused as a content type",
+    SHOULD,
+    dialects=BOTH,
+    source="Seed: A2A Protocol (selectools), 'Text-first v1'; A2A 0.3 §8.2 (-32005)",
+    remedy="Accept data parts, or answer -32005.",
+)
 async def data_part(session: Session) -> None:
-    """Text and data."""
+    """Send a text part with a data part."""
     params = session.params()
     params["message"]["parts"].append(session.dialect.data_part({"answer": 42, "nested": {"a": [1, 2]}}))
     made = await session.call(Operation.SEND, params)
@@ -120,9 +192,19 @@ async def data_part(session: Session) -> None:
     fail_unless(taken, f"a data part gave {made.says()}", made)
 
 
-@probe("T-29")
+@requirement(
+    "T-29",
+    "What the fleet's caller sends is taken",
+    MUST,
+    dialects=BOTH,
+    source="Reference interop, 'The original caller on the wire'; seed: A2A Runtime, 'Request shape'",
+    remedy="Ignore metadata you do not use; demand nothing that the specification does not.",
+    incident="fasta2a 0.6.1 answers HTTP 500 to a configuration without acceptedOutputModes",
+)
 async def the_fleet_caller(session: Session) -> None:
-    """What the fleet sends."""
+    """Send with metadata (correlationId, skillHint of a skill on the card), trace headers and no
+    acceptedOutputModes.
+    """
     skills = session.agent.skills()
     hint = session.quick().skill or (str(skills[0].get("id")) if skills else None)
     correlation = session.new()
@@ -132,27 +214,3 @@ async def the_fleet_caller(session: Session) -> None:
     headers = {"x-correlation-id": correlation, "x-parent-id": session.new()}
     made = await session.call(Operation.SEND, params, headers=headers)
     fail_unless(made.error is None and made.status == 200, f"the fleet's own send gave {made.says()}", made)
-
-
-def history_of(session: Session, made: Exchange) -> list[object]:
-    """The history an answer shows."""
-    return listed(session.dialect.task(made.result).get("history"))
-
-
-async def _history(session: Session) -> None:
-    task_id, _ = await session.fixture(finished_task)
-    none = await session.get(task_id, historyLength=0)
-    fail_unless(none.error is None, f"historyLength 0 gave {none.says()}", none)
-    count = len(history_of(session, none))
-    fail_unless(count == 0, f"historyLength 0 gave {count} messages", none)
-    one = await session.get(task_id, historyLength=1)
-    fail_unless(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
-
-
-probe("T-19")(_history)
-
-
-@probe("T-20")
-async def history_on_0_3(session: Session) -> None:
-    """The same on 0.3."""
-    await _history(session)

@@ -1,4 +1,4 @@
-"""Probes of one stream from beginning to end: its frames, their order, and how it closes."""
+"""What is asked of one stream from beginning to end: its frames, their order, and how it closes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from fleetsim.check.exchange import Exchange, Frame
 from fleetsim.check.fixtures import STREAM_S, all_streams, longest_stream, quick_stream, stream_in_pieces
 from fleetsim.check.options import DEFAULT_TEXTS, Hint
-from fleetsim.check.probe import probe
 from fleetsim.check.raw_dialect import (
     INTERRUPTED,
     KINDS,
@@ -21,12 +20,32 @@ from fleetsim.check.raw_dialect import (
     snake_keys,
     texts,
 )
+from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
+SSE = f"{BUILD_GUIDE}, checklist 'SSE semantics'"
 FILLS_CHARS = 512 * 1024
 """A stream of less fits into the buffers between agent and reader: its agent was never made to wait."""
+
+
+@requirement(
+    "S-01",
+    "A stream is text/event-stream",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'Streaming'; A2A 0.3 §3.3.1, 1.0 §9.4.2",
+    remedy="Answer HTTP 200 with Content-Type: text/event-stream.",
+    needs=("streaming",),
+)
+async def is_sse(session: Session) -> None:
+    """Ask for a stream and read status and Content-Type."""
+    async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
+        made = stream.exchange
+        fail_unless(made.status == 200, f"a stream gave {made.says()}", made)
+        fail_unless(made.media_type == "text/event-stream", f"a stream came as {made.media_type or 'nothing'}", made)
+        fail_unless(await stream.next(10), "no event came", made)
 
 
 def events(session: Session, made: Exchange) -> Iterator[tuple[str, Mapping[str, Any], Frame]]:
@@ -36,19 +55,17 @@ def events(session: Session, made: Exchange) -> Iterator[tuple[str, Mapping[str,
         yield kind, content, frame
 
 
-@probe("S-01")
-async def is_sse(session: Session) -> None:
-    """The head of a stream."""
-    async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
-        made = stream.exchange
-        fail_unless(made.status == 200, f"a stream gave {made.says()}", made)
-        fail_unless(made.media_type == "text/event-stream", f"a stream came as {made.media_type or 'nothing'}", made)
-        fail_unless(await stream.next(10), "no event came", made)
-
-
-@probe("S-02")
+@requirement(
+    "S-02",
+    "The first event is the task",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'Streaming'; A2A 1.0 §3.1.2",
+    remedy="Send one snapshot of the task before any update: callers attach to its id.",
+    needs=("streaming",),
+)
 async def task_first(session: Session) -> None:
-    """The first event."""
+    """Read the first event of a stream."""
     for made in await all_streams(session):
         not_tested_unless(made.frames, "the stream had no events", made)
         kind, content, _ = next(events(session, made))
@@ -56,9 +73,17 @@ async def task_first(session: Session) -> None:
         fail_unless(kind == "message" or isinstance(content.get("id"), str), "the first event's task has no id", made)
 
 
-@probe("S-03")
+@requirement(
+    "S-03",
+    "Every event is a JSON-RPC answer with the request's id",
+    MUST,
+    dialects=BOTH,
+    source="A2A 0.3 §7.2, 1.0 §9.4.2; reference interop, 'Pitfalls'",
+    remedy="Wrap each event as {jsonrpc, id, result}; keep the id's type.",
+    needs=("streaming",),
+)
 async def ids_in_events(session: Session) -> None:
-    """The envelope of every event."""
+    """Stream with a number and with a string as id and read each event."""
     for asked in (4711, "forty-seven"):
         params = session.params(session.quick())
         async with session.stream(Operation.STREAM, params, request_id=asked) as stream:
@@ -72,18 +97,35 @@ async def ids_in_events(session: Session) -> None:
             fail_unless(same, f"the id {asked!r} is {back!r} in an event", made)
 
 
-@probe("S-04")
+@requirement(
+    "S-04",
+    "Every event has a kind",
+    MUST,
+    dialects=V03,
+    source=SSE,
+    remedy="Add the discriminator to every frame.",
+    incident="Quinn #40: events without kind were dropped silently",
+    needs=("streaming",),
+)
 async def kinds(session: Session) -> None:
-    """The discriminator."""
+    """Read the kind of each event: task, status-update, artifact-update or message."""
     for made in await all_streams(session):
         for frame in made.frames:
             kind = frame.result.get("kind")
             fail_unless(among(kind, KINDS), f"an event's kind is {kind!r}", made)
 
 
-@probe("S-05")
+@requirement(
+    "S-05",
+    "Every event has exactly one wrapping key",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.2.3",
+    remedy="Wrap events as StreamResponse.",
+    needs=("streaming",),
+)
 async def wrapped(session: Session) -> None:
-    """The wrapping key."""
+    """Each event is one of task, message, statusUpdate, artifactUpdate."""
     wrappers = {"task", "message", "statusUpdate", "artifactUpdate"}
     for made in await all_streams(session):
         for frame in made.frames:
@@ -91,9 +133,17 @@ async def wrapped(session: Session) -> None:
             fail_unless(len(keys & wrappers) == 1, f"an event has the keys {', '.join(sorted(keys))}", made)
 
 
-@probe("S-06")
+@requirement(
+    "S-06",
+    "Wire fields of events are camelCase",
+    MUST,
+    dialects=BOTH,
+    source=SSE,
+    remedy="taskId, contextId, lastChunk, artifactId: rename at the edge.",
+    needs=("streaming",),
+)
 async def camel_case(session: Session) -> None:
-    """Underscores."""
+    """Look for keys with underscores in every event, outside of data and metadata."""
     for made in await all_streams(session):
         for frame in made.frames:
             fail_unless(
@@ -101,9 +151,17 @@ async def camel_case(session: Session) -> None:
             )
 
 
-@probe("S-07")
+@requirement(
+    "S-07",
+    "Status updates carry final, true on the last one",
+    MUST,
+    dialects=V03,
+    source=SSE,
+    remedy="Write final on every status-update.",
+    needs=("streaming",),
+)
 async def final_is_told(session: Session) -> None:
-    """final on every status update."""
+    """Read final of each status-update: a boolean, true exactly on the one that ends the stream."""
     for made in await all_streams(session):
         not_tested_unless(made.ended, "the stream did not end", made)
         updates = [content for kind, content, _ in events(session, made) if kind == "status-update"]
@@ -114,9 +172,17 @@ async def final_is_told(session: Session) -> None:
         fail_unless(not any(u["final"] for u in updates[:-1]), "a status update before the last is final", made)
 
 
-@probe("S-08")
+@requirement(
+    "S-08",
+    "The stream ends after the task's end",
+    MUST,
+    dialects=BOTH,
+    source="A2A 0.3 §7.2, 1.0 §3.1.2",
+    remedy="Close the response after the terminal event.",
+    needs=("streaming",),
+)
 async def closes(session: Session) -> None:
-    """What comes after the end."""
+    """Read on after the terminal event; the connection must close within 2 s, with no further event."""
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
         not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         last = await stream.until(lambda _kind, content: session.dialect.state(content) in TERMINAL, STREAM_S)
@@ -158,9 +224,20 @@ def fold(session: Session, made: Exchange) -> tuple[dict[str, str], str]:
     return held, ""
 
 
-@probe("S-09")
+@requirement(
+    "S-09",
+    "Text comes in deltas that add up to the answer",
+    MUST,
+    dialects=BOTH,
+    source=f"{SSE}; {BUILD_GUIDE}, hardening 7",
+    remedy="Send only the new suffix with append: true.",
+    incident="Clients showed duplicated text after a reconnect",
+    needs=("streaming", "stream"),
+)
 async def deltas_only(session: Session) -> None:
-    """Fold, and compare with get."""
+    """Fold the artifact updates of the streaming skill: appended pieces must never repeat text already sent, and the
+    result must be what get returns.
+    """
     made = await session.fixture(stream_in_pieces)
     not_tested_unless(made.ended, "the stream did not end", made)
     held, wrong = fold(session, made)
@@ -176,9 +253,17 @@ async def deltas_only(session: Session) -> None:
     fail_unless(joined == whole, f"the pieces add up to {joined[:80]!r}, get says {whole[:80]!r}", made, read)
 
 
-@probe("S-10")
+@requirement(
+    "S-10",
+    "Completion is two events: the whole artifact, then the status",
+    MUST,
+    dialects=V03,
+    source=SSE,
+    remedy="On completion send the authoritative artifact, then the final status.",
+    needs=("streaming",),
+)
 async def closing_pair(session: Session) -> None:
-    """The last two events."""
+    """The last two events are artifact-update (append: false, lastChunk: true) and status-update (final: true)."""
     for made in await all_streams(session):
         found = list(events(session, made))
         not_tested_unless(
@@ -198,9 +283,17 @@ async def closing_pair(session: Session) -> None:
         )
 
 
-@probe("S-11")
+@requirement(
+    "S-11",
+    "Artifacts in events have an artifactId",
+    MUST,
+    dialects=BOTH,
+    source=SSE,
+    remedy="Make the id once per artifact.",
+    needs=("streaming",),
+)
 async def artifact_ids(session: Session) -> None:
-    """artifactId."""
+    """Read artifact.artifactId of each artifact update; the pieces of one answer share it."""
     for made in await all_streams(session):
         for kind, content, _ in events(session, made):
             if kind == "artifact-update":
@@ -211,9 +304,17 @@ async def artifact_ids(session: Session) -> None:
         fail_unless(len(names) <= 1 or len(names) < len(text), "every piece has an artifactId of its own", made)
 
 
-@probe("S-12")
+@requirement(
+    "S-12",
+    "Events name their task and context",
+    MUST,
+    dialects=BOTH,
+    source=f"{SSE}; A2A 0.3 §7.2.2, 1.0 §4.2",
+    remedy="Write both on every update.",
+    needs=("streaming",),
+)
 async def events_name_their_task(session: Session) -> None:
-    """taskId and contextId."""
+    """Compare taskId and contextId of each update with the first event's."""
     for made in await all_streams(session):
         found = list(events(session, made))
         not_tested_unless(found, "the stream had no events", made)
@@ -226,17 +327,33 @@ async def events_name_their_task(session: Session) -> None:
             fail_unless(session.dialect.context_id(content) == context, f"a {kind} has another contextId or none", made)
 
 
-@probe("S-13")
+@requirement(
+    "S-13",
+    "There is one task event per stream",
+    SHOULD,
+    dialects=BOTH,
+    source="Reference interop, 'Pitfalls'",
+    remedy="Send one snapshot, then updates: a2a-sdk 0.3 clients raise on a second one.",
+    needs=("streaming",),
+)
 async def one_snapshot(session: Session) -> None:
-    """Task events."""
+    """Count the task events."""
     for made in await all_streams(session):
         count = sum(kind == "task" for kind, _, _ in events(session, made))
         fail_unless(count <= 1, f"the stream has {count} task events", made)
 
 
-@probe("S-23")
+@requirement(
+    "S-23",
+    "A quiet stream shows that it lives",
+    SHOULD,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, hardening 6 (keepalive after 25 s)",
+    remedy="Send an SSE comment every 15 s.",
+    needs=("streaming", "slow", "time"),
+)
 async def keeps_alive(session: Session) -> None:
-    """A silent minute and a half."""
+    """Stream from the slow skill and leave it silent for a minute: something must come every 30 s."""
     hint = session.hint("slow")
     async with session.stream(Operation.STREAM, session.params(type(hint)(hint.skill, "400"))) as stream:
         not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
@@ -246,9 +363,17 @@ async def keeps_alive(session: Session) -> None:
     fail_unless(gap <= 30, f"nothing at all came for {gap:.0f} s", made)
 
 
-@probe("S-24")
+@requirement(
+    "S-24",
+    "A question ends the stream with final: true",
+    SHOULD,
+    dialects=V03,
+    source="A2A 0.3 §7.2; reference interop, section 7",
+    remedy="Set final: true on input-required and close.",
+    needs=("streaming", "ask"),
+)
 async def question_ends_the_stream(session: Session) -> None:
-    """A question on a stream."""
+    """Stream from the asking skill: the input-required update is final and the stream ends."""
     async with session.stream(Operation.STREAM, session.params(session.hint("ask"))) as stream:
         not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         asked = await stream.until(lambda _kind, content: session.dialect.state(content) in INTERRUPTED, 10)
@@ -261,9 +386,17 @@ async def question_ends_the_stream(session: Session) -> None:
         fail_unless(made.ended, "the stream stays open while the task waits for an answer", made)
 
 
-@probe("S-25")
+@requirement(
+    "S-25",
+    "Events come while the work goes on",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'Streaming'; seed: implement-a2a-server, 'Validation'",
+    remedy="Flush each event; switch off buffering in front of the agent.",
+    needs=("streaming", "slow"),
+)
 async def events_come_early(session: Session) -> None:
-    """The times of the events."""
+    """The first event of the slow skill's stream must come within 2 s, well before the last."""
     async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as stream:
         not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         made = await stream.drain(STREAM_S)
@@ -274,38 +407,34 @@ async def events_come_early(session: Session) -> None:
     fail_unless(first < last - 0.5, "all events came at once, at the end", made)
 
 
-@probe("S-27")
+@requirement(
+    "S-27",
+    "Streams are not cached",
+    SHOULD,
+    dialects=BOTH,
+    source="Seed: implement-a2a-server, step 4",
+    remedy="Send Cache-Control: no-cache (or no-store).",
+    needs=("streaming",),
+)
 async def not_cached(session: Session) -> None:
-    """Cache-Control."""
+    """Read Cache-Control of the stream."""
     made = await session.fixture(quick_stream)
     control = made.headers.get("cache-control", "").lower()
     fail_unless("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", made)
 
 
-@probe("S-29")
-async def first_piece_is_new(session: Session) -> None:
-    """append of the first update of each artifact."""
-    pieces = 0
-    for made in await all_streams(session):
-        told: set[str] = set()
-        for kind, content, _ in events(session, made):
-            if kind == "task":
-                told |= {str(mapping(artifact).get("artifactId")) for artifact in listed(content.get("artifacts"))}
-            if kind != "artifact-update":
-                continue
-            name = str(mapping(content.get("artifact")).get("artifactId"))
-            first = name not in told
-            fail_unless(
-                not first or content.get("append") is not True, "the first piece of an artifact is appended", made
-            )
-            told.add(name)
-            pieces += 1
-    not_tested_unless(pieces, "no stream had an artifact-update")
-
-
-@probe("S-28", lasts_s=2)
+@requirement(
+    "S-28",
+    "A slow reader still gets the end",
+    MUST,
+    dialects=BOTH,
+    source=f"{SSE}; reference reliability T-26",
+    remedy="Bound each subscriber's buffer by coalescing, and never drop the terminal pair.",
+    needs=("streaming",),
+    lasts_s=2,
+)
 async def slow_reader(session: Session) -> None:
-    """Read nothing for a while."""
+    """Open a stream, read nothing for two seconds, then read all: the closing events must be there."""
     hint = session.agent.hints.get("stream", session.quick())
     if hint.text == DEFAULT_TEXTS["stream"]:
         hint = Hint(hint.skill, " ".join(["word" * 15_000] * 12))  # more than the buffers in between can hold
@@ -322,3 +451,33 @@ async def slow_reader(session: Session) -> None:
     best = await session.fixture(longest_stream)
     if len(best.frames) > 1 and [k for k, _, _ in events(session, best)][-2] == "artifact-update":
         fail_unless(len(found) > 1 and found[-2][0] == "artifact-update", "the closing artifact is missing", made)
+
+
+@requirement(
+    "S-29",
+    "The first piece of an artifact is no append",
+    SHOULD,
+    dialects=BOTH,
+    source=f"A2A 0.3 §7.2.3, 1.0 §4.2.2; {BUILD_GUIDE}, hardening 7 (append: true on every subsequent update)",
+    remedy="Send append: false (or leave it out) with the first piece, true with every later one.",
+    incident="Strict clients refuse an append to an artifact they were never given; the original agent sent one",
+    needs=("streaming",),
+)
+async def first_piece_is_new(session: Session) -> None:
+    """Read append of the first artifact-update of each artifact that the stream's first event did not hold."""
+    pieces = 0
+    for made in await all_streams(session):
+        told: set[str] = set()
+        for kind, content, _ in events(session, made):
+            if kind == "task":
+                told |= {str(mapping(artifact).get("artifactId")) for artifact in listed(content.get("artifacts"))}
+            if kind != "artifact-update":
+                continue
+            name = str(mapping(content.get("artifact")).get("artifactId"))
+            first = name not in told
+            fail_unless(
+                not first or content.get("append") is not True, "the first piece of an artifact is appended", made
+            )
+            told.add(name)
+            pieces += 1
+    not_tested_unless(pieces, "no stream had an artifact-update")

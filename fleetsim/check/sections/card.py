@@ -1,4 +1,4 @@
-"""Probes of the agent card and of declared extensions."""
+"""What is asked of the agent card: where it is served, what it holds, and whether it tells the truth."""
 
 from __future__ import annotations
 
@@ -7,47 +7,50 @@ from typing import Any
 
 from fleetsim.check.agent_under_test import dialect_of, interfaces
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.options import Hint
-from fleetsim.check.probe import probe
 from fleetsim.check.raw_dialect import listed, mapping, snake_keys, url_parts, url_path
+from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, ONCE, SERVER_GUIDE, SHOULD, V03, V10, requirement
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_applicable_unless, not_tested_unless
+from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
-from fleetsim.model.extensions import CONFIDENCE, COST, EFFECT_DOMAIN
 
 NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 FORGED = "forged.fleetsim.invalid"
-FREE_FORM = ("params", "metadata")
 
 
-def _read(session: Session, path: str) -> Exchange:
+def _reading_of(session: Session, path: str) -> Exchange:
     """The best of the readings of a path: below the endpoint, beside it, or at the root."""
     reads = [made for url, made in session.agent.card_reads.items() if url_parts(url).path.endswith(path)]
     return max(reads, key=lambda made: ("name" in mapping(made.value), made.status == 200))
 
 
-def _card(session: Session) -> tuple[Mapping[str, Any], Exchange]:
-    found = _read(session, NEW)
-    if mapping(found.value) != session.agent.card:
-        found = _read(session, OLD)
-    not_tested_unless(session.agent.card, "no card was found", found)
-    return session.agent.card, found
-
-
-@probe("C-01")
+@requirement(
+    "C-01",
+    "The card is served at /.well-known/agent-card.json",
+    MUST,
+    dialects=ONCE,
+    source=f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'; A2A 0.3 §5.3, 1.0 §8.2",
+    remedy="Serve the card at /.well-known/agent-card.json, where clients look first.",
+)
 async def at_the_new_path(session: Session) -> None:
-    """GET agent-card.json."""
-    made = _read(session, NEW)
+    """GET the path; it must answer 200 with a JSON object that names the agent."""
+    made = _reading_of(session, NEW)
     fail_unless(made.status == 200, f"GET {NEW} gave {made.says()}", made)
     fail_unless("name" in mapping(made.value), "what is served there is no card", made)
 
 
-@probe("C-02")
+@requirement(
+    "C-02",
+    "The same card is served at /.well-known/agent.json",
+    SHOULD,
+    dialects=ONCE,
+    source=f"{BUILD_GUIDE}, 'The agent card', gotcha 2",
+    remedy="Mount the same handler at /.well-known/agent.json: older clients look only there.",
+)
 async def at_the_old_path(session: Session) -> None:
-    """GET agent.json and compare."""
-    made = _read(session, OLD)
+    """GET the old path and compare the card with the one at the new path."""
+    made = _reading_of(session, OLD)
     fail_unless(made.status == 200 and "name" in mapping(made.value), f"GET {OLD} gave {made.says()}", made)
-    new = _read(session, NEW)
+    new = _reading_of(session, NEW)
     if new.status == 200:
         same = mapping(new.value).get("name") == mapping(made.value).get("name")
         fail_unless(
@@ -55,10 +58,32 @@ async def at_the_old_path(session: Session) -> None:
         )
 
 
-@probe("C-03")
+def served_card(session: Session) -> tuple[Mapping[str, Any], Exchange]:
+    """The card and the reading it came from. Raises NotPassed (not tested) if there is none."""
+    found = _reading_of(session, NEW)
+    if mapping(found.value) != session.agent.card:
+        found = _reading_of(session, OLD)
+    not_tested_unless(session.agent.card, "no card was found", found)
+    return session.agent.card, found
+
+
+async def _knock(session: Session, url: str) -> Exchange:
+    """Ask for a task nobody made: some agents answer an unknown method with a crash, which is another row's affair."""
+    return await session.call(Operation.GET, session.dialect.by_id("fleetsim-no-such-task"), url=url)
+
+
+@requirement(
+    "C-03",
+    "The card's url is the JSON-RPC endpoint",
+    MUST,
+    dialects=ONCE,
+    source=f"{BUILD_GUIDE}, 'The agent card', gotcha 1",
+    remedy="Set the card's url to the endpoint that takes POSTs (e.g. http://host/a2a), not to the server's root.",
+    incident="Quinn PR #6: dispatches died silently on HTTP 405",
+)
 async def url_is_the_endpoint(session: Session) -> None:
-    """POST to every url of the card, at the configured origin."""
-    _, made = _card(session)
+    """POST a JSON-RPC request to every JSONRPC url of the card; each must answer in JSON-RPC."""
+    _, made = served_card(session)
     urls = list(session.agent.interfaces())
     fail_unless(urls, "the card names no address for JSON-RPC", made)
     for url, _version in dict.fromkeys(urls):
@@ -69,15 +94,17 @@ async def url_is_the_endpoint(session: Session) -> None:
         fail_unless(speaks, f"POST to the card's url {url_path(url)} gave {asked.says()}", asked)
 
 
-async def _knock(session: Session, url: str) -> Exchange:
-    """Ask for a task nobody made: some agents answer an unknown method with a crash, which is another row's affair."""
-    return await session.call(Operation.GET, session.dialect.by_id("fleetsim-no-such-task"), url=url)
-
-
-@probe("C-04")
+@requirement(
+    "C-04",
+    "The card has every required field",
+    MUST,
+    dialects=ONCE,
+    source="A2A 0.3 §5.5, 1.0 §4.4.1",
+    remedy="Add the missing fields: clients refuse the whole card without them.",
+)
 async def required_fields(session: Session) -> None:
-    """Read the fields that clients need."""
-    card, made = _card(session)
+    """Read name, description, version, capabilities, defaultInputModes, defaultOutputModes, skills."""
+    card, made = served_card(session)
     wanted = {"name": str, "description": str, "version": str, "capabilities": dict, "skills": list}
     wanted |= {"defaultInputModes": list, "defaultOutputModes": list}
     bad = [name for name, kind in wanted.items() if not isinstance(card.get(name), kind)]
@@ -88,10 +115,17 @@ async def required_fields(session: Session) -> None:
     fail_unless(not odd, f"capabilities that are no booleans: {', '.join(odd)}", made)
 
 
-@probe("C-05")
+@requirement(
+    "C-05",
+    "Every skill has an id of its own, a name, a description and tags",
+    MUST,
+    dialects=ONCE,
+    source="A2A 0.3 §5.5.4, 1.0 §4.4.5",
+    remedy="Give each skill a unique id, a name, a description and at least one tag.",
+)
 async def skills_are_whole(session: Session) -> None:
-    """Read every skill."""
-    card, made = _card(session)
+    """Read the card's skills."""
+    card, made = served_card(session)
     skills = listed(card.get("skills"))
     not_tested_unless(skills, "the card lists no skills", made)
     for skill in map(mapping, skills):
@@ -103,9 +137,16 @@ async def skills_are_whole(session: Session) -> None:
     fail_unless(len(ids) == len(set(map(str, ids))), "two skills share an id", made)
 
 
-@probe("C-06")
+@requirement(
+    "C-06",
+    "capabilities.streaming is the truth",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'The agent card', gotcha 3, and checklist 'Transport & lifecycle'",
+    remedy="Set capabilities.streaming to what is really mounted; callers choose their transport by it.",
+)
 async def streaming_is_true(session: Session) -> None:
-    """Stream, and compare with the flag."""
+    """Ask for a stream: if the card says true it must come as SSE, otherwise it must be refused with -32004."""
     offered = session.agent.streaming
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
         made = stream.exchange
@@ -120,9 +161,18 @@ async def streaming_is_true(session: Session) -> None:
         fail_unless(made.code == -32004, f"a stream nobody offers must be -32004, not {made.says()}", made)
 
 
-@probe("C-07")
+@requirement(
+    "C-07",
+    "capabilities.pushNotifications is the truth",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'The agent card', gotcha 3, and checklist 'Transport & lifecycle'",
+    remedy="Set capabilities.pushNotifications to what is really mounted; callers stop polling because of it.",
+)
 async def push_is_true(session: Session) -> None:
-    """Register, and compare with the flag."""
+    """Register a webhook: if the card says true it must be taken (or refused for its address with -32602), otherwise
+    refused with -32003.
+    """
     task_id, _ = await session.begin()
     url = session.agent.listener.origin + "/flag" if session.agent.listener else "https://example.com/flag"
     params = session.dialect.set_hook(task_id, session.dialect.hook(url, id="flag"))
@@ -137,30 +187,52 @@ async def push_is_true(session: Session) -> None:
     )
 
 
-@probe("C-08")
+@requirement(
+    "C-08",
+    "The card names its protocolVersion and preferredTransport",
+    SHOULD,
+    dialects=V03,
+    source="A2A 0.3 §5.5; reference interop, 'What real clients found'",
+    remedy='Add "protocolVersion": "0.3.0" and "preferredTransport": "JSONRPC".',
+    incident="A card of version 0.2 makes 1.x clients give up or speak the wrong dialect",
+)
 async def names_its_version(session: Session) -> None:
-    """Read protocolVersion and preferredTransport."""
+    """Read protocolVersion (0.3.x) and preferredTransport (JSONRPC)."""
     not_tested_unless(not session.agent.unknown, "because C-19: the card names another dialect than is spoken")
-    card, made = _card(session)
+    card, made = served_card(session)
     version = str(card.get("protocolVersion", ""))
     fail_unless(version.startswith("0.3"), f"protocolVersion is {version or 'missing'}", made)
     fail_unless(card.get("preferredTransport") == "JSONRPC", "preferredTransport is not JSONRPC", made)
 
 
-@probe("C-09")
+@requirement(
+    "C-09",
+    "The card may be read from a browser of another origin",
+    SHOULD,
+    dialects=ONCE,
+    source=f"{SERVER_GUIDE}, step 6.2",
+    remedy="Answer the card's paths with Access-Control-Allow-Origin: *.",
+)
 async def browsers_may_read(session: Session) -> None:
-    """GET the card from another origin."""
-    _, read = _card(session)
+    """GET the card with an Origin header; Access-Control-Allow-Origin must allow it."""
+    _, read = served_card(session)
     headers = {"origin": "https://browser.example"}
     made = await session.agent.exchange("GET", read.url, headers=headers)
     allowed = made.headers.get("access-control-allow-origin", "")
     fail_unless(allowed in {"*", "https://browser.example"}, "no Access-Control-Allow-Origin on the card", made)
 
 
-@probe("C-10")
+@requirement(
+    "C-10",
+    "The card may be cached: Cache-Control and ETag",
+    SHOULD,
+    dialects=ONCE,
+    source="A2A 1.0 §8.6",
+    remedy="Send Cache-Control with max-age and an ETag, and answer If-None-Match with 304.",
+)
 async def may_be_cached(session: Session) -> None:
-    """Read the caching headers and ask conditionally."""
-    _, made = _card(session)
+    """GET the card and read Cache-Control (max-age) and ETag; a conditional GET must give 304."""
+    _, made = served_card(session)
     fail_unless("max-age" in made.headers.get("cache-control", ""), "no Cache-Control with max-age", made)
     tag = made.headers.get("etag", "")
     fail_unless(tag, "no ETag", made)
@@ -168,10 +240,17 @@ async def may_be_cached(session: Session) -> None:
     fail_unless(again.status == 304, f"If-None-Match with the current ETag gave {again.says()}", again)
 
 
-@probe("C-11")
+@requirement(
+    "C-11",
+    "Every security requirement names a declared scheme",
+    MUST,
+    dialects=ONCE,
+    source="A2A 0.3 §5.5.3, 1.0 §4.5",
+    remedy="Declare the scheme, or take the requirement out.",
+)
 async def schemes_are_declared(session: Session) -> None:
-    """Compare requirements with declarations."""
-    card, made = _card(session)
+    """Compare the names in security (or securityRequirements) with securitySchemes."""
+    card, made = served_card(session)
     asked: set[str] = set()
     for need_ in map(mapping, listed(card.get("security"))):
         asked |= set(map(str, need_))
@@ -181,11 +260,18 @@ async def schemes_are_declared(session: Session) -> None:
     fail_unless(not unknown, f"required but not declared: {', '.join(sorted(unknown))}", made)
 
 
-@probe("C-12")
+@requirement(
+    "C-12",
+    "supportedInterfaces says where 1.0 is spoken",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §4.4.6",
+    remedy="List the endpoint in supportedInterfaces with its binding and version.",
+)
 async def names_1_0(session: Session) -> None:
-    """Find the 1.0 interface."""
+    """Read an entry with protocolBinding JSONRPC, protocolVersion 1.x and an absolute url."""
     not_tested_unless(not session.agent.unknown, "because C-19: the card names another dialect than is spoken")
-    card, made = _card(session)
+    card, made = served_card(session)
     entries = [mapping(entry) for entry in listed(card.get("supportedInterfaces"))]
     fit = [
         entry
@@ -196,10 +282,17 @@ async def names_1_0(session: Session) -> None:
     fail_unless(url_parts(fit[0].get("url")).netloc, "the entry's url is not absolute", made)
 
 
-@probe("C-13")
+@requirement(
+    "C-13",
+    "The extended card exists exactly if the card says so",
+    MUST,
+    dialects=BOTH,
+    source="A2A 0.3 §7.10, 1.0 §3.1.11",
+    remedy="Serve the method, or set the flag to false and answer -32007 (0.3) or -32004 (1.0).",
+)
 async def extended_card(session: Session) -> None:
-    """Call the method and compare with the flag."""
-    card, read = _card(session)
+    """Call the method: with the flag it must return a card, without it an error (-32007 or -32004), never -32601."""
+    card, read = served_card(session)
     says = session.agent.capabilities.get("extendedAgentCard", card.get("supportsAuthenticatedExtendedCard"))
     method = session.dialect.method(Operation.EXTENDED_CARD)
     made = await session.rpc(method) if not session.dialect.current else await session.rpc(method, {})
@@ -212,27 +305,48 @@ async def extended_card(session: Session) -> None:
     fail_unless(made.code in codes, f"expected -32007 or -32004, got {made.says()}", made)
 
 
-@probe("C-14")
+@requirement(
+    "C-14",
+    "The card is sent as application/json",
+    SHOULD,
+    dialects=ONCE,
+    source="A2A 0.3 §5.3, 1.0 §8.2",
+    remedy="Send the card as application/json (or application/a2a+json).",
+)
 async def is_json(session: Session) -> None:
-    """Read the card's type."""
-    _, made = _card(session)
+    """Read the Content-Type of the card."""
+    _, made = served_card(session)
     fits = made.media_type in {"application/json", "application/a2a+json"}
     fail_unless(fits, f"the card's Content-Type is {made.media_type or 'missing'}", made)
 
 
-@probe("C-15")
+@requirement(
+    "C-15",
+    "The endpoint answers with an extra slash too, without a redirect",
+    SHOULD,
+    dialects=ONCE,
+    source="Reference interop, 'What the official conformance kit expects'",
+    remedy="Mount the endpoint with and without the trailing slash; POSTs are not redirected by clients.",
+)
 async def extra_slash(session: Session) -> None:
-    """POST with the slash turned round."""
+    """POST to the endpoint with a slash appended (or without the one it ends with)."""
     url = session.endpoint
     other = url.rstrip("/") if url_parts(url).path.rstrip("/") and url.endswith("/") else f"{url.rstrip('/')}/"
     made = await _knock(session, other)
     fail_unless(made.answer.get("jsonrpc") == "2.0", f"POST {url_parts(other).path} gave {made.says()}", made)
 
 
-@probe("C-16")
+@requirement(
+    "C-16",
+    "The card's url is absolute",
+    MUST,
+    dialects=ONCE,
+    source="A2A 0.3 §5.5, 1.0 §4.4.6",
+    remedy="Write the whole address as callers reach it, scheme and host included.",
+)
 async def url_is_absolute(session: Session) -> None:
-    """Parse every url."""
-    _, made = _card(session)
+    """Parse url and every interface's url: http or https, with a host."""
+    _, made = served_card(session)
     urls = [str(url) for url, _ in session.agent.interfaces()]
     fail_unless(urls, "the card has no url", made)
     for url in urls:
@@ -240,24 +354,31 @@ async def url_is_absolute(session: Session) -> None:
         fail_unless(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", made)
 
 
-@probe("C-17")
+@requirement(
+    "C-17",
+    "The card's fields are camelCase",
+    MUST,
+    dialects=ONCE,
+    source="A2A 0.3 §5.5, 1.0 §5.5",
+    remedy="Serialise with camelCase names; push_notifications is a flag nobody reads.",
+)
 async def card_is_camel_case(session: Session) -> None:
-    """Look for underscores."""
-    card, made = _card(session)
+    """Look for keys with underscores outside of free-form objects."""
+    card, made = served_card(session)
     fail_unless(not (bad := snake_keys(card)), f"written with an underscore: {', '.join(bad[:5])}", made)
 
 
-# Extensions.
-
-
-def _declared(session: Session) -> list[Mapping[str, Any]]:
-    return [mapping(entry) for entry in listed(session.agent.capabilities.get("extensions"))]
-
-
-@probe("C-18")
+@requirement(
+    "C-18",
+    "The card's address does not follow a forged Host",
+    SHOULD,
+    dialects=ONCE,
+    source="Reference reliability T-31",
+    remedy="Write the configured address, or the socket's own; never build it from the request's Host header.",
+)
 async def forged_host(session: Session) -> None:
-    """Ask for the card under another name."""
-    _, read = _card(session)
+    """GET the card with the Host of somebody else: no address in it may be there."""
+    _, read = served_card(session)
     made = await session.agent.exchange("GET", read.url, headers={"host": FORGED})
     if made.status != 200 or "name" not in mapping(made.value):
         return  # refused under a foreign name: nobody is led astray
@@ -266,127 +387,18 @@ async def forged_host(session: Session) -> None:
     fail_unless(not led, f"with the Host {FORGED} the card says {', '.join(led)}", made)
 
 
-@probe("X-01")
-async def extensions_are_whole(session: Session) -> None:
-    """Read the declarations."""
-    _, made = _card(session)
-    written = session.agent.capabilities.get("extensions")
-    not_applicable_unless(written is not None, "the card declares no extensions")
-    fail_unless(isinstance(written, list), "capabilities.extensions is no array", made)
-    for entry in listed(written):
-        fail_unless(isinstance(mapping(entry).get("uri"), str), "an extension without a uri", made)
-        params = mapping(entry).get("params")
-        fail_unless(params is None or isinstance(params, dict), "an extension's params are no object", made)
-
-
-def _effect_skills(session: Session) -> Mapping[str, Any] | None:
-    """What effect-domain-v1 says of each skill; None if the card does not declare it."""
-    entry = next((e for e in _declared(session) if str(e.get("uri", "")).endswith(EFFECT_DOMAIN[-16:])), None)
-    return None if entry is None else mapping(mapping(entry.get("params")).get("skills"))
-
-
-def _effects(session: Session) -> Mapping[str, Any]:
-    skills = _effect_skills(session)
-    not_applicable_unless(skills is not None, "the card does not declare effect-domain-v1")
-    return skills or {}
-
-
-@probe("X-02")
-async def effects_are_of_skills(session: Session) -> None:
-    """Compare the extension with the skills."""
-    _, made = _card(session)
-    if mutating := session.options.mutating:
-        declared = _effect_skills(session) or {}
-        silent = [skill for skill in mutating if not listed(mapping(declared.get(skill)).get("effects"))]
-        fail_unless(not silent, f"changes the world and declares no effect: {', '.join(silent)}", made)
-    skills = _effects(session)
-    fail_unless(skills, "effect-domain-v1 is declared without params.skills", made)
-    ids = {str(skill.get("id")) for skill in session.agent.skills()}
-    strange = set(skills) - ids
-    fail_unless(not strange, f"effects of skills that do not exist: {', '.join(sorted(map(str, strange)))}", made)
-    for name, entry in skills.items():
-        effects = listed(mapping(entry).get("effects"))
-        whole = all(isinstance(mapping(e).get(k), str) for e in effects for k in ("domain", "path"))
-        fail_unless(effects and whole, f"{name} has no effects with domain and path", made)
-
-
-@probe("X-03")
-async def deltas_agree(session: Session) -> None:
-    """Run a skill with effects and compare."""
-    skills = _effects(session)
-    not_tested_unless(skills, "no skill declares effects")
-    skill, entry = next(iter(skills.items()))
-    _, made = await session.finished(Hint(str(skill), "fleetsim check"))
-    not_tested_unless(session.state(made) == "completed", f"{skill} ended {session.state(made)}", made)
-    deltas = [mapping(d) for part in _data(session, made, "deltas") for d in listed(part.get("deltas"))]
-    fail_unless(deltas, f"{skill} declares effects, but its task carries no worldstate delta", made)
-    declared = [_place(mapping(effect)) for effect in listed(mapping(entry).get("effects"))]
-    odd = [delta for delta in deltas if _place(delta) not in declared]
-    fail_unless(not odd, "a delta that the card does not declare", made)
-
-
-def _place(effect: Mapping[str, Any]) -> tuple[Any, Any]:
-    return effect.get("domain"), effect.get("path")
-
-
-@probe("X-04")
-async def cost_is_told(session: Session) -> None:
-    """Run the skill that answers in pieces (or any) and look for its cost."""
-    not_applicable_unless(_has(session, COST), "the card does not declare cost-v1")
-    made = await _finished_with(session, ("estimate", "cost"), "stream")
-    found = _data(session, made, "usage")
-    not_tested_unless(
-        found or "stream" in session.agent.hints, "no skill is known that costs: name one with --skill-stream", made
-    )
-    fail_unless(found, "cost-v1 is declared, but the terminal task carries no usage", made)
-    took = found[0].get("durationMs")
-    fail_unless(isinstance(took, int | float) and took >= 0, "durationMs is missing or no number", made)
-
-
-@probe("X-05")
-async def confidence_is_a_number(session: Session) -> None:
-    """Run a skill that declares confidence."""
-    not_applicable_unless(_has(session, CONFIDENCE), "the card does not declare confidence-v1")
-    made = await _finished_with(session, ("estimate", "confidence"), "quick")
-    found = _data(session, made, "confidence")
-    not_tested_unless(found, "no skill is known that says how sure it is", made)
-    level = found[0].get("confidence")
-    fits = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
-    fail_unless(fits, f"confidence is {level!r}, no number from 0 to 1", made)
-
-
-def _has(session: Session, uri: str) -> bool:
-    return any(str(entry.get("uri", "")).rpartition("/")[2] == uri.rpartition("/")[2] for entry in _declared(session))
-
-
-async def _finished_with(session: Session, names: tuple[str, ...], otherwise: str) -> Exchange:
-    ids = [str(skill.get("id")) for skill in session.agent.skills()]
-    named = next((name for name in names if name in ids), None)
-    hint = Hint(named, "fleetsim check") if named else session.agent.hints.get(otherwise, session.quick())
-    _, made = await session.finished(hint)
-    return made
-
-
-def _data(session: Session, made: Exchange, key: str) -> list[Mapping[str, Any]]:
-    """Data parts of a task that hold a key."""
-    task = session.dialect.task(made.result)
-    parts = [p for artifact in listed(task.get("artifacts")) for p in listed(mapping(artifact).get("parts"))]
-    parts += listed(mapping(mapping(task.get("status")).get("message")).get("parts"))
-    return [data for part in parts if key in (data := mapping(mapping(part).get("data")))]
-
-
-@probe("X-06")
-async def unknown_extension_is_ignored(session: Session) -> None:
-    """Send with an extension nobody has."""
-    name = "a2a-extensions" if session.dialect.current else "x-a2a-extensions"
-    headers = {name: "https://fleetsim.example/extensions/unknown/v1"}
-    made = await session.call(Operation.SEND, session.params(), headers=headers)
-    fail_unless(made.error is None and made.status == 200, f"a send with an unknown extension gave {made.says()}", made)
-
-
-@probe("C-19")
+@requirement(
+    "C-19",
+    "Every dialect the card offers is one the agent speaks",
+    MUST,
+    dialects=ONCE,
+    source="A2A 0.3 §5.5, 1.0 §3.6 and §4.4.6",
+    remedy="Give each supportedInterfaces entry the protocolVersion that is served there (without one, "
+    "clients read 0.3), and list only what is served.",
+)
 async def offers_what_it_speaks(session: Session) -> None:
-    """What was found when the agent was met; all other rows are probed in the dialects it knows."""
+    """Read and cancel a task that is none, in each dialect of the card: neither may be an unknown method or version."""
+    # What was found when the agent was met; all other rows are probed in the dialects it knows.
     speaks = ", ".join(session.agent.spoken)
     for name, made in session.agent.unknown.items():
         said = f"the card reads as A2A {name}, of which the agent knows no method ({made.says()}); it speaks {speaks}"

@@ -1,14 +1,15 @@
-"""Probes of webhooks an agent must refuse. What an agent accepts by mistake is deleted at once."""
+"""Which webhooks an agent must refuse. What an agent accepts by mistake is deleted at once."""
 
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.probe import probe
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_parts
+from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
+SSRF = f"{BUILD_GUIDE}, hardening 4 'SSRF guard'; reference reliability T-20, T-21"
 PATH = "/fleetsim-check"
 
 
@@ -16,6 +17,18 @@ def _port(session: Session) -> int:
     """A port webhooks usually may use, that the listener does not have."""
     place = session.agent.listener.place if session.agent.listener else ""
     return 8443 if place.endswith(":8080") else 8080
+
+
+async def _forget(session: Session, task_id: str) -> None:
+    params = session.dialect.of_hook(task_id, "fleetsim-ssrf")
+    await session.rpc(session.dialect.method(Operation.PUSH_DELETE), params)
+
+
+async def _listed(session: Session, task_id: str) -> tuple[list[object], Exchange]:
+    read = await session.rpc(session.dialect.method(Operation.PUSH_LIST), session.dialect.of_hook(task_id))
+    found = mapping(read.result).get("configs") if session.dialect.current else read.result
+    entries = [mapping(entry) for entry in listed(found)]
+    return [(mapping(e.get("pushNotificationConfig")) or e).get("url") for e in entries], read
 
 
 async def _all_refused(session: Session, *urls: str) -> None:
@@ -31,41 +44,61 @@ async def _all_refused(session: Session, *urls: str) -> None:
     fail_unless(not (set(urls) & set(map(str, kept[0]))), "a refused webhook is listed all the same", kept[1])
 
 
-async def _forget(session: Session, task_id: str) -> None:
-    params = session.dialect.of_hook(task_id, "fleetsim-ssrf")
-    await session.rpc(session.dialect.method(Operation.PUSH_DELETE), params)
-
-
-async def _listed(session: Session, task_id: str) -> tuple[list[object], Exchange]:
-    read = await session.rpc(session.dialect.method(Operation.PUSH_LIST), session.dialect.of_hook(task_id))
-    found = mapping(read.result).get("configs") if session.dialect.current else read.result
-    entries = [mapping(entry) for entry in listed(found)]
-    return [(mapping(e.get("pushNotificationConfig")) or e).get("url") for e in entries], read
-
-
-@probe("P-08")
+@requirement(
+    "P-08",
+    "Loopback webhooks are refused",
+    MUST,
+    dialects=BOTH,
+    source=SSRF,
+    remedy="Resolve the host and refuse loopback addresses unless the operator allowed host and port.",
+    needs=("push",),
+)
 async def loopback(session: Session) -> None:
-    """Our own machine."""
+    """Register http://127.0.0.1, http://localhost and http://[::1] on a port nobody allowed: -32602."""
     port = _port(session)
     await _all_refused(session, *(f"http://{host}:{port}{PATH}" for host in ("127.0.0.1", "localhost", "[::1]")))
 
 
-@probe("P-09")
+@requirement(
+    "P-09",
+    "Webhooks in private networks are refused",
+    MUST,
+    dialects=BOTH,
+    source=SSRF,
+    remedy="Check every resolved address against the private ranges.",
+    needs=("push",),
+)
 async def private(session: Session) -> None:
-    """Our own network."""
+    """Register addresses of 10/8, 172.16/12, 192.168/16, 100.64/10 and fc00::/7: -32602."""
     hosts = ("10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "[fd00::1]")
     await _all_refused(session, *(f"http://{host}:{_port(session)}{PATH}" for host in hosts))
 
 
-@probe("P-10")
+@requirement(
+    "P-10",
+    "Link-local webhooks (cloud metadata) are refused",
+    MUST,
+    dialects=BOTH,
+    source=SSRF,
+    remedy="Check every resolved address against the link-local ranges.",
+    needs=("push",),
+)
 async def link_local(session: Session) -> None:
-    """The cloud's metadata."""
+    """Register http://169.254.169.254 and http://[fe80::1]: -32602."""
     await _all_refused(session, "http://169.254.169.254/latest/meta-data/", f"http://[fe80::1]:{_port(session)}{PATH}")
 
 
-@probe("P-11")
+@requirement(
+    "P-11",
+    "Webhooks of other schemes are refused",
+    MUST,
+    dialects=BOTH,
+    source=SSRF,
+    remedy="Accept http and https alone.",
+    needs=("push",),
+)
 async def schemes(session: Session) -> None:
-    """What is not the web."""
+    """Register file:, javascript:, gopher: and ftp: addresses: -32602."""
     await _all_refused(
         session,
         "file:///etc/hostname",
@@ -76,15 +109,31 @@ async def schemes(session: Session) -> None:
     )
 
 
-@probe("P-12")
+@requirement(
+    "P-12",
+    "Webhooks whose host does not resolve are refused",
+    MUST,
+    dialects=BOTH,
+    source=SSRF,
+    remedy="Resolve at registration and refuse what does not resolve.",
+    needs=("push",),
+)
 async def unresolvable(session: Session) -> None:
-    """A name nobody has."""
+    """Register a host under .invalid: -32602."""
     await _all_refused(session, f"http://no-such-host.fleetsim.invalid:{_port(session)}{PATH}")
 
 
-@probe("P-13")
+@requirement(
+    "P-13",
+    "Odd spellings of a private host are refused",
+    MUST,
+    dialects=BOTH,
+    source=SSRF,
+    remedy="Decide on the resolved address, never on the text.",
+    needs=("push",),
+)
 async def spellings(session: Session) -> None:
-    """Loopback, disguised."""
+    """Register 127.1, 2130706433, 0x7f000001, 0177.0.0.1, 0.0.0.0, [::ffff:127.0.0.1], user@ and percent forms."""
     hosts = ("127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0.0.0.0", "[::ffff:127.0.0.1]", "127.0.0.1.")
     port = _port(session)
     urls = [f"http://{host}:{port}{PATH}" for host in hosts]
@@ -92,9 +141,18 @@ async def spellings(session: Session) -> None:
     await _all_refused(session, *urls)
 
 
-@probe("P-39")
+@requirement(
+    "P-39",
+    "An allow-list opens what it names and nothing beside it",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, checklist 'Task store hygiene' (Quinn #53); reference reliability T-22",
+    remedy="Compare the host of the parsed address as a whole, and decide on the resolved address, never on the text.",
+    needs=("push", "listener"),
+    after="P-13",
+)
 async def nothing_beside_the_allowed(session: Session) -> None:
-    """The listener's address, and what only looks like it."""
+    """With webhooks to the listener allowed, register private addresses that merely contain its name: -32602."""
     parts = url_parts(session.listener.origin)
     allowed, port = parts.hostname or "", parts.port
     not_tested_unless(port, "the listener's address has no port")
@@ -103,9 +161,21 @@ async def nothing_beside_the_allowed(session: Session) -> None:
     await _all_refused(session, *others)
 
 
-@probe("P-14")
+def _inline(dialect: RawDialect, url: str) -> dict[str, object]:
+    return dialect.hook(url, id="fleetsim-ssrf")
+
+
+@requirement(
+    "P-14",
+    "A refused webhook is refused aloud, inline too",
+    MUST,
+    dialects=BOTH,
+    source=SSRF,
+    remedy="Vet the inline config before the task is made; never drop it silently.",
+    needs=("push",),
+)
 async def inline_is_refused_aloud(session: Session) -> None:
-    """With the send, by stream and without."""
+    """Send with a private webhook in the configuration: the send is -32602; a refused one is not listed."""
     url = f"http://169.254.169.254:{_port(session)}{PATH}"
     push = _inline(session.dialect, url)
     made = await session.call(Operation.SEND, session.params(push=push))
@@ -115,7 +185,3 @@ async def inline_is_refused_aloud(session: Session) -> None:
         async with session.stream(Operation.STREAM, session.params(push=push)) as stream:
             await stream.next(5)
         fail_unless(stream.exchange.code == -32602, f"a stream with it gave {stream.exchange.says()}", stream.exchange)
-
-
-def _inline(dialect: RawDialect, url: str) -> dict[str, object]:
-    return dialect.hook(url, id="fleetsim-ssrf")

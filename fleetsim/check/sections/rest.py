@@ -1,4 +1,4 @@
-"""Probes of the REST aliases; an agent without them is not blamed."""
+"""What is asked of the REST aliases; an agent without them is not blamed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange, written
-from fleetsim.check.probe import probe
 from fleetsim.check.raw_dialect import INTERRUPTED, TERMINAL, RawDialect, mapping
+from fleetsim.check.requirement import BUILD_GUIDE, MAY, ONCE, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_applicable_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
+ALIASES = f"{BUILD_GUIDE}, 'REST aliases'"
 OLD = RawDialect("0.3")
 
 
@@ -22,6 +23,12 @@ def _url(session: Session, path: str) -> str:
 async def _ask(session: Session, method: str, path: str, body: Any = None) -> Exchange:
     sent = b"" if body is None else written(body)
     return await session.agent.exchange(method, _url(session, path), body=sent)
+
+
+def _message(session: Session, kind: str | None = None) -> dict[str, Any]:
+    hint = session.quick() if kind is None else session.hint(kind)
+    told = {"skillHint": hint.skill} if hint.skill else None
+    return OLD.send(OLD.message(hint.text, session.new()), metadata=told)
 
 
 def _exists(made: Exchange, named: str = "") -> None:
@@ -36,23 +43,16 @@ def _task(made: Exchange) -> Mapping[str, Any]:
     return OLD.task(made.value) or OLD.task(made.result)
 
 
-def _message(session: Session, kind: str | None = None) -> dict[str, Any]:
-    hint = session.quick() if kind is None else session.hint(kind)
-    told = {"skillHint": hint.skill} if hint.skill else None
-    return OLD.send(OLD.message(hint.text, session.new()), metadata=told)
-
-
-async def _begun(session: Session, kind: str | None = None) -> tuple[str, Exchange]:
-    made = await _ask(session, "POST", "/message:send", _message(session, kind))
-    _exists(made)
-    task = _task(made)
-    not_tested_unless(isinstance(task.get("id"), str), f"POST /message:send gave {made.says()}", made)
-    return str(task["id"]), made
-
-
-@probe("R-01")
+@requirement(
+    "R-01",
+    "POST /message:send sends",
+    MAY,
+    dialects=ONCE,
+    source=ALIASES,
+    remedy="Answer with the task at once.",
+)
 async def send(session: Session) -> None:
-    """POST /message:send."""
+    """POST a message: 202 (or 200) with the task. Optional: not applicable where the path is 404."""
     made = await _ask(session, "POST", "/message:send", _message(session))
     _exists(made)
     fail_unless(made.status in {200, 202}, f"POST /message:send gave {made.says()}", made)
@@ -60,9 +60,17 @@ async def send(session: Session) -> None:
     fail_unless(task.get("id") and OLD.spelled(task), "the answer is no task", made)
 
 
-@probe("R-02")
+@requirement(
+    "R-02",
+    "POST /message:stream streams",
+    MAY,
+    dialects=ONCE,
+    source=ALIASES,
+    remedy="Serve the same events as JSON-RPC, without the envelope.",
+    needs=("streaming",),
+)
 async def stream(session: Session) -> None:
-    """POST /message:stream."""
+    """POST a message: SSE that starts with the task. Optional: not applicable where the path is 404."""
     body = written(_message(session))
     async with session.reading("POST", _url(session, "/message:stream"), body) as found:
         _exists(found.exchange)
@@ -74,9 +82,24 @@ async def stream(session: Session) -> None:
     fail_unless(OLD.state(OLD.event(results[-1])[1]) in TERMINAL, "the stream did not reach the end", made)
 
 
-@probe("R-03")
+async def _begun(session: Session, kind: str | None = None) -> tuple[str, Exchange]:
+    made = await _ask(session, "POST", "/message:send", _message(session, kind))
+    _exists(made)
+    task = _task(made)
+    not_tested_unless(isinstance(task.get("id"), str), f"POST /message:send gave {made.says()}", made)
+    return str(task["id"]), made
+
+
+@requirement(
+    "R-03",
+    "GET /tasks/{id} reads",
+    MAY,
+    dialects=ONCE,
+    source=ALIASES,
+    remedy="Return the task; 404 if unknown.",
+)
 async def get(session: Session) -> None:
-    """GET /tasks/{id}."""
+    """GET a task and an unknown one (404). Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session)
     made = await _ask(session, "GET", f"/tasks/{task_id}")
     fail_unless(made.status == 200 and _task(made).get("id") == task_id, f"GET /tasks/ID gave {made.says()}", made)
@@ -84,9 +107,17 @@ async def get(session: Session) -> None:
     fail_unless(unknown.status == 404, f"GET of an unknown task gave {unknown.says()}", unknown)
 
 
-@probe("R-04")
+@requirement(
+    "R-04",
+    "GET /tasks/{id}:subscribe rejoins",
+    MAY,
+    dialects=ONCE,
+    source=ALIASES,
+    remedy="Serve the same events as resubscribe, without the envelope.",
+    needs=("streaming", "slow"),
+)
 async def subscribe(session: Session) -> None:
-    """GET /tasks/{id}:subscribe."""
+    """GET while the task runs: plain SSE events. Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session, "slow")
     async with session.reading("GET", _url(session, f"/tasks/{task_id}:subscribe")) as found:
         _exists(found.exchange, f"{task_id}:subscribe")
@@ -99,9 +130,17 @@ async def subscribe(session: Session) -> None:
     fail_unless(OLD.state(last) in TERMINAL | INTERRUPTED, "the stream did not reach the end", made)
 
 
-@probe("R-05")
+@requirement(
+    "R-05",
+    "POST /tasks/{id}:cancel cancels",
+    MAY,
+    dialects=ONCE,
+    source=ALIASES,
+    remedy="Use the same write path as tasks/cancel.",
+    needs=("slow",),
+)
 async def cancel(session: Session) -> None:
-    """POST /tasks/{id}:cancel."""
+    """POST for a running task: canceled. Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session, "slow")
     made = await _ask(session, "POST", f"/tasks/{task_id}:cancel", {})
     _exists(made, f"{task_id}:cancel")
@@ -113,9 +152,17 @@ async def cancel(session: Session) -> None:
     fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", made, read)
 
 
-@probe("R-06")
-async def register(session: Session) -> None:
-    """POST /tasks/{id}/pushNotificationConfigs."""
+@requirement(
+    "R-06",
+    "POST /tasks/{id}/pushNotificationConfigs registers, and refuses private addresses",
+    MAY,
+    dialects=ONCE,
+    source=f"{ALIASES}; hardening 4",
+    remedy="Vet the address as the JSON-RPC method does.",
+    needs=("push",),
+)
+async def webhook(session: Session) -> None:
+    """POST a private address: 4xx. Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session)
     made = await _ask(
         session, "POST", f"/tasks/{task_id}/pushNotificationConfigs", {"url": "http://169.254.169.254:8080/x"}

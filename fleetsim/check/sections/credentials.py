@@ -1,18 +1,27 @@
-"""Probes of who is let in."""
+"""What is asked of credentials: who is let in, and who is told what."""
 
 from __future__ import annotations
 
 from fleetsim.check.exchange import written
-from fleetsim.check.probe import probe
 from fleetsim.check.raw_dialect import mapping
+from fleetsim.check.requirement import BOTH, MUST, ONCE, SERVER_GUIDE, SHOULD, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
 
-@probe("A-01")
+@requirement(
+    "A-01",
+    "The card is public although calls need credentials",
+    MUST,
+    dialects=ONCE,
+    source=f"{SERVER_GUIDE}, step 6.3; seed: A2A Protocol (selectools), 'Endpoints'",
+    remedy="Leave the card's paths out of the authentication.",
+    needs=("auth",),
+)
 async def card_is_public(session: Session) -> None:
-    """The card was read without credentials first, at both paths of the place where it is."""
+    """GET the card without credentials."""
+    # The card was read without credentials first, at both paths of the place where it is.
     reads, at = session.agent.open_reads, session.agent.card_at
     beside = at.rpartition("/")[0]
     for url, made in reads.items():
@@ -21,16 +30,32 @@ async def card_is_public(session: Session) -> None:
         fail_unless(made.status not in {401, 403}, f"the card without credentials gave {made.says()}", made)
 
 
-@probe("A-02")
+@requirement(
+    "A-02",
+    "A call without credentials is refused with HTTP 401",
+    MUST,
+    dialects=ONCE,
+    source=f"{SERVER_GUIDE}, step 6.3; seed: A2A Protocol (selectools), 'Error mapping'",
+    remedy="Answer 401 before anything of the call is looked at.",
+    needs=("auth",),
+)
 async def no_credentials(session: Session) -> None:
-    """Call without credentials."""
+    """POST a call without credentials."""
     made = await session.rpc(session.dialect.method(Operation.SEND), session.params(), credentials={})
     fail_unless(made.status == 401, f"a call without credentials gave {made.says()}", made)
 
 
-@probe("A-03")
+@requirement(
+    "A-03",
+    "A call with wrong credentials is refused with HTTP 401 or 403",
+    MUST,
+    dialects=ONCE,
+    source=f"{SERVER_GUIDE}, step 6.3",
+    remedy="Compare the whole secret in constant time, as bytes.",
+    needs=("auth",),
+)
 async def wrong_credentials(session: Session) -> None:
-    """Call with credentials that are off by a little."""
+    """POST a call with credentials that are off by a character."""
     not_tested_unless(session.agent.target.headers, "needs credentials to spoil: add --api-key-env or --bearer-env")
     for cut, more in ((None, "x"), (-1, ""), (-1, "~")):
         wrong = {name: value[:cut] + more for name, value in session.agent.target.headers.items()}
@@ -42,17 +67,32 @@ async def wrong_credentials(session: Session) -> None:
         fail_unless(made.status in {400, 401, 403}, f"credentials with odd bytes gave {made.says()}", made)
 
 
-@probe("A-04")
+@requirement(
+    "A-04",
+    "A 401 names the scheme in WWW-Authenticate",
+    SHOULD,
+    dialects=ONCE,
+    source="A2A 0.3 §4.4, 1.0 §7.4; RFC 9110 §11.6.1",
+    remedy="Send WWW-Authenticate with every 401.",
+    needs=("auth",),
+)
 async def scheme_is_named(session: Session) -> None:
-    """Read WWW-Authenticate."""
+    """Read the header of the refusal."""
     made = await session.raw(written(session.envelope("fleetsim/check", {})), credentials={})
     not_tested_unless(made.status == 401, f"a call without credentials gave {made.says()}", made)
     fail_unless(made.headers.get("www-authenticate"), "the 401 has no WWW-Authenticate", made)
 
 
-@probe("A-05")
+@requirement(
+    "A-05",
+    "Credentials that are demanded are declared on the card, and the other way round",
+    MUST,
+    dialects=ONCE,
+    source="A2A 0.3 §4.3, 1.0 §7.3",
+    remedy="Declare what is demanded; demand what is declared.",
+)
 async def declared_and_demanded(session: Session) -> None:
-    """Compare the card with the door."""
+    """Compare how a call without credentials is answered with the card's securitySchemes."""
     card, made = session.agent.card, session.agent.guarded
     assert made is not None
     not_tested_unless(card, "no card was found")
@@ -64,9 +104,17 @@ async def declared_and_demanded(session: Session) -> None:
         fail_unless(not required, "the card requires credentials, but a call without them is answered", made)
 
 
-@probe("A-06")
+@requirement(
+    "A-06",
+    "Another caller's task looks like no task",
+    MUST,
+    dialects=BOTH,
+    source="Reference reliability T-24; A2A 1.0 §13.1",
+    remedy="Filter by owner inside the look-up, so that a foreign task and a missing one are answered alike.",
+    needs=("auth", "second-key"),
+)
 async def foreign_tasks(session: Session) -> None:
-    """Look at one caller's task as another."""
+    """Read and cancel one caller's task with a second caller's credentials: -32001, as for an unknown id."""
     other = session.agent.target.other_headers
     task_id, _ = await session.begin()
     unknown = await session.call(Operation.GET, session.dialect.by_id(session.new()), credentials=other)

@@ -1,22 +1,29 @@
-"""Probes of the legacy dialect, 0.1: tasks/send, the client's own task ids, and events with names."""
+"""What is asked of the legacy dialect, 0.1: tasks/send, the client's own task ids, and events with names."""
 
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.listener import state_of
-from fleetsim.check.probe import probe
-from fleetsim.check.probes.envelope import refused
 from fleetsim.check.raw_dialect import TERMINAL, among, listed, mapping, message_text
+from fleetsim.check.requirement import BUILD_GUIDE, MUST, SERVER_GUIDE, V01, requirement
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_tested_unless
+from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
 
+VALID = f"{SERVER_GUIDE}, 'Validation'"
 STATES = frozenset({"submitted", "working", "input-required", "completed", "failed", "canceled"})
 
 
-@probe("L-01")
+@requirement(
+    "L-01",
+    "tasks/send makes a task under the client's id",
+    MUST,
+    dialects=V01,
+    source=f"{SERVER_GUIDE}, step 3",
+    remedy="Use params.id as the task's id and params.sessionId as its session.",
+)
 async def under_our_id(session: Session) -> None:
-    """A task named by us."""
+    """Send with id and sessionId: the task comes back with both, submitted, working or finished."""
     params = session.params()
     made = await session.call(Operation.SEND, params)
     fail_unless(made.error is None, f"tasks/send gave {made.says()}", made)
@@ -26,9 +33,16 @@ async def under_our_id(session: Session) -> None:
     fail_unless(session.dialect.state(task) in STATES, f"its state is {session.dialect.state(task)!r}", made)
 
 
-@probe("L-02")
+@requirement(
+    "L-02",
+    "Tasks go through the legacy states and messages",
+    MUST,
+    dialects=V01,
+    source=VALID,
+    remedy="Write the dialect's own shapes: status.state, sessionId, parts with type.",
+)
 async def legacy_shapes(session: Session) -> None:
-    """A whole life."""
+    """Get until terminal: states of the legacy table, parts with type, no kind."""
     _, made = await session.finished()
     task = session.dialect.task(made.result)
     state = session.dialect.state(task)
@@ -40,9 +54,17 @@ async def legacy_shapes(session: Session) -> None:
         fail_unless("type" in part and "kind" not in part, "a part has no type (or a kind)", made)
 
 
-@probe("L-03")
+@requirement(
+    "L-03",
+    "tasks/sendSubscribe streams status and artifact events",
+    MUST,
+    dialects=V01,
+    source=f"{SERVER_GUIDE}, step 4; {VALID}",
+    remedy="Name the SSE events and set final on the last.",
+    needs=("streaming",),
+)
 async def named_events(session: Session) -> None:
-    """A legacy stream."""
+    """Stream: events named status and artifact, each with jsonrpc and the id, the last with final: true."""
     params = session.params(session.agent.hints.get("stream"))
     async with session.stream(Operation.STREAM, params, request_id=31) as stream:
         fail_unless(stream.is_stream, f"tasks/sendSubscribe gave {stream.exchange.says()}", stream.exchange)
@@ -60,17 +82,37 @@ async def named_events(session: Session) -> None:
     fail_unless(made.ended, "the stream stays open after the final event", made)
 
 
-@probe("L-04")
+@requirement(
+    "L-04",
+    "A message for a finished task is -32002",
+    MUST,
+    dialects=V01,
+    source=f"{SERVER_GUIDE}, step 2; {VALID}",
+    remedy="Never ignore an invalid move silently: answer -32002.",
+)
 async def no_more_moves(session: Session) -> None:
-    """Send to what is over."""
+    """Send again under the id of a finished task."""
     task_id, _ = await session.finished()
     made = await session.call(Operation.SEND, {**session.params(), "id": task_id})
-    refused(made, "a message for a finished task", -32002)
+    fail_unless_error(made, "a message for a finished task", -32002)
 
 
-@probe("L-05")
+async def _set(session: Session, task_id: str, url: str) -> Exchange:
+    params = session.dialect.set_hook(task_id, session.dialect.hook(url))
+    return await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
+
+
+@requirement(
+    "L-05",
+    "tasks/pushNotification/set registers, get reads it back",
+    MUST,
+    dialects=V01,
+    source=f"{SERVER_GUIDE}, step 5",
+    remedy="Store the config by task id.",
+    needs=("push", "listener"),
+)
 async def set_and_get(session: Session) -> None:
-    """Register and read."""
+    """Register the listener and read it back."""
     hook = session.hook()
     task_id, _ = await session.finished()
     made = await _set(session, task_id, hook.url)
@@ -81,22 +123,33 @@ async def set_and_get(session: Session) -> None:
     fail_unless(found.get("url") == hook.url, f"get shows the url {found.get('url')!r}", made, read)
 
 
-async def _set(session: Session, task_id: str, url: str) -> Exchange:
-    params = session.dialect.set_hook(task_id, session.dialect.hook(url))
-    return await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
-
-
-@probe("L-06")
+@requirement(
+    "L-06",
+    "Legacy webhooks to private addresses are refused",
+    MUST,
+    dialects=V01,
+    source=f"{SERVER_GUIDE}, step 5; {BUILD_GUIDE}, hardening 4",
+    remedy="Vet the address in every dialect.",
+    needs=("push",),
+)
 async def private_is_refused(session: Session) -> None:
-    """The cloud's metadata."""
+    """Register http://169.254.169.254: -32602 (or -32004 where HTTPS is demanded)."""
     task_id, _ = await session.finished()
     made = await _set(session, task_id, "http://169.254.169.254:8080/x")
-    refused(made, "a webhook to a link-local address", -32602, -32004)
+    fail_unless_error(made, "a webhook to a link-local address", -32602, -32004)
 
 
-@probe("L-07")
+@requirement(
+    "L-07",
+    "Legacy webhooks say taskId, eventType, status and timestamp",
+    MUST,
+    dialects=V01,
+    source=f"{SERVER_GUIDE}, step 5.2",
+    remedy="POST {taskId, eventType, status, timestamp}.",
+    needs=("push", "listener", "slow"),
+)
 async def legacy_webhook(session: Session) -> None:
-    """The bodies."""
+    """Run a task with a registered webhook and read the bodies."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
     made = await _set(session, task_id, hook.url)
@@ -111,9 +164,17 @@ async def legacy_webhook(session: Session) -> None:
         fail_unless(among(body["eventType"], ("status", "artifact")), f"its eventType is {body['eventType']!r}", found)
 
 
-@probe("L-08")
+@requirement(
+    "L-08",
+    "A question is answered under the same id",
+    MUST,
+    dialects=V01,
+    source=f"{SERVER_GUIDE}, step 3",
+    remedy="Resume a task that waits for input on a send with its id.",
+    needs=("ask",),
+)
 async def answered_under_its_id(session: Session) -> None:
-    """A question in the old way."""
+    """Send to the asking skill until input-required, send again under the id: the task goes on."""
     task_id, made = await session.begin(session.hint("ask"))
     made = await session.until(task_id, frozenset({"input-required"}) | TERMINAL)
     state = session.state(made)

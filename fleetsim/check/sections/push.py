@@ -1,4 +1,4 @@
-"""Probes of registering webhooks: set, get, list, delete, and what bounds them."""
+"""What is asked of registering webhooks: set, get, list, delete, and what bounds them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import finished_task, register
 from fleetsim.check.listener import Hook, state_of
-from fleetsim.check.probe import probe
-from fleetsim.check.probes.envelope import refused
 from fleetsim.check.raw_dialect import TERMINAL, listed, mapping
+from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, requirement
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, not_tested_unless
+from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
 
 MANY = 30
@@ -21,6 +20,27 @@ def config_of(session: Session, result: Any) -> dict[str, Any]:
     """The config in an answer, nested or flat."""
     found = mapping(result)
     return dict(mapping(found.get("pushNotificationConfig")) or found)
+
+
+@requirement(
+    "P-01",
+    "Registering a webhook returns it",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'The endpoint surface'; A2A 0.3 §7.5, 1.0 §3.1.7",
+    remedy="Return the stored config.",
+    needs=("push", "listener"),
+)
+async def set_returns_it(session: Session) -> None:
+    """Register and read url and task of the answer."""
+    hook = session.hook()
+    task_id, _ = await session.fixture(finished_task)
+    made = await register(session, task_id, hook, id="fleetsim-1", token=session.new())
+    fail_unless(made.error is None and made.status == 200, f"registering a webhook gave {made.says()}", made)
+    got = config_of(session, made.result).get("url")
+    fail_unless(got == hook.url, f"the registered url came back as {got!r}", made)
+    named = mapping(made.result).get("taskId")
+    fail_unless(named == task_id, f"the answer names the task {named!r}", made)
 
 
 async def fresh(session: Session, **config: Any) -> tuple[str, Hook, Exchange]:
@@ -36,22 +56,18 @@ async def _ref(session: Session, operation: Operation, task_id: str, config_id: 
     return await session.rpc(session.dialect.method(operation), session.dialect.of_hook(task_id, config_id))
 
 
-@probe("P-01")
-async def set_returns_it(session: Session) -> None:
-    """The answer to a registration."""
-    hook = session.hook()
-    task_id, _ = await session.fixture(finished_task)
-    made = await register(session, task_id, hook, id="fleetsim-1", token=session.new())
-    fail_unless(made.error is None and made.status == 200, f"registering a webhook gave {made.says()}", made)
-    got = config_of(session, made.result).get("url")
-    fail_unless(got == hook.url, f"the registered url came back as {got!r}", made)
-    named = mapping(made.result).get("taskId")
-    fail_unless(named == task_id, f"the answer names the task {named!r}", made)
-
-
-@probe("P-02")
+@requirement(
+    "P-02",
+    "A registered webhook can be read",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'The endpoint surface'",
+    remedy="Serve get from the live record.",
+    incident="The original wanted params.taskId; every SDK sends params.id",
+    needs=("push", "listener"),
+)
 async def get_reads_it(session: Session) -> None:
-    """Read it by id."""
+    """Get it by task and config id."""
     task_id, hook, made = await fresh(session, id="fleetsim-2")
     read = await _ref(session, Operation.PUSH_GET, task_id, "fleetsim-2")
     fail_unless(read.error is None, f"reading a registered webhook gave {read.says()}", made, read)
@@ -64,9 +80,17 @@ def _configs(session: Session, result: Any) -> list[dict[str, Any]] | None:
     return [config_of(session, entry) for entry in found] if isinstance(found, list) else None
 
 
-@probe("P-03")
+@requirement(
+    "P-03",
+    "Registered webhooks can be listed",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'The endpoint surface'; A2A 0.3 §7.7, 1.0 §3.1.9",
+    remedy="Return all configs of the task.",
+    needs=("push", "listener"),
+)
 async def list_shows_it(session: Session) -> None:
-    """List them."""
+    """List: an array in 0.3, {configs: [...]} in 1.0, with the registered url."""
     task_id, hook, made = await fresh(session, id="fleetsim-3")
     read = await _ref(session, Operation.PUSH_LIST, task_id)
     fail_unless(read.error is None, f"listing webhooks gave {read.says()}", read)
@@ -76,9 +100,18 @@ async def list_shows_it(session: Session) -> None:
     fail_unless(hook.url in urls, "the registered webhook is not in the list", made, read)
 
 
-@probe("P-04", lasts_s=6)
+@requirement(
+    "P-04",
+    "A deleted webhook is gone",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'The endpoint surface'; A2A 0.3 §7.8, 1.0 §3.1.10",
+    remedy="Remove the config from the live record.",
+    needs=("push", "listener", "slow"),
+    lasts_s=6,
+)
 async def delete_removes_it(session: Session) -> None:
-    """Delete while the task runs."""
+    """Delete it while the slow task runs, list, and see that nothing is delivered at the end."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
     made = await register(session, task_id, hook, id="fleetsim-4")
@@ -93,18 +126,34 @@ async def delete_removes_it(session: Session) -> None:
     fail_unless(late is None, "the deleted webhook was still called", gone, *([late] if late else []))
 
 
-@probe("P-05")
+@requirement(
+    "P-05",
+    "A webhook without a config id is read without one",
+    SHOULD,
+    dialects=V03,
+    source="Reference interop, 'What the official conformance kit expects'",
+    remedy="Fall back to the only config there is.",
+    needs=("push", "listener"),
+)
 async def get_without_id(session: Session) -> None:
-    """Read the only one."""
+    """Register without an id, get with the task alone."""
     task_id, hook, made = await fresh(session)
     read = await _ref(session, Operation.PUSH_GET, task_id)
     fail_unless(read.error is None, f"reading the only webhook gave {read.says()}", made, read)
     fail_unless(config_of(session, read.result).get("url") == hook.url, "another webhook was read", made, read)
 
 
-@probe("P-06")
+@requirement(
+    "P-06",
+    "Deleting a webhook twice is no error",
+    SHOULD,
+    dialects=V10,
+    source="A2A 1.0 §3.1.10",
+    remedy="Make delete idempotent.",
+    needs=("push", "listener"),
+)
 async def delete_twice(session: Session) -> None:
-    """Delete what is gone."""
+    """Delete the same config twice."""
     task_id, _, _ = await fresh(session, id="fleetsim-6")
     first = await _ref(session, Operation.PUSH_DELETE, task_id, "fleetsim-6")
     not_tested_unless(first.error is None, f"deleting a webhook gave {first.says()}", first)
@@ -112,18 +161,34 @@ async def delete_twice(session: Session) -> None:
     fail_unless(again.error is None, f"deleting it again gave {again.says()}", again)
 
 
-@probe("P-07")
+@requirement(
+    "P-07",
+    "A webhook for an unknown task is -32001",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'Error code conventions'",
+    remedy="Look the task up first.",
+    needs=("push",),
+)
 async def unknown_task(session: Session) -> None:
-    """Register for nobody."""
+    """Register for a task id nobody made."""
     url = session.agent.listener.origin + "/nobody" if session.agent.listener else "https://example.com/nobody"
     params = session.dialect.set_hook(session.new(), session.dialect.hook(url))
     made = await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
-    refused(made, "a webhook for an unknown task", -32001)
+    fail_unless_error(made, "a webhook for an unknown task", -32001)
 
 
-@probe("P-35")
+@requirement(
+    "P-35",
+    "Webhooks per task are bounded",
+    SHOULD,
+    dialects=BOTH,
+    source="Reference reliability T-23",
+    remedy="Allow five or so: one small send must not make many large POSTs.",
+    needs=("push", "listener", "side-effects"),
+)
 async def bounded(session: Session) -> None:
-    """Thirty webhooks."""
+    """Register 30 configs on one task: at some point it must be refused."""
     task_id, _ = await session.finished()
     made = None
     for number in range(MANY):

@@ -1,0 +1,199 @@
+"""What one requirement of the checklist is, and ``@requirement``, which declares it on the probe that tests it.
+
+Knows nothing of what a probe does. The requirements themselves stand in ``sections``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from fleetsim.check.session import Session
+
+
+class Severity(StrEnum):
+    """How much a requirement binds. A failed MUST fails the check, a failed SHOULD warns, a failed MAY informs."""
+
+    MUST = "MUST"
+    SHOULD = "SHOULD"
+    MAY = "MAY"
+
+
+MUST, SHOULD, MAY = Severity
+
+
+class Phase(IntEnum):
+    """When a probe runs: by itself because it takes times, among others, or at the end of everything."""
+
+    ALONE = 0
+    TOGETHER = 1
+    LAST = 2
+
+
+ONCE = ("any",)
+"""Requirements of the agent as a whole: probed once, whichever dialects it speaks."""
+
+V03, V10, V01 = ("0.3",), ("1.0",), ("0.1",)
+BOTH = ("0.3", "1.0")
+ALL = ("0.1", "0.3", "1.0")
+
+SECTIONS = {
+    "C": "Agent card",
+    "A": "Credentials",
+    "X": "Extensions",
+    "E": "Envelope and errors",
+    "M": "Methods",
+    "V": "Versions",
+    "T": "Tasks",
+    "H": "Task store",
+    "S": "Streams",
+    "P": "Webhooks",
+    "R": "REST aliases",
+    "L": "Legacy 0.1",
+}
+"""The section of each id's letter, in the order of the report."""
+
+BUILD_GUIDE = "seed: Build an A2A Agent"
+SERVER_GUIDE = "seed: implement-a2a-server"
+"""The two guides that most requirements are taken from, as ``source`` names them."""
+
+PROFILES = {"workstacean": "the original caller's side: what its callers broke on is a MUST"}
+"""Stricter readings of the checklist, in words."""
+
+NEEDS = {
+    "streaming": "the card offers streams",
+    "push": "the card offers webhooks",
+    "listener": "a webhook listener the agent may reach (--webhook-listen, and the agent's allow-list)",
+    "slow": "a skill that takes a few seconds (--skill-slow)",
+    "ask": "a skill that asks a question (--skill-ask)",
+    "fail": "a skill that fails (--skill-fail)",
+    "stream": "a skill that answers in pieces (--skill-stream)",
+    "side-effects": "leave to do what costs or leaves traces (--allow-side-effects)",
+    "time": "hours, which pass only where fleetsim runs the agent on virtual time (--app)",
+    "in-process": "the agent run by fleetsim, where its log and its memory can be seen (--app)",
+    "auth": "an agent that demands credentials",
+    "second-key": "a second caller's credentials (--other-key-env)",
+}
+"""What a requirement may need beyond an address, in words."""
+
+SLOW_S = 4.0
+"""What a probe with the slow skill takes unless it says otherwise."""
+
+_GENERAL = re.compile(r"seed|reference|JSON-RPC|RFC", re.IGNORECASE)
+
+Probe: TypeAlias = "Callable[[Session], Awaitable[None]]"
+"""Returns if the agent meets the requirement; raises ``verdict.NotPassed`` if not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One requirement.
+
+    ``dialects`` are those it is probed in (``any``: once for the agent). ``source`` says who demands it,
+    ``how`` how it is probed, ``remedy`` what to do when it fails, ``incident`` where it hurt before.
+    ``needs`` are keys of ``NEEDS``. ``binding_for`` names profiles (``--profile``) under which it is a MUST.
+    ``probe`` tests it, in its ``phase``; ``lasts_s`` says about how many seconds it waits: the longest begin first.
+    ``after`` is the id it is told after, if that is not the one before it by number.
+    """
+
+    id: str
+    section: str
+    title: str
+    severity: Severity
+    dialects: tuple[str, ...]
+    source: str
+    how: str
+    remedy: str
+    incident: str = ""
+    needs: frozenset[str] = frozenset()
+    binding_for: frozenset[str] = frozenset()
+    probe: Probe | None = field(default=None, repr=False, compare=False)
+    phase: Phase = Phase.TOGETHER
+    lasts_s: float = 0.0
+    after: str = ""
+
+    @property
+    def covers(self) -> tuple[str, ...]:
+        """The dialects that the source speaks of, in the order of the versions.
+
+        A section of one specification covers its version alone; the fleet's seeds, JSON-RPC and RFCs cover all.
+        """
+        specified = tuple(version for version in ("0.3", "1.0") if re.search(rf"\b{re.escape(version)} §", self.source))
+        return specified if specified and not _GENERAL.search(self.source) else ALL
+
+    def as_json(self) -> dict[str, Any]:
+        """What is known of it in words, as plain JSON."""
+        return {
+            "id": self.id,
+            "section": self.section,
+            "title": self.title,
+            "severity": self.severity.value,
+            "dialects": list(self.dialects),
+            "source": self.source,
+            "how": self.how,
+            "remedy": self.remedy,
+            "incident": self.incident,
+            "needs": sorted(self.needs),
+            "binding_for": sorted(self.binding_for),
+        }
+
+
+_declared: list[Requirement] = []
+
+
+def requirement(
+    requirement_id: str,
+    title: str,
+    severity: Severity,
+    *,
+    dialects: tuple[str, ...],
+    source: str,
+    remedy: str,
+    incident: str = "",
+    needs: Iterable[str] = (),
+    binding_for: Iterable[str] = (),
+    phase: Phase = Phase.TOGETHER,
+    lasts_s: float = 0.0,
+    after: str = "",
+) -> Callable[[Probe], Probe]:
+    """Declare a requirement on its probe, an async function of a ``Session``; its docstring is the ``how``.
+
+    The arguments are those of ``Requirement``; the id's letter names the section.
+    """
+    wanted = frozenset(needs)
+    assert wanted <= NEEDS.keys(), requirement_id
+
+    def declare(probe: Probe) -> Probe:
+        _declared.append(
+            Requirement(
+                id=requirement_id,
+                section=SECTIONS[requirement_id[0]],
+                title=title,
+                severity=severity,
+                dialects=dialects,
+                source=source,
+                how=" ".join((probe.__doc__ or "").split()),
+                remedy=remedy,
+                incident=incident,
+                needs=wanted,
+                binding_for=frozenset(binding_for),
+                probe=probe,
+                phase=phase,
+                lasts_s=lasts_s or (SLOW_S if "slow" in wanted else 0.0),
+                after=after,
+            )
+        )
+        return probe
+
+    return declare
+
+
+def declared() -> tuple[Requirement, ...]:
+    """What the imported modules have declared, in the order of the report: by section, number and ``after``."""
+    places = {found.id: (list(SECTIONS).index(found.id[0]), found.id, "") for found in _declared}
+    places |= {found.id: (*places[found.after][:2], found.id) for found in _declared if found.after}
+    return tuple(sorted(_declared, key=lambda found: places[found.id]))

@@ -1,0 +1,62 @@
+"""The checklist, section by section: each module holds requirements, and each requirement stands on its probe.
+
+A new requirement is one function in the module of its noun, with ``@requirement`` above it and what it asks as
+its docstring; after that, ``python -m fleetsim.check.checklist > docs/reference/checklist.md``, and an agent that
+breaks it in ``fleetsim.check.broken``. A new module is named below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fleetsim.check.requirement import Requirement, declared
+from fleetsim.check.sections import (
+    card,
+    credentials,
+    envelope,
+    extensions,
+    hygiene,
+    legacy,
+    listing,
+    methods,
+    push,
+    push_content,
+    push_delivery,
+    push_refusal,
+    questions,
+    rest,
+    resubscribe,
+    sending,
+    streams,
+    tasks,
+    versions,
+)
+
+__all__ = [
+    "REQUIREMENTS",
+    "card",
+    "credentials",
+    "envelope",
+    "extensions",
+    "hygiene",
+    "legacy",
+    "listing",
+    "methods",
+    "push",
+    "push_content",
+    "push_delivery",
+    "push_refusal",
+    "questions",
+    "rest",
+    "resubscribe",
+    "sending",
+    "streams",
+    "tasks",
+    "versions",
+]
+
+REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType({found.id: found for found in declared()})
+"""Every requirement by its id, in the order of the report."""
+
+assert len(REQUIREMENTS) == len(declared()), "two requirements share an id"

@@ -1,0 +1,394 @@
+"""What is asked of the JSON-RPC envelope and of the error codes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fleetsim.check.exchange import written
+from fleetsim.check.fixtures import finished_task
+from fleetsim.check.raw_dialect import listed, mapping
+from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, ONCE, SHOULD, V10, Phase, requirement
+from fleetsim.check.session import Session
+from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
+from fleetsim.model.call import Operation
+
+CODES = f"{BUILD_GUIDE}, 'Error code conventions'"
+JSONRPC = "JSON-RPC 2.0"
+NOWHERE = "fleetsim-no-such-task"
+LEAKS = re.compile(r'Traceback \(most recent|File \\?"[^"]{1,200}\.py|\n\s+at \S+ \(|node_modules/|\.java:\d+\)')
+
+
+@requirement(
+    "E-01",
+    "A body that is no JSON is -32700",
+    MUST,
+    dialects=ALL,
+    source=f"{JSONRPC} §5.1; seed: implement-a2a-server, step 1; A2A 0.3 §8.1",
+    remedy="Parse inside the handler and answer -32700; do not leave it to the framework's 422 page.",
+)
+async def no_json(session: Session) -> None:
+    """POST half a JSON object."""
+    fail_unless_error(await session.raw(b'{"jsonrpc": "2.0", "id": 1, "method": '), "a body that is no JSON", -32700)
+
+
+@requirement(
+    "E-02",
+    "A request without jsonrpc is -32600",
+    MUST,
+    dialects=ALL,
+    source=f"{JSONRPC} §4, §5.1",
+    remedy='Check that jsonrpc is "2.0" before anything else.',
+)
+async def no_jsonrpc(session: Session) -> None:
+    """POST a request without the "jsonrpc" member."""
+    body = session.envelope(session.dialect.method(Operation.GET), session.dialect.by_id(NOWHERE))
+    del body["jsonrpc"]
+    fail_unless_error(await session.raw(written(body)), "a request without jsonrpc", -32600)
+
+
+@requirement(
+    "E-03",
+    "A request of another JSON-RPC version is -32600",
+    MUST,
+    dialects=ALL,
+    source=f"{JSONRPC} §4, §5.1",
+    remedy='Check that jsonrpc is exactly "2.0".',
+)
+async def other_jsonrpc(session: Session) -> None:
+    """POST a request with "jsonrpc": "1.0"."""
+    body = session.envelope(session.dialect.method(Operation.GET), session.dialect.by_id(NOWHERE))
+    fail_unless_error(await session.raw(written({**body, "jsonrpc": "1.0"})), 'a request with jsonrpc "1.0"', -32600)
+
+
+@requirement(
+    "E-04",
+    "A request without a method is -32600",
+    MUST,
+    dialects=ALL,
+    source=f"{JSONRPC} §4, §5.1; seed: implement-a2a-server, step 1",
+    remedy="Answer -32600 when method is missing or no string.",
+)
+async def no_method(session: Session) -> None:
+    """POST a request without a method."""
+    body = {"jsonrpc": "2.0", "id": 1, "params": {}}
+    fail_unless_error(await session.raw(written(body)), "a request without a method", -32600)
+
+
+@requirement(
+    "E-05",
+    "A body that is JSON but no object is -32600",
+    SHOULD,
+    dialects=ALL,
+    source=f"{JSONRPC} §5.1",
+    remedy="Answer -32600: A2A has no batches.",
+)
+async def no_object(session: Session) -> None:
+    """POST "[]" and a bare string."""
+    for body in (b"[]", b'"hello"'):
+        fail_unless_error(await session.raw(body), f"the body {body.decode()}", -32600)
+
+
+@requirement(
+    "E-06",
+    "An unknown method is -32601",
+    MUST,
+    dialects=ALL,
+    source=CODES,
+    remedy="Answer -32601 with HTTP 200.",
+)
+async def unknown_method(session: Session) -> None:
+    """Call a method that does not exist."""
+    fail_unless_error(await session.rpc("fleetsim/noSuchMethod", {}), "an unknown method", -32601)
+
+
+@requirement(
+    "E-07",
+    "Params that are no object are -32602",
+    MUST,
+    dialects=ALL,
+    source=f"{CODES}; A2A 0.3 §8.1",
+    remedy="Validate params before using them.",
+)
+async def params_no_object(session: Session) -> None:
+    """Call the get method with an array and with a string as params."""
+    for params in ([1, 2], "task"):
+        made = await session.rpc(session.dialect.method(Operation.GET), params)
+        fail_unless_error(made, f"params {params!r}", -32602, *((-32600,) if isinstance(params, str) else ()))
+
+
+@requirement(
+    "E-08",
+    "A send without a message is -32602",
+    MUST,
+    dialects=ALL,
+    source=f"{CODES}; seed: A2A Protocol (selectools), 'Error mapping'",
+    remedy="Validate params.message and answer -32602.",
+)
+async def no_message(session: Session) -> None:
+    """Send with empty params, and with a message that is no object."""
+    name = {"id": session.new()} if session.dialect.legacy else {}
+    wrong = ((name, "a send without a message"), ({**name, "message": "hello"}, "a send whose message is a text"))
+    for params, said in wrong:
+        fail_unless_error(await session.rpc(session.dialect.method(Operation.SEND), params), said, -32602)
+
+
+@requirement(
+    "E-09",
+    "A message without parts is -32602",
+    SHOULD,
+    dialects=BOTH,
+    source=f"{CODES}; A2A 1.0 §4.1.4",
+    remedy="Refuse it: there is nothing to work on.",
+)
+async def no_parts(session: Session) -> None:
+    """Send a message with an empty list of parts."""
+    params = session.params(parts=[])
+    fail_unless_error(await session.call(Operation.SEND, params), "a message without parts", -32602)
+
+
+@requirement(
+    "E-10",
+    "The id comes back with the same value and type",
+    MUST,
+    dialects=ALL,
+    source=f"{JSONRPC} §5; reference interop, 'Pitfalls'",
+    remedy="Echo the id as it came; do not turn 7 into '7'.",
+)
+async def id_comes_back(session: Session) -> None:
+    """Call with a number, a string and an odd string as id, for a result and for an error."""
+    task_id, _ = await session.fixture(finished_task)
+    for asked in (7, "seven", "7", 'ünïcode / " 7', 9_007_199_254_740_991):
+        for target in (task_id, NOWHERE):
+            made = await session.call(Operation.GET, session.dialect.by_id(target), request_id=asked)
+            back: Any = made.answer.get("id")
+            same = back == asked and type(back) is type(asked)
+            fail_unless(same, f"the id {asked!r} came back as {back!r}", made)
+
+
+@requirement(
+    "E-11",
+    "An answer to what cannot be read has a null id",
+    MUST,
+    dialects=ALL,
+    source=f"{JSONRPC} §5",
+    remedy='Answer with "id": null.',
+)
+async def null_id(session: Session) -> None:
+    """POST half a JSON object and read the id of the error."""
+    made = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
+    not_tested_unless(made.error is not None, f"a body that is no JSON gave {made.says()}", made)
+    fail_unless("id" in made.answer and made.answer["id"] is None, "the id of a parse error is not null", made)
+
+
+@requirement(
+    "E-12",
+    'Every answer says "jsonrpc": "2.0"',
+    MUST,
+    dialects=ALL,
+    source=f"{JSONRPC} §5; seed: implement-a2a-server, 'Validation'",
+    remedy='Put "jsonrpc": "2.0" into the one place that builds answers.',
+)
+async def says_jsonrpc(session: Session) -> None:
+    """Read a result and an error."""
+    task_id, _ = await session.fixture(finished_task)
+    for target in (task_id, NOWHERE):
+        made = await session.get(target)
+        fail_unless(made.answer.get("jsonrpc") == "2.0", "an answer without jsonrpc 2.0", made)
+
+
+@requirement(
+    "E-13",
+    "Reading an unknown task is -32001",
+    MUST,
+    dialects=ALL,
+    source=CODES,
+    remedy="Answer -32001 for unknown (and for evicted) ids.",
+)
+async def unknown_task(session: Session) -> None:
+    """Get a task id nobody made."""
+    fail_unless_error(await session.get(session.new()), "reading an unknown task", -32001)
+
+
+@requirement(
+    "E-14",
+    "Cancelling an unknown task is -32001",
+    MUST,
+    dialects=ALL,
+    source=CODES,
+    remedy="Answer -32001.",
+)
+async def cancel_unknown(session: Session) -> None:
+    """Cancel a task id nobody made."""
+    fail_unless_error(await session.cancel(session.new()), "cancelling an unknown task", -32001)
+
+
+@requirement(
+    "E-15",
+    "A message for an unknown task is -32001 and makes none",
+    MUST,
+    dialects=BOTH,
+    source="Reference reliability T-27; A2A 1.0 §3.4.2",
+    remedy="Make ids on the server; a taskId in a message only continues.",
+)
+async def never_create(session: Session) -> None:
+    """Send with a taskId nobody made, then try to read it."""
+    invented = session.new()
+    made = await session.send(taskId=invented)
+    fail_unless_error(made, "a message for an unknown task", -32001)
+    after = await session.get(invented)
+    fail_unless(after.code == -32001, "the task id we invented exists now", made, after)
+
+
+@requirement(
+    "E-16",
+    "Errors of JSON-RPC come with HTTP 200 and application/json",
+    SHOULD,
+    dialects=ALL,
+    source="Reference interop, section 8; A2A 0.3 §3.2.1",
+    remedy="Answer JSON-RPC errors with HTTP 200; several clients stop reading at any other status.",
+)
+async def http_200(session: Session) -> None:
+    """Read status and Content-Type of an error answer."""
+    unreadable = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
+    for made in (await session.get(NOWHERE), await session.rpc("fleetsim/noSuchMethod", {}), unreadable):
+        fail_unless(made.status == 200, f"a JSON-RPC error came with HTTP {made.status}", made)
+        fail_unless(made.media_type == "application/json", f"an error came as {made.media_type or 'nothing'}", made)
+
+
+@requirement(
+    "E-17",
+    "An answer has either a result or an error with an integer code and a message",
+    MUST,
+    dialects=ALL,
+    source=f"{JSONRPC} §5",
+    remedy="Write exactly one of the two; code is an integer, message a string.",
+)
+async def result_or_error(session: Session) -> None:
+    """Read a result and several errors."""
+    task_id, _ = await session.fixture(finished_task)
+    good = await session.get(task_id)
+    fail_unless("result" in good.answer and "error" not in good.answer, "a good answer is not exactly a result", good)
+    for bad in (await session.get(NOWHERE), await session.rpc("fleetsim/noSuchMethod", {})):
+        fail_unless("error" in bad.answer and "result" not in bad.answer, "a refusal is not exactly an error", bad)
+        code, message = mapping(bad.error).get("code"), mapping(bad.error).get("message")
+        whole = isinstance(code, int) and not isinstance(code, bool) and isinstance(message, str)
+        fail_unless(whole, "an error without an integer code and a message", bad)
+    if session.agent.push and not session.dialect.legacy:
+        empty = await session.call(Operation.PUSH_DELETE, session.dialect.of_hook(task_id, NOWHERE))
+        both = {"result", "error"} & empty.answer.keys()
+        fail_unless(len(both) == 1, "an answer with nothing to say is not exactly a result or an error", empty)
+
+
+@requirement(
+    "E-18",
+    "A 1.0 error says its reason as google.rpc.ErrorInfo",
+    SHOULD,
+    dialects=V10,
+    source="A2A 1.0 §9.5",
+    remedy="Add data: [{@type, reason, domain}].",
+)
+async def error_info(session: Session) -> None:
+    """Read error.data of -32001: a list with an ErrorInfo of domain a2a-protocol.org."""
+    made = await session.get(session.new())
+    not_tested_unless(made.error is not None, f"reading an unknown task gave {made.says()}", made)
+    details = [mapping(entry) for entry in listed(mapping(made.error).get("data"))]
+    info = [entry for entry in details if str(entry.get("@type", "")).endswith("google.rpc.ErrorInfo")]
+    fail_unless(info, "error.data holds no google.rpc.ErrorInfo", made)
+    fail_unless(isinstance(info[0].get("reason"), str), "the ErrorInfo has no reason", made)
+    fail_unless(info[0].get("domain") == "a2a-protocol.org", f"its domain is {info[0].get('domain')!r}", made)
+
+
+@requirement(
+    "E-19",
+    "A body of many megabytes is refused before it is read",
+    SHOULD,
+    dialects=ONCE,
+    source="Seed: A2A Protocol (selectools), 'Trust model'; reference reliability section 8",
+    remedy="Cap the body (1 MiB is usual) while reading it.",
+    needs=("side-effects",),
+)
+async def huge_body(session: Session) -> None:
+    """POST 9 MiB: HTTP 413 or -32600 is expected, or a closed connection."""
+    params = session.params()
+    params["message"]["parts"] = [session.dialect.part("x" * (9 * 1024 * 1024))]
+    if "configuration" in params:
+        params["configuration"]["historyLength"] = 0  # or the answer would be as large
+    body = written(session.envelope(session.dialect.method(Operation.SEND), params))
+    made = await session.raw(body)
+    made.sent = body[:200]
+    closed = made.status is None and made.problem
+    fail_unless(closed or made.status == 413 or made.code in {-32600, -32602}, f"9 MiB gave {made.says()}", made)
+
+
+@requirement(
+    "E-20",
+    "Deeply nested JSON does not break the agent",
+    SHOULD,
+    dialects=ONCE,
+    source="Reference reliability section 8",
+    remedy="Bound the depth before parsing, and answer -32700 or -32600.",
+)
+async def deep_json(session: Session) -> None:
+    """POST an array nested 5,000 deep; any clean JSON-RPC error will do."""
+    deep = b"[" * 5_000 + b"]" * 5_000
+    made = await session.raw(b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + deep + b"}")
+    made.sent = made.sent[:200]
+    fail_unless(made.status is not None and made.status < 500, f"deep JSON gave {made.says()}", made)
+    fail_unless(made.error is not None, f"deep JSON gave {made.says()}", made)
+
+
+@requirement(
+    "E-21",
+    "Wrong types in params are an error, not a crash",
+    MUST,
+    dialects=ALL,
+    source=f"{CODES}; reference interop, 'What real clients found'",
+    remedy="Validate types; HTTP 500 is never the answer to bad params.",
+)
+async def wrong_types(session: Session) -> None:
+    """Get a task whose id is a number, an object and a list; send a message whose parts are a string."""
+    asked = [(Operation.GET, session.dialect.by_id(odd)) for odd in (17, {"a": 1}, ["x"])]
+    asked.append((Operation.SEND, {**session.params(parts="hello")}))
+    for operation, params in asked:
+        made = await session.call(operation, params)
+        fail_unless(made.status is not None and made.status < 500, f"{operation.value} gave {made.says()}", made)
+        fail_unless(made.error is not None, f"wrong types were taken: {made.says()}", made)
+        fail_unless(made.code != -32603, "wrong types are an internal error (-32603)", made)
+
+
+@requirement(
+    "E-22",
+    "Unknown fields are ignored",
+    MUST,
+    dialects=BOTH,
+    source="A2A 1.0 §3.2.5, §5.6; 0.3 §1.2",
+    remedy="Read what you know and leave the rest.",
+)
+async def unknown_fields(session: Session) -> None:
+    """Send with extra fields in params, message, part and configuration."""
+    params = session.params()
+    params["fleetsimExtra"] = {"a": [1]}
+    params["message"]["fleetsimExtra"] = "x"
+    params["message"]["parts"][0]["fleetsimExtra"] = 1
+    params["configuration"]["fleetsimExtra"] = True
+    made = await session.call(Operation.SEND, params)
+    fail_unless(made.error is None and made.status == 200, f"a send with unknown fields gave {made.says()}", made)
+
+
+@requirement(
+    "E-23",
+    "Errors tell nothing of the agent's inside",
+    SHOULD,
+    dialects=ALL,
+    source="Seed: A2A Protocol (selectools), 'Sanitized errors'",
+    remedy="Send the kind of error; keep the detail in your log.",
+    phase=Phase.LAST,
+)
+async def no_leaks(session: Session) -> None:
+    """Look for stack traces and file paths in every answer the check has seen."""
+    if "fail" in session.agent.hints:
+        await session.finished(session.hint("fail"))
+    for made in session.agent.exchanges:
+        text = made.body.decode("utf-8", "replace") + "".join(frame.text for frame in made.frames)
+        fail_unless(not LEAKS.search(text), "an answer shows a stack trace or a path of the agent's code", made)

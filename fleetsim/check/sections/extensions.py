@@ -1,0 +1,184 @@
+"""What is asked of declared extensions: effects, deltas, cost, confidence, and those nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleetsim.check.exchange import Exchange
+from fleetsim.check.options import Hint
+from fleetsim.check.raw_dialect import listed, mapping
+from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, ONCE, SHOULD, requirement
+from fleetsim.check.sections.card import served_card
+from fleetsim.check.session import Session
+from fleetsim.check.verdict import fail_unless, not_applicable_unless, not_tested_unless
+from fleetsim.model.call import Operation
+from fleetsim.model.extensions import CONFIDENCE, COST, EFFECT_DOMAIN
+
+NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
+
+
+@requirement(
+    "X-01",
+    "Declared extensions are well formed",
+    MUST,
+    dialects=ONCE,
+    source="A2A 0.3 §5.5.2.1, 1.0 §4.4.4",
+    remedy="Write each extension as {uri, description, required, params}.",
+)
+async def extensions_are_whole(session: Session) -> None:
+    """Read capabilities.extensions: an array of objects with a uri."""
+    _, made = served_card(session)
+    written = session.agent.capabilities.get("extensions")
+    not_applicable_unless(written is not None, "the card declares no extensions")
+    fail_unless(isinstance(written, list), "capabilities.extensions is no array", made)
+    for entry in listed(written):
+        fail_unless(isinstance(mapping(entry).get("uri"), str), "an extension without a uri", made)
+        params = mapping(entry).get("params")
+        fail_unless(params is None or isinstance(params, dict), "an extension's params are no object", made)
+
+
+def _declared(session: Session) -> list[Mapping[str, Any]]:
+    return [mapping(entry) for entry in listed(session.agent.capabilities.get("extensions"))]
+
+
+def _effect_skills(session: Session) -> Mapping[str, Any] | None:
+    """What effect-domain-v1 says of each skill; None if the card does not declare it."""
+    entry = next((e for e in _declared(session) if str(e.get("uri", "")).endswith(EFFECT_DOMAIN[-16:])), None)
+    return None if entry is None else mapping(mapping(entry.get("params")).get("skills"))
+
+
+def _effects(session: Session) -> Mapping[str, Any]:
+    skills = _effect_skills(session)
+    not_applicable_unless(skills is not None, "the card does not declare effect-domain-v1")
+    return skills or {}
+
+
+@requirement(
+    "X-02",
+    "effect-domain-v1 lists effects of skills that exist",
+    SHOULD,
+    dialects=ONCE,
+    source=f"{BUILD_GUIDE}, checklist 'Extensions'",
+    remedy="Declare effects under the ids of the card's skills.",
+)
+async def effects_are_of_skills(session: Session) -> None:
+    """Read the extension's params.skills: every key is a skill of the card, every effect has domain and path."""
+    _, made = served_card(session)
+    if mutating := session.options.mutating:
+        declared = _effect_skills(session) or {}
+        silent = [skill for skill in mutating if not listed(mapping(declared.get(skill)).get("effects"))]
+        fail_unless(not silent, f"changes the world and declares no effect: {', '.join(silent)}", made)
+    skills = _effects(session)
+    fail_unless(skills, "effect-domain-v1 is declared without params.skills", made)
+    ids = {str(skill.get("id")) for skill in session.agent.skills()}
+    strange = set(skills) - ids
+    fail_unless(not strange, f"effects of skills that do not exist: {', '.join(sorted(map(str, strange)))}", made)
+    for name, entry in skills.items():
+        effects = listed(mapping(entry).get("effects"))
+        whole = all(isinstance(mapping(e).get(k), str) for e in effects for k in ("domain", "path"))
+        fail_unless(effects and whole, f"{name} has no effects with domain and path", made)
+
+
+def _data(session: Session, made: Exchange, key: str) -> list[Mapping[str, Any]]:
+    """Data parts of a task that hold a key."""
+    task = session.dialect.task(made.result)
+    parts = [p for artifact in listed(task.get("artifacts")) for p in listed(mapping(artifact).get("parts"))]
+    parts += listed(mapping(mapping(task.get("status")).get("message")).get("parts"))
+    return [data for part in parts if key in (data := mapping(mapping(part).get("data")))]
+
+
+def _place(effect: Mapping[str, Any]) -> tuple[Any, Any]:
+    return effect.get("domain"), effect.get("path")
+
+
+@requirement(
+    "X-03",
+    "A changed world is reported as declared (worldstate-delta-v1)",
+    SHOULD,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, checklist 'Extensions'",
+    remedy="Emit the delta on the terminal task whenever a tool with known effects succeeds.",
+    needs=("side-effects",),
+)
+async def deltas_agree(session: Session) -> None:
+    """Run a skill with declared effects; the terminal task carries a delta part that agrees with them."""
+    skills = _effects(session)
+    not_tested_unless(skills, "no skill declares effects")
+    skill, entry = next(iter(skills.items()))
+    _, made = await session.finished(Hint(str(skill), "fleetsim check"))
+    not_tested_unless(session.state(made) == "completed", f"{skill} ended {session.state(made)}", made)
+    deltas = [mapping(d) for part in _data(session, made, "deltas") for d in listed(part.get("deltas"))]
+    fail_unless(deltas, f"{skill} declares effects, but its task carries no worldstate delta", made)
+    declared = [_place(mapping(effect)) for effect in listed(mapping(entry).get("effects"))]
+    odd = [delta for delta in deltas if _place(delta) not in declared]
+    fail_unless(not odd, "a delta that the card does not declare", made)
+
+
+def _has(session: Session, uri: str) -> bool:
+    return any(str(entry.get("uri", "")).rpartition("/")[2] == uri.rpartition("/")[2] for entry in _declared(session))
+
+
+async def _finished_with(session: Session, names: tuple[str, ...], otherwise: str) -> Exchange:
+    ids = [str(skill.get("id")) for skill in session.agent.skills()]
+    named = next((name for name in names if name in ids), None)
+    hint = Hint(named, "fleetsim check") if named else session.agent.hints.get(otherwise, session.quick())
+    _, made = await session.finished(hint)
+    return made
+
+
+@requirement(
+    "X-04",
+    "cost-v1: what a task cost is on the terminal task",
+    SHOULD,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, checklist 'Extensions' (Quinn PR #56)",
+    remedy="Add {usage, durationMs} as a data part of the terminal artifact whenever usage was tracked.",
+)
+async def cost_is_told(session: Session) -> None:
+    """Run a skill that declares cost; its terminal task carries a data part with usage and durationMs."""
+    # Run the skill that answers in pieces (or any) and look for its cost.
+    not_applicable_unless(_has(session, COST), "the card does not declare cost-v1")
+    made = await _finished_with(session, ("estimate", "cost"), "stream")
+    found = _data(session, made, "usage")
+    not_tested_unless(
+        found or "stream" in session.agent.hints, "no skill is known that costs: name one with --skill-stream", made
+    )
+    fail_unless(found, "cost-v1 is declared, but the terminal task carries no usage", made)
+    took = found[0].get("durationMs")
+    fail_unless(isinstance(took, int | float) and took >= 0, "durationMs is missing or no number", made)
+
+
+@requirement(
+    "X-05",
+    "confidence-v1: confidence is a number from 0 to 1",
+    SHOULD,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, checklist 'Extensions'",
+    remedy="Send {confidence, explanation} with confidence between 0 and 1.",
+)
+async def confidence_is_a_number(session: Session) -> None:
+    """Run a skill that declares confidence and read the data part of its terminal task."""
+    not_applicable_unless(_has(session, CONFIDENCE), "the card does not declare confidence-v1")
+    made = await _finished_with(session, ("estimate", "confidence"), "quick")
+    found = _data(session, made, "confidence")
+    not_tested_unless(found, "no skill is known that says how sure it is", made)
+    level = found[0].get("confidence")
+    fits = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
+    fail_unless(fits, f"confidence is {level!r}, no number from 0 to 1", made)
+
+
+@requirement(
+    "X-06",
+    "An extension nobody knows is ignored",
+    MUST,
+    dialects=BOTH,
+    source="A2A 0.3 §3.3, 1.0 §4.6",
+    remedy="Activate the extensions you know and ignore the rest.",
+)
+async def unknown_extension_is_ignored(session: Session) -> None:
+    """Send with an extension header that names an unknown URI; the call must work."""
+    name = "a2a-extensions" if session.dialect.current else "x-a2a-extensions"
+    headers = {name: "https://fleetsim.example/extensions/unknown/v1"}
+    made = await session.call(Operation.SEND, session.params(), headers=headers)
+    fail_unless(made.error is None and made.status == 200, f"a send with an unknown extension gave {made.says()}", made)

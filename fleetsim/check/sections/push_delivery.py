@@ -1,0 +1,387 @@
+"""What is asked of webhooks on their way: when they come, how often, and what happens when they are refused.
+
+Agents may leave a receiver alone that fails too often in a row, so no probe refuses more than it must: with all of
+them at work at once, fewer than five deliveries end unsuccessfully.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+from fleetsim.check.exchange import Exchange
+from fleetsim.check.fixtures import register
+from fleetsim.check.listener import Arrival, Hook, state_of
+from fleetsim.check.options import Hint
+from fleetsim.check.raw_dialect import TERMINAL
+from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, requirement
+from fleetsim.check.session import Session
+from fleetsim.check.verdict import fail_unless, not_tested_unless
+
+PUSH = f"{BUILD_GUIDE}, 'Push notifications'"
+RETRIES_S = 20.0
+RETRY_S = 6.0
+"""Within so long a refused delivery is tried again by every agent that tries again at all."""
+
+
+def tells_the_end(arrival: Arrival) -> bool:
+    """Whether a webhook tells the end."""
+    return state_of(arrival) in TERMINAL
+
+
+@requirement(
+    "P-15",
+    "The end of a task is delivered",
+    MUST,
+    dialects=BOTH,
+    source=f"{PUSH}; {BUILD_GUIDE}, checklist 'Transport & lifecycle'",
+    remedy="Notify on every terminal transition.",
+    needs=("push", "listener", "slow"),
+)
+async def end_is_delivered(session: Session) -> None:
+    """Register on a running task and wait for the terminal webhook."""
+    hook = session.hook()
+    task_id, made = await session.begin(session.hint("slow"), push=session.dialect.hook(hook.url))
+    arrival = await hook.until(tells_the_end, session.options.patience_s)
+    read = await session.get(task_id)
+    fail_unless(arrival, f"no terminal webhook came; the task is {session.state(read)}", made, read)
+    assert arrival is not None
+    same = state_of(arrival) == session.state(read)
+    fail_unless(same, f"the webhook says {state_of(arrival)}, get says {session.state(read)}", arrival, read)
+
+
+async def send_with_webhook(
+    session: Session, hint: Hint | None = None, hook: Hook | None = None, **config: Any
+) -> Exchange:
+    """A send with a webhook in its configuration (a fresh one if none is given), and its answer."""
+    hook = hook or session.hook()
+    return (await session.begin(hint, push=session.dialect.hook(hook.url, **config)))[1]
+
+
+@requirement(
+    "P-16",
+    "working is delivered",
+    SHOULD,
+    dialects=BOTH,
+    source=PUSH,
+    remedy="Notify on every transition the caller cares about.",
+    needs=("push", "listener", "slow"),
+)
+async def working_is_delivered(session: Session) -> None:
+    """Register inline with the send and look for a webhook before the terminal one."""
+    hook = session.hook()
+    made = await send_with_webhook(session, session.hint("slow"), hook)
+    await hook.until(tells_the_end, session.options.patience_s)
+    not_tested_unless(hook.arrivals, "no webhook came at all", made)
+    fail_unless(any(state_of(a) == "working" for a in hook.arrivals), "working was not delivered", *hook.arrivals[:2])
+
+
+async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str, Hook, Exchange]:
+    """A task of the slow skill with a webhook registered while it runs. Raises NotPassed if it is refused."""
+    hook = session.hook()
+    task_id, _ = await session.begin(session.hint("slow"))
+    made = await register(session, task_id, hook, **config)
+    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
+    return task_id, hook, made
+
+
+def _seen(arrival: Arrival | None) -> tuple[Arrival, ...]:
+    return () if arrival is None else (arrival,)
+
+
+@requirement(
+    "P-17",
+    "A cancel is delivered",
+    MUST,
+    dialects=BOTH,
+    source=f"{PUSH}; {BUILD_GUIDE}, checklist 'Transport & lifecycle'",
+    remedy="Notify from the cancel path as well.",
+    incident="Quinn PR #19; a2a-sdk 0.3.26 sends none",
+    needs=("push", "listener", "slow"),
+)
+async def cancel_is_delivered(session: Session) -> None:
+    """Register, cancel, and wait for the canceled webhook."""
+    task_id, hook, made = await webhook_on_running_task(session)
+    gone = await session.cancel(task_id)
+    not_tested_unless(gone.error is None, f"the cancel gave {gone.says()}", gone)
+    arrival = await hook.until(tells_the_end, 10)
+    fail_unless(arrival, "no webhook told of the cancel", made, gone)
+    fail_unless(
+        arrival is None or state_of(arrival) == "canceled", "the webhook does not say canceled", *_seen(arrival)
+    )
+
+
+@requirement(
+    "P-18",
+    "A failure is delivered",
+    MUST,
+    dialects=BOTH,
+    source=PUSH,
+    remedy="Notify from the failure path as well.",
+    needs=("push", "listener", "fail"),
+)
+async def failure_is_delivered(session: Session) -> None:
+    """Run the failing skill with an inline webhook and wait for the failed webhook."""
+    hook = session.hook()
+    made = await send_with_webhook(session, session.hint("fail"), hook)
+    arrival = await hook.until(tells_the_end, session.options.patience_s)
+    fail_unless(arrival, "no webhook told of the failure", made)
+    fail_unless(arrival is None or state_of(arrival) == "failed", "the webhook does not say failed", *_seen(arrival))
+
+
+@requirement(
+    "P-24",
+    "A webhook registered after the send is used",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, hardening 5 and checklist 'Task store hygiene'",
+    remedy="Read the config from the live record on every delivery.",
+    incident="Configs closed over at submit time: later registrations did nothing",
+    needs=("push", "listener", "slow"),
+)
+async def live_record(session: Session) -> None:
+    """Send without one, register while it runs, and wait for the terminal webhook."""
+    _, hook, made = await webhook_on_running_task(session)
+    arrival = await hook.until(tells_the_end, session.options.patience_s)
+    fail_unless(arrival, "a webhook registered after the send was never called at the end", made)
+
+
+@requirement(
+    "P-25",
+    "A webhook registered after the end is called at once",
+    SHOULD,
+    dialects=BOTH,
+    source="Reference interop, section 8; DESIGN section 3",
+    remedy="Deliver the terminal state when a config arrives late: the caller may just have missed it.",
+    needs=("push", "listener"),
+)
+async def after_the_end(session: Session) -> None:
+    """Register on a finished task and wait for the webhook."""
+    hook = session.hook()
+    task_id, _ = await session.finished()
+    made = await register(session, task_id, hook)
+    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
+    arrival = await hook.until(tells_the_end, 5)
+    fail_unless(arrival, "a webhook registered after the end was not called", made)
+
+
+@requirement(
+    "P-26",
+    "A webhook given with the send is used",
+    MUST,
+    dialects=BOTH,
+    source="A2A 0.3 §7.1.1, 1.0 §3.2.2",
+    remedy="Read configuration.pushNotificationConfig (0.3) or taskPushNotificationConfig (1.0).",
+    needs=("push", "listener"),
+)
+async def with_the_send(session: Session) -> None:
+    """Send with the config inside configuration and wait for the terminal webhook."""
+    hook = session.hook()
+    made = await send_with_webhook(session, None, hook)
+    arrival = await hook.until(tells_the_end, session.options.patience_s)
+    fail_unless(arrival, "a webhook given with the send was never called at the end", made)
+
+
+def _repeated(hook: Hook) -> bool:
+    first = hook.arrivals[0]
+    return any(state_of(later) == state_of(first) for later in hook.arrivals[1:])
+
+
+@requirement(
+    "P-27",
+    "A delivery answered with 500 is tried again",
+    MUST,
+    dialects=BOTH,
+    source=f"{PUSH}, implementation checklist",
+    remedy="Retry after 1, 3 and 9 seconds.",
+    needs=("push", "listener"),
+)
+async def tried_again(session: Session) -> None:
+    """Answer the first delivery with 500 and wait for the second."""
+    hook = session.hook(answers=(500,))
+    made = await send_with_webhook(session, None, hook)
+    not_tested_unless(
+        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", made
+    )
+    again = await hook.until(lambda _arrival: len(hook.arrivals) > 1 and _repeated(hook), 10)
+    fail_unless(again, "a delivery answered with 500 was not tried again", made, *hook.arrivals[:1])
+
+
+@requirement(
+    "P-28",
+    "A delivery answered with 4xx is not tried again",
+    MUST,
+    dialects=BOTH,
+    source=f"{PUSH}, implementation checklist",
+    remedy="Give up on 4xx (but 408, 425 and 429).",
+    needs=("push", "listener"),
+    lasts_s=6,
+)
+async def not_tried_again(session: Session) -> None:
+    """Answer a delivery with 400 and wait 6 s: no second attempt of it."""
+    hook = session.hook(otherwise=400)
+    task_id, _ = await session.finished()
+    made = await register(session, task_id, hook)
+    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
+    if await hook.until(tells_the_end, 3) is None:
+        made = await send_with_webhook(session, None, hook)
+        not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no webhook came at all", made)
+    await asyncio.sleep(6)
+    ends = [arrival for arrival in hook.arrivals if tells_the_end(arrival)]
+    fail_unless(len(ends) <= 1, f"a delivery answered with 400 was tried {len(ends)} times", made, *ends[:2])
+
+
+@requirement(
+    "P-29",
+    "Redirects of a webhook are not followed",
+    MUST,
+    dialects=BOTH,
+    source="Reference reliability T-20",
+    remedy="Switch redirects off in the delivering client.",
+    needs=("push", "listener"),
+    lasts_s=2,
+)
+async def no_redirects(session: Session) -> None:
+    """Answer a delivery with 307 to another path of the listener: nothing may arrive there."""
+    other, hook = session.hook(), session.hook(answers=(307,))
+    hook.location = other.url
+    made = await send_with_webhook(session, None, hook)
+    not_tested_unless(
+        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", made
+    )
+    followed = await other.until(lambda _arrival: True, 2)
+    fail_unless(followed is None, "the redirect of a webhook was followed", made, *_seen(followed))
+
+
+async def _retry_keeps_order(session: Session) -> None:
+    """A notice that is refused once: its second try must not come after the end was delivered."""
+    hook = session.hook()
+    hook.refused_once = {"submitted", "working"}
+    made = await send_with_webhook(session, None, hook)
+    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", made)
+    await asyncio.sleep(RETRY_S)
+    states = [state for arrival in hook.arrivals if (state := state_of(arrival))]
+    end = next(place for place, state in enumerate(states) if state in TERMINAL)
+    # A state that came before the end (and was refused then) is tried again after it: the order is turned round.
+    late = [state for place, state in enumerate(states) if place > end and state not in TERMINAL]
+    fail_unless(
+        not late, f"a refused {late[0] if late else ''} was tried again after the end", made, *hook.arrivals[:4]
+    )
+
+
+@requirement(
+    "P-31",
+    "Webhooks come in the order of the states",
+    SHOULD,
+    dialects=BOTH,
+    source=PUSH,
+    remedy="Deliver one after the other per config.",
+    needs=("push", "listener", "slow"),
+    lasts_s=14,
+)
+async def in_order(session: Session) -> None:
+    """No state may be delivered after the terminal one."""
+    hook = session.hook()
+    made = await send_with_webhook(session, session.hint("slow"), hook)
+    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", made)
+    await asyncio.sleep(2)
+    states = [state_of(arrival) for arrival in hook.arrivals if state_of(arrival)]
+    first = next(place for place, state in enumerate(states) if state in TERMINAL)
+    fail_unless(all(state in TERMINAL for state in states[first:]), f"the order was {', '.join(states)}", made)
+    await _retry_keeps_order(session)
+
+
+@requirement(
+    "P-33",
+    "A broken receiver does not touch the task",
+    MUST,
+    dialects=BOTH,
+    source="Seed: implement-a2a-server, step 5",
+    remedy="Deliver beside the task, never inside it.",
+    needs=("push", "listener"),
+)
+async def task_is_untouched(session: Session) -> None:
+    """Answer deliveries with 500 until the task has ended: it must complete all the same."""
+    hook = session.hook(otherwise=500)
+    task_id, made = await session.begin(push=session.dialect.hook(hook.url))
+    await session.until(task_id)
+    await hook.until(lambda _arrival: True, session.options.patience_s)
+    await asyncio.sleep(0.5)  # what the refusal does to the task shows after it
+    read = await session.get(task_id)
+    hook.otherwise = 200
+    state = session.state(read)
+    fail_unless(state == "completed", f"with a broken webhook the task is {state or read.says()}", made, read)
+    not_tested_unless(hook.arrivals, "no webhook came at all", made)
+
+
+@requirement(
+    "P-34",
+    "Retries stop after three, further and further apart",
+    SHOULD,
+    dialects=BOTH,
+    source=f"{PUSH}, implementation checklist (1 s / 3 s / 9 s)",
+    remedy="Back off exponentially and stop.",
+    needs=("push", "listener"),
+    lasts_s=RETRIES_S,
+)
+async def backs_off(session: Session) -> None:
+    """Answer every delivery with 500 for 20 s and look at the attempts: two to four, with growing gaps."""
+    hook = session.hook(otherwise=500)
+    task_id, _ = await session.finished()
+    made = await register(session, task_id, hook)
+    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
+    if await hook.until(lambda _arrival: True, 3) is None:
+        made = await send_with_webhook(session, None, hook)
+    not_tested_unless(
+        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", made
+    )
+    await asyncio.sleep(RETRIES_S)
+    same = [a for a in hook.arrivals if a.body == hook.arrivals[0].body]
+    fail_unless(2 <= len(same) <= 4, f"one delivery was tried {len(same)} times in {RETRIES_S:g} s", made, *same[:1])
+    gaps = [later.at - sooner.at for sooner, later in pairwise(same)]
+    growing = all(after > before for before, after in pairwise(gaps))
+    fail_unless(growing, f"the gaps do not grow: {', '.join(f'{gap:.1f} s' for gap in gaps)}", made)
+
+
+@requirement(
+    "P-36",
+    "Every registered webhook is called",
+    SHOULD,
+    dialects=BOTH,
+    source="A2A 0.3 §7.5, 1.0 §3.1.7",
+    remedy="Keep a list of configs.",
+    needs=("push", "listener", "slow"),
+)
+async def every_one_is_called(session: Session) -> None:
+    """Register two under different ids; both must hear of the end."""
+    task_id, first, _ = await webhook_on_running_task(session, id="fleetsim-36a")
+    second = session.hook()
+    made = await register(session, task_id, second, id="fleetsim-36b")
+    not_tested_unless(made.error is None, f"registering a second webhook gave {made.says()}", made)
+    for number, hook in enumerate((first, second), 1):
+        arrival = await hook.until(tells_the_end, session.options.patience_s)
+        fail_unless(arrival, f"webhook {number} of 2 was not told of the end", made)
+
+
+@requirement(
+    "P-37",
+    "The end is told once",
+    SHOULD,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, hardening 3; {PUSH}",
+    remedy="Notify from the one place where the state changes.",
+    incident="@a2a-js/sdk 1.3.0 delivers a cancel twice",
+    needs=("push", "listener", "slow"),
+)
+async def cancel_is_told_once(session: Session) -> None:
+    """Cancel a task with a webhook and count the terminal deliveries after a while."""
+    task_id, hook, made = await webhook_on_running_task(session)
+    gone = await session.cancel(task_id)
+    not_tested_unless(gone.error is None, f"the cancel gave {gone.says()}", gone)
+    not_tested_unless(await hook.until(tells_the_end, 10), "no webhook told of the cancel", made, gone)
+    await asyncio.sleep(1.5)
+    ends = [arrival for arrival in hook.arrivals if tells_the_end(arrival)]
+    same = [arrival for arrival in ends if arrival.body == ends[0].body]
+    fail_unless(len(same) == 1, f"the cancel was delivered {len(same)} times", *same[:2])
+    fail_unless(len(ends) == 1 or session.dialect.current, f"the end was told {len(ends)} times", *ends[:2])

@@ -1,0 +1,337 @@
+"""What is asked of a task after the send: reading, cancelling, failing, and the shapes seen on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleetsim.check.exchange import Exchange
+from fleetsim.check.fixtures import finished_task
+from fleetsim.check.raw_dialect import (
+    INTERRUPTED,
+    STATES,
+    TERMINAL,
+    answer_text,
+    listed,
+    mapping,
+    message_text,
+    snake_keys,
+)
+from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, Phase, requirement
+from fleetsim.check.session import Session
+from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
+
+LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
+_ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)", re.ASCII)
+
+
+@requirement(
+    "T-06",
+    "A task can be read until it ends, and then holds its answer",
+    MUST,
+    dialects=ALL,
+    source=f"{LIFE} ('GET /tasks/{{id}} reflects current state + artifact')",
+    remedy="Update the record on every transition and keep the artifact on it.",
+)
+async def can_be_read(session: Session) -> None:
+    """Send, then get until terminal; the id and context stay, and a completed task has artifacts or a message."""
+    task_id, made = await session.begin()
+    first = session.dialect.task(made.result)
+    last = await session.until(task_id)
+    fail_unless(last.error is None and last.status == 200, f"reading the task gave {last.says()}", last)
+    task = session.dialect.task(last.result)
+    fail_unless(task.get("id") == task_id, f"get shows the id {task.get('id')!r}", last)
+    same = session.dialect.context_id(task) == session.dialect.context_id(first)
+    fail_unless(same, "get shows another context than the send", made, last)
+    state = session.dialect.state(task)
+    fail_unless(state in TERMINAL | INTERRUPTED, f"the task is still {state or '?'} after a while", last)
+    if state == "completed":
+        fail_unless(task.get("artifacts") or message_text(task), "the completed task holds no answer", last)
+
+
+@requirement(
+    "T-07",
+    "States are those of the protocol and never leave a terminal one",
+    MUST,
+    dialects=ALL,
+    source=f"{BUILD_GUIDE}, 'Task lifecycle'; seed: A2A Runtime, 'Task lifecycle states'",
+    remedy="Guard every write with the table of moves.",
+    phase=Phase.LAST,
+)
+async def states_are_final(session: Session) -> None:
+    """Watch the states of every task the check made, by stream and by get."""
+    # Everything that was seen of every task, and once more what was seen canceled.
+    for task_id in {str(task.get("id")): 0 for task, _ in session.tasks if session.dialect.state(task) == "canceled"}:
+        await session.get(task_id)
+    ended: dict[str, tuple[str, float, Exchange]] = {}
+    for task, made in session.tasks:
+        state, task_id = session.dialect.state(task), str(task.get("id"))
+        fail_unless(state in STATES, f"no state of the protocol: {mapping(task.get('status')).get('state')!r}", made)
+        fail_unless(
+            session.dialect.spelled(task), f"{mapping(task.get('status')).get('state')!r} is not spelled so", made
+        )
+        before = ended.get(task_id)
+        if before is not None and made.began >= before[1]:
+            fail_unless(before[0] == state, f"a task that was {before[0]} became {state}", before[2], made)
+        if state in TERMINAL and (before is None or made.at < before[1]):
+            ended[task_id] = (state, made.at, made)
+
+
+async def canceled_task(session: Session) -> tuple[str, Exchange]:
+    """A task of the slow skill, and the answer to its cancel."""
+    task_id, _ = await session.begin(session.hint("slow"))
+    await session.until(task_id, frozenset({"working"}) | TERMINAL, 2)
+    return task_id, await session.cancel(task_id)
+
+
+@requirement(
+    "T-08",
+    "A running task can be cancelled",
+    MUST,
+    dialects=ALL,
+    source=f"{LIFE}; seed: implement-a2a-server, 'Validation'",
+    remedy="Stop the worker and write canceled under the store's lock.",
+    needs=("slow",),
+)
+async def running_task_is_cancelled(session: Session) -> None:
+    """Cancel a task of the slow skill; the answer and a later get say canceled."""
+    task_id, made = await session.fixture(canceled_task)
+    if made.code == -32002:
+        found = await session.get(task_id)
+        over = session.state(found) in TERMINAL - {"canceled"}
+        not_tested_unless(not over, "the slow skill was over at once: name a slower one with --skill-slow", made, found)
+    fail_unless(made.error is None, f"cancelling a running task gave {made.says()}", made)
+    read = await session.until(task_id, seconds=5)
+    state = session.state(read)
+    fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", made, read)
+
+
+@requirement(
+    "T-09",
+    "Cancelling a finished task is -32002 and changes nothing",
+    MUST,
+    dialects=ALL,
+    source=f"{BUILD_GUIDE}, 'Error code conventions' and hardening 3 'Atomic cancel'",
+    remedy="Check and write under one lock.",
+    incident="Cancels that raced the worker overwrote completed tasks",
+)
+async def finished_task_stays(session: Session) -> None:
+    """Cancel a completed task and read it again."""
+    task_id, before = await session.finished()
+    made = await session.cancel(task_id)
+    after = await session.get(task_id)
+    same = session.state(after) == session.state(before)
+    fail_unless(same, f"a cancel turned {session.state(before)} into {session.state(after)}", made, after)
+    fail_unless_error(made, "cancelling a finished task", -32002)
+
+
+@requirement(
+    "T-10",
+    "A second cancel is -32002",
+    MUST,
+    dialects=ALL,
+    source=f"{BUILD_GUIDE}, 'Error code conventions'; A2A 1.0 §3.1.5",
+    remedy="canceled is terminal too: answer -32002.",
+    incident="@a2a-js/sdk 1.3.0 accepts the second cancel",
+    needs=("slow",),
+)
+async def second_cancel(session: Session) -> None:
+    """Cancel a task twice."""
+    task_id, first = await session.fixture(canceled_task)
+    not_tested_unless(first.error is None, f"the first cancel gave {first.says()}", first)
+    await session.until(task_id, seconds=5)
+    fail_unless_error(await session.cancel(task_id), "a second cancel", -32002)
+
+
+@requirement(
+    "T-11",
+    "A finished task takes no more messages",
+    MUST,
+    dialects=BOTH,
+    source="Seed: A2A Runtime; A2A 0.3 §7.1 (an error), 1.0 §3.1.1 (-32004)",
+    remedy="Refuse with -32602 (0.3) or -32004 (1.0); a new task needs a message without taskId.",
+)
+async def finished_takes_no_message(session: Session) -> None:
+    """Send a message with the taskId of a finished task."""
+    task_id, _ = await session.fixture(finished_task)
+    made = await session.send(taskId=task_id)
+    if session.dialect.current:
+        fail_unless_error(made, "a message for a finished task", -32004)
+        return
+    fail_unless(made.error is not None, f"a message for a finished task gave {made.says()}", made)
+    fail_unless_error(made, "a message for a finished task", -32602, -32600, -32004, -32002)
+
+
+def _ours(session: Session, made: Exchange) -> bool:
+    """Whether an exchange was in this session's dialect."""
+    return (made.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
+
+
+def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
+    for task, made in session.tasks:
+        yield mapping(task.get("status")), made
+    for made in session.agent.exchanges:
+        for frame in made.frames:
+            kind, content = session.dialect.event(frame.result)
+            if kind == "status-update" and _ours(session, made):
+                yield mapping(content.get("status")), made
+
+
+@requirement(
+    "T-17",
+    "Timestamps are ISO 8601 with a zone",
+    SHOULD,
+    dialects=BOTH,
+    source="A2A 0.3 §6.2, 1.0 §5.6.1; reference interop, 'Pitfalls'",
+    remedy="Write UTC with Z; a timestamp without a zone makes some clients refuse the whole answer.",
+    incident="fasta2a's timestamps have no zone",
+    phase=Phase.LAST,
+)
+async def timestamps_have_zones(session: Session) -> None:
+    """Read status.timestamp of the tasks seen."""
+    seen = 0
+    for status, made in _statuses(session):
+        if (stamp := status.get("timestamp")) is not None:
+            seen += 1
+            fail_unless(
+                isinstance(stamp, str) and _ZONED.fullmatch(stamp), f"the timestamp {stamp!r} has no zone", made
+            )
+    not_tested_unless(seen, "no timestamp was seen")
+
+
+async def _variety(session: Session) -> None:
+    """Make the kinds of tasks whose shapes are worth a look."""
+    await session.fixture(finished_task)
+    for kind in ("fail", "slow"):
+        if kind in session.agent.hints:
+            task_id, _ = await session.begin(session.hint(kind))
+            await session.until(task_id, frozenset({"working"}) | TERMINAL, 3)
+
+
+@requirement(
+    "T-18",
+    "status.message is a whole message with a messageId",
+    MUST,
+    dialects=BOTH,
+    source="Reference interop, 'What real clients found'; A2A 0.3 §6.4, 1.0 §4.1.4",
+    remedy="Build whole Message objects: the SDKs refuse the event without messageId.",
+    incident="Any failed task of the original agent was an exception in the SDK clients",
+    phase=Phase.LAST,
+)
+async def messages_are_whole(session: Session) -> None:
+    """Read every status.message seen: messageId, role, parts (and kind in 0.3)."""
+    await _variety(session)
+    seen = 0
+    for status, made in _statuses(session):
+        if status.get("message") is None:
+            continue
+        seen += 1
+        message = mapping(status["message"])
+        fail_unless(isinstance(message.get("messageId"), str), "status.message has no messageId", made)
+        fail_unless(isinstance(message.get("parts"), list), "status.message has no parts", made)
+        role = "ROLE_AGENT" if session.dialect.current else "agent"
+        fail_unless(message.get("role") == role, f"the role of status.message is {message.get('role')!r}", made)
+        if not session.dialect.current:
+            fail_unless(message.get("kind") == "message", "status.message has no kind", made)
+    not_tested_unless(seen, "no task seen had a status.message: name a failing skill with --skill-fail")
+
+
+def history_of(session: Session, made: Exchange) -> list[object]:
+    """The history an answer shows."""
+    return listed(session.dialect.task(made.result).get("history"))
+
+
+async def _history_length_is_honoured(session: Session) -> None:
+    task_id, _ = await session.fixture(finished_task)
+    none = await session.get(task_id, historyLength=0)
+    fail_unless(none.error is None, f"historyLength 0 gave {none.says()}", none)
+    count = len(history_of(session, none))
+    fail_unless(count == 0, f"historyLength 0 gave {count} messages", none)
+    one = await session.get(task_id, historyLength=1)
+    fail_unless(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
+
+
+@requirement(
+    "T-19",
+    "historyLength is honoured",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.2.4",
+    remedy="Cut the history to the newest N messages; 0 means none.",
+)
+async def history_on_1_0(session: Session) -> None:
+    """Get a task with historyLength 0 (none) and 1 (at most one)."""
+    await _history_length_is_honoured(session)
+
+
+@requirement(
+    "T-20",
+    "historyLength is honoured on 0.3",
+    SHOULD,
+    dialects=V03,
+    source="A2A 0.3 §7.3.1",
+    remedy="Cut the history to the newest N messages; 0 means none.",
+)
+async def history_on_0_3(session: Session) -> None:
+    """Get a task with historyLength 0 (none) and 1 (at most one)."""
+    await _history_length_is_honoured(session)
+
+
+@requirement(
+    "T-21",
+    "A failure is the state failed, with its reason",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, checklist 'Extensions' (success contract) and 'Health = outcomes'",
+    remedy="Propagate tool errors into the task's state; completed means the goal was met.",
+    incident="Fleet health counted 'Error: ...' answers as successes",
+    needs=("fail",),
+)
+async def failure_is_a_state(session: Session) -> None:
+    """Run the failing skill; the state must be failed and status.message must say why."""
+    task_id, made = await session.begin(session.hint("fail"))
+    last = await session.until(task_id)
+    task = session.dialect.task(last.result)
+    state = session.dialect.state(task)
+    fail_unless(
+        state == "failed", f"the failing skill ended {state or last.says()}: {answer_text(task)[:80]!r}", made, last
+    )
+    fail_unless(message_text(task), "status.message does not say why", last)
+
+
+@requirement(
+    "T-26",
+    "Artifacts have an artifactId and parts",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, checklist 'SSE semantics'",
+    remedy="Give each artifact an id that its events share.",
+    phase=Phase.LAST,
+)
+async def artifacts_are_whole(session: Session) -> None:
+    """Read the artifacts of every task seen."""
+    await session.fixture(finished_task)
+    seen = 0
+    for task, made in session.tasks:
+        for artifact in map(mapping, listed(task.get("artifacts"))):
+            seen += 1
+            fail_unless(isinstance(artifact.get("artifactId"), str), "an artifact has no artifactId", made)
+            fail_unless(isinstance(artifact.get("parts"), list), "an artifact has no parts", made)
+    not_tested_unless(seen, "no task seen had artifacts")
+
+
+@requirement(
+    "T-30",
+    "Wire fields of tasks are camelCase",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, checklist 'SSE semantics'",
+    remedy="contextId, artifactId, messageId: only Python variables are snake case.",
+    phase=Phase.LAST,
+)
+async def tasks_are_camel_case(session: Session) -> None:
+    """Look for keys with underscores in the tasks seen, outside of data and metadata."""
+    await _variety(session)
+    for task, made in session.tasks:
+        fail_unless(not (bad := snake_keys(task)), f"written with an underscore: {', '.join(bad[:5])}", made)
