@@ -287,6 +287,19 @@ async def test_a_legacy_webhook_chooses_its_events(rig: Rig, events: list[str] |
     assert [body["eventType"] for body in rig.hook.bodies] == told
 
 
+@pytest.mark.parametrize(("after_s", "told"), [(0.12, ["status"]), (5, ["artifact", "status"])])
+async def test_a_legacy_webhook_registered_late_hears_of_the_artifact_once_it_is_whole(
+    rig: Rig, after_s: float, told: list[str]
+) -> None:
+    params = {"id": "mine-1", "message": {"role": "user", "parts": [{"type": "text", "text": "/stream a b c d"}]}}
+    await rig.call("tasks/send", params)
+    await asyncio.sleep(after_s)
+    config = {"url": f"{HOOK}/x"}
+    await rig.call("tasks/pushNotification/set", {"id": "mine-1", "pushNotificationConfig": config})
+    await asyncio.sleep(0.01)
+    assert [body["eventType"] for body in rig.hook.bodies] == told
+
+
 async def test_what_waits_for_a_deleted_webhook_is_not_sent(rig: Rig) -> None:
     rig.hook.answers = [503]
     task = await rig.call("message/send", with_push(sent("", skill="ask")))

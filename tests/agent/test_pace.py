@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
+from fleetsim.agent.front import while_there
 from fleetsim.agent.pace import ABORT, PIECE_BYTES, PacedResponse, pieces
-from fleetsim.agent.stream import event_pieces
+from fleetsim.agent.stream import EventStream, event_pieces
+from fleetsim.agent.watch import DirectWatch
+from fleetsim.model.event import DirectReply, TaskEvent
 from fleetsim.wire.json import dump
+from tests.agent.rigs import said
 
 LONG = st.builds(
     lambda text, times: (text or "x") * times, st.text(max_size=20), st.integers(PIECE_BYTES // 4, PIECE_BYTES)
@@ -78,3 +83,73 @@ async def test_a_large_answer_that_is_not_read_costs_its_connection() -> None:
     assert asyncio.get_running_loop().time() - before == 30
     assert dropped == [True]
     assert len(sent) == 4
+
+
+def written(event: TaskEvent) -> list[bytes]:
+    return [b"first", b"second"] if isinstance(event, DirectReply) else []
+
+
+async def never() -> Any:
+    await asyncio.sleep(1e6)
+    return {"type": "http.disconnect"}
+
+
+async def test_a_stream_ends_with_its_last_event_though_the_client_stays() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    stream = EventStream(DirectWatch(said("x")), written, write_s=30)
+    async with asyncio.timeout(1):
+        await stream({"type": "http"}, never, send)
+    assert [message.get("body") for message in sent] == [None, b"first", b"second", b""]
+    assert [message.get("more_body") for message in sent] == [None, True, True, False]
+    assert dict(sent[0]["headers"])[b"content-type"].startswith(b"text/event-stream")
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+async def test_a_stream_ends_when_its_client_leaves_or_does_not_read(at: int) -> None:
+    dropped: list[bool] = []
+    scope: dict[str, Any] = {"type": "http", "extensions": {ABORT: lambda: dropped.append(True)}}
+    count = 0
+
+    async def send(message: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > at:
+            await asyncio.sleep(1e6)
+
+    async def leave() -> Any:
+        await asyncio.sleep(5)
+        return {"type": "http.disconnect"}
+
+    before = asyncio.get_running_loop().time()
+    await EventStream(DirectWatch(said("x")), written, write_s=30)(scope, leave, send)
+    assert asyncio.get_running_loop().time() - before == 5
+    assert dropped == []
+    if at:
+        count = 0
+        await EventStream(DirectWatch(said("x")), written, write_s=30)(scope, never, send)
+        assert asyncio.get_running_loop().time() - before == 35
+        assert dropped == [True]
+
+
+async def test_an_answer_is_worked_out_as_long_as_somebody_waits_for_it() -> None:
+    async def answer() -> str:
+        await asyncio.sleep(10)
+        return "done"
+
+    def request(leaves_s: float) -> Request:
+        async def receive() -> Any:
+            await asyncio.sleep(leaves_s)
+            return {"type": "http.disconnect" if leaves_s else "http.request"}
+
+        return Request({"type": "http"}, receive)
+
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    assert await while_there(request(1e6), answer) == "done"
+    assert loop.time() - before == 10
+    assert await while_there(request(4), answer) is None
+    assert loop.time() - before == 14
