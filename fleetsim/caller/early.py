@@ -67,8 +67,6 @@ class EarlyWebhooks:
         for agent, size in self._sizes.pop(correlation_id, ()):
             self._count[agent] -= 1
             self._bytes[agent] -= size
-            if not self._count[agent]:
-                del self._count[agent], self._bytes[agent]
 
     def _require_room(self, webhook: EarlyWebhook) -> None:
         limits, agent, more = self._limits, webhook.agent, webhook.body_bytes

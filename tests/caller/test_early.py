@@ -141,7 +141,31 @@ async def test_at_any_time_there_is_room_for_what_the_limits_leave_beside_the_ke
     assert min(refused, taken) > 30
 
 
-def test_one_of_the_largest_fits_beside_another() -> None:
-    limits = EarlyLimits()
-    assert (limits.per_agent_bytes_max, limits.bytes_max) == (2 * WIRE_BYTES_MAX, 4 * WIRE_BYTES_MAX)
-    assert (limits.per_request_max, limits.per_agent_max, limits.webhooks_max) == (16, 1_000, 10_000)
+async def _full(kept: list[EarlyWebhook], one_more: EarlyWebhook) -> str:
+    """Which limit keeps one more out; empty if none does."""
+    room = EarlyWebhooks(Fickle())  # type: ignore[arg-type]
+    room.take_over(kept)
+    try:
+        await room.keep(one_more)
+    except NotAccepting as error:
+        return str(error).rpartition("(")[2].rstrip(")")
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("kept", "one_more", "reached"),
+    [
+        ([early("c-1")] * 16, early("c-1"), "per_request_max"),
+        ([early(f"c-{n}") for n in range(1_000)], early("c-x"), "per_agent_max"),
+        ([early("c-1", 2 * WIRE_BYTES_MAX)], early("c-2", 1), "per_agent_bytes_max"),
+        ([early(f"{n}", agent=f"{n}") for n in range(10_000)], early("c-1"), "webhooks_max"),
+        ([early(a, WIRE_BYTES_MAX, agent=a) for a in "bcde"], early("c-1", 1), "bytes_max"),
+    ],
+)
+async def test_by_default_one_of_the_largest_fits_beside_another_and_so_many_small_ones(
+    kept: list[EarlyWebhook], one_more: EarlyWebhook, reached: str
+) -> None:
+    assert await _full(kept, one_more) == reached
+    large = kept[-1].body_bytes > 1
+    less = [*kept[:-1], replace(kept[-1], body_bytes=kept[-1].body_bytes - 1)] if large else kept[:-1]
+    assert await _full(less, one_more) == ""
