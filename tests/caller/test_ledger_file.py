@@ -20,7 +20,7 @@ from typing import Literal
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger.head import head_path, read_line
+from fleetsim.caller.ledger.head import TABLES, head_path, read_line, write_line
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting
@@ -303,6 +303,16 @@ async def test_a_witness_that_is_not_whole_says_nothing(path: Path, opened: Call
         head_path(path).write_bytes(broken)
         async with opened() as ledger:
             assert len(await ledger.open_requests()) == 2
+
+
+@pytest.mark.parametrize("number", [0, 7, 10**12])
+def test_a_line_of_the_witness_covers_the_one_before_it_whole(number: int) -> None:
+    numbers = dict.fromkeys(TABLES, number)
+    line = write_line(numbers)
+    assert (len(line), line[-1:]) == (128, b"\n")
+    assert read_line(line) == numbers
+    assert read_line(line[:-1]) == numbers
+    assert read_line(line.replace(b"=", b"=1", 1)) is None
 
 
 class Crashed:
