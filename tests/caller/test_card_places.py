@@ -1,0 +1,217 @@
+"""Places where agents were, cards of an earlier run, and what is told of a card that changed or failed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.cards import AgentView, CardBroker, changes
+from fleetsim.caller.events import EventLog
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
+from fleetsim.caller.ledger import CardSnapshot
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.client import AgentClient
+from fleetsim.model.card import AgentCard, AgentSkill, Capabilities
+from fleetsim.model.journal import Level
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.network import MemoryNetwork
+from tests.caller.ledgers import at
+from tests.caller.test_card_broker import ORIGIN, URL, CardServer
+
+ENTRY = AgentEntry(name="quinn", url=URL)
+MOVED = AgentEntry(name="quinn", url="http://moved:1/a2a")
+
+
+class Watched(AgentClient):
+    """Says when it was closed."""
+
+    closed = False
+
+    async def aclose(self) -> None:
+        self.closed = True
+        await super().aclose()
+
+
+class Place:
+    """A broker of one agent, whose clients can be watched."""
+
+    def __init__(self, runtime: Runtime, network: MemoryNetwork, *entries: AgentEntry, **more: Any) -> None:
+        self.server = CardServer()
+        network.mount(ORIGIN, self.server.app())
+        self.network, self.events, self.made = network, EventLog(runtime.clock), list[Watched]()
+
+        def make(entry: AgentEntry) -> AgentClient:
+            self.made.append(Watched(entry.url, runtime=runtime))
+            return self.made[-1]
+
+        config = FleetConfig(agents=entries or (ENTRY,), settings=Settings())
+        self.broker = CardBroker(runtime, config, self.events, client_factory=make, **more)
+
+    def levels(self, topic: str) -> list[Level]:
+        return [event.level for event in self.events.recent() if event.topic == topic]
+
+
+@pytest.fixture
+def place(runtime: Runtime, network: MemoryNetwork) -> Place:
+    return Place(runtime, network)
+
+
+async def test_a_place_is_kept_for_a_minute_after_the_last_work_there(place: Place) -> None:
+    broker = place.broker
+    async with broker:
+        broker.apply(FleetConfig(agents=(MOVED,)))
+        assert broker.former("quinn", URL)
+        there = broker.client("quinn", URL)
+        assert broker.entry("quinn", URL).url == URL
+        await broker.release([])
+        await asyncio.sleep(59)
+        await broker.release([("quinn", f"{ORIGIN}/other/path")])
+        await asyncio.sleep(59)
+        await broker.release([])
+        await asyncio.sleep(59)
+        await broker.release([])
+        assert broker.client("quinn", URL) is there
+        assert isinstance(there, Watched)
+        assert not there.closed
+        await asyncio.sleep(1)
+        await broker.release([])
+        assert there.closed, "its last minute is over"
+        assert broker.client("quinn", URL) is not there
+
+
+async def test_the_client_of_an_entry_before_is_closed_after_a_minute(place: Place) -> None:
+    async with place.broker as broker:
+        before = place.made[0]
+        broker.apply(FleetConfig(agents=(replace(ENTRY, tags=("blue",)),)))
+        for wait_s, closed in ((0, False), (59, False), (1, True)):
+            await asyncio.sleep(wait_s)
+            await broker.release([])
+            assert before.closed is closed
+        assert [client.closed for client in place.made] == [True, False]
+    assert all(client.closed for client in place.made)
+
+
+async def test_whoever_leaves_closes_every_client_there_was(place: Place) -> None:
+    async with place.broker as broker:
+        broker.apply(FleetConfig(agents=(MOVED,)))
+        broker.client("quinn", URL)
+    assert len(place.made) == 3
+    assert all(client.closed for client in place.made)
+
+
+async def test_the_card_of_a_place_is_fetched_anew_for_its_client_alone(place: Place) -> None:
+    async with place.broker as broker:
+        await asyncio.sleep(1)
+        broker.apply(FleetConfig(agents=(MOVED,)))
+        for skills in (("echo",), ("echo", "sing")):
+            place.server.skills = skills
+            view = await broker.refresh("quinn", URL)
+            assert view.card is not None
+            assert tuple(skill.skill_id for skill in view.card.skills) == skills
+        assert view.entry.url == URL
+        assert broker.view("quinn").card is None
+        place.network.down(ORIGIN)
+        assert (await broker.refresh("quinn", URL)).card == view.card, "a failure leaves what was known"
+
+
+async def test_work_of_an_agent_elsewhere_or_of_nobody_has_a_bare_entry_there(place: Place) -> None:
+    moved = replace(ENTRY, rpc_url=f"{ORIGIN}/rpc", card_url=f"{ORIGIN}/card", headers={"x-team": "blue"}, tags=("t",))
+    place.broker.apply(FleetConfig(agents=(moved,)))
+    there = place.broker.entry("quinn", "http://elsewhere:1/a2a")
+    assert there == replace(moved, url="http://elsewhere:1/a2a", rpc_url=None, card_url=None, headers={})
+    assert place.broker.entry("nobody", "http://x:1") == AgentEntry(name="nobody", url="http://x:1")
+    assert not place.broker.former("quinn", "")
+    assert not place.broker.former("quinn", f"{ORIGIN}/another/path")
+    await asyncio.sleep(0)
+
+
+async def test_an_agent_that_speaks_otherwise_is_asked_for_its_card_at_once_and_only_then(place: Place) -> None:
+    async with place.broker as broker:
+        await asyncio.sleep(1)
+        fetched = len(place.server.times())
+        broker.speaks("nobody", URL, "1.0")
+        broker.speaks("quinn", "http://elsewhere:1", "1.0")
+        await asyncio.sleep(1)
+        assert (broker.client("quinn").spoken, len(place.server.times())) == ("", fetched)
+        for _ in range(2):
+            broker.speaks("quinn", URL, "1.0")
+            await asyncio.sleep(1)
+            assert (broker.client("quinn").spoken, len(place.server.times())) == ("1.0", fetched + 1)
+
+
+async def test_the_same_trouble_again_is_a_debug_line_and_another_is_told(place: Place) -> None:
+    async with place.broker as broker:
+        await asyncio.sleep(0.5)
+        for status in (500, 500, 403, 403, 200, 403):
+            place.server.status = status
+            await broker.refresh("quinn")
+    warn, debug = Level.WARN, Level.DEBUG
+    assert place.levels("agent.card.failed") == [warn, debug, warn, debug, warn]
+
+
+async def test_a_card_is_recorded_when_it_is_another(runtime: Runtime, network: MemoryNetwork) -> None:
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+        place = Place(runtime, network, ledger=ledger)
+        dates = []
+        async with place.broker as broker:
+            for skills in (("echo",), ("echo",), ("echo", "sing")):
+                await asyncio.sleep(10)
+                place.server.skills = skills
+                await broker.refresh("quinn")
+                (snapshot,) = await ledger.cards()
+                dates.append(snapshot.fetched_at)
+        assert dates[0] == dates[1] < dates[2]
+        assert (snapshot.agent, snapshot.url, snapshot.spoken) == ("quinn", URL, "")
+        assert snapshot.found_at == f"{ORIGIN}/.well-known/agent-card.json"
+
+
+async def test_a_remembered_card_that_is_of_no_use_keeps_no_other_back(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    async with open_ledger(None, clock=runtime.clock, storage="inline") as ledger:
+        async with Place(runtime, network, ledger=ledger).broker:
+            await asyncio.sleep(1)
+        for name in ("anna", "bob", "carl"):
+            await ledger.save_card(CardSnapshot(agent=name, url=URL, fetched_at=at(0), card={"name": 7}))
+        network.down(ORIGIN)
+        entries = (replace(ENTRY, name="bob", url="http://bob:1"), replace(ENTRY, name="carl"), ENTRY)
+        async with Place(runtime, network, *entries, ledger=ledger).broker as broker:
+            assert [view.card is not None for view in broker.views()] == [False, False, True]
+            assert broker.view("quinn").stale_reason == "kept from an earlier run, not fetched since"
+
+
+CARD = AgentCard(name="quinn", skills=(AgentSkill(skill_id="a", name="a"), AgentSkill(skill_id="b", name="b")))
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (CARD, []),
+        (replace(CARD, skills=(*CARD.skills[1:], AgentSkill(skill_id="c", name="c"))), ["skill +c", "skill -a"]),
+        (replace(CARD, capabilities=Capabilities(streaming=True)), ["streaming on"]),
+        (replace(CARD, capabilities=Capabilities(push_notifications=True)), ["push notifications on"]),
+        (replace(CARD, capabilities=Capabilities(extended_card=True)), ["extended card on"]),
+        (replace(CARD, version="2"), ["version"]),
+        (replace(CARD, name="q", description="d"), ["name", "description"]),
+        (replace(CARD, security=({"k": []},), security_schemes={"k": {}}), ["security", "security schemes"]),
+        (replace(CARD, icon_url="http://x.test"), ["details"]),
+    ],
+)
+def test_what_differs_between_two_cards_is_said_in_words(now: AgentCard, said: list[str]) -> None:
+    assert changes(CARD, now) == said
+    back = [word.replace(" on", " off") if word.endswith(" on") else word for word in said if "skill" not in word]
+    assert [word for word in changes(now, CARD) if "skill" not in word] == back
+    assert changes(None, now) == changes(now, None) == []
+
+
+def test_before_the_first_card_an_agent_streams_as_agents_yaml_says() -> None:
+    for streaming in (True, False):
+        view = AgentView(entry=replace(ENTRY, streaming=streaming))
+        assert view.capabilities == Capabilities(streaming=streaming)
+        assert not replace(view, stale_reason="away").stale
+        assert replace(view, card=CARD).capabilities == CARD.capabilities
+    assert AgentView(entry=ENTRY, card=CARD, stale_reason="away").stale
+    assert not AgentView(entry=ENTRY, card=CARD).stale
