@@ -174,13 +174,13 @@ def test_a_name_that_can_be_no_variable_is_told_at_its_place_once() -> None:
 
 def test_unset_references_of_enabled_agents_and_the_fleet_are_errors_and_all_of_them_are_told() -> None:
     text = (
-        "agents:\n  - {name: a, url: 'http://${A}', enabled: false}\n  - {name: b, url: 'http://${B}'}\n"
-        "  - {name: c, url: 'http://${C}', rpcUrl: 'http://${D}', cardUrl: 'http://${E}'}\n"
-        "fleet: {base_url: 'http://${F}', internal_base_url: 'http://${G}'}\n"
+        "agents:\n  - {name: a, url: '${A}', enabled: false}\n  - {name: b, url: '${B}'}\n"
+        "  - {name: c, url: '${C}', rpcUrl: '${D}', cardUrl: '${E}'}\n"
+        "fleet: {base_url: '${F}', internal_base_url: '${G}'}\n"
     )
     found = problems(text)
     assert [line.split("variable ")[1][0] for line in found] == list("BCDEFG"), "and nothing said twice"
-    (warning,) = parse(text, B="b", C="c", D="c", E="c", F="f", G="g").warnings
+    (warning,) = parse(text, **dict.fromkeys("BCDEFG", "http://h")).warnings
     assert "variable A is not set" in warning
 
 
