@@ -86,7 +86,7 @@ class _Dial:
     refused: BlockedAddress | None = None
 
 
-_dialling: ContextVar[_Dial | None] = ContextVar("_dialling", default=None)
+_dialling: ContextVar[_Dial] = ContextVar("_dialling")
 
 
 class PortResolver(AbstractResolver):
@@ -136,14 +136,12 @@ class Connector(aiohttp.TCPConnector):
 
     def _guarded_socket(self, info: tuple[Any, ...]) -> socket.socket:
         family, kind, proto, _, sockaddr = info
-        dial = _dialling.get()
-        host, port = (dial.host, dial.port) if dial else (str(sockaddr[0]), int(sockaddr[1]))
-        if self._policy is None or not self._policy.permits(host, port, str(sockaddr[0])):
-            refusal = blocked(host, port)
-            if dial is not None:
-                dial.refused = refusal
+        dial = _dialling.get()  # which connect() set; without it nothing is dialled
+        assert self._policy is not None
+        if not self._policy.permits(dial.host, dial.port, str(sockaddr[0])):
+            dial.refused = blocked(dial.host, dial.port)
             # an OSError, because that is what aiohttp expects to go wrong while dialling
-            raise OSError(str(refusal))
+            raise OSError(str(dial.refused))
         return socket.socket(family=family, type=kind, proto=proto)
 
     async def connect(
