@@ -80,13 +80,11 @@ class Watchdog:
         slept_at, worked_s = loop.time(), process_time()
         while not self._stop.wait(wait_s):
             overslept_s = loop.time() - slept_at - wait_s
-            # A process that stood still worked nothing meanwhile: this thread was held up as the loop was, and what
-            # the loop happens to be at now, a moment after it goes on, is not to blame.
-            stood_still = overslept_s >= self._stall_s / 2 and process_time() - worked_s < overslept_s / 2
+            stopped = stood_still(overslept_s, process_time() - worked_s, self._stall_s)
             slept_at, worked_s = loop.time(), process_time()
             due = self._due
             late_s = loop.time() - due
-            if stood_still:
+            if stopped:
                 wait_s = BEAT_S
             elif late_s >= self._stall_s:
                 self._look(due, late_s, ident)
@@ -114,6 +112,15 @@ class Watchdog:
                 return False
             self._told = due
             return True
+
+
+def stood_still(overslept_s: float, worked_s: float, stall_s: float) -> bool:
+    """Whether the whole process did, while a thread of it slept too long.
+
+    Then it worked nothing meanwhile: the thread was held up as the loop was, and what the loop happens to be at now, a
+    moment after it goes on, is not to blame.
+    """
+    return overslept_s >= stall_s / 2 and worked_s < overslept_s / 2
 
 
 def _waits_for_events(frame: FrameType) -> bool:

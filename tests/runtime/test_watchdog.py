@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.runtime.watchdog import Watchdog
+from fleetsim.runtime.watchdog import Watchdog, stood_still
 
 pytestmark = pytest.mark.sockets
 
@@ -132,6 +132,24 @@ async def test_a_loop_that_only_waits_is_not_blamed_for_waking_late(caplog: pyte
     (line,) = warnings(caplog)
     assert "stood still" in line
     assert "it is in" not in line
+
+
+@pytest.mark.parametrize(
+    ("overslept_s", "worked_s", "stopped"),
+    [
+        (0.24, 0.0, False),
+        (0.25, 0.0, True),
+        (0.25, 0.124, True),
+        (0.25, 0.125, False),
+        (2.0, 0.9, True),
+        (2.0, 1.0, False),
+        (2.0, 1.9, False),
+    ],
+)
+def test_a_process_stood_still_if_its_watch_slept_too_long_and_nothing_worked(
+    overslept_s: float, worked_s: float, stopped: bool
+) -> None:
+    assert stood_still(overslept_s, worked_s, 0.5) is stopped
 
 
 IDLE = """
