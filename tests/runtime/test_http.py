@@ -79,9 +79,21 @@ async def test_interim_responses_without_end_are_given_up(transport: HttpTranspo
         assert await server.requests[0].left()
 
 
-async def test_a_few_interim_responses_before_each_answer_are_passed_over(transport: HttpTransport) -> None:
+async def test_a_kept_connection_has_the_answers_time_and_not_that_of_connecting(transport: HttpTransport) -> None:
     async def handler(peer: Peer) -> None:
-        for _ in range(20):
+        await asyncio.sleep(0.5)
+        await peer.reply(b"here")
+
+    async with raw_server(handler) as server:
+        for _ in range(2):
+            request = post(server.url, limits=replace(PATIENT, connect_s=0.2))
+            assert (await transport.exchange(request)).body == b"here"
+        assert server.connections == 1
+
+
+async def test_sixty_four_interim_responses_before_each_answer_are_passed_over(transport: HttpTransport) -> None:
+    async def handler(peer: Peer) -> None:
+        for _ in range(64):
             await peer.send(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n")
         await peer.reply(b"here")
 

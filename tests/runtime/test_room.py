@@ -126,6 +126,12 @@ def test_a_place_is_taken_while_there_is_one_and_the_owner_may(places: int, per_
     assert [room.take("a") for _ in range(4)].count(True) == min(taken, places)
 
 
+def test_six_large_documents_may_be_in_hand_at_once_and_two_of_one_owner() -> None:
+    room = Room()
+    assert [room.take("a") for _ in range(3)] == [True, True, False]
+    assert [room.take(f"b{n}") for n in range(5)] == [True] * 4 + [False]
+
+
 async def waiting(room: Room, owner: str, order: list[str]) -> None:
     await room.wait(owner)
     order.append(owner)
