@@ -1,10 +1,10 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak attack bench walks mutants mutation lock clean
+.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
 BIN := .venv/bin
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 21
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 demo: ## a live fleet with its dashboard; without a terminal it runs to its end and prints a health table
 	@scripts/setup run
@@ -89,6 +89,9 @@ mutation: ## small wrong edits of our code: 95 of 100 that can be noticed must b
 	@scripts/setup dev
 	@$(BIN)/python -m tests.mutation.run --seed $(SEED) $(if $(SAMPLE),--sample $(SAMPLE)) \
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(AGAIN),--again) $(if $(ANEW),--anew) $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+
+mutation-sample: ## 32 of them, the same each time, where the tests are quick: a part of every submission
+	@$(MAKE) --no-print-directory mutation QUICK=1 SAMPLE=32 SEED=1
 
 lock: ## resolve the dependencies anew and write requirements/*.txt
 	@scripts/lock
