@@ -131,3 +131,48 @@ def test_a_folder_leaves_no_file_open(tmp_path: Path) -> None:
         with Folder(tmp_path) as folder:
             folder.save("a.txt", b"x" * n)
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("n" * 195 + ".pdf", "n" * 195 + ".pdf"),
+        ("n" * 196 + ".pdf", "n" * 196 + ".pdf"),
+        ("n" * 197 + ".pdf", "n" * 196 + ".pdf"),
+        ("a." + "s" * 19, "a." + "s" * 19),
+        ("n" * 190 + "." + "s" * 19, "n" * 180 + "." + "s" * 19),
+        ("n" * 190 + "." + "s" * 20, "n" * 190 + "." + "s" * 9),
+        ("x" * 900 + "y.pdf", "x" * 196 + ".pdf"),
+        ("n" * 150 + " . " + "n" * 60, "n" * 150 + " . " + "n" * 47),
+        ("n" * 198 + "  x" + "n" * 60, "n" * 198),
+        ("LPT9.txt", "_LPT9.txt"),
+        ("lpt", "lpt"),
+        ("conin$", "_conin$"),
+    ],
+)
+def test_a_long_name_is_cut_before_its_suffix(name: str, made: str) -> None:
+    assert safe_name(name, "else") == made
+
+
+def test_the_thousandth_namesake_is_the_last(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    for number in range(2, 1_000):
+        (tmp_path / f"a ({number}).txt").touch()
+    with Folder(tmp_path) as folder:
+        assert folder.save("a.txt", b"x") == tmp_path / "a (1000).txt"
+        with pytest.raises(ConfigError) as caught:
+            folder.save("a.txt", b"x")
+    assert str(caught.value) == f"{tmp_path} holds 1,000 files of the name a.txt"
+    assert caught.value.hint == "give another --out"
+
+
+def test_a_file_is_as_private_as_the_person_makes_files(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with Folder(tmp_path / "deep" / "er") as folder:
+            made = folder.save("a", b"x")
+    finally:
+        os.umask(before)
+    assert made.stat().st_mode & 0o777 == 0o640
+    with Folder(tmp_path) as folder, pytest.raises(ConfigError, match="cannot be written: File name too long"):
+        folder.save("n" * 300, b"x")

@@ -103,3 +103,18 @@ def test_a_secret_comes_back_and_its_scheme_is_known_in_any_case() -> None:
         False,
     ]
     assert base64.b64decode(write_secret(SECRET)[6:]) == SECRET
+
+
+@pytest.mark.parametrize("size", [24, 64])
+def test_a_secret_of_the_shortest_and_longest_size_is_one(size: int) -> None:
+    assert read_secret(write_secret(bytes(size))) == bytes(size)
+
+
+def test_of_many_signatures_the_first_ten_are_looked_at() -> None:
+    mine = GOOD["webhook-signature"]
+    assert check({**GOOD, "webhook-signature": "v1,AAAA " * 9 + mine}) == "msg_2f-1"
+    assert check({**GOOD, "webhook-signature": "v1,AAAA " * 9 + mine + " v1,AAAA" * 5}) == "msg_2f-1"
+    assert check({**GOOD, "webhook-signature": "v1,AAAA " * 10 + mine}) is None
+    assert check({**GOOD, "webhook-id": "m" * 128, **sign(SECRET, "m" * 128, AT, BODY)}) == "m" * 128
+    padded = base64.b64encode(bytes(33) + b"x" * 16).decode()
+    assert check({**GOOD, "webhook-signature": f"v1,{padded} {mine}"}) == "msg_2f-1"
