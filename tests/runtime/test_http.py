@@ -375,7 +375,7 @@ async def test_something_that_is_not_http_is_a_wire_error(transport: HttpTranspo
     [
         b"".join(b"X-%d: 1\r\n" % n for n in range(200)),
         b"".join(b"X-%d: %s\r\n" % (n, b"a" * 1000) for n in range(60)),
-        b"X-Long: " + b"a" * 40_000 + b"\r\n",
+        b"X-Long: " + b"a" * 17_000 + b"\r\n",
         b"X-Endless: " + b"a" * 3_000_000,
     ],
     ids=["many", "60KiB", "long", "endless"],
