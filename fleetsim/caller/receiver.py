@@ -53,7 +53,7 @@ _ENDS = frozenset(state.value for state in TERMINAL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverLimits:
-    """Bytes and seconds for one webhook body, and webhooks per second and agent.
+    """Bytes and seconds for one webhook body, webhooks per second and agent, and bodies of an agent read at once.
 
     One too many is answered after ``hold_s``; while ``held_max`` of an agent wait for that, its others
     lose their connection at once.
@@ -65,6 +65,7 @@ class ReceiverLimits:
     burst: float = 200.0
     hold_s: float = 1.0
     held_max: int = 16
+    reading_max: int = 32
 
 
 class CallbackReceiver:
@@ -92,6 +93,7 @@ class CallbackReceiver:
         self._limits = limits or ReceiverLimits()
         self._meter, self._room = meter, room or Room()
         self._held: Counter[str] = Counter()
+        self._reading: Counter[str] = Counter()
         self._budget: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
 
@@ -171,6 +173,16 @@ class CallbackReceiver:
         return None if token is None else self._tokens.verify(token)
 
     async def _body(self, request: Request, bearer: Bearer) -> bytes | Response:
+        """The body, of so many of an agent at once: one that comes slowly holds a connection and what came of it."""
+        if self._reading[bearer.agent] >= self._limits.reading_max:
+            return self._too_many(1.0)
+        self._reading[bearer.agent] += 1
+        try:
+            return await self._read(request, bearer)
+        finally:
+            self._reading[bearer.agent] -= 1
+
+    async def _read(self, request: Request, bearer: Bearer) -> bytes | Response:
         body = bytearray()
         try:
             with self._room.document(bearer.agent) as document:

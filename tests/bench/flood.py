@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -177,6 +178,43 @@ async def webhooks(asked: Asked) -> None:
         print(f"  the attacker's webhooks were answered {dict(told)}", file=sys.stderr, flush=True)
 
 
+async def slow_webhooks(asked: Asked) -> None:
+    """600 connections, each with a webhook that is announced with 250 KB and comes a kilobyte at a time."""
+    config = asked.params["configuration"]["pushNotificationConfig"]
+    url = urlsplit(config["url"])
+    head = (
+        f"POST {url.path} HTTP/1.1\r\nhost: {url.netloc}\r\nauthorization: Bearer {config['token']}\r\n"
+        f"content-type: application/json\r\ncontent-length: 250000\r\n\r\n"
+    ).encode()
+    await asked.open_stream()
+    told: Counter[str] = Counter()
+
+    async def drip() -> None:
+        while True:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection(url.hostname, url.port)
+                answered = asyncio.ensure_future(read_http(reader))
+                try:
+                    writer.write(head)
+                    while not answered.done():
+                        writer.write(b" " * 1_000)
+                        await writer.drain()
+                        await asyncio.wait([answered], timeout=0.3)
+                    told[(await answered)[0].split(" ")[1]] += 1
+                except (OSError, asyncio.IncompleteReadError):
+                    told["cut"] += 1
+                finally:
+                    answered.cancel()
+                    writer.close()
+            await asyncio.sleep(0.5)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(600):
+            group.create_task(drip())
+        await asyncio.sleep(FLOOD_S)
+        print(f"  the attacker's slow webhooks were answered {dict(told)}", file=sys.stderr, flush=True)
+
+
 ATTACKS: dict[str, Attack] = {}
 
 
@@ -230,6 +268,47 @@ async def answer(writer: asyncio.StreamWriter, body: bytes) -> None:
     await writer.drain()
 
 
+# ------------------------------------------------------------------ strangers, who are no agents
+
+
+async def silent_sockets(hub: HubAddress) -> None:
+    """Keep 2,000 connections that ask nothing, and ask with the key over new ones in between; tells how many came."""
+    place = urlsplit(hub.url)
+    figures, asked = Figures(), 0
+
+    async def silent() -> None:
+        while True:
+            with suppress(OSError):
+                reader, writer = await asyncio.open_connection(place.hostname, place.port)
+                with suppress(OSError):
+                    await reader.read()
+                writer.close()
+            await asyncio.sleep(5)
+
+    async def ask() -> None:
+        began = time.perf_counter()
+        with suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            writer.write(
+                f"GET /api/agents HTTP/1.1\r\nhost: {place.netloc}\r\nx-api-key: {hub.api_key}\r\n"
+                "connection: close\r\n\r\n".encode()
+            )
+            figures.ended[(await read_http(reader))[0].split(" ")[1]] += 1
+            figures.add(began)
+            writer.close()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(2_000):
+                group.create_task(silent())
+            while True:
+                await asyncio.sleep(0.05)
+                asked += 1
+                group.create_task(ask())
+    finally:
+        print(f"  of {asked} requests over new connections were answered {dict(figures.ended)}: {figures}", flush=True)
+
+
 # ------------------------------------------------------------------ scenarios
 
 
@@ -252,6 +331,8 @@ SCENARIOS: dict[str, Scenario] = {
     "heavy-events": Scenario(about="four streams of events of 80,000 empty lists each", attack=heavy_events),
     "huge-events": Scenario(about="four streams with an event of a million lists each", attack=one_huge_event),
     "webhooks": Scenario(about="webhooks of 240 KB with 80,000 empty lists", attack=webhooks, requests=1),
+    "slow-webhooks": Scenario(about="600 webhooks at once, a kilobyte at a time", attack=slow_webhooks, requests=1),
+    "silent": Scenario(about="2,000 connections that ask nothing", meanwhile=silent_sockets),
     "replies": Scenario(about="sixteen tasks whose polls bring 80,000 lists", attack=held_open, requests=16),
 }
 ATTACKS.update({name: scenario.attack for name, scenario in SCENARIOS.items() if scenario.attack is not None})
@@ -453,6 +534,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where ledgers are; /dev/shm leaves a busy disk out of the figures")
     parser.add_argument("--attacker", type=int, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # thousands of connections, on both sides
     if options.attacker:
         asyncio.run(serve_attacker(options.attacker, reply_lists=80_000))
         return

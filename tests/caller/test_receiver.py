@@ -9,8 +9,11 @@ import string
 from typing import Any
 
 import pytest
+from starlette.requests import Request as StarletteRequest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.meter import Meter
+from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules
 from fleetsim.model.limits import WIRE_BYTES_MAX
@@ -264,3 +267,45 @@ async def test_a_large_webhook_for_which_there_is_no_room_is_asked_to_come_again
         f.runtime.room.leave("scout")
         large = update(task_id, "working", text="x" * 400_000)
         assert (await post(f, cid, large, authorization=f"Bearer {token}")).status == 200
+
+
+async def test_webhooks_that_come_slowly_hold_a_bounded_share_and_anothers_pass() -> None:
+    async with fleet(slow("scout"), slow("clerk")) as f:
+        cid, task_id, token = await under_way(f)
+        other, other_task, other_token = await under_way(f, "clerk")
+        receiver = CallbackReceiver(
+            f.tokens, f.tracker, f.events, f.runtime.clock, meter=Meter(f.runtime), known=f.ledger.request
+        )
+
+        async def told(cid: str, token: str, body: Any = None) -> int:
+            return (await receiver.receive(arriving(cid, token, body))).status_code
+
+        most = ReceiverLimits().reading_max
+        drips = [asyncio.create_task(told(cid, token)) for _ in range(most + 8)]
+        await asyncio.sleep(1)
+        assert [task.result() for task in drips if task.done()] == [429] * 8
+        assert await told(cid, token, update(task_id)) == 429
+        assert f.tracker.track(cid) is not None, "what was turned away ended nothing"
+        assert await told(other, other_token, update(other_task)) == 200
+        assert sorted(await asyncio.gather(*drips)) == [408] * most + [429] * 8
+        assert await told(cid, token, update(task_id)) == 200
+
+
+def arriving(cid: str, token: str, body: Any) -> StarletteRequest:
+    """A webhook at the door; without a body it comes a byte a second, for ever."""
+
+    async def more() -> dict[str, Any]:
+        if body is not None:
+            return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+        await asyncio.sleep(1)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"/api/a2a/callback/{cid}",
+        "path_params": {"task_id": cid},
+        "headers": [(b"authorization", f"Bearer {token}".encode())],
+        "client": ("10.0.0.9", 1),
+    }
+    return StarletteRequest(scope, more)
