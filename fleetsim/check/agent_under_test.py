@@ -61,16 +61,16 @@ class AgentUnderTest:
 
     @property
     def streaming(self) -> bool:
-        """Whether the card offers streams."""
+        """Whether the card offers streams (``capabilities.streaming``), true or not."""
         return self.capabilities.get("streaming") is True
 
     @property
     def push(self) -> bool:
-        """Whether the card offers webhooks."""
+        """Whether the card offers webhooks (``capabilities.pushNotifications``), true or not."""
         return self.capabilities.get("pushNotifications") is True
 
     def skills(self) -> list[Mapping[str, Any]]:
-        """The card's skills."""
+        """The card's skills, without entries that are no objects."""
         return [skill for skill in map(mapping, listed(self.card.get("skills"))) if skill]
 
     def interfaces(self) -> Iterator[tuple[str, str]]:
@@ -104,7 +104,7 @@ class AgentUnderTest:
 
     @property
     def demands_auth(self) -> bool:
-        """Whether calls without credentials are refused."""
+        """Whether a call without credentials was refused with HTTP 401 or 403 when the agent was discovered."""
         return self.guarded is not None and self.guarded.status in {401, 403}
 
     # The wire.

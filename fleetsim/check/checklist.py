@@ -1,4 +1,4 @@
-"""The checklist as a page of documentation, made from the rows."""
+"""The checklist as a page of documentation, made from the requirements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ What a row may need:
 
 
 def page(requirements: Iterable[Requirement] = REQUIREMENTS.values()) -> str:
-    """The page, in Markdown."""
+    """docs/reference/checklist.md, whole; for tests also of a few requirements alone."""
     return "\n".join(_lines(tuple(requirements))) + "\n"
 
 

@@ -110,7 +110,7 @@ class Exchange:
 
     @property
     def media_type(self) -> str:
-        """The answer's media type, without parameters."""
+        """The answer's media type in lower case, without parameters such as the charset; empty if none was sent."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def says(self) -> str:

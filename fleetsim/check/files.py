@@ -17,7 +17,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def as_json(report: Report) -> str:
-    """One JSON document (schema ``fleetsim-check/1``)."""
+    """One JSON document of the schema ``fleetsim-check/1``, with nothing in it that a terminal would obey."""
     return escape(json.dumps(report.as_json(), ensure_ascii=False, indent=2)) + "\n"
 
 

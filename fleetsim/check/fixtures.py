@@ -54,7 +54,7 @@ async def all_streams(session: Session) -> list[Exchange]:
 
 
 async def register(session: Session, task_id: str, hook: Hook, **config: Any) -> Exchange:
-    """Register a webhook by the method."""
+    """Register a webhook by the dialect's own method; ``config`` are members such as ``id`` and ``token``."""
     params = session.dialect.set_hook(task_id, session.dialect.hook(hook.url, **config))
     return await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
 

@@ -29,7 +29,7 @@ _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
 def html(report: Report) -> str:
-    """The page."""
+    """The report as one page that stands for itself: no script, no file beside it, nothing fetched."""
     return "\n".join(_page(report)) + "\n"
 
 

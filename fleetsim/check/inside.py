@@ -28,7 +28,7 @@ class LogBook:
         self._count = 0
 
     def add(self, line: str) -> None:
-        """Keep a line."""
+        """Keep a line, cut to ``LINE_CHARS_MAX``; the oldest goes when ``LINES_MAX`` are kept."""
         self._kept.append(one_line(line, LINE_CHARS_MAX))
         self._count += 1
 
@@ -69,11 +69,11 @@ class Here:
         self._store = store
 
     async def collect(self) -> None:
-        """Collect the garbage of this process."""
+        """Run the garbage collector of this process, which is the agent's."""
         gc.collect()
 
     def holds(self, task_id: str) -> bool | None:
-        """As ``Inside``."""
+        """Whether the store has that task; None where nobody said which the store is."""
         return None if self._store is None else holds(self._store, task_id)
 
 

@@ -44,7 +44,7 @@ class Arrival:
             return None
 
     def shown(self) -> str:
-        """The arrival as text, secrets masked."""
+        """The arrival as text for a report: trimmed, harmless to print, tokens masked."""
         secret = {"authorization", "x-a2a-notification-token"}
         heads = [f"{n}: {'***' if n in secret else v}" for n, v in self.headers.items() if n not in {"host", "accept"}]
         body = self.body[:SHOWN_CHARS].decode("utf-8", "replace")
@@ -92,14 +92,14 @@ class Hook:
 
 
 class Sink:
-    """The application behind a listener."""
+    """The ASGI application behind a listener: hands what comes to a hook's path to that hook."""
 
     def __init__(self) -> None:
         self._hooks: dict[str, Hook] = {}
         self.strays: list[str] = []
 
     def add(self, hook: Hook) -> None:
-        """Answer at a hook's path."""
+        """Let a hook take what comes to its path; everything else is 404."""
         self._hooks[hook.path] = hook
 
     async def __call__(

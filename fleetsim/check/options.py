@@ -26,7 +26,7 @@ class Hint:
 
     @classmethod
     def parse(cls, text: str, kind: str) -> Hint:
-        """Read ``SKILL``, ``SKILL=TEXT`` or ``=TEXT``."""
+        """Read ``SKILL``, ``SKILL=TEXT`` or ``=TEXT``; without a text, the usual one of that kind is sent."""
         skill, equals, words = text.partition("=")
         return cls(skill.strip() or None, words if equals else DEFAULT_TEXTS[kind])
 
@@ -69,7 +69,7 @@ class Target:
 
     @property
     def address(self) -> AgentUrl:
-        """Where it is. Raises ConfigError."""
+        """Where card and endpoint are, parsed as our own caller parses it. Raises ConfigError."""
         return AgentUrl.parse(self.url, rpc_url=self.rpc_url, card_url=self.card_url)
 
     def secrets(self) -> tuple[str, ...]:

@@ -171,7 +171,7 @@ class RowTest(pytest.Item):
         self.add_marker(pytest.mark.fleetsim)
 
     def runtest(self) -> None:
-        """Tell what was found."""
+        """Pass, fail or skip by what the check found, which ran ahead of all tests."""
         findings = [f for f in self.config.stash[REPORT].findings if f.requirement.id == self.row.id]
         failures = [finding for finding in findings if finding.failed]
         if failures:
@@ -197,7 +197,7 @@ class RowTest(pytest.Item):
         return "\n".join([*lines, f"Source: {row.source}", f"Probed: {row.how}"])
 
     def reportinfo(self) -> tuple[str, None, str]:
-        """Where and what it is."""
+        """The file, line and title that pytest shows: there is no file, the requirement is the title."""
         return "fleetsim", None, f"{self.row.id} {self.row.title}"
 
 

@@ -55,7 +55,7 @@ def url_path(value: Any) -> str:
 
 
 class RawDialect:
-    """One dialect."""
+    """How one dialect writes params and shapes, and how an answer in it is read, however broken."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -86,13 +86,13 @@ class RawDialect:
         return {"a2a-version": "1.0"} if self.current else {}
 
     def part(self, text: str) -> dict[str, Any]:
-        """A text part."""
+        """A text part as the dialect writes it, with ``kind``, ``type`` or neither."""
         if self.current:
             return {"text": text}
         return {"type" if self.legacy else "kind": "text", "text": text}
 
     def data_part(self, data: Any) -> dict[str, Any]:
-        """A data part."""
+        """A data part as the dialect writes it, with ``kind``, ``type`` or neither."""
         if self.current:
             return {"data": data}
         return {"type" if self.legacy else "kind": "data", "data": data}
@@ -126,7 +126,7 @@ class RawDialect:
         return {**params, "metadata": dict(metadata)} if metadata else params
 
     def by_id(self, task_id: Any, **more: Any) -> dict[str, Any]:
-        """Params that name a task."""
+        """Params that name a task; ``more`` are members as written, such as historyLength."""
         return {"id": task_id, **more}
 
     def hook(self, url: str, **more: Any) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class RawDialect:
         return config
 
     def set_hook(self, task_id: str, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Params that register a webhook."""
+        """Params that register a webhook: flat in 1.0, the config nested in the older ones."""
         if self.current:
             return {"taskId": task_id, **config}
         return {"id" if self.legacy else "taskId": task_id, "pushNotificationConfig": dict(config)}
@@ -185,7 +185,7 @@ class RawDialect:
         return word in STATES and raw == expected
 
     def task_id(self, kind: str, content: Mapping[str, Any]) -> Any:
-        """The task an event is about."""
+        """The id of the task an event is about: ``id`` of a task and in 0.1, else ``taskId``."""
         return content.get("id") if kind == "task" or self.legacy else content.get("taskId")
 
     def context_id(self, content: Mapping[str, Any]) -> Any:
@@ -203,7 +203,7 @@ def _by_shape(found: Mapping[str, Any]) -> str:
 
 
 def texts(parts: Any) -> str:
-    """The text of parts, joined."""
+    """The text of all text parts, joined; parts of other kinds are passed over."""
     return "".join(str(part["text"]) for part in listed(parts) if isinstance(mapping(part).get("text"), str))
 
 

@@ -1,4 +1,4 @@
-"""What a check found, as values: one finding per row and dialect, and the report that holds them all."""
+"""What a check found, as values: one finding per requirement and dialect, and the report that holds them all."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _COUNTED = {
 }
 
 _OPTION = re.compile(r"(.*?):? add (--[a-z-]+)(?: (\S+))?", re.DOTALL)
-"""How a reason names the option that would have made a row testable."""
+"""How a reason names the option that would have made a requirement testable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why so many rows were not tested, and the option (with its value) that would have helped, if one would."""
+    """Why so many requirements were not tested, and the option, with its value, that would have helped if one would."""
 
     option: str
     value: str
@@ -37,7 +37,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What became of one row in one dialect. ``evidence`` are exchanges as text, without secrets.
+    """What became of one requirement in one dialect. ``evidence`` are exchanges as text, without secrets.
 
     ``accepted`` is the reason a baseline gives for living with a failure. ``lost`` marks what could not be
     told because a connection or the probe itself broke.
@@ -60,7 +60,7 @@ class Finding:
 
     @property
     def key(self) -> str:
-        """``ID`` or ``ID@DIALECT``."""
+        """How a baseline names it: ``ID``, or ``ID@DIALECT`` for a requirement probed in several."""
         return self.requirement.id if self.dialect in ONCE else f"{self.requirement.id}@{self.dialect}"
 
     @property
@@ -69,7 +69,7 @@ class Finding:
         return self.verdict is Verdict.FAIL and self.accepted is None
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as plain JSON."""
+        """The finding as a member of the report's JSON: the requirement in words, the verdict, the evidence."""
         requirement = self.requirement
         return {
             "id": requirement.id,
@@ -135,22 +135,27 @@ class Report:
 
     @property
     def could_not_tell(self) -> bool:
-        """Whether some row was lost to a broken connection or probe."""
+        """Whether some requirement was lost to a broken connection or probe."""
         return any(finding.lost for finding in self.findings)
 
-    def finding(self, row_id: str, dialect: str | None = None) -> Finding:
-        """The finding of a row, in a dialect if it has several. Raises KeyError."""
+    def finding(self, requirement_id: str, dialect: str | None = None) -> Finding:
+        """The finding of a requirement, in a dialect if it has several. Raises KeyError."""
         for finding in self.findings:
-            if finding.requirement.id == row_id and dialect in {None, finding.dialect}:
+            if finding.requirement.id == requirement_id and dialect in {None, finding.dialect}:
                 return finding
-        raise KeyError(row_id)
+        raise KeyError(requirement_id)
 
     def with_accepted(self, accepted: Mapping[str, str]) -> Report:
         """The report with failures accepted by ``ID`` or ``ID@DIALECT``."""
-        return replace(self, findings=tuple(_accept(finding, accepted) for finding in self.findings))
+        found = []
+        for finding in self.findings:
+            reason = accepted.get(finding.key, accepted.get(finding.requirement.id))
+            failed = finding.verdict is Verdict.FAIL and reason is not None
+            found.append(replace(finding, accepted=reason) if failed else finding)
+        return replace(self, findings=tuple(found))
 
     def word(self, *, strict: bool = False) -> str:
-        """The verdict in a word. What nobody looked at has not been kept: with a third of it untested, or a row
+        """The verdict in a word. What nobody looked at has not been kept: with a third of it untested, or one
         lost to a broken connection, nothing has passed as a whole."""
         if not self.tested:
             return "NOTHING TESTED"
@@ -165,7 +170,7 @@ class Report:
         return 100 * self.tested // applies if applies else 0
 
     def verdict_line(self, *, strict: bool = False) -> str:
-        """The whole report in one sentence."""
+        """The verdict, the totals and the coverage in one sentence, which every format of the report opens with."""
         totals = self.totals()
         told = ", ".join(f"{totals[verdict.value]} {name}" for verdict, name in _COUNTED.items())
         return f"{self.word(strict=strict)}: {told}; {self.coverage()} % of what applies was tested"
@@ -180,7 +185,7 @@ class Report:
         return tuple(sorted(found, key=lambda missing: (not missing.option, -missing.count, missing.option)))
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain JSON."""
+        """The report as one JSON object of the schema ``fleetsim-check/1``."""
         return {
             "schema": SCHEMA,
             "url": self.url,
@@ -201,14 +206,7 @@ class Report:
         }
 
 
-def _accept(finding: Finding, accepted: Mapping[str, str]) -> Finding:
-    reason = accepted.get(finding.key, accepted.get(finding.requirement.id))
-    if finding.verdict is not Verdict.FAIL or reason is None:
-        return finding
-    return replace(finding, accepted=reason)
-
-
 def in_order(findings: Iterable[Finding], requirements: Mapping[str, Requirement]) -> tuple[Finding, ...]:
     """Findings in the order of the checklist, then by dialect."""
-    places = {row_id: place for place, row_id in enumerate(requirements)}
+    places = {requirement_id: place for place, requirement_id in enumerate(requirements)}
     return tuple(sorted(findings, key=lambda finding: (places.get(finding.requirement.id, 0), finding.dialect)))

@@ -1,4 +1,4 @@
-"""Runs probes: which rows in which dialects, what they need, how many at once, and what comes out.
+"""Runs probes: which requirements in which dialects, what they need, how many at once, and what comes out.
 
 Knows nothing of what a probe does.
 """
@@ -40,11 +40,14 @@ SAME_MAX = 3
 """After how many repetitions without another verdict no more are made."""
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Told after each probe: how many are done, of how many, and the row."""
+"""Told after each probe: how many are done, of how many, and the requirement's id."""
+
+Job: TypeAlias = tuple[Requirement, str]
+"""A requirement and the name of the dialect to probe it in."""
 
 
 def select(patterns: Iterable[str]) -> tuple[Requirement, ...]:
-    """The rows whose id, section or title fits one of the patterns (all without any), case-blind."""
+    """The requirements whose id, section or title fits one of the patterns (all without any), case-blind."""
     wanted = [pattern.lower() for pattern in patterns]
     if not wanted:
         return tuple(REQUIREMENTS.values())
@@ -90,12 +93,11 @@ async def run_check(
     target = Target(url=target) if isinstance(target, str) else target
     began, clock = runtime.clock.now(), runtime.clock.monotonic()
     agent = await discover(target, runtime, options, listener)
-    wanted = [
-        _as_bound(requirement, options.profile)
-        for requirement in (REQUIREMENTS.values() if requirements is None else requirements)
-    ]
     run = Run(agent, progress)
-    findings = await run.all(wanted)
+    findings = await run.all(
+        replace(one, severity=Severity.MUST) if options.profile in one.binding_for else one
+        for one in (REQUIREMENTS.values() if requirements is None else requirements)
+    )
     return Report(
         url=target.url,
         agent=one_line(str(agent.card.get("name", "?")), 80),
@@ -112,7 +114,7 @@ async def run_check(
 
 
 class Run:
-    """One run over one agent."""
+    """One run over one agent: keeps what is left at the agent by each probe, and what came too late beside others."""
 
     def __init__(self, agent: AgentUnderTest, progress: Progress | None) -> None:
         self._agent = agent
@@ -120,23 +122,22 @@ class Run:
         self._jobs = agent.options.jobs
         self._progress = progress
         self._done = self._all = 0
-        self._late: list[tuple[Requirement, str]] = []
+        self._late: list[Job] = []
         self._left: dict[str, list[Exchange]] = {name: [] for name in agent.dialects}
         self.note, self._beside = "", False
 
     async def all(self, requirements: Iterable[Requirement]) -> list[Finding]:
-        """Every row in every dialect it has."""
-        jobs = [(requirement, name) for requirement in requirements for name in self._dialects(requirement)]
-        self._all = len(jobs)
-        findings = [
-            self._finding(requirement, name, *_why_not(requirement, self._agent))
-            for requirement, name in jobs
-            if not name
-        ]
-        batches = {
-            phase: [(requirement, name) for requirement, name in jobs if name and requirement.phase is phase]
-            for phase in Phase
-        }
+        """What is found of every requirement in every dialect it has, the slow ones beside each other."""
+        findings: list[Finding] = []
+        batches: dict[Phase, list[Job]] = {phase: [] for phase in Phase}
+        for requirement in requirements:
+            names = self._dialects(requirement)
+            self._all += len(names) or 1
+            batches[requirement.phase] += [(requirement, name) for name in names]
+            if not names:
+                about = "/".join(requirement.covers if requirement.dialects == ONCE else requirement.dialects)
+                reason = f"about A2A {about}; probed here: {', '.join(self._agent.dialects)}"
+                findings.append(self._finding(requirement, "", Verdict.NOT_APPLICABLE, reason))
         together = batches[Phase.TOGETHER]
         if len(together) > self._jobs and await one_at_a_time(Session(self._agent, self._agent.dialects[-1])):
             self._jobs, self.note = 1, "the agent does one task at a time, so it was probed for one thing at a time"
@@ -145,13 +146,13 @@ class Run:
         return findings + [await self._alone(requirement, name) for requirement, name in batches[Phase.LAST]]
 
     def _dialects(self, requirement: Requirement) -> tuple[str, ...]:
-        """The dialects to probe a row in; one empty name if it applies to none of the agent's."""
+        """The dialects to probe a requirement in; none if it applies to none of the agent's."""
         spoken = self._agent.dialects
         if requirement.dialects == ONCE:
-            return spoken[-1:] if requirement.covers == ALL or set(requirement.covers) & set(spoken) else ("",)
-        return tuple(name for name in spoken if name in requirement.dialects) or ("",)
+            return spoken[-1:] if requirement.covers == ALL or set(requirement.covers) & set(spoken) else ()
+        return tuple(name for name in spoken if name in requirement.dialects)
 
-    async def _together(self, batch: list[tuple[Requirement, str]]) -> list[Finding]:
+    async def _together(self, batch: list[Job]) -> list[Finding]:
         # Those that wait longest begin first, or the run ends with them alone.
         if self._agent.options.seed:
             batch = list(batch)
@@ -176,7 +177,7 @@ class Run:
         return [worker.result() for worker in working]
 
     async def _alone(self, requirement: Requirement, name: str, *, settled: bool = False) -> Finding:
-        """Probe a row while no other is probed; where what others have left matters, when that is done."""
+        """Probe a requirement while no other is probed; where what others have left matters, when that is done."""
         for other, asked in self._left.items():
             if settled or self._jobs == 1:
                 await settle(self._sessions[other], asked)
@@ -252,8 +253,10 @@ class Run:
                 Verdict.NOT_TESTED, f"the connection did not hold: {one_line(str(error))}", lost=True
             ) from None
         except ExceptionGroup as group:  # of probes that do several things at once
-            said = group.subgroup(NotPassed)
-            raise (_first_leaf(said) if said else _broke(group)) from None
+            first: BaseException | None = group.subgroup(NotPassed)
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            raise first or _broke(group) from None
         except Exception as error:
             log.exception("the probe of %s broke", requirement.id)
             raise _broke(error) from None
@@ -280,11 +283,6 @@ class Run:
         )
 
 
-def _as_bound(requirement: Requirement, profile: str) -> Requirement:
-    """The row as a profile reads it."""
-    return replace(requirement, severity=Severity.MUST) if profile in requirement.binding_for else requirement
-
-
 def _missing_method(requirement: Requirement, session: Session, asked: Iterable[Exchange]) -> str:
     """Why the requirement could not be tested: a method that it leans on, and that has one of its own, is not there.
 
@@ -303,19 +301,8 @@ def _missing_method(requirement: Requirement, session: Session, asked: Iterable[
     return ""
 
 
-def _first_leaf(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
-
-
 def _broke(error: Exception) -> NotPassed:
     return NotPassed(Verdict.NOT_TESTED, f"the probe broke ({type(error).__name__})", lost=True)
-
-
-def _why_not(requirement: Requirement, agent: AgentUnderTest) -> tuple[Verdict, str]:
-    asked = "/".join(requirement.covers if requirement.dialects == ONCE else requirement.dialects)
-    return Verdict.NOT_APPLICABLE, f"about A2A {asked}; probed here: {', '.join(agent.dialects)}"
 
 
 async def _check_needs(requirement: Requirement, session: Session) -> None:

@@ -37,7 +37,7 @@ FIRST_S = 10.0
 
 
 class Session:
-    """What a probe is given."""
+    """What a probe is given: calls and streams in one dialect, fixtures, and what is known of the agent."""
 
     def __init__(self, agent: AgentUnderTest, dialect: str) -> None:
         self.agent = agent
@@ -52,15 +52,15 @@ class Session:
         self._stream_asked = False
 
     def new(self) -> str:
-        """A fresh id of ours."""
+        """A fresh id for a message, context, hook or token; the runtime makes it, so a seed repeats it."""
         return self.agent.runtime.ids.new()
 
     def now(self) -> float:
-        """Seconds of the runtime's clock."""
+        """Seconds of the runtime's clock, which may be virtual."""
         return self.agent.runtime.clock.monotonic()
 
     def number(self) -> int:
-        """A fresh id for a call."""
+        """A fresh JSON-RPC id, counted from 1."""
         self._asked += 1
         return self._asked
 
@@ -114,7 +114,7 @@ class Session:
         return found
 
     def hook(self, *, answers: tuple[int, ...] = (), otherwise: int = 200) -> Hook:
-        """A fresh address for webhooks."""
+        """A fresh address at the listener: it answers with each of ``answers`` once, then with ``otherwise``."""
         return self.listener.hook(self.new(), answers=answers, otherwise=otherwise)
 
     # Calls.
@@ -127,7 +127,7 @@ class Session:
         url: str | None = None,
         credentials: Mapping[str, str] | None = None,
     ) -> Exchange:
-        """POST bytes as they are."""
+        """POST bytes as they are, with the dialect's headers; other ``credentials`` replace the caller's."""
         sent = {**self.dialect.headers(), **(headers or {})}
         return await self.agent.exchange("POST", url or self.endpoint, body=body, headers=sent, credentials=credentials)
 
@@ -141,12 +141,12 @@ class Session:
         url: str | None = None,
         credentials: Mapping[str, str] | None = None,
     ) -> Exchange:
-        """Call a method by its name."""
+        """Call a method by its name on the wire; params and id are left out or odd if the probe wants so."""
         body = written(self.envelope(method, params, request_id))
         return await self.raw(body, headers=headers, url=url, credentials=credentials)
 
     def envelope(self, method: str, params: Any = _UNSAID, request_id: Any = _UNSAID) -> dict[str, Any]:
-        """A JSON-RPC request."""
+        """A JSON-RPC request as an object, for probes that break it before it is sent."""
         number = self.number() if request_id is _UNSAID else request_id
         envelope = {"jsonrpc": "2.0", "id": number, "method": method}
         return envelope if params is _UNSAID else {**envelope, "params": params}
@@ -189,11 +189,11 @@ class Session:
         return str(task["id"]), made
 
     async def get(self, task_id: Any, **more: Any) -> Exchange:
-        """Read a task."""
+        """Read a task by tasks/get or GetTask; ``more`` are members of the params, such as historyLength."""
         return await self.call(Operation.GET, self.dialect.by_id(task_id, **more))
 
     async def cancel(self, task_id: Any) -> Exchange:
-        """Cancel a task."""
+        """Cancel a task by tasks/cancel or CancelTask, and remember the task of the answer."""
         return await self.call(Operation.CANCEL, self.dialect.by_id(task_id))
 
     def state(self, made: Exchange) -> str:
@@ -297,7 +297,7 @@ class Stream:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it came as server-sent events."""
+        """Whether HTTP 200 and text/event-stream came, whatever the events hold."""
         return self._events is not None
 
     @asynccontextmanager
@@ -366,13 +366,10 @@ class Stream:
             return None
         frame = Frame(self._session.now(), event.data, event.event)
         made.frames.append(frame)
-        self._note(frame)
-        return frame
-
-    def _note(self, frame: Frame) -> None:
         kind, content = self._session.dialect.event(frame.result)
         if kind == "task" and self._ours:
             self._session.tasks.append((content, self.exchange))
+        return frame
 
     async def drain(self, seconds: float) -> Exchange:
         """Read to the end, for at most ``seconds``."""

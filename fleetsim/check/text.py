@@ -128,7 +128,7 @@ def _totals(report: Report) -> Iterator[str]:
 
 
 def explain(requirement: Requirement) -> str:
-    """One row in full."""
+    """One requirement in full, as ``fleetsim explain`` shows it; labels without a value are left out."""
     lines = [f"{requirement.id} {requirement.severity} {requirement.title}", ""]
     dialects = "once for the agent" if requirement.dialects == ("any",) else f"A2A {', '.join(requirement.dialects)}"
     source = f"{requirement.source} (covers {', '.join(requirement.covers)})"

@@ -43,10 +43,10 @@ def note_timeout() -> None:
 
 
 class Evidence(Protocol):
-    """Something a person can be shown."""
+    """What a verdict is founded on and a person can be shown: an exchange or a webhook that came."""
 
     def shown(self) -> str:
-        """As text, trimmed and without secrets."""
+        """As text for a report, trimmed and without secrets."""
         ...
 
 

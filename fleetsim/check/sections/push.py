@@ -16,7 +16,7 @@ from fleetsim.model.call import Operation
 MANY = 30
 
 
-def config_of(session: Session, result: Any) -> dict[str, Any]:
+def webhook_config(session: Session, result: Any) -> dict[str, Any]:
     """The config in an answer, nested or flat."""
     found = mapping(result)
     return dict(mapping(found.get("pushNotificationConfig")) or found)
@@ -37,13 +37,13 @@ async def set_returns_it(session: Session) -> None:
     task_id, _ = await session.fixture(finished_task)
     made = await register(session, task_id, hook, id="fleetsim-1", token=session.new())
     fail_unless(made.error is None and made.status == 200, f"registering a webhook gave {made.says()}", made)
-    got = config_of(session, made.result).get("url")
+    got = webhook_config(session, made.result).get("url")
     fail_unless(got == hook.url, f"the registered url came back as {got!r}", made)
     named = mapping(made.result).get("taskId")
     fail_unless(named == task_id, f"the answer names the task {named!r}", made)
 
 
-async def fresh(session: Session, **config: Any) -> tuple[str, Hook, Exchange]:
+async def _registered_webhook(session: Session, **config: Any) -> tuple[str, Hook, Exchange]:
     """A registered webhook on a finished task of its own. Raises NotPassed (not tested) if it is refused."""
     hook = session.hook()
     task_id, _ = await session.finished()
@@ -52,7 +52,7 @@ async def fresh(session: Session, **config: Any) -> tuple[str, Hook, Exchange]:
     return task_id, hook, made
 
 
-async def _ref(session: Session, operation: Operation, task_id: str, config_id: str | None = None) -> Exchange:
+async def _call(session: Session, operation: Operation, task_id: str, config_id: str | None = None) -> Exchange:
     return await session.rpc(session.dialect.method(operation), session.dialect.of_hook(task_id, config_id))
 
 
@@ -68,16 +68,17 @@ async def _ref(session: Session, operation: Operation, task_id: str, config_id: 
 )
 async def get_reads_it(session: Session) -> None:
     """Get it by task and config id."""
-    task_id, hook, made = await fresh(session, id="fleetsim-2")
-    read = await _ref(session, Operation.PUSH_GET, task_id, "fleetsim-2")
+    task_id, hook, made = await _registered_webhook(session, id="fleetsim-2")
+    read = await _call(session, Operation.PUSH_GET, task_id, "fleetsim-2")
     fail_unless(read.error is None, f"reading a registered webhook gave {read.says()}", made, read)
-    got = config_of(session, read.result).get("url")
+    got = webhook_config(session, read.result).get("url")
     fail_unless(got == hook.url, f"get shows the url {got!r}", made, read)
 
 
-def _configs(session: Session, result: Any) -> list[dict[str, Any]] | None:
+def webhook_configs(session: Session, result: Any) -> list[dict[str, Any]] | None:
+    """The configs in the answer to a list; None if it has another shape than the dialect's."""
     found = mapping(result).get("configs") if session.dialect.current else result
-    return [config_of(session, entry) for entry in found] if isinstance(found, list) else None
+    return [webhook_config(session, entry) for entry in found] if isinstance(found, list) else None
 
 
 @requirement(
@@ -91,10 +92,10 @@ def _configs(session: Session, result: Any) -> list[dict[str, Any]] | None:
 )
 async def list_shows_it(session: Session) -> None:
     """List: an array in 0.3, {configs: [...]} in 1.0, with the registered url."""
-    task_id, hook, made = await fresh(session, id="fleetsim-3")
-    read = await _ref(session, Operation.PUSH_LIST, task_id)
+    task_id, hook, made = await _registered_webhook(session, id="fleetsim-3")
+    read = await _call(session, Operation.PUSH_LIST, task_id)
     fail_unless(read.error is None, f"listing webhooks gave {read.says()}", read)
-    configs = _configs(session, read.result)
+    configs = webhook_configs(session, read.result)
     fail_unless(configs is not None, "the list has another shape than the dialect's", read)
     urls = [config.get("url") for config in configs or []]
     fail_unless(hook.url in urls, "the registered webhook is not in the list", made, read)
@@ -116,10 +117,10 @@ async def delete_removes_it(session: Session) -> None:
     task_id, _ = await session.begin(session.hint("slow"))
     made = await register(session, task_id, hook, id="fleetsim-4")
     not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
-    gone = await _ref(session, Operation.PUSH_DELETE, task_id, "fleetsim-4")
+    gone = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-4")
     fail_unless(gone.error is None, f"deleting a webhook gave {gone.says()}", gone)
-    read = await _ref(session, Operation.PUSH_LIST, task_id)
-    left = [config.get("url") for config in _configs(session, read.result) or []]
+    read = await _call(session, Operation.PUSH_LIST, task_id)
+    left = [config.get("url") for config in webhook_configs(session, read.result) or []]
     fail_unless(hook.url not in left, "the deleted webhook is still listed", gone, read)
     await session.until(task_id)
     late = await hook.until(lambda arrival: state_of(arrival) in TERMINAL, 2)
@@ -137,10 +138,10 @@ async def delete_removes_it(session: Session) -> None:
 )
 async def get_without_id(session: Session) -> None:
     """Register without an id, get with the task alone."""
-    task_id, hook, made = await fresh(session)
-    read = await _ref(session, Operation.PUSH_GET, task_id)
+    task_id, hook, made = await _registered_webhook(session)
+    read = await _call(session, Operation.PUSH_GET, task_id)
     fail_unless(read.error is None, f"reading the only webhook gave {read.says()}", made, read)
-    fail_unless(config_of(session, read.result).get("url") == hook.url, "another webhook was read", made, read)
+    fail_unless(webhook_config(session, read.result).get("url") == hook.url, "another webhook was read", made, read)
 
 
 @requirement(
@@ -154,10 +155,10 @@ async def get_without_id(session: Session) -> None:
 )
 async def delete_twice(session: Session) -> None:
     """Delete the same config twice."""
-    task_id, _, _ = await fresh(session, id="fleetsim-6")
-    first = await _ref(session, Operation.PUSH_DELETE, task_id, "fleetsim-6")
+    task_id, _, _ = await _registered_webhook(session, id="fleetsim-6")
+    first = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-6")
     not_tested_unless(first.error is None, f"deleting a webhook gave {first.says()}", first)
-    again = await _ref(session, Operation.PUSH_DELETE, task_id, "fleetsim-6")
+    again = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-6")
     fail_unless(again.error is None, f"deleting it again gave {again.says()}", again)
 
 
@@ -195,6 +196,6 @@ async def bounded(session: Session) -> None:
         made = await register(session, task_id, session.hook(), id=f"fleetsim-many-{number}")
         if made.error is not None:
             return
-    read = await _ref(session, Operation.PUSH_LIST, task_id)
-    kept = len(listed(_configs(session, read.result) or []))
+    read = await _call(session, Operation.PUSH_LIST, task_id)
+    kept = len(listed(webhook_configs(session, read.result) or []))
     fail_unless(kept < MANY, f"{MANY} webhooks were registered on one task, and {kept} are kept", read)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fleetsim.check.exchange import Exchange
-from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_parts
+from fleetsim.check.raw_dialect import url_parts
 from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, requirement
+from fleetsim.check.sections.push import webhook_configs
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -19,29 +19,19 @@ def _port(session: Session) -> int:
     return 8443 if place.endswith(":8080") else 8080
 
 
-async def _forget(session: Session, task_id: str) -> None:
-    params = session.dialect.of_hook(task_id, "fleetsim-ssrf")
-    await session.rpc(session.dialect.method(Operation.PUSH_DELETE), params)
-
-
-async def _listed(session: Session, task_id: str) -> tuple[list[object], Exchange]:
-    read = await session.rpc(session.dialect.method(Operation.PUSH_LIST), session.dialect.of_hook(task_id))
-    found = mapping(read.result).get("configs") if session.dialect.current else read.result
-    entries = [mapping(entry) for entry in listed(found)]
-    return [(mapping(e.get("pushNotificationConfig")) or e).get("url") for e in entries], read
-
-
 async def _all_refused(session: Session, *urls: str) -> None:
+    dialect = session.dialect
     task_id, _ = await session.begin()
     for url in urls:
-        params = session.dialect.set_hook(task_id, session.dialect.hook(url, id="fleetsim-ssrf"))
-        made = await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
+        params = dialect.set_hook(task_id, dialect.hook(url, id="fleetsim-ssrf"))
+        made = await session.rpc(dialect.method(Operation.PUSH_SET), params)
         if made.error is None:
-            await _forget(session, task_id)
+            await session.rpc(dialect.method(Operation.PUSH_DELETE), dialect.of_hook(task_id, "fleetsim-ssrf"))
         fail_unless(made.error is not None, f"a webhook to {url} was accepted", made)
         fail_unless(made.code == -32602, f"a webhook to {url} must be -32602, not {made.says()}", made)
-    kept = await _listed(session, task_id)
-    fail_unless(not (set(urls) & set(map(str, kept[0]))), "a refused webhook is listed all the same", kept[1])
+    read = await session.rpc(dialect.method(Operation.PUSH_LIST), dialect.of_hook(task_id))
+    kept = {str(config.get("url")) for config in webhook_configs(session, read.result) or []}
+    fail_unless(not (set(urls) & kept), "a refused webhook is listed all the same", read)
 
 
 @requirement(
@@ -161,10 +151,6 @@ async def nothing_beside_the_allowed(session: Session) -> None:
     await _all_refused(session, *others)
 
 
-def _inline(dialect: RawDialect, url: str) -> dict[str, object]:
-    return dialect.hook(url, id="fleetsim-ssrf")
-
-
 @requirement(
     "P-14",
     "A refused webhook is refused aloud, inline too",
@@ -177,7 +163,7 @@ def _inline(dialect: RawDialect, url: str) -> dict[str, object]:
 async def inline_is_refused_aloud(session: Session) -> None:
     """Send with a private webhook in the configuration: the send is -32602; a refused one is not listed."""
     url = f"http://169.254.169.254:{_port(session)}{PATH}"
-    push = _inline(session.dialect, url)
+    push = session.dialect.hook(url, id="fleetsim-ssrf")
     made = await session.call(Operation.SEND, session.params(push=push))
     fail_unless(made.error is not None, f"a send with a webhook to {url} was accepted", made)
     fail_unless(made.code == -32602, f"a send with a webhook to {url} must be -32602, not {made.says()}", made)

@@ -78,15 +78,6 @@ async def other_context_is_fine(session: Session) -> None:
     fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", made, last)
 
 
-def _asks(parts: list[Mapping[str, Any]]) -> bool:
-    """Words, data or files: a form asks too."""
-    return any(part.get(member) for part in parts for member in ("text", "data", "file", "raw", "url"))
-
-
-def _place(session: Session, made: Exchange) -> str:
-    return str(session.dialect.task(made.result).get("contextId"))
-
-
 @requirement(
     "T-15",
     "A question is asked as input-required and answered on the same task",
@@ -105,8 +96,12 @@ async def question_and_answer(session: Session) -> None:
         made = await session.until(task_id, TERMINAL | INTERRUPTED)
     state = session.state(made)
     fail_unless(state == "input-required", f"the asking skill is {state or made.says()}, not input-required", made)
-    fail_unless(_asks(_asked_parts(session, made)), "status.message holds no question", made)
-    answered = await session.send(taskId=task_id, contextId=_place(session, made), **_in_form(session, made))
+    asked = _asked_parts(session, made)
+    # Data and files ask too: a question may be a form.
+    asks = any(part.get(member) for part in asked for member in ("text", "data", "file", "raw", "url"))
+    fail_unless(asks, "status.message holds no question", made)
+    context = str(session.dialect.task(made.result).get("contextId"))
+    answered = await session.send(taskId=task_id, contextId=context, **_in_form(session, made))
     fail_unless(answered.error is None, f"the answer to the question gave {answered.says()}", answered)
     back = session.dialect.task(answered.result).get("id")
     fail_unless(back == task_id, "the answer began another task", made, answered)

@@ -49,7 +49,7 @@ async def is_sse(session: Session) -> None:
 
 
 def events(session: Session, made: Exchange) -> Iterator[tuple[str, Mapping[str, Any], Frame]]:
-    """(kind, content, frame) of each event."""
+    """(kind, content, frame) of each event, in the words of 0.3 whatever the dialect."""
     for frame in made.frames:
         kind, content = session.dialect.event(frame.result)
         yield kind, content, frame

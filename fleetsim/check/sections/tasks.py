@@ -163,18 +163,14 @@ async def finished_takes_no_message(session: Session) -> None:
     fail_unless_error(made, "a message for a finished task", -32602, -32600, -32004, -32002)
 
 
-def _ours(session: Session, made: Exchange) -> bool:
-    """Whether an exchange was in this session's dialect."""
-    return (made.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
-
-
 def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
     for task, made in session.tasks:
         yield mapping(task.get("status")), made
     for made in session.agent.exchanges:
         for frame in made.frames:
             kind, content = session.dialect.event(frame.result)
-            if kind == "status-update" and _ours(session, made):
+            in_our_dialect = (made.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
+            if kind == "status-update" and in_our_dialect:
                 yield mapping(content.get("status")), made
 
 
@@ -238,7 +234,7 @@ async def messages_are_whole(session: Session) -> None:
 
 
 def history_of(session: Session, made: Exchange) -> list[object]:
-    """The history an answer shows."""
+    """The history of the task in an answer; empty if it has none."""
     return listed(session.dialect.task(made.result).get("history"))
 
 
