@@ -1,0 +1,111 @@
+"""What the webhook door says to each webhook, and how much it takes of one agent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fleetsim.caller.meter import Meter
+from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
+from fleetsim.model.limits import WIRE_BYTES_MAX
+from tests.caller.fleet import Fleet, fleet
+from tests.caller.test_receiver import slow, under_way, update
+
+
+class Door:
+    """A receiver of its own beside a working request."""
+
+    def __init__(self, f: Fleet, cid: str, task_id: str, token: str, limits: ReceiverLimits | None) -> None:
+        self.f, self.cid, self.task_id, self.token = f, cid, task_id, token
+        clock, meter = f.runtime.clock, Meter(f.runtime)
+        self.receiver = CallbackReceiver(
+            f.tokens, f.tracker, f.events, clock, meter=meter, known=f.ledger.request, limits=limits
+        )
+
+    async def post(
+        self, body: bytes | None = None, *, after_s: float = 0.0, cut: bool = False, token: str = ""
+    ) -> Response:
+        """A webhook whose second half comes after so many seconds, or never."""
+        data = json.dumps(update(self.task_id, "working")).encode() if body is None else body
+        halves = iter([(0.0, data[: len(data) // 2], True), (after_s, data[len(data) // 2 :], False)])
+
+        async def receive() -> dict[str, Any]:
+            wait_s, half, more = next(halves)
+            await asyncio.sleep(wait_s)
+            if cut and not more:
+                return {"type": "http.disconnect"}
+            return {"type": "http.request", "body": half, "more_body": more}
+
+        headers = [(b"authorization", f"Bearer {token or self.token}".encode())]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/",
+            "headers": headers,
+            "path_params": {"task_id": self.cid},
+        }
+        return await self.receiver.receive(Request(scope, receive))
+
+
+@asynccontextmanager
+async def door(limits: ReceiverLimits | None = None) -> AsyncIterator[Door]:
+    async with fleet(slow("scout")) as f:
+        yield Door(f, *await under_way(f), limits)
+
+
+def said(response: Response) -> tuple[int, Any]:
+    return response.status_code, json.loads(bytes(response.body))
+
+
+async def test_each_webhook_is_told_what_became_of_it() -> None:
+    async with door() as d:
+        assert said(await d.post()) == (200, {"success": True})
+        assert said(await d.post(after_s=9.9)) == (200, {"success": True})
+        assert said(await d.post(after_s=10.1)) == (408, {"success": False, "error": "body too slow"})
+        assert said(await d.post(cut=True)) == (400, {"success": False, "error": "body cut off"})
+        assert said(await d.post(b"{}")) == (400, {"success": False, "error": "not a webhook body"})
+        refused = (401, {"success": False, "error": "Invalid notification token"})
+        assert said(await d.post(token="another")) == refused
+
+
+async def test_a_body_over_the_limit_is_told_how_much_would_be_taken() -> None:
+    async with door(ReceiverLimits(body_bytes_max=100)) as d:
+        assert said(await d.post(b" " * 101)) == (413, {"success": False, "error": "larger than 100 bytes"})
+        assert said(await d.post(b" " * 100))[0] == 400
+
+
+async def test_an_agent_has_so_many_webhooks_at_once_and_so_many_more_each_second() -> None:
+    async with door(ReceiverLimits(burst=4, per_agent_per_s=0.5)) as d:
+        assert [said(await d.post())[0] for _ in range(4)] == [200] * 4
+        began = d.f.runtime.clock.monotonic()
+        response = await d.post()
+        assert said(response) == (429, {"success": False, "error": "too many webhooks"})
+        assert response.headers["retry-after"] == "1"
+        assert d.f.runtime.clock.monotonic() - began == pytest.approx(1.0), "and it takes a while"
+        await asyncio.sleep(0.9)
+        assert said(await d.post())[0] == 429, "two seconds for one more"
+        await asyncio.sleep(2)
+        assert said(await d.post())[0] == 200
+        await asyncio.sleep(100)
+        assert [said(await d.post())[0] for _ in range(5)] == [200] * 4 + [429]
+
+
+async def test_of_those_turned_away_so_many_wait_and_the_others_lose_their_connection() -> None:
+    async with door(ReceiverLimits(burst=1, per_agent_per_s=0.001, held_max=3)) as d:
+        await d.post()
+        for _ in range(2):
+            responses = await asyncio.gather(*(d.post() for _ in range(5)))
+            assert [r.headers.get("connection") for r in responses] == [None, None, None, "close", "close"]
+
+
+def test_the_limits_of_a_webhook_are_these() -> None:
+    limits = ReceiverLimits()
+    assert (limits.body_bytes_max, limits.body_s) == (WIRE_BYTES_MAX, 10.0)
+    assert (limits.per_agent_per_s, limits.burst, limits.hold_s, limits.held_max) == (50.0, 200.0, 1.0, 16)
