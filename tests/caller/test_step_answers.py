@@ -39,6 +39,7 @@ from fleetsim.model.errors import (
     Unreachable,
     UnsupportedOperation,
 )
+from fleetsim.model.event import DirectReply
 from fleetsim.model.journal import Level
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Via
@@ -328,6 +329,7 @@ def test_a_cancel_nobody_confirmed_ends_with_those_words() -> None:
     [
         (task(W), "working"),
         (status(C), "completed"),
+        (DirectReply(message=message("late")), "completed"),
     ],
 )
 def test_what_is_heard_after_the_end_is_told_as_stale_and_changes_nothing(late: Any, told: str) -> None:

@@ -274,6 +274,7 @@ def test_a_webhook_of_another_task_is_told_as_stale() -> None:
 def test_a_message_of_another_task_is_stale_and_one_that_names_none_is_of_this() -> None:
     theirs = DirectReply(message=replace(message("theirs"), task_id="t-2"))
     assert stale(bound(push=True).hear(theirs, Via.PUSH)) == "it names another task"
+    assert stale(bound().hear(theirs, Via.STREAM)) == "it names another task"
     assert stale(bound(push=True).hear(DirectReply(message=message("ours")), Via.PUSH)) == ""
 
 
@@ -362,6 +363,10 @@ def test_a_reply_that_shows_the_past_says_that_the_message_was_taken() -> None:
     assert (hand.track.task.state, hand.outcomes, hand.next_look) == (S, [], 1.0)
 
 
+def test_a_stream_that_begins_with_the_past_is_looked_at_in_a_second() -> None:
+    assert of(replace(follow_up(), streaming=True)).hear(task(C, "of before"), Via.STREAM).next_look == 1.0
+
+
 def test_a_stream_that_shows_the_past_later_is_stale_and_looked_at_in_a_second() -> None:
     hand = polling(of(follow_up()).tell(Replied(reply=task(W), began=0.0)), 20.0)
     hand.hear(task(C, "of before"), Via.STREAM)
@@ -385,6 +390,13 @@ def test_a_message_in_a_webhook_is_a_remark_that_owes_a_look_while_the_task_is_o
     assert ended.next_look is None
     reply = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, Via.PUSH)
     assert (stale(reply), reply.track.poll_due) == ("a webhook without a task id", None)
+
+
+def test_a_message_in_a_webhook_binds_the_task_in_the_context_it_names() -> None:
+    remark = DirectReply(message=replace(message("at it"), task_id="t-1", context_id="theirs"))
+    hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, Via.PUSH)
+    assert hand.track.task is not None
+    assert hand.track.task.context_id == "theirs"
 
 
 def test_webhooks_that_waited_for_the_reply_are_heard_once() -> None:

@@ -91,6 +91,23 @@ def test_a_question_left_without_its_words_is_looked_at_after_an_interval() -> N
     assert (hand.asked_for(Ask), hand.next_look) == ([], 30.0)
 
 
+@pytest.mark.parametrize(("after_s", "next_look"), [(1.0, 1.0), (20.0, 10.0), (50.0, 25.0), (59.9, 29.95)])
+def test_a_status_the_agent_has_not_set_anew_is_looked_at_ever_more_seldom_and_asks_nothing(
+    after_s: float, next_look: float
+) -> None:
+    still = asks("which?", "q1", at=True)
+    hand = answer(asking(still)).tell(Resumed(reply=task(W), began=10.0)).at(10.0 + after_s)
+    hand.wait(0.0).hear(still, Via.POLL)
+    assert hand.asked_for(Ask) == []
+    assert hand.next_look == pytest.approx(next_look)
+
+
+def test_a_status_that_stays_for_a_minute_after_its_answer_asks_again() -> None:
+    still = asks("which?", "q1", at=True)
+    hand = answer(asking(still)).tell(Resumed(reply=task(W), began=10.0)).at(70.0)
+    assert len(hand.hear(still, Via.POLL).asked_for(Ask)) == 1
+
+
 def test_a_question_that_never_had_words_is_asked_again_by_the_same_status() -> None:
     hand = answer(asking(asks(at=True))).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
     assert len(hand.hear(asks(at=True), Via.POLL).asked_for(Ask)) == 1

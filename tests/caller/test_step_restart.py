@@ -29,6 +29,7 @@ from fleetsim.caller.signals import (
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules
+from fleetsim.model.asking import key_of
 from fleetsim.model.errors import MethodNotFound, TimedOut, Unreachable
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.journal import Level
@@ -171,6 +172,16 @@ def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whate
     hand.hear(WHICH, Via.POLL)
     assert hand.asked_for(Settle) == [Settle(question_id=question_of(before).question_id, state="withdrawn")]
     assert len(hand.asked_for(Ask)) == 1
+
+
+def test_a_question_that_waits_with_nobody_asked_is_left_to_a_poll_and_remembered_once() -> None:
+    kept = replace(bound(WHICH), over=("earlier",), over_at=START)
+    hand = again(kept, after_s=20.0)
+    assert hand.track.answered_at == 20.0
+    assert (hand.track.record.over, hand.track.record.over_at) == (("earlier", key_of(WHICH)), None)
+    known = replace(bound(WHICH), over=(key_of(WHICH),), over_at=START)
+    assert again(known, after_s=20.0).effects == ()
+    assert again(known, after_s=20.0).track.record.over == (key_of(WHICH),)
 
 
 def test_a_rejection_on_record_cancels_after_a_restart() -> None:

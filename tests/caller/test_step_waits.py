@@ -50,7 +50,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, OutcomeKind, Via
+from fleetsim.model.work import Answer, Cause, OutcomeKind, Via
 from tests.caller.steps import START, Hand, chunk, record, status, task
 
 W, C, F, S, I = (  # noqa: E741
@@ -129,6 +129,16 @@ def test_a_poll_that_may_do_better_is_made_until_the_deadline_which_says_why(err
     hand.wait(3601 - hand.mono)
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.EXPIRED]
     assert str(error) in hand.outcomes[0].reason
+
+
+@pytest.mark.parametrize("code", [404, 405, 410])
+def test_an_address_without_the_task_is_asked_once_more(code: int) -> None:
+    hand = bound()
+    gone = HttpRefused("no", status=code)
+    assert look(hand, gone)
+    assert not hand.outcomes
+    assert look(hand, gone)
+    assert [(o.kind, o.cause) for o in hand.outcomes] == [(OutcomeKind.LOST, Cause.TASK_GONE)]
 
 
 def test_different_refusals_are_not_the_same_answer_three_times() -> None:

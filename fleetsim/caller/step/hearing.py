@@ -168,7 +168,7 @@ def _fold(s: Stepping, signal: Heard) -> None:
     else:
         questions.moved(s, signal)
         _keep_watch(s, signal)
-    if first and s.track.outcome is None:
+    if first:
         unpark(s)
 
 
@@ -333,7 +333,7 @@ def _complete(s: Stepping, signal: Heard) -> bool:
 def _pay_owed(s: Stepping, why: str) -> None:
     """A poll that was owed brought nothing better; after the last, close with what is known."""
     owed = s.track.owed - 1
-    s.set(owed=max(owed, 0))
+    s.set(owed=owed)
     if owed <= 0:
         s.close(reason=why)
     else:
