@@ -438,3 +438,18 @@ def test_a_second_question_in_the_same_pause_takes_nothing_of_what_was_left() ->
     hand.at(2_000.0).tell(Answered(answer=answer_to(question_of(hand))))
     hand.tell(Resumed(reply=task(W), began=2_000.0))
     assert hand.track.deadline == 2_000.0 + 3_590.0
+
+
+@pytest.mark.parametrize(
+    ("over", "remembered", "kept"),
+    [(("q",), ("q",), True), (("p", "q"), ("p", "q"), True), (("q", "p"), ("q", "p", "q"), False), ((), ("q",), False)],
+)
+def test_only_another_question_than_the_last_forgets_when_that_was_over(
+    over: tuple[str, ...], remembered: tuple[str, ...], kept: bool
+) -> None:
+    key = key_of(WHICH)
+    keys = {"q": key, "p": "another"}
+    held = replace(bound(WHICH), over=tuple(keys[one] for one in over), over_at=START)
+    found = again(held).track.record
+    assert found.over == tuple(keys[one] for one in remembered)
+    assert found.over_at == (START if kept else None)
