@@ -320,11 +320,12 @@ class Store:
     # -- the one write path ------------------------------------------------------------------------
 
     def _commit(self, entry: Entry, status: TaskStatus, events: Sequence[TaskEvent]) -> None:
-        """The only place a task changes. No await in here, ever: this is the critical section."""
+        """The only place a task changes. No await in here, ever: this is the critical section.
+
+        Whether the table has the move is asked by ``move`` and ``finish``, before anything is done about it.
+        """
         self._refuse_ended(entry)
         moved = status.state is not entry.state
-        if moved:
-            advance(entry.state, status.state)
         ends = status.state in TERMINAL
         if status is not entry.status:
             self._sequence += 1
