@@ -85,8 +85,8 @@ class Watch:
     feed: Feed
     seat: Seat
     keepalive_s: float
-    joins_question: bool = True
-    repeats_artifact: bool = True
+    joins_question: bool
+    repeats_artifact: bool
 
     @property
     def about(self) -> str:

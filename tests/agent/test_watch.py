@@ -120,7 +120,8 @@ def begun(runtime: Runtime) -> tuple[Store, TaskKey]:
 def watching(store: Store, key: TaskKey, **options: Any) -> Watch:
     record = store.read(key)
     seat = Seats(AgentLimits()).take(key)
-    return Watch(record=record, task=record.task, feed=store.feed(key), seat=seat, keepalive_s=15, **options)
+    said_of = {"joins_question": True, "repeats_artifact": True, **options}
+    return Watch(record=record, task=record.task, feed=store.feed(key), seat=seat, keepalive_s=15, **said_of)
 
 
 async def read(watch: Watch) -> list[Any]:
