@@ -12,6 +12,7 @@ from fleetsim.agent import Agent, skill
 from fleetsim.agent.cardface import CardFace
 from fleetsim.agent.cards import INTERFACES, build, drift
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.manners import MANNERS
 from fleetsim.agent.record import ANYONE
 from fleetsim.agent.runner import Job
 from fleetsim.agent.skills import Effect, Skill, SkillContext
@@ -231,3 +232,17 @@ async def test_a_note_is_cut_to_four_thousand_characters(runtime: Runtime, chars
     assert message is not None
     assert len(message.text) == shown
     assert message.text.endswith("…") is (chars > shown)
+
+
+def test_each_dialect_has_its_published_manners() -> None:
+    for name, waits, context, events, closes, names, repeats, notices, task_id in (
+        ("1.0", True, True, False, False, False, False, False, False),
+        ("0.3", False, False, True, True, False, True, False, True),
+        ("0.1", False, False, True, True, True, True, True, True),
+    ):
+        manners = MANNERS[name]
+        assert (manners.dialect, manners.waits, manners.waits_always) == (name, waits, False)
+        assert (manners.other_context_refused, manners.stream_errors_as_events) == (context, events)
+        assert (manners.question_closes_subscription, manners.client_names_task) == (closes, names)
+        assert (manners.repeats_artifact, manners.artifact_notice) == (repeats, notices)
+        assert manners.push_id_is_task_id is task_id

@@ -308,3 +308,12 @@ async def test_of_a_connection_that_is_gone_nothing_is_kept(sent: bytes) -> None
     await asyncio.sleep(0)
     gc.collect()
     assert kept() is None
+
+
+async def test_a_request_that_came_behind_another_is_at_work_when_that_is_answered() -> None:
+    crowd = guests(connections_max=1)
+    line = Line(crowd, site)
+    assert (await line.send(HEAD % b"0" + HEAD % b"9")).endswith(b"ok")
+    assert Line(crowd, site).wire.aborted
+    await asyncio.sleep(10)
+    assert (line.gone, line.wire.written.count(b"200 OK")) == (False, 2)

@@ -11,7 +11,10 @@ import pytest
 from fleetsim.agent import AgentLimits
 from fleetsim.agent.app import build_app
 from fleetsim.agent.engine import Engine
+from fleetsim.agent.front import error_response
+from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.shape import Shape
+from fleetsim.model.errors import InvalidParams, RpcError
 from fleetsim.model.task import Message
 from tests.agent.rigs import Rig, Rigging, sent, sent_v1
 
@@ -391,3 +394,19 @@ async def test_what_nobody_foresaw_is_an_internal_error_in_every_way_of_asking(r
         reply = await rig.raw("POST", path, json.dumps(sent("secret")).encode())
         assert (reply.status, json.loads(reply.body)["error"]["code"]) == (500, -32603)
         assert b"secret" not in reply.body
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "retry"),
+    [
+        (AtCapacity("full"), 429, "5"),
+        (AtCapacity("full", code=-32003), 200, None),
+        (RpcError("other", code=-32000), 200, None),
+        (InvalidParams("other"), 200, None),
+    ],
+)
+def test_only_an_agent_that_is_full_asks_to_come_back(problem: RpcError, status: int, retry: str | None) -> None:
+    for given in (None, 401):
+        answer = error_response(problem, status=given, headers={"x-more": "1"})
+        assert answer.status_code == (given or status)
+        assert (answer.headers.get("retry-after"), answer.headers["x-more"]) == (retry, "1")

@@ -489,3 +489,12 @@ def test_what_the_start_of_an_agent_raises_comes_out_of_serving() -> None:
     with pytest.raises(ConfigError, match="no"):
         server.serve(Agent("x").app, AgentLimits(), listener, on_start=on_start, on_stop=on_start)  # type: ignore[arg-type]
     assert listener.fileno() == -1
+
+
+async def test_no_header_makes_the_agent_another_and_no_answer_names_its_server() -> None:
+    async with Agent("x", skills=builtin_skills()).serving() as url, running_runtime() as runtime:
+        headers = {"x-forwarded-proto": "https", "x-forwarded-for": "10.0.0.1"}
+        request = Request(method="GET", url=f"{url}/.well-known/agent.json", headers=headers)
+        reply = await runtime.transport.exchange(request)
+        assert json.loads(reply.body)["url"] == f"{url}/a2a"
+        assert "server" not in reply.headers
