@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -12,8 +13,11 @@ import click
 
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.early import EarlyLimits
+from fleetsim.caller.event_wire import event_classes, payload_keys
+from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import Settings
 from fleetsim.caller.gate import GateLimits
+from fleetsim.caller.jsonable import camel
 from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.meter import MeterLimits
 from fleetsim.caller.receiver import ReceiverLimits
@@ -23,7 +27,6 @@ from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
 from fleetsim.client.remote_file import REMOTE_BYTES_MAX
 from fleetsim.model.errors import RPC_ERRORS
-from fleetsim.model.journal import TOPICS
 from fleetsim.model.limits import (
     CHARACTER_BYTES_WORST,
     CONTAINERS_MAX,
@@ -58,10 +61,20 @@ EXITS = {
 }
 
 
+def _shown(topic: str) -> str:
+    return re.sub(r"{(\w+)}", lambda found: f"{{{camel(found[1])}}}", topic)
+
+
+def _when(kind: type[Event]) -> str:
+    text = " ".join((kind.__doc__ or "").split()).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
 def events() -> str:
     """The event reference."""
     rows = "\n".join(
-        f"| `{t.pattern}` | {t.when} | {', '.join(f'`{key}`' for key in t.payload) or '-'} |" for t in TOPICS
+        f"| `{_shown(kind.TOPIC)}` | {_when(kind)} | {', '.join(f'`{key}`' for key in payload_keys(kind)) or '-'} |"
+        for kind in event_classes()
     )
     return (
         "# Events\n\n"

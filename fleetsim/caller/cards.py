@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import CardFailed, CardFetched, Level, StorageFailed
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger import CardSnapshot, Ledger
 from fleetsim.client import AgentClient
@@ -29,7 +30,6 @@ from fleetsim.model.errors import (
     UnknownTarget,
     WireError,
 )
-from fleetsim.model.journal import Level
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
@@ -350,25 +350,26 @@ class CardBroker:
             try:
                 await self._ledger.save_card(snapshot)
             except NotAccepting as error:
-                self._events.publish("hub.storage", level=Level.ERROR, reason=str(error))
+                self._events.publish(StorageFailed(reason=str(error)))
 
     def _say_fetched(self, before: AgentView, view: AgentView) -> None:
         choice, entry = view.choice, view.entry
         warnings = choice.warnings if choice else ()
         self._events.publish(
-            "agent.card.updated",
-            level=Level.WARN if warnings and before.choice != choice else Level.INFO,
-            agent=entry.name,
-            url=entry.url,
-            rpcUrl=choice.url if choice else "",
-            dialect=choice.dialect_name if choice else "",
-            skills=list(view.skills),
-            streaming=view.capabilities.streaming,
-            pushNotifications=view.capabilities.push_notifications,
-            changed=changes(before.card, view.card),
-            auth=entry.auth.env if entry.auth else "",
-            warnings=list(warnings),
-            latencyMs=view.latency_ms,
+            CardFetched(
+                level=Level.WARN if warnings and before.choice != choice else Level.INFO,
+                agent=entry.name,
+                url=entry.url,
+                rpc_url=choice.url if choice else "",
+                dialect=choice.dialect_name if choice else "",
+                skills=tuple(view.skills),
+                streaming=view.capabilities.streaming,
+                push_notifications=view.capabilities.push_notifications,
+                changed=tuple(changes(before.card, view.card)),
+                auth=entry.auth.env if entry.auth else "",
+                warnings=tuple(warnings),
+                latency_ms=view.latency_ms,
+            )
         )
 
     def _failed(self, desk: _Desk, error: FleetsimError) -> None:
@@ -387,11 +388,12 @@ class CardBroker:
             failures=view.failures + 1,
         )
         self._events.publish(
-            "agent.card.failed",
-            level=Level.DEBUG if view.failures and view.stale_reason == reason else Level.WARN,
-            agent=view.entry.name,
-            reason=reason,
-            stale=view.card is not None,
+            CardFailed(
+                level=Level.DEBUG if view.failures and view.stale_reason == reason else Level.WARN,
+                agent=view.entry.name,
+                reason=reason,
+                stale=view.card is not None,
+            )
         )
 
     # ------------------------------------------------------------------ parts

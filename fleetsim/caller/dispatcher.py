@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from fleetsim.caller.declared import Declared
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import Excerpt, RequestAccepted, RequestRefused
 from fleetsim.caller.follow_up import follow_up
 from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
-from fleetsim.caller.part_rows import part_notes
+from fleetsim.caller.part_rows import noted
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
-from fleetsim.model.journal import Level
-from fleetsim.model.limits import TooMuchText, check_text, excerpt
+from fleetsim.model.limits import TooMuchText, check_text
 from fleetsim.model.parts import listed_parts, require_parts
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Answer, SkillRequest
@@ -214,16 +214,17 @@ class Dispatcher:
         for record in records:
             request = record.request
             self._events.publish(
-                "agent.skill.request",
-                correlation_id=request.correlation_id,
-                parent_id=request.parent_id,
-                agent=record.agent,
-                skill=record.skill,
-                **excerpt(request.text),
-                parts=part_notes(listed_parts(request.parts)),
-                targets=list(request.targets),
-                systemActor=request.system_actor,
-                source=request.source.interface,
+                RequestAccepted(
+                    correlation_id=request.correlation_id,
+                    parent_id=request.parent_id,
+                    agent=record.agent,
+                    skill=record.skill,
+                    text=Excerpt.of(request.text),
+                    parts=noted(listed_parts(request.parts)),
+                    targets=request.targets,
+                    system_actor=request.system_actor,
+                    source=request.source.interface,
+                )
             )
             self._tracker.begin(record)
         return True
@@ -247,11 +248,12 @@ class Dispatcher:
 
     def _dropped(self, request: SkillRequest, why: str, error: FleetsimError) -> FleetsimError:
         self._events.publish(
-            f"dispatch.dropped.{why}",
-            level=Level.WARN,
-            correlation_id=request.correlation_id,
-            skill=request.skill,
-            message=str(error),
-            targets=list(request.targets),
+            RequestRefused(
+                correlation_id=request.correlation_id,
+                skill=request.skill,
+                reason=why,
+                message=str(error),
+                targets=request.targets,
+            )
         )
         return error

@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import BreakerClosed, BreakerOpened
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.slots import Bulkhead, Slots
 from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError, Unreachable
-from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime
 
 
@@ -127,16 +127,11 @@ class Gate:
         if newly:
             lane.opened_at = self._runtime.clock.now()
             self._events.publish(
-                "agent.breaker.opened",
-                level=Level.WARN,
-                agent=agent,
-                failures=lane.failures,
-                retryInSeconds=round(pause, 1),
-                reason=str(error),
+                BreakerOpened(agent=agent, failures=lane.failures, retry_in_seconds=round(pause, 1), reason=str(error))
             )
 
     def _well(self, agent: str, lane: _Lane) -> None:
         lane.failures = 0
         if lane.open_until is not None:
             lane.open_until = None
-            self._events.publish("agent.breaker.closed", agent=agent)
+            self._events.publish(BreakerClosed(agent=agent))

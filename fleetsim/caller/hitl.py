@@ -15,17 +15,25 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from fleetsim.caller.declared import PERSON_ONLY, HitlMode
 from fleetsim.caller.dispatcher import Dispatcher
-from fleetsim.caller.events import EventLog, Subscription
+from fleetsim.caller.event_log import EventLog, Subscription
+from fleetsim.caller.events import (
+    Event,
+    GateSkipped,
+    NotifiedWorkStarted,
+    OutcomeDecided,
+    QuestionAsked,
+    QuestionEscalated,
+    TaskBound,
+    VetoWindowMoved,
+)
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError
-from fleetsim.model.journal import Event, Level
-from fleetsim.model.work import Answer, Question, SkillRequest, Source
+from fleetsim.model.work import Answer, OutcomeKind, Question, SkillRequest, Source
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -65,7 +73,7 @@ class HitlDesk:
             return False
         del self._vetoes[correlation_id]
         self._tracker.cancel(correlation_id, by=by)
-        self._say(f"hitl.veto.{correlation_id}", correlation_id, decision="vetoed", decidedBy=by)
+        self._events.publish(VetoWindowMoved(correlation_id=correlation_id, decision="vetoed", decided_by=by))
         return True
 
     def take_up(self) -> None:
@@ -91,12 +99,13 @@ class HitlDesk:
         cid = event.correlation_id
         if cid is None:
             return
-        if event.topic == "agent.skill.dispatched":
-            self._started(cid)
-        elif event.topic.startswith("hitl.request."):
-            self._asked(cid, event.payload.get("questionId"))
-        elif event.topic.startswith("autonomous.outcome."):
-            self._ended(cid, event)
+        match event:
+            case TaskBound():
+                self._started(cid)
+            case QuestionAsked():
+                self._asked(cid, event.question_id)
+            case OutcomeDecided():
+                self._ended(cid, event)
 
     def _started(self, cid: str) -> None:
         track = self._tracker.track(cid)
@@ -105,7 +114,9 @@ class HitlDesk:
         self._follow(track)
         rule = track.record.declared.hitl
         if rule is not None and rule.mode is HitlMode.NOTIFICATION:
-            self._say(f"hitl.notification.{cid}", cid, agent=track.record.agent, skill=track.record.skill)
+            self._events.publish(
+                NotifiedWorkStarted(correlation_id=cid, agent=track.record.agent, skill=track.record.skill)
+            )
 
     def _follow(self, track: Track) -> None:
         """Watch work its agent has taken, as far as its rule asks for it."""
@@ -123,22 +134,19 @@ class HitlDesk:
         if left_s <= 0 or cid in self._vetoes:
             return
         self._vetoes[cid] = Veto(correlation_id=cid, agent=record.agent, skill=record.skill, expires_at=expires)
-        self._say(
-            f"hitl.veto.{cid}",
-            cid,
-            agent=record.agent,
-            skill=record.skill,
-            decision="open",
-            expiresAt=expires.isoformat(),
+        self._events.publish(
+            VetoWindowMoved(
+                correlation_id=cid, agent=record.agent, skill=record.skill, decision="open", expires_at=expires
+            )
         )
         self._workers.start(self._approve_later(cid, left_s), name=f"veto:{cid}")
 
     async def _approve_later(self, cid: str, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if self._vetoes.pop(cid, None) is not None:
-            self._say(f"hitl.veto.{cid}", cid, decision="lapsed")
+            self._events.publish(VetoWindowMoved(correlation_id=cid, decision="lapsed"))
 
-    def _asked(self, cid: str, question_id: Any) -> None:
+    def _asked(self, cid: str, question_id: str) -> None:
         if cid in self._gates:
             self._gates[cid] = True
         track = self._tracker.track(cid)
@@ -180,34 +188,23 @@ class HitlDesk:
             why = str(error)
         if not self._is_open(question):
             return
-        self._say(
-            f"hitl.escalated.{question.correlation_id}",
-            question.correlation_id,
-            agent=question.agent,
-            skill=question.skill,
-            questionId=question.question_id,
-            why=f"{dispatcher}: {why}",
+        self._events.publish(
+            QuestionEscalated(
+                correlation_id=question.correlation_id,
+                agent=question.agent,
+                skill=question.skill,
+                question_id=question.question_id,
+                why=f"{dispatcher}: {why}",
+            )
         )
 
     def _is_open(self, question: Question) -> bool:
         track = self._tracker.track(question.correlation_id)
         return track is not None and track.asked is not None and track.asked.question == question
 
-    def _ended(self, cid: str, event: Event) -> None:
+    def _ended(self, cid: str, event: OutcomeDecided) -> None:
         if self._vetoes.pop(cid, None) is not None:
-            self._say(f"hitl.veto.{cid}", cid, decision="ended")
+            self._events.publish(VetoWindowMoved(correlation_id=cid, decision="ended"))
         has_asked = self._gates.pop(cid, True)
-        if not has_asked and event.payload.get("kind") == "completed":
-            self._say(f"hitl.skipped.{cid}", cid, Level.WARN, agent=event.agent, skill=event.skill)
-
-    def _say(
-        self,
-        topic: str,
-        cid: str,
-        level: Level = Level.INFO,
-        *,
-        agent: str | None = None,
-        skill: str | None = None,
-        **payload: Any,
-    ) -> None:
-        self._events.publish(topic, level=level, correlation_id=cid, agent=agent, skill=skill, **payload)
+        if not has_asked and event.kind is OutcomeKind.COMPLETED:
+            self._events.publish(GateSkipped(correlation_id=cid, agent=event.agent, skill=event.skill))

@@ -39,23 +39,40 @@ def part_row(part: ListedPart) -> dict[str, Any]:
     return row
 
 
-def part_note(part: ListedPart) -> dict[str, Any]:
-    """One part without its content, its names cut to what a list can show."""
-    note = {
-        "index": part.index,
-        "kind": part.kind,
-        "name": _cut(part.name or part.artifact_name),
-        "mimeType": _cut(part.media_type),
-        "sizeBytes": part.size_bytes,
-        "uri": _cut(part.uri),
-        "truncated": part.truncated or None,
-    }
-    return {name: value for name, value in note.items() if value is not None}
+def noted(parts: Sequence[ListedPart]) -> tuple[ListedPart, ...]:
+    """The first of them as events and lists tell of them: without content, names cut to what a list can show."""
+    return tuple(
+        ListedPart(
+            index=part.index,
+            kind=part.kind,
+            name=_cut(part.name or part.artifact_name),
+            media_type=_cut(part.media_type),
+            size_bytes=part.size_bytes,
+            uri=_cut(part.uri),
+            truncated=part.truncated,
+        )
+        for part in parts[:LISTED_MAX]
+    )
 
 
 def part_notes(parts: Sequence[ListedPart]) -> list[dict[str, Any]]:
-    """The first of them, as events and lists carry them."""
-    return [part_note(part) for part in parts[:LISTED_MAX]]
+    """The first of them, as events and lists carry them; what is not known is left out."""
+    return [
+        {
+            name: value
+            for name, value in (
+                ("index", part.index),
+                ("kind", part.kind),
+                ("name", part.name),
+                ("mimeType", part.media_type),
+                ("sizeBytes", part.size_bytes),
+                ("uri", part.uri),
+                ("truncated", part.truncated or None),
+            )
+            if value is not None
+        }
+        for part in noted(parts)
+    ]
 
 
 def _cut(text: str | None) -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import WebhooksDegraded
 from fleetsim.caller.track import Track
-from fleetsim.model.journal import Level
 from fleetsim.model.work import KIND_OF_STATE, Outcome, Via
 
 SILENT_AFTER = 3
@@ -31,4 +31,4 @@ class PushWatch:
             missed = self._missed[agent] = self._missed.get(agent, 0) + 1
             if missed == SILENT_AFTER:
                 why = f"the last {missed} tasks ended by polling; no webhook of theirs arrived"
-                self._events.publish("agent.push.degraded", level=Level.WARN, agent=agent, why=why, refused=False)
+                self._events.publish(WebhooksDegraded(agent=agent, why=why, refused=False))

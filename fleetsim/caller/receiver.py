@@ -16,7 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import Level, UpdateIgnored, WebhookAccepted, WebhookRejected
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.meter import Meter
@@ -25,7 +26,6 @@ from fleetsim.caller.tokens import Bearer, CallbackTokens
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.journal import Level
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
@@ -197,12 +197,9 @@ class CallbackReceiver:
                                 f"the webhook is larger than {limit:,} bytes (body_bytes_max); polling brings the task"
                             )
                             self._events.publish(
-                                "agent.push.rejected",
-                                level=Level.WARN,
-                                correlation_id=bearer.correlation_id,
-                                agent=bearer.agent,
-                                status=413,
-                                why=why,
+                                WebhookRejected(
+                                    correlation_id=bearer.correlation_id, agent=bearer.agent, status=413, why=why
+                                )
                             )
                             return JSONResponse({"success": False, "error": f"larger than {limit} bytes"}, 413)
         except TimeoutError:
@@ -235,14 +232,14 @@ class CallbackReceiver:
         if outcome is not None and state in _ENDS:
             self._compare(outcome, state)
         self._events.publish(
-            "agent.push.accepted",
-            level=Level.DEBUG,
-            correlation_id=cid,
-            agent=bearer.agent,
-            task_id=bound,
-            state=state,
-            duplicate=track is None,
-            parked=early,
+            WebhookAccepted(
+                correlation_id=cid,
+                agent=bearer.agent,
+                task_id=bound,
+                state=state,
+                duplicate=track is None,
+                parked=early,
+            )
         )
         return JSONResponse({"success": True}, 202 if early else 200)
 
@@ -250,22 +247,23 @@ class CallbackReceiver:
         """A webhook after the end changes nothing; one that contradicts it is told (F-17)."""
         if outcome.kind in KIND_OF_STATE.values() and outcome.kind.value != state:
             self._events.publish(
-                "agent.skill.stale",
-                level=Level.WARN,
-                correlation_id=outcome.correlation_id,
-                agent=outcome.agent,
-                skill=outcome.skill,
-                task_id=outcome.task_id,
-                state=state,
-                via=Via.PUSH.value,
-                why=f"contradicts the outcome, which is {outcome.kind.value}",
+                UpdateIgnored(
+                    level=Level.WARN,
+                    correlation_id=outcome.correlation_id,
+                    agent=outcome.agent,
+                    skill=outcome.skill,
+                    task_id=outcome.task_id,
+                    state=state,
+                    via=Via.PUSH.value,
+                    why=f"contradicts the outcome, which is {outcome.kind.value}",
+                )
             )
 
     def _refuse(self, request: Request, why: str) -> Response:
         """One answer for every token that does not fit: same status, same bytes."""
         if self._spend("\0refused"):
             peer = request.client.host if request.client else "?"
-            self._events.publish("agent.push.rejected", level=Level.WARN, why=why, status=401, peer=one_line(peer, 64))
+            self._events.publish(WebhookRejected(why=why, status=401, peer=one_line(peer, 64)))
         return JSONResponse({"success": False, "error": "Invalid notification token"}, 401)
 
     def _spend(self, agent: str) -> bool:

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import StorageFailed
 from fleetsim.caller.ledger import Ledger, LedgerBroken, RequestRecord
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.journal import Level
 from fleetsim.runtime.workers import Workers
 
 AGAIN_S = 1.0
@@ -77,7 +77,7 @@ class Scribe:
                 raise
             except NotAccepting as error:
                 if not told:
-                    self._events.publish("hub.storage", level=Level.ERROR, reason=str(error))
+                    self._events.publish(StorageFailed(reason=str(error)))
                 told = True
                 await asyncio.sleep(AGAIN_S)
 
@@ -94,7 +94,7 @@ class Scribe:
         """Tell that something could not be recorded and will not be."""
         log.critical("%s of request %s could not be recorded", what, correlation_id, exc_info=error)
         reason = f"{what} could not be recorded: {error}"
-        self._events.publish("hub.storage", level=Level.ERROR, correlation_id=correlation_id, reason=reason)
+        self._events.publish(StorageFailed(correlation_id=correlation_id, reason=reason))
 
     async def _update(self, correlation_id: str) -> None:
         """Write the newest belief. Raises NotAccepting."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
+from fleetsim.caller.events import Event
 from fleetsim.caller.track import Heard
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.journal import Level
 from fleetsim.model.task import Message, Task
 from fleetsim.model.work import Answer, Outcome, Question
 
@@ -229,12 +228,12 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Say:
-    """Publish an event about this request."""
+class Publish:
+    """An event about this request; who it is about is filled in."""
 
-    topic: str
-    level: Level = Level.INFO
-    payload: Mapping[str, Any] = field(default_factory=dict)
+    event: Event
 
 
-Effect: TypeAlias = Send | Subscribe | Poll | Find | RegisterPush | Save | Ask | Settle | Resume | Cancel | Close | Say
+Effect: TypeAlias = (
+    Send | Subscribe | Poll | Find | RegisterPush | Save | Ask | Settle | Resume | Cancel | Close | Publish
+)

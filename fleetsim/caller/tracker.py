@@ -16,11 +16,12 @@ from fleetsim.caller import carry
 from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.declared import drift
 from fleetsim.caller.early import EarlyLimits, EarlyWebhooks
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import Event, Excerpt, QuestionAsked, QuestionExpired, QuestionWithdrawn
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, QuestionState, RequestRecord
 from fleetsim.caller.pace import Pace
-from fleetsim.caller.part_rows import part_notes
+from fleetsim.caller.part_rows import noted
 from fleetsim.caller.push_watch import PushWatch
 from fleetsim.caller.scribe import Scribe
 from fleetsim.caller.signals import (
@@ -32,9 +33,9 @@ from fleetsim.caller.signals import (
     Due,
     Effect,
     Poll,
+    Publish,
     Recovered,
     Save,
-    Say,
     Send,
     Settle,
     Signal,
@@ -45,8 +46,7 @@ from fleetsim.caller.track import Heard, Now, Rules, Track
 from fleetsim.model.asking import answer_schema, check_answer
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.journal import Level
-from fleetsim.model.limits import check_text, excerpt
+from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.work import Answer, Decision, Outcome, Question, Via
 from fleetsim.runtime.faults import fault
@@ -295,8 +295,8 @@ class Tracker:
     def _carry_out(self, track: Track, effect: Effect) -> None:
         cid = track.correlation_id
         match effect:
-            case Say(topic=topic, level=level, payload=payload):
-                self._say(track, topic, level, dict(payload))
+            case Publish(event=event):
+                self._publish(track, event)
             case Save():
                 self._scribe.save(cid)
             case Ask(question=question):
@@ -325,17 +325,17 @@ class Tracker:
         if isinstance(effect, Send):
             self._sends[track.correlation_id] = worker
 
-    def _say(self, track: Track, topic: str, level: Level, payload: dict[str, Any]) -> None:
+    def _publish(self, track: Track, event: Event) -> None:
         record = track.record
         self._events.publish(
-            topic.replace("{correlationId}", track.correlation_id),
-            level=level,
-            correlation_id=track.correlation_id,
-            parent_id=record.request.parent_id,
-            agent=record.agent,
-            skill=record.skill,
-            task_id=track.task.task_id if track.task else None,
-            **payload,
+            replace(
+                event,
+                correlation_id=track.correlation_id,
+                parent_id=record.request.parent_id,
+                agent=record.agent,
+                skill=record.skill,
+                task_id=track.task.task_id if track.task else None,
+            )
         )
 
     def _now(self) -> Now:
@@ -368,35 +368,35 @@ class Tracker:
             return
         self._on_record.add(question.question_id)
         self._events.publish(
-            f"hitl.request.{question.correlation_id}",
-            level=Level.WARN,
-            correlation_id=question.correlation_id,
-            agent=question.agent,
-            skill=question.skill,
-            task_id=question.task_id,
-            questionId=question.question_id,
-            kind=question.kind.value,
-            asksForData=answer_schema(question.parts) is not None,
-            parts=part_notes(question.parts),
-            **excerpt(question.text, name="question", chars=question.text_chars),
-            expiresAt=question.expires_at.isoformat(),
-            checkpoint=question.checkpoint,
-            contextId=question.context_id,
-            systemActor=question.system_actor,
+            QuestionAsked(
+                correlation_id=question.correlation_id,
+                agent=question.agent,
+                skill=question.skill,
+                task_id=question.task_id,
+                question_id=question.question_id,
+                kind=question.kind.value,
+                asks_for_data=answer_schema(question.parts) is not None,
+                parts=noted(question.parts),
+                question=Excerpt.of(question.text, question.text_chars),
+                expires_at=question.expires_at,
+                checkpoint=question.checkpoint,
+                context_id=question.context_id,
+                system_actor=question.system_actor,
+            )
         )
 
     async def _settle(self, track: Track, question_id: str, state: QuestionState) -> None:
         self._on_record.discard(question_id)
         await self._scribe.until_recorded(lambda: self._ledger.settle(question_id, state))
         if state in {QuestionState.EXPIRED, QuestionState.WITHDRAWN}:
-            topic = "hitl.expired." if state is QuestionState.EXPIRED else "hitl.withdrawn."
+            over = QuestionExpired if state is QuestionState.EXPIRED else QuestionWithdrawn
             self._events.publish(
-                topic + track.correlation_id,
-                level=Level.WARN if state is QuestionState.EXPIRED else Level.INFO,
-                correlation_id=track.correlation_id,
-                agent=track.record.agent,
-                skill=track.record.skill,
-                questionId=question_id,
+                over(
+                    correlation_id=track.correlation_id,
+                    agent=track.record.agent,
+                    skill=track.record.skill,
+                    question_id=question_id,
+                )
             )
 
     async def _close(self, track: Track, outcome: Outcome) -> None:

@@ -8,14 +8,15 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
+from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, Event, OutcomeDecided
 from fleetsim.cli.main import Common
 from fleetsim.cli.progress import Progress
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import FleetsimError
-from fleetsim.model.journal import Event
 from fleetsim.model.work import SkillRequest, Source
 from fleetsim.runtime.workers import Workers
 
@@ -31,6 +32,7 @@ SCRIPT = (
 )
 QUESTIONS_MAX = 2
 PAUSE_S = 1.5
+E = TypeVar("E", bound=Event)
 
 
 @asynccontextmanager
@@ -94,7 +96,7 @@ class _Seen:
     def missing(self) -> list[str]:
         """What has not been seen yet, in words."""
         found: list[str] = []
-        done = {event.agent for event in self._events("autonomous.outcome.")}
+        done = {event.agent for event in self._events(OutcomeDecided)}
         quiet = [view.entry.name for view in self._hub.broker.views() if view.entry.name not in done]
         if quiet:
             found.append("an outcome of " + ", ".join(quiet))
@@ -102,21 +104,17 @@ class _Seen:
             found.append("a ceremony fired by its schedule (up to a minute)")
         if not self._answered:
             found.append("a question to answer")
-        elif not any(e.skill == "scan" for e in self._events("autonomous.outcome.")):
+        elif not any(event.skill == "scan" for event in self._events(OutcomeDecided)):
             found.append("the end of the task whose question was answered")
         return found
 
     def _ceremony_done(self) -> bool:
-        fired = {
-            e.payload.get("runId")
-            for e in self._events("ceremony.")
-            if e.topic.endswith(".execute") and e.payload.get("trigger") in {"cron", "catch-up"}
-        }
-        done = {e.payload.get("runId") for e in self._events("ceremony.") if e.topic.endswith(".completed")}
-        return bool(fired & done)
+        by_clock = {"cron", "catch-up"}
+        fired = {event.run_id for event in self._events(CeremonyFired) if event.trigger in by_clock}
+        return any(event.run_id in fired for event in self._events(CeremonyCompleted))
 
-    def _events(self, prefix: str) -> list[Event]:
-        return [e for e in self._hub.events.recent(limit=20_000) if e.topic.startswith(prefix)]
+    def _events(self, kind: type[E]) -> list[E]:
+        return [event for event in self._hub.events.recent(limit=20_000) if isinstance(event, kind)]
 
     async def answer_one(self) -> None:
         """Answer the first question through the public API, key and all."""

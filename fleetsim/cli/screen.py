@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleetsim.caller.events import KEEP_MAX
+from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.cli.logs import LOG_FORMAT
 from fleetsim.dashboard.controls import WholeText
 from fleetsim.hub.hub import Hub

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from shlex import quote
 from typing import Any
 
+from fleetsim.caller.event_wire import from_wire
+from fleetsim.caller.events import StreamReceived
 from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import direct, render
 from fleetsim.cli.asking import Asked, Result, Said, reply_command, whole_at
@@ -131,12 +133,11 @@ async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> 
     async for event in hub.events(after=seq):
         if event["topic"] == "events.dropped":
             live.hold()
-        if event["correlationId"] == cid and event["topic"] == "agent.chat.inbound":
-            payload = event["payload"]
-            if payload.get("type") == "artifact":
-                piece, append = str(payload.get("text") or ""), bool(payload.get("append"))
-                cut = bool(payload.get("truncated"))
-                render.say(live.more(str(payload.get("artifactId")), piece, append=append, cut=cut), end="")
+        elif event["correlationId"] == cid:
+            match from_wire(event):
+                case StreamReceived(type="artifact", text=text, append=append, artifact_id=name):
+                    piece = live.more(str(name), text.text, append=append is True, cut=text.truncated)
+                    render.say(piece, end="")
 
 
 def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:

@@ -6,12 +6,12 @@ from bisect import bisect_left
 from collections import deque
 from itertools import islice
 
+from fleetsim.caller.events import Event, Level
 from fleetsim.dashboard.ink import Column, Line, Row, line, muted, wrap
 from fleetsim.dashboard.query import Query
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_events import EVENTS_MAX, detail, event_row, pretty, short_topic
 from fleetsim.dashboard.words import LEVEL, Role, mark_of
-from fleetsim.model.journal import Event, Level
 
 COLUMNS = (
     Column(title="TIME", width=12),

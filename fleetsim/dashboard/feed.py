@@ -11,11 +11,11 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from fleetsim.dashboard import read
+from fleetsim.caller.event_wire import from_wire
+from fleetsim.caller.events import Event
 from fleetsim.model.errors import ConfigError
-from fleetsim.model.journal import Event, Level
 
 BATCH_MAX = 1_000
 LINE_CHARS_MAX = 4 * 1024 * 1024
@@ -139,31 +139,7 @@ def _event(text: str, where: str, at: int) -> Event:
         found = json.loads(text) if len(text) <= LINE_CHARS_MAX else None
     except (ValueError, RecursionError):
         found = None
-    event = event_of(found, seq=at) if isinstance(found, Mapping) else None
+    event = from_wire(found, seq=at) if isinstance(found, Mapping) else None
     if event is None:
         raise ConfigError(f"{where}: not an event", hint="each line is one object with at, topic and payload")
     return event
-
-
-def event_of(found: Mapping[str, Any], *, seq: int = 0) -> Event | None:
-    """An event from its JSON form, field names in camelCase or as in ``model.journal.Event``; None if it is none."""
-    at, topic = read.moment(found, "at"), found.get("topic")
-    if at is None or not isinstance(topic, str):
-        return None
-    level, payload = found.get("level"), found.get("payload")
-    return Event(
-        seq=read.count(found, "seq") or seq,
-        at=at,
-        topic=topic[:300],
-        level=Level(level) if isinstance(level, str) and level in set(Level) else Level.INFO,
-        correlation_id=_one(found, "correlation_id", "correlationId"),
-        parent_id=_one(found, "parent_id", "parentId"),
-        agent=_one(found, "agent"),
-        skill=_one(found, "skill"),
-        task_id=_one(found, "task_id", "taskId"),
-        payload=payload if isinstance(payload, Mapping) else {},
-    )
-
-
-def _one(found: Mapping[str, Any], *keys: str) -> str | None:
-    return next((value for key in keys if isinstance(value := found.get(key), str) and value), None)

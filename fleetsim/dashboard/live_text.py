@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetsim.dashboard import read
+from fleetsim.model.extensions import Usage
 
 LIVE_CHARS_MAX = 32_768
 """How much of a task's live text is kept: its newest part."""
@@ -77,13 +77,8 @@ class LiveText:
         return "\n".join(text for text in joined if text)[-LIVE_CHARS_MAX:]
 
 
-def tokens(usage: object) -> tuple[int, int] | None:
-    """(input, output) tokens from an outcome's usage, as an object of either spelling or as a value."""
-    if usage is None:
+def tokens(usage: Usage | None) -> tuple[int, int] | None:
+    """(input, output) tokens; None if nothing is said of them."""
+    if usage is None or not (usage.input_tokens or usage.output_tokens):
         return None
-    fields = usage if isinstance(usage, dict) else {}
-    found: list[int] = []
-    for snake, camel in (("input_tokens", "inputTokens"), ("output_tokens", "outputTokens")):
-        value = getattr(usage, snake, fields.get(snake, fields.get(camel)))
-        found.append(read.count({"n": value}, "n") or 0)
-    return (found[0], found[1]) if any(found) else None
+    return usage.input_tokens, usage.output_tokens

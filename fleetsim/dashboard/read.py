@@ -7,12 +7,12 @@ type, bounds the size and neutralises text, and gives a default instead of raisi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from fleetsim.model.parts import ListedPart
-from fleetsim.model.text import neutralise, one_line
+from fleetsim.model.text import one_line
 
 NAMES_MAX = 200
 """How many entries of a list in a payload are looked at."""
@@ -22,12 +22,6 @@ def text(payload: Mapping[str, Any], key: str, limit: int = 200) -> str:
     """The value as one safe line of at most ``limit`` characters; empty if it is no text."""
     value = payload.get(key)
     return one_line(value, limit) if isinstance(value, str) and value else ""
-
-
-def prose(payload: Mapping[str, Any], key: str, limit: int = 65_536) -> str:
-    """The value as safe text that keeps its lines; empty if it is no text."""
-    value = payload.get(key)
-    return neutralise(value, limit=limit) if isinstance(value, str) and value else ""
 
 
 def number(payload: Mapping[str, Any], key: str) -> float | None:
@@ -89,22 +83,14 @@ def _name(item: Any) -> str:
     return item if isinstance(item, str) else ""
 
 
-def parts(payload: Mapping[str, Any], key: str = "parts") -> tuple[str, ...]:
+def lines(values: Sequence[str], limit: int = 100) -> tuple[str, ...]:
+    """The first texts of a list, a safe line each; empty ones are left out."""
+    return tuple(one_line(value, limit) for value in values[:NAMES_MAX] if value)
+
+
+def parts(listed: Sequence[ListedPart]) -> tuple[str, ...]:
     """A list of files and data, a safe line each: what it is called, of what type and size, or at which address."""
-    return tuple(
-        str(
-            ListedPart(
-                index=count(note, "index") or at,
-                kind="data" if note.get("kind") == "data" else "file",
-                name=text(note, "name"),
-                media_type=text(note, "mimeType", 100),
-                size_bytes=count(note, "sizeBytes"),
-                uri=text(note, "uri") or None,
-                truncated=flag(note, "truncated") or False,
-            )
-        )
-        for at, note in enumerate(mappings(payload, key), 1)
-    )
+    return tuple(str(part) for part in listed[:NAMES_MAX])
 
 
 def mappings(payload: Mapping[str, Any], key: str) -> tuple[Mapping[str, Any], ...]:

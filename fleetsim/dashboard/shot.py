@@ -10,11 +10,11 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from fleetsim.caller.events import Event
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.feed import Replay
 from fleetsim.model.errors import FleetsimError
-from fleetsim.model.journal import Event
 
 SIZE = (120, 36)
 _FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}\s*")

@@ -11,18 +11,20 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
+from fleetsim.caller import events
+from fleetsim.caller.events import Event, Level
 from fleetsim.caller.figures import Figures
 from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard import read
 from fleetsim.dashboard.trend import span_for
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyRow
-from fleetsim.dashboard.view_events import EVENTS_MAX, EventsFold, ceremony_of
+from fleetsim.dashboard.view_events import EVENTS_MAX, EventsFold
 from fleetsim.dashboard.view_fleet import AgentRow, FleetFold
 from fleetsim.dashboard.view_inbox import InboxFold, QuestionRow
 from fleetsim.dashboard.view_tasks import TASKS_MAX, TaskDetail, TaskFold, TaskRow
 from fleetsim.dashboard.words import HEALTH
-from fleetsim.model.journal import Event, Level
 from fleetsim.model.text import one_line
 
 RECENT_MAX = 100
@@ -126,52 +128,54 @@ class ViewBuilder:
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
         self._rows: tuple[int, tuple[TaskRow, ...]] = (-1, ())
-        self._exact = self._routes()
+        self._handlers = self._routes()
 
-    def _routes(self) -> Mapping[str, Callable[[Event], object]]:
-        tasks, fleet = self._tasks, self._fleet
+    def _routes(self) -> Mapping[type[Event], Callable[[Any], object]]:
+        tasks, fleet, ceremonies = self._tasks, self._fleet, self._ceremonies
         return {
-            "agent.skill.request": self._request,
-            "agent.skill.dispatched": self._taken(tasks.dispatched),
-            "agent.skill.update": self._taken(tasks.update),
-            "agent.skill.stale": tasks.stale,
-            "agent.skill.retry": tasks.retry,
-            "agent.poll.stopped": tasks.unwatched,
-            "agent.chat.inbound": tasks.inbound,
-            "agent.card.updated": self._card_updated,
-            "agent.card.failed": fleet.card_failed,
-            "agent.breaker.opened": lambda event: fleet.breaker(event, opened=True),
-            "agent.breaker.closed": lambda event: fleet.breaker(event, opened=False),
-            "agent.auth.refused": lambda event: fleet.credential(event, refused=True),
-            "agent.auth.accepted": lambda event: fleet.credential(event, refused=False),
-            "agent.push.accepted": lambda event: fleet.pushed(event, "accepted"),
-            "agent.push.rejected": lambda event: fleet.pushed(event, "rejected"),
-            "agent.push.registered": lambda event: fleet.pushed(event, "registered"),
-            "agent.push.degraded": lambda event: fleet.pushed(event, "degraded"),
-            "ceremony.loaded": self._ceremonies_loaded,
-            "config.loaded": self._config_loaded,
-            "config.reloaded": self._config_reloaded,
-            "config.rejected": self._config_rejected,
-            "hub.started": self._hub_started,
-            "hub.stopping": self._hub_stopping,
+            events.RequestAccepted: self._request,
+            events.RequestRefused: self._refused,
+            events.TaskBound: self._bound,
+            events.TaskMoved: self._moved,
+            events.UpdateIgnored: tasks.stale,
+            events.CallRetried: tasks.retry,
+            events.PollingStopped: tasks.unwatched,
+            events.StreamReceived: tasks.inbound,
+            events.RequestAnswered: tasks.response,
+            events.OutcomeDecided: self._outcome,
+            events.QuestionAsked: self._asked,
+            events.QuestionAnswered: self._answered,
+            events.QuestionExpired: lambda event: self._over(event, "expired", "nobody answered in time"),
+            events.QuestionWithdrawn: lambda event: self._over(event, "withdrawn", "the question was withdrawn"),
+            events.VetoWindowMoved: self._inbox.veto,
+            events.CeremonyFired: ceremonies.fired,
+            events.CeremonyCompleted: ceremonies.completed,
+            events.CeremonySkipped: ceremonies.skipped_slot,
+            events.CeremoniesLoaded: self._ceremonies_loaded,
+            events.CardFetched: self._card_fetched,
+            events.CardFailed: fleet.card_failed,
+            events.BreakerOpened: fleet.breaker_opened,
+            events.BreakerClosed: fleet.breaker_closed,
+            events.CredentialRefused: fleet.credential_refused,
+            events.CredentialAccepted: fleet.credential_accepted,
+            events.WebhookAccepted: fleet.webhook_accepted,
+            events.WebhookRejected: fleet.webhook_rejected,
+            events.WebhookRegistered: fleet.webhook_registered,
+            events.WebhooksDegraded: fleet.webhooks_degraded,
+            events.ConfigLoaded: self._config_loaded,
+            events.ConfigReloaded: self._config_reloaded,
+            events.ConfigRejected: self._config_rejected,
+            events.HubStarted: self._hub_started,
+            events.HubStopping: self._hub_stopping,
         }
 
-    def _taken(self, then: Callable[[Event], object]) -> Callable[[Event], object]:
-        """News of a task also says that its agent takes our credential."""
-
-        def handle(event: Event) -> None:
-            self._fleet.credential(event, refused=False)
-            then(event)
-
-        return handle
-
-    def fold_all(self, events: Iterable[Event]) -> None:
+    def fold_all(self, batch: Iterable[Event]) -> None:
         """Take in events, in order."""
-        for event in events:
+        for event in batch:
             self.fold(event)
 
     def fold(self, event: Event) -> None:
-        """Take in one event. Unknown topics are listed among the events and change nothing else."""
+        """Take in one event. Those without a handler are listed among the events and change nothing else."""
         self.version += 1
         self._seq = max(self._seq, event.seq)
         self._began_at = self._began_at or event.at
@@ -179,36 +183,26 @@ class ViewBuilder:
         self._events.add(event)
         if event.level is Level.ERROR:
             self._errors.append(event.at)
-        handler = self._exact.get(event.topic)
-        if handler is not None:
+        if handler := self._handlers.get(type(event)):
             handler(event)
-        else:
-            self._named(event)
 
-    def _named(self, event: Event) -> None:
-        """Topics with a name or an id in them."""
-        topic = event.topic
-        if topic.startswith("autonomous.outcome."):
-            self._outcome(event)
-        elif topic.startswith("agent.skill.response."):
-            self._tasks.response(event)
-        elif topic.startswith("hitl."):
-            self._hitl(event, topic[len("hitl.") :].partition(".")[0])
-        elif topic.startswith("dispatch.dropped."):
-            self._dropped += 1
-            self._notice(event, event.agent or "", "refused: " + read.text(event.payload, "message"))
-        elif found := ceremony_of(topic):
-            self._ceremony(event, *found)
+    def _request(self, event: events.RequestAccepted) -> None:
+        self._fleet.meet(event)
+        self._tasks.request(event)
 
-    def _ceremony(self, event: Event, ceremony_id: str, what: str) -> None:
-        if what == "execute":
-            self._ceremonies.execute(event, ceremony_id)
-        elif what == "completed":
-            self._ceremonies.completed(event, ceremony_id)
-        elif what == "skipped":
-            self._ceremonies.skipped_slot(event, ceremony_id)
+    def _refused(self, event: events.RequestRefused) -> None:
+        self._dropped += 1
+        self._notice(event, event.agent or "", "refused: " + one_line(event.message))
 
-    def _outcome(self, event: Event) -> None:
+    def _bound(self, event: events.TaskBound) -> None:
+        self._fleet.credential_accepted(event)  # whoever takes work takes our credential
+        self._tasks.bound(event)
+
+    def _moved(self, event: events.TaskMoved) -> None:
+        self._fleet.credential_accepted(event)
+        self._tasks.moved(event)
+
+    def _outcome(self, event: events.OutcomeDecided) -> None:
         row = self._tasks.outcome(event)
         if row is None:
             return
@@ -216,27 +210,22 @@ class ViewBuilder:
         self._inbox.withdraw(event.correlation_id, event.at)
         self._fleet.outcome(event)
 
-    def _hitl(self, event: Event, what: str) -> None:
-        if what == "request":
-            if row := self._inbox.request(event):
-                self._tasks.asked(event, row.question_id, one_line(row.text), row.kind)
-        elif what == "response":
-            decision = "reject" if event.payload.get("decision") == "reject" else "answer"
-            by = read.text(event.payload, "decidedBy", 60)
-            self._inbox.settle(event, decision, by)
-            self._tasks.settled(event, f"{'rejected' if decision == 'reject' else 'answered'} by {by or 'somebody'}")
-        elif what == "veto":
-            self._inbox.veto(event)
-        elif what in {"expired", "withdrawn"}:
-            self._inbox.settle(event, what)
-            self._tasks.settled(event, "nobody answered in time" if what == "expired" else "the question was withdrawn")
+    def _asked(self, event: events.QuestionAsked) -> None:
+        if row := self._inbox.asked(event):
+            self._tasks.asked(event, row.question_id, one_line(row.text), row.kind)
 
-    def _request(self, event: Event) -> None:
-        self._fleet.meet(event)
-        self._tasks.request(event)
+    def _answered(self, event: events.QuestionAnswered) -> None:
+        decision = "reject" if event.decision == "reject" else "answer"
+        by = one_line(event.decided_by, 60)
+        self._inbox.settle(event, decision, by)
+        self._tasks.settled(event, f"{'rejected' if decision == 'reject' else 'answered'} by {by or 'somebody'}")
 
-    def _card_updated(self, event: Event) -> None:
-        found = self._fleet.card_updated(event)
+    def _over(self, event: events.QuestionExpired | events.QuestionWithdrawn, decision: str, what: str) -> None:
+        self._inbox.settle(event, decision)
+        self._tasks.settled(event, what)
+
+    def _card_fetched(self, event: events.CardFetched) -> None:
+        found = self._fleet.card_fetched(event)
         if found is None:
             return
         name, before, card = found
@@ -249,24 +238,24 @@ class ViewBuilder:
     def _notice(self, event: Event, about: str, text: str, error: bool = False) -> None:
         self._notices.appendleft(Notice(event.at, one_line(about, 100), one_line(text, 300), error))
 
-    def _config_loaded(self, event: Event) -> None:
+    def _config_loaded(self, event: events.ConfigLoaded) -> None:
         self._configured = True
-        self._config_errors.pop(read.text(event.payload, "path", 300), None)
+        self._config_errors.pop(one_line(event.path, 300), None)
         self._fleet.config(event)
 
-    def _config_reloaded(self, event: Event) -> None:
-        path = read.text(event.payload, "path", 300)
+    def _config_reloaded(self, event: events.ConfigReloaded) -> None:
+        path = one_line(event.path, 300)
         self._config_errors.pop(path, None)
         self._fleet.reconfigured(event)
-        for warning in read.names(event.payload, "warnings", 300):
+        for warning in read.lines(event.warnings, 300):
             self._notice(event, path.rsplit("/", 1)[-1], warning)
 
-    def _config_rejected(self, event: Event) -> None:
-        path = read.text(event.payload, "path", 300)
-        self._config_errors[path] = read.text(event.payload, "error", 400) or f"{path} is broken"
+    def _config_rejected(self, event: events.ConfigRejected) -> None:
+        path = one_line(event.path, 300)
+        self._config_errors[path] = one_line(event.error, 400) or f"{path} is broken"
         self._notice(event, path.rsplit("/", 1)[-1], self._config_errors[path], error=True)
 
-    def _ceremonies_loaded(self, event: Event) -> None:
+    def _ceremonies_loaded(self, event: events.CeremoniesLoaded) -> None:
         """A broken ceremony file is a row of its screen; only other files are told of everywhere.
 
         A target that nobody could serve is a notice when it turns up.
@@ -280,11 +269,11 @@ class ViewBuilder:
         for path in self._ceremonies.broken_paths():
             self._config_errors.pop(path, None)
 
-    def _hub_started(self, event: Event) -> None:
-        self._hub_url = read.text(event.payload, "url", 300)
+    def _hub_started(self, event: events.HubStarted) -> None:
+        self._hub_url = one_line(event.url, 300)
         self._stopping = False
 
-    def _hub_stopping(self, event: Event) -> None:
+    def _hub_stopping(self, event: events.HubStopping) -> None:
         self._stopping = True
 
     def lost_events(self) -> None:
@@ -368,8 +357,8 @@ def _busy(tasks: Iterable[TaskRow]) -> dict[str, tuple[int, int]]:
     return busy
 
 
-def fold_view(events: Iterable[Event], now: datetime, details: Collection[str] = ()) -> View:
+def fold_view(recording: Iterable[Event], now: datetime, details: Collection[str] = ()) -> View:
     """The view of a whole recording at once."""
     builder = ViewBuilder()
-    builder.fold_all(events)
+    builder.fold_all(recording)
     return builder.snapshot(now, details)

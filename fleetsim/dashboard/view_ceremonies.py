@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from fleetsim.caller.events import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, CeremonySkipped
 from fleetsim.dashboard import read
-from fleetsim.model.journal import Event
 from fleetsim.model.text import one_line
 
 RUNS_MAX = 60
@@ -91,11 +91,11 @@ class CeremonyFold:
             found = self._all[ceremony_id] = _Ceremony()
         return found
 
-    def loaded(self, event: Event) -> None:
-        """``ceremony.loaded``: the whole list. What is gone from it is gone; the runs of the rest stay."""
+    def loaded(self, event: CeremoniesLoaded) -> None:
+        """Take over the whole list. What is gone from it is gone; the runs of the rest stay."""
         self.loaded_at = event.at
         listed = {}
-        for facts in read.mappings(event.payload, "ceremonies"):
+        for facts in event.ceremonies[: read.NAMES_MAX]:
             key = facts.get("id") or facts.get("ceremonyId")
             if isinstance(key, str) and key:
                 listed[key] = facts
@@ -105,13 +105,9 @@ class CeremonyFold:
             if ceremony := self._of(key):
                 ceremony.facts, ceremony.listed = facts, True
                 self._recall(ceremony)
-        errors = [
-            (read.text(e, "path", 300), read.text(e, "error", 300)) for e in read.mappings(event.payload, "errors")
-        ]
-        texts = event.payload.get("errors")
-        if isinstance(texts, list | tuple):
-            errors += [("", one_line(e, 300)) for e in texts[: read.NAMES_MAX] if isinstance(e, str)]
-        self._errors = tuple(errors)
+        self._errors = tuple(
+            (read.text(error, "path", 300), read.text(error, "error", 300)) for error in event.errors[: read.NAMES_MAX]
+        )
 
     @staticmethod
     def _recall(ceremony: _Ceremony) -> None:
@@ -145,39 +141,37 @@ class CeremonyFold:
         found = {key: read.names(ceremony.facts, "warnings", 300) for key, ceremony in self._all.items()}
         return {key: warnings for key, warnings in found.items() if warnings}
 
-    def execute(self, event: Event, ceremony_id: str) -> None:
-        """``ceremony.{id}.execute``."""
-        ceremony = self._of(ceremony_id)
+    def fired(self, event: CeremonyFired) -> None:
+        """A run began."""
+        ceremony = self._of(event.ceremony_id)
         if ceremony is None:
             return
-        payload = event.payload
-        late = read.count(payload, "latenessMs")
+        late = event.lateness_ms
         self.late += late is not None and late > 1000
         run = RunRow(
-            run_id=read.text(payload, "runId") or f"seq-{event.seq}",
-            at=read.moment(payload, "scheduledAt") or event.at,
-            trigger=read.text(payload, "trigger", 20) or "cron",
+            run_id=one_line(event.run_id) or f"seq-{event.seq}",
+            at=event.scheduled_at or event.at,
+            trigger=one_line(event.trigger, 20) or "cron",
             status="running",
             lateness_ms=late,
         )
         ceremony.runs.appendleft(run)
         self._next(ceremony, event)
 
-    def completed(self, event: Event, ceremony_id: str) -> None:
-        """``ceremony.{id}.completed``."""
-        ceremony = self._of(ceremony_id)
+    def completed(self, event: CeremonyCompleted) -> None:
+        """A run ended."""
+        ceremony = self._of(event.ceremony_id)
         if ceremony is None:
             return
-        payload = event.payload
-        run_id = read.text(payload, "runId")
-        status = read.text(payload, "status", 20) or "failure"
+        run_id = one_line(event.run_id)
+        status = one_line(event.status, 20) or "failure"
         ceremony.ok += status == "success"
         ceremony.failed += status in _FAILED
         done: dict[str, Any] = {
             "status": status,
-            "duration_ms": read.count(payload, "durationMs"),
-            "error": read.text(payload, "error", 300),
-            "children": read.names(payload, "correlationIds"),
+            "duration_ms": event.duration_ms,
+            "error": one_line(event.error, 300),
+            "children": read.lines(event.correlation_ids),
         }
         for at, run in enumerate(ceremony.runs):
             if run.run_id == run_id and run.status == "running":
@@ -185,28 +179,26 @@ class CeremonyFold:
                 break
         else:
             ceremony.runs.appendleft(RunRow(run_id=run_id, at=event.at, trigger="cron", **done))
-        self._next(ceremony, event)
 
-    def skipped_slot(self, event: Event, ceremony_id: str) -> None:
-        """``ceremony.{id}.skipped``: overlap is skipped, a slot nobody was up for is missed."""
-        ceremony = self._of(ceremony_id)
+    def skipped_slot(self, event: CeremonySkipped) -> None:
+        """A slot did not fire: overlap is skipped, a slot nobody was up for is missed."""
+        ceremony = self._of(event.ceremony_id)
         if ceremony is None:
             return
-        why = read.text(event.payload, "why", 300)
+        why = one_line(event.why, 300)
         missed = not why.startswith("overlap")
-        slots = min(max(1, read.count(event.payload, "count") or 1), 1_000_000)
+        slots = min(max(1, event.count), 1_000_000)
         self.missed += slots if missed else 0
         self.skipped += 0 if missed else slots
-        at = read.moment(event.payload, "scheduledAt") or event.at
+        at = event.scheduled_at or event.at
         status = "missed" if missed else "skipped"
         ceremony.runs.appendleft(RunRow(run_id=f"seq-{event.seq}", at=at, trigger="cron", status=status, error=why))
         self._next(ceremony, event)
 
     @staticmethod
-    def _next(ceremony: _Ceremony, event: Event) -> None:
-        """An event of a ceremony may say when it fires next."""
-        if upcoming := read.moment(event.payload, "nextFireAt"):
-            ceremony.facts = {**ceremony.facts, "nextFireAt": upcoming}
+    def _next(ceremony: _Ceremony, event: CeremonyFired | CeremonySkipped) -> None:
+        if event.next_fire_at:
+            ceremony.facts = {**ceremony.facts, "nextFireAt": event.next_fire_at}
 
     def rows(self) -> tuple[CeremonyRow, ...]:
         """All ceremonies: by next fire, then the paused, then the broken."""

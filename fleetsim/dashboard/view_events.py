@@ -6,21 +6,23 @@ second, a screen shows thirty.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from fleetsim.caller import events as e
+from fleetsim.caller.event_wire import event_classes, payload
+from fleetsim.caller.events import Event, Excerpt, OtherEvent
 from fleetsim.dashboard import read
 from fleetsim.dashboard.words import STATE, mark_of, money, plural, took
-from fleetsim.model.journal import Event
+from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
 
 EVENTS_MAX = 20_000
-PAYLOAD_CHARS_MAX = 4_000
-"""Longer texts of a kept payload are cut, so that the list stays small whatever agents say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +60,22 @@ class EventsFold:
 
 
 def _slim(event: Event) -> Event:
-    payload = event.payload
-    for value in payload.values():
-        if isinstance(value, str) and len(value) > PAYLOAD_CHARS_MAX:
-            break
-    else:
-        return event
-    cut = {k: v[:PAYLOAD_CHARS_MAX] if isinstance(v, str) else v for k, v in payload.items()}
-    return replace(event, payload=cut)
+    """The event without the rest of a text that a recording has whole: the list stays small whatever agents say."""
+    cut: dict[str, Any] = {}
+    for member in _TEXTS[type(event)]:
+        value = getattr(event, member)
+        if isinstance(value, Excerpt) and len(value.text) > EXCERPT_CHARS_MAX:
+            cut[member] = Excerpt.of(value.text, value.chars)
+        elif isinstance(value, str) and len(value) > EXCERPT_CHARS_MAX:
+            cut[member] = value[:EXCERPT_CHARS_MAX]
+    return replace(event, **cut) if cut else event
+
+
+_TEXTS: Mapping[type[Event], tuple[str, ...]] = {
+    kind: tuple(m.name for m in fields(kind) if "Excerpt" in str(m.type) or "str" in str(m.type))
+    for kind in (*event_classes(), OtherEvent)
+}
+"""The members of each class that hold text."""
 
 
 def event_row(event: Event) -> EventRow:
@@ -83,37 +93,19 @@ def event_row(event: Event) -> EventRow:
 
 def short_topic(event: Event) -> str:
     """The topic without the id or name in it, which have columns of their own."""
-    topic = event.topic
-    for prefix in ("agent.skill.response.", "autonomous.outcome."):
-        if topic.startswith(prefix):
-            return prefix[:-1]
-    if topic.startswith("hitl."):
-        return one_line(".".join(topic.split(".", 2)[:2]), 40)
-    if topic.startswith("ceremony.") and topic.count(".") >= 2:
-        return "ceremony." + one_line(topic.rsplit(".", 1)[1], 40)
-    return one_line(topic, 80)
-
-
-def ceremony_of(topic: str) -> tuple[str, str] | None:
-    """(ceremony id, what) of a ceremony's own topic; an id may hold dots."""
-    if not topic.startswith("ceremony.") or topic.count(".") < 2:
-        return None
-    ceremony_id, _, what = topic[len("ceremony.") :].rpartition(".")
-    return ceremony_id, what
+    known = event.TOPIC if not isinstance(event, OtherEvent) else one_line(event.name, 80)
+    return re.sub(r"\.?{\w+}", "", known)
 
 
 def detail(event: Event) -> str:
     """What happened, in one line."""
-    found = ceremony_of(event.topic)
-    name = "ceremony." + found[1] if found else short_topic(event)
-    teller = _TELLERS.get(name)
-    told = teller(event, event.payload) if teller else ""
-    return told or _rest(event.payload)
+    teller = _TELLERS.get(type(event))
+    return (teller(event) if teller else "") or _rest(payload(event))
 
 
-def _rest(payload: Mapping[str, Any]) -> str:
+def _rest(said: Mapping[str, Any]) -> str:
     """Any payload as ``key value`` pairs."""
-    return "  ".join(f"{one_line(str(k), 30)} {one_line(str(v), 60)}" for k, v in islice(payload.items(), 8) if v != "")
+    return "  ".join(f"{one_line(str(k), 30)} {one_line(str(v), 60)}" for k, v in islice(said.items(), 8) if v != "")
 
 
 def _joined(*pieces: str) -> str:
@@ -124,127 +116,124 @@ def _skill(event: Event) -> str:
     return one_line(event.skill or "", 60)
 
 
-def _by(payload: Mapping[str, Any], word: str, key: str) -> str:
-    value = read.text(payload, key, 60)
-    return f"{word} {value}" if value else ""
+def _by(word: str, value: object) -> str:
+    return f"{word} {one_line(str(value), 60)}" if value not in (None, "") else ""
 
 
-def _request(event: Event, p: Mapping[str, Any]) -> str:
-    return _joined(_skill(event) or read.text(p, "skill"), _by(p, "from", "systemActor"), _quoted(p, "text"))
-
-
-def _quoted(p: Mapping[str, Any], key: str) -> str:
-    said = read.text(p, key, 160)
+def _quoted(text: str) -> str:
+    said = one_line(text, 160)
     return f"“{said}”" if said else ""
 
 
-def _state(event: Event, p: Mapping[str, Any]) -> str:
-    state = read.text(p, "state", 40)
-    return _joined(mark_of(STATE, state).label if state else "", _by(p, "via", "via"), _quoted(p, "text"))
+def _state(event: e.TaskBound | e.TaskMoved | e.UpdateIgnored) -> str:
+    state = one_line(event.state or "", 40)
+    said = _quoted(event.text.text) if isinstance(event, e.TaskMoved) else ""
+    return _joined(mark_of(STATE, state).label if state else "", _by("via", event.via), said)
 
 
-def _outcome(event: Event, p: Mapping[str, Any]) -> str:
-    kind = mark_of(STATE, read.text(p, "kind", 40)).label
-    cost = read.number(p, "costUsd")
-    spent = "" if cost is None else f"${money(cost)}"
+def _received(event: e.StreamReceived) -> str:
+    state = one_line(event.state or "", 40)
+    return _joined(mark_of(STATE, state).label if state else "", _quoted(event.text.text))
+
+
+def _outcome(event: e.OutcomeDecided) -> str:
+    kind = mark_of(STATE, event.kind.value).label
+    spent = "" if event.cost_usd is None else f"${money(event.cost_usd)}"
+    lasted, via = took(event.duration_ms), _by("via", event.via.value)
+    return _joined(_skill(event), kind, lasted, spent, via, one_line(event.reason))
+
+
+def _card(event: e.CardFetched) -> str:
+    changed = ", ".join(read.lines(event.changed))
     return _joined(
-        _skill(event), kind, took(read.number(p, "durationMs")), spent, _by(p, "via", "via"), read.text(p, "reason")
-    )
-
-
-def _card(event: Event, p: Mapping[str, Any]) -> str:
-    latency = read.number(p, "latencyMs")
-    changed = read.text(p, "changed") or ", ".join(read.names(p, "changed"))
-    return _joined(
-        plural(len(read.names(p, "skills")), "skill"),
-        _by(p, "wire", "dialect"),
-        "" if latency is None else f"in {took(latency)}",
+        plural(len(event.skills), "skill"),
+        _by("wire", event.dialect),
+        "" if event.latency_ms is None else f"in {took(event.latency_ms)}",
         f"changed: {changed}" if changed else "",
-        *read.names(p, "warnings", 160),
+        *read.lines(event.warnings, 160),
     )
 
 
-def _ceremony(event: Event, p: Mapping[str, Any]) -> str:
-    found = ceremony_of(event.topic)
-    late = read.number(p, "latenessMs")
-    return _joined(
-        one_line(found[0], 60) if found else "",
-        read.text(p, "trigger", 20),
-        read.text(p, "status", 20),
-        "" if late is None else f"lateness {took(late)}",
-        took(read.number(p, "durationMs")) if "durationMs" in p else "",
-        read.text(p, "error") or read.text(p, "why"),
-    )
+def _fired(event: e.CeremonyFired) -> str:
+    late = "" if event.lateness_ms is None else f"lateness {took(event.lateness_ms)}"
+    return _joined(one_line(event.ceremony_id, 60), one_line(event.trigger, 20), late)
 
 
-def _wait(p: Mapping[str, Any], key: str) -> str:
-    seconds = read.number(p, key)
-    return "" if seconds is None else f"again in {took(seconds * 1000)}"
+def _completed(event: e.CeremonyCompleted) -> str:
+    lasted = took(event.duration_ms)
+    return _joined(one_line(event.ceremony_id, 60), one_line(event.status, 20), lasted, one_line(event.error))
 
 
-def _flags(p: Mapping[str, Any], *keys: str) -> str:
-    return " ".join(key for key in keys if p.get(key) is True)
+def _reloaded(event: e.ConfigReloaded) -> str:
+    said = {
+        "added": event.added,
+        "changed": event.changed,
+        "removed": event.removed,
+        "paused": event.paused,
+        "resumed": event.resumed,
+        "settings": event.settings,
+    }
+    return _joined(*(f"{what} {', '.join(read.lines(names))}" for what, names in said.items() if names)) or "as it was"
 
 
-_Teller = Callable[[Event, Mapping[str, Any]], str]
+def _webhook(event: e.WebhookAccepted) -> str:
+    state = one_line(event.state or "", 40)
+    flags = " ".join(name for name in ("duplicate", "parked") if getattr(event, name))
+    return _joined(mark_of(STATE, state).label if state else "", "token ✓", flags)
 
-_TELLERS: Mapping[str, _Teller] = {
-    "agent.skill.request": _request,
-    "agent.skill.dispatched": lambda e, p: _joined(_skill(e), _state(e, p), _by(p, "wire", "dialect")),
-    "agent.skill.update": _state,
-    "agent.skill.elsewhere": lambda e, p: read.text(p, "why"),
-    "agent.skill.stale": lambda e, p: _joined(_state(e, p), "not applied:", read.text(p, "why")),
-    "agent.skill.retry": lambda e, p: _joined(
-        f"attempt {read.count(p, 'attempt') or '?'}", _wait(p, "inSeconds"), read.text(p, "reason")
+
+def _again(seconds: float) -> str:
+    return f"again in {took(seconds * 1000)}"
+
+
+_TELLERS: Mapping[type[Event], Callable[[Any], str]] = {
+    e.RequestAccepted: lambda event: _joined(_skill(event), _by("from", event.system_actor), _quoted(event.text.text)),
+    e.TaskBound: lambda event: _joined(_skill(event), _state(event), _by("wire", event.dialect)),
+    e.TaskMoved: _state,
+    e.TaskElsewhere: lambda event: one_line(event.why),
+    e.UpdateIgnored: lambda event: _joined(_state(event), "not applied:", one_line(event.why)),
+    e.CallRetried: lambda event: _joined(
+        f"attempt {event.attempt or '?'}", _again(event.in_seconds), one_line(event.reason)
     ),
-    "agent.skill.response": lambda e, p: _quoted(p, "content") or read.text(p, "error"),
-    "agent.chat.inbound": lambda e, p: _joined(_state(e, {**p, "text": ""}), _quoted(p, "text")),
-    "autonomous.outcome": _outcome,
-    "hitl.request": lambda e, p: _joined(_skill(e), "waits for a person:", _quoted(p, "question")),
-    "hitl.response": lambda e, p: _joined(read.text(p, "decision", 20), _by(p, "by", "decidedBy")),
-    "hitl.withdrawn": lambda e, p: "the agent no longer waits for an answer",
-    "hitl.veto": lambda e, p: _joined(
-        _skill(e), read.text(p, "decision", 20), _by(p, "by", "decidedBy"), _by(p, "until", "expiresAt")
+    e.RequestAnswered: lambda event: _quoted(event.content.text) if event.content else one_line(event.error or ""),
+    e.StreamReceived: _received,
+    e.PollingStopped: lambda event: _joined("polling stopped:", one_line(event.why)),
+    e.OutcomeDecided: _outcome,
+    e.QuestionAsked: lambda event: _joined(_skill(event), "waits for a person:", _quoted(event.question.text)),
+    e.QuestionAnswered: lambda event: _joined(one_line(event.decision, 20), _by("by", event.decided_by)),
+    e.QuestionWithdrawn: lambda event: "the agent no longer waits for an answer",
+    e.QuestionExpired: lambda event: "nobody answered in time",
+    e.QuestionEscalated: lambda event: _joined("a person must answer:", one_line(event.why)),
+    e.VetoWindowMoved: lambda event: _joined(
+        _skill(event),
+        one_line(event.decision, 20),
+        _by("by", event.decided_by),
+        _by("until", event.expires_at.isoformat() if event.expires_at else ""),
     ),
-    "hitl.escalated": lambda e, p: _joined("a person must answer:", read.text(p, "why")),
-    "hitl.expired": lambda e, p: "nobody answered in time",
-    "ceremony.execute": _ceremony,
-    "ceremony.completed": _ceremony,
-    "ceremony.skipped": _ceremony,
-    "ceremony.loaded": lambda e, p: _joined(
-        plural(len(read.mappings(p, "ceremonies")), "ceremony", "ceremonies"),
-        f"{len(p['errors'])} broken" if isinstance(p.get("errors"), list | tuple) and p["errors"] else "",
+    e.CeremonyFired: _fired,
+    e.CeremonyCompleted: _completed,
+    e.CeremonySkipped: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),
+    e.CeremoniesLoaded: lambda event: _joined(
+        plural(len(event.ceremonies), "ceremony", "ceremonies"), f"{len(event.errors)} broken" if event.errors else ""
     ),
-    "world.state.delta": lambda e, p: _joined(
-        plural(len(read.mappings(p, "deltas")), "effect"), _by(p, "from", "source"), *read.names(p, "drift")
+    e.EffectsReported: lambda event: _joined(
+        plural(len(event.deltas), "effect"), _by("from", event.source), *read.lines(event.drift)
     ),
-    "agent.card.updated": _card,
-    "agent.card.failed": lambda e, p: _joined(
-        read.text(p, "reason"), "(keeping the last good card)" if p.get("stale") else ""
+    e.CardFetched: _card,
+    e.CardFailed: lambda event: _joined(one_line(event.reason), "(keeping the last good card)" if event.stale else ""),
+    e.BreakerOpened: lambda event: _joined(
+        plural(event.failures, "failure"), _again(event.retry_in_seconds), one_line(event.reason)
     ),
-    "agent.breaker.opened": lambda e, p: _joined(
-        plural(read.count(p, "failures") or 0, "failure"), _wait(p, "retryInSeconds"), read.text(p, "reason")
-    ),
-    "agent.breaker.closed": lambda e, p: "answers again",
-    "agent.push.accepted": lambda e, p: _joined(_state(e, p), "token ✓", _flags(p, "duplicate", "parked")),
-    "agent.push.rejected": lambda e, p: _joined("401", read.text(p, "why"), _by(p, "from", "peer")),
-    "agent.push.registered": lambda e, p: "the agent took our webhook",
-    "agent.poll.stopped": lambda e, p: _joined("polling stopped:", read.text(p, "why")),
-    "agent.push.degraded": lambda e, p: _joined("polling instead:", read.text(p, "why")),
-    "config.loaded": lambda e, p: _joined(plural(len(read.names(p, "agents")), "agent"), read.text(p, "path", 300)),
-    "config.reloaded": lambda e, p: (
-        _joined(
-            *(
-                f"{what} {', '.join(names)}"
-                for what in ("added", "changed", "removed", "paused", "resumed", "settings")
-                if (names := read.names(p, what))
-            )
-        )
-        or "as it was"
-    ),
-    "config.rejected": lambda e, p: _joined(read.text(p, "error", 400), "last good kept"),
-    "hub.started": lambda e, p: _joined(read.text(p, "url"), _by(p, "pid", "pid")),
-    "hub.stopping": lambda e, p: "closing",
+    e.BreakerClosed: lambda event: "answers again",
+    e.WebhookAccepted: _webhook,
+    e.WebhookRejected: lambda event: _joined("401", one_line(event.why), _by("from", event.peer)),
+    e.WebhookRegistered: lambda event: "the agent took our webhook",
+    e.WebhooksDegraded: lambda event: _joined("polling instead:", one_line(event.why)),
+    e.ConfigLoaded: lambda event: _joined(plural(len(event.agents), "agent"), one_line(event.path, 300)),
+    e.ConfigReloaded: _reloaded,
+    e.ConfigRejected: lambda event: _joined(one_line(event.error, 400), "last good kept"),
+    e.HubStarted: lambda event: _joined(one_line(event.url), _by("pid", event.pid)),
+    e.HubStopping: lambda event: "closing",
 }
 
 
@@ -255,6 +244,6 @@ def pretty(event: Event, limit: int = 400) -> Iterator[tuple[str, str]]:
     for name in ("correlation_id", "parent_id", "agent", "skill", "task_id"):
         if value := getattr(event, name):
             yield name, one_line(str(value), limit)
-    for key, value in islice(event.payload.items(), 40):
+    for key, value in islice(payload(event).items(), 40):
         if value not in (None, "", (), []):
             yield one_line(str(key), 24), neutralise(str(value), limit=limit * 4)

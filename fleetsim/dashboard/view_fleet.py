@@ -9,18 +9,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
+from fleetsim.caller.events import (
+    BreakerClosed,
+    BreakerOpened,
+    CardFailed,
+    CardFetched,
+    ConfigLoaded,
+    ConfigReloaded,
+    CredentialRefused,
+    Event,
+    OutcomeDecided,
+    WebhookAccepted,
+    WebhookRegistered,
+    WebhookRejected,
+    WebhooksDegraded,
+)
 from fleetsim.caller.figures import Bucket, Figures, row_of
 from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, Thresholds
 from fleetsim.dashboard import read
 from fleetsim.dashboard.trend import Trend
 from fleetsim.dashboard.words import HEALTH_ORDER
 from fleetsim.model.errors import Blame
-from fleetsim.model.extensions import Usage
-from fleetsim.model.journal import Event
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
+from fleetsim.model.work import Outcome, OutcomeKind
 
 AGENTS_MAX = 1_000
 RUNS_MIN = Thresholds().outcomes_min
@@ -190,7 +202,7 @@ class FleetFold:
 
     def _of(self, event: Event) -> _Agent | None:
         self._changes += 1
-        return self._named(event.agent, event.at) if event.agent else None
+        return self._named(one_line(event.agent, 100), event.at) if event.agent else None
 
     def _named(self, name: str, at: datetime) -> _Agent | None:
         agent = self._agents.get(name)
@@ -200,11 +212,11 @@ class FleetFold:
 
     def meet(self, event: Event) -> None:
         """An agent that is given work has a row, whether a file named it or not."""
-        if event.agent and event.agent not in self._agents:
+        if event.agent and one_line(event.agent, 100) not in self._agents:
             self._of(event)
 
-    def config(self, event: Event) -> None:
-        """``config.loaded``: who is in the fleet. Agents that left the file leave the screen.
+    def config(self, event: ConfigLoaded) -> None:
+        """Who is in the fleet. Agents that left the file leave the screen.
 
         The hub reads the file when it starts: what an earlier run found of reachability is void.
         """
@@ -212,51 +224,53 @@ class FleetFold:
             known.breaker_since = known.breaker_until = known.unreachable_since = known.refused_since = None
             known.breaker_why, known.why = "", ""
             known.reachable = None if known.reachable is False else known.reachable
-        self._health.thresholds = _thresholds(event.payload.get("thresholds"))
-        self.reconfigured(event)
+        self._health.thresholds = _thresholds(event.thresholds)
+        self._list(event)
 
-    def reconfigured(self, event: Event) -> None:
-        """``config.reloaded``: as ``config``, but the hub knows of those that stayed what it knew.
+    def reconfigured(self, event: ConfigReloaded) -> None:
+        """As ``config``, but the hub knows of those that stayed what it knew.
 
         What it knew of an agent that changed is void.
         """
-        listed = read.names(event.payload, "agents")
-        self._changes += 1
-        for name in read.names(event.payload, "changed"):
+        for name in read.lines(event.changed):
             if (changed := self._agents.get(name)) is not None:
                 changed.reachable, changed.why, changed.card = None, "", replace(changed.card, url="")
+        self._list(event)
+
+    def _list(self, event: ConfigLoaded | ConfigReloaded) -> None:
+        self._changes += 1
+        listed = {read.text(facts, "name", 100): facts for facts in event.agents[: read.NAMES_MAX]}
+        listed.pop("", None)
         for name in listed:
             self._named(name, event.at)
         for name in set(self._agents) - set(listed) if listed else ():
             del self._agents[name]
-        for facts in read.mappings(event.payload, "agents"):
-            agent = self._agents.get(read.text(facts, "name", 100))
+        for name, facts in listed.items():
+            agent = self._agents.get(name)
             if agent is not None:
                 agent.paused = facts.get("enabled") is False
                 agent.paused_why = read.text(facts, "why", 200)
                 agent.card = replace(agent.card, url=agent.card.url or read.text(facts, "url", 500))
 
-    def card_updated(self, event: Event) -> tuple[str, CardFacts, CardFacts] | None:
-        """``agent.card.updated``. Returns the agent's name and its facts before and now."""
+    def card_fetched(self, event: CardFetched) -> tuple[str, CardFacts, CardFacts] | None:
+        """Take over a card. Returns the agent's name and its facts before and now."""
         agent = self._of(event)
         if agent is None:
             return None
-        payload, before = event.payload, agent.card
-        changes = read.text(payload, "changed") or ", ".join(read.names(payload, "changed"))
-        changed = bool(changes) or payload.get("changed") is True
+        before, changes = agent.card, ", ".join(read.lines(event.changed))
         agent.reached()
         agent.card = CardFacts(
-            url=read.text(payload, "url", 500),
-            rpc_url=read.text(payload, "rpcUrl", 500),
-            dialect=read.text(payload, "dialect", 10),
-            skills=read.names(payload, "skills"),
-            streaming=read.flag(payload, "streaming"),
-            push=read.flag(payload, "pushNotifications"),
-            auth=read.text(payload, "auth"),
-            warnings=read.names(payload, "warnings", 300),
-            latency_ms=read.count(payload, "latencyMs"),
+            url=one_line(event.url, 500),
+            rpc_url=one_line(event.rpc_url, 500),
+            dialect=one_line(event.dialect, 10),
+            skills=read.lines(event.skills),
+            streaming=event.streaming,
+            push=event.push_notifications,
+            auth=one_line(event.auth),
+            warnings=read.lines(event.warnings, 300),
+            latency_ms=event.latency_ms,
             fetched_at=event.at,
-            changed_at=event.at if changed and before.fetched_at else before.changed_at,
+            changed_at=event.at if changes and before.fetched_at else before.changed_at,
             changes=changes or before.changes,
         )
         if agent.card.push is False:
@@ -265,52 +279,63 @@ class FleetFold:
             agent.push = Push.UNKNOWN
         return agent.name, before, agent.card
 
-    def card_failed(self, event: Event) -> None:
-        """``agent.card.failed``: down if there never was a card, else the old one is kept and marked stale."""
+    def card_failed(self, event: CardFailed) -> None:
+        """Down if there never was a card, else the old one is kept and marked stale."""
         agent = self._of(event)
         if agent is None:
             return
-        reason = read.text(event.payload, "reason") or "no card"
+        reason = one_line(event.reason) or "no card"
         agent.card = replace(agent.card, failed_at=agent.card.failed_at or event.at, error=reason)
-        if agent.card.fetched_at is None and event.payload.get("stale") is not True:
+        if agent.card.fetched_at is None and not event.stale:
             agent.missed(event.at, reason)
 
-    def breaker(self, event: Event, opened: bool) -> None:
-        """``agent.breaker.opened`` and ``agent.breaker.closed``."""
-        agent = self._of(event)
-        if agent is None:
-            return
-        wait = read.number(event.payload, "retryInSeconds") or 0.0
-        agent.breaker_since = event.at if opened else None
-        agent.breaker_until = event.at + timedelta(seconds=min(max(0.0, wait), 1e6)) if opened else None
-        agent.breaker_why = read.text(event.payload, "reason") if opened else ""
-        if not opened:
+    def breaker_opened(self, event: BreakerOpened) -> None:
+        """The agent is left alone for a while."""
+        if agent := self._of(event):
+            wait_s = min(max(0.0, event.retry_in_seconds), 1e6)
+            agent.breaker_since, agent.breaker_until = event.at, event.at + timedelta(seconds=wait_s)
+            agent.breaker_why = one_line(event.reason)
+
+    def breaker_closed(self, event: BreakerClosed) -> None:
+        """The agent answers again."""
+        if agent := self._of(event):
+            agent.breaker_since, agent.breaker_until, agent.breaker_why = None, None, ""
             agent.reached()
 
-    def credential(self, event: Event, refused: bool) -> None:
-        """``agent.auth.refused``, and what shows that the credential is taken again."""
-        agent = self._of(event)
-        if agent is not None:
-            agent.refused_since = (agent.refused_since or event.at) if refused else None
+    def credential_refused(self, event: CredentialRefused) -> None:
+        """The agent does not take our credential."""
+        if agent := self._of(event):
+            agent.refused_since = agent.refused_since or event.at
 
-    def pushed(self, event: Event, what: str) -> None:
-        """``agent.push.*``."""
-        again = event.payload.get("duplicate") is True
-        self.push_again += what == "accepted" and again
-        self.push_ok += what == "accepted" and not again
-        self.push_refused += what == "rejected"
-        agent = self._of(event)
-        if agent is None:
-            return
-        if what == "accepted":
+    def credential_accepted(self, event: Event) -> None:
+        """The agent takes our credential, as this event shows."""
+        if agent := self._of(event):
+            agent.refused_since = None
+
+    def webhook_accepted(self, event: WebhookAccepted) -> None:
+        """A webhook of the agent came through."""
+        self.push_again += event.duplicate
+        self.push_ok += not event.duplicate
+        if agent := self._of(event):
             agent.push, agent.silent_since = Push.WORKING, None
-        elif what == "degraded":
-            agent.push, agent.silent_since = Push.SILENT, agent.silent_since or event.at
-        elif what == "registered" and agent.push is not Push.WORKING:
+
+    def webhook_rejected(self, event: WebhookRejected) -> None:
+        """A webhook was refused, whoever sent it."""
+        self.push_refused += 1
+        self._of(event)
+
+    def webhook_registered(self, event: WebhookRegistered) -> None:
+        """The agent has our webhook; whether it comes is not known yet."""
+        if (agent := self._of(event)) and agent.push is not Push.WORKING:
             agent.push = Push.REGISTERED
 
-    def outcome(self, event: Event) -> None:
-        """``autonomous.outcome.*``."""
+    def webhooks_degraded(self, event: WebhooksDegraded) -> None:
+        """The agent's webhooks do not come, or it takes none."""
+        if agent := self._of(event):
+            agent.push, agent.silent_since = Push.SILENT, agent.silent_since or event.at
+
+    def outcome(self, event: OutcomeDecided) -> None:
+        """A request of the agent ended."""
         agent, outcome = self._of(event), _outcome(event)
         if not self._health.fold(outcome):
             return
@@ -386,43 +411,15 @@ def _skill_rows(offered: tuple[str, ...], used: dict[str, Figures]) -> tuple[Ski
     return tuple(sorted(rows, key=lambda row: (-row.figures.total_outcomes, row.skill)))
 
 
-def _outcome(event: Event) -> Outcome:
-    """The outcome an event tells of; whatever it leaves out or gets wrong is given its plainest meaning."""
-    payload = event.payload
-    ms = max(0, read.count(payload, "durationMs") or 0)
-    kind, cause = read.text(payload, "kind", 40), read.text(payload, "cause", 40)
-    blame, via = read.text(payload, "blame", 20), read.text(payload, "via", 20)
-    return Outcome(
-        correlation_id=event.correlation_id or f"seq-{event.seq}",
-        agent=event.agent or "",
-        skill=one_line(event.skill or "", 100),
-        system_actor=read.text(payload, "systemActor", 100),
-        kind=OutcomeKind(kind) if kind in set(OutcomeKind) else OutcomeKind.UNKNOWN,
-        success=payload.get("success") is True,
-        blame=Blame(blame) if blame in set(Blame) else Blame.NOBODY,
+def _outcome(event: OutcomeDecided) -> Outcome:
+    """What ended, in the time of the events, which is that of the screen."""
+    outcome = event.outcome
+    return replace(
+        outcome,
+        skill=one_line(outcome.skill, 100),
+        system_actor=one_line(outcome.system_actor, 100),
+        reason=one_line(outcome.reason, 500),
+        model=one_line(outcome.model or "", 100) or None,
         started_at=event.at,
         ended_at=event.at,
-        duration_ms=ms,
-        reason=read.text(payload, "reason", 500),
-        via=Via(via) if via in set(Via) else Via.LOCAL,
-        usage=_usage(payload.get("usage")),
-        cost_usd=read.number(payload, "costUsd"),
-        cost_estimated=payload.get("costEstimated") is True,
-        cause=Cause(cause) if cause in set(Cause) else None,
-        agent_ms=read.count(payload, "agentMs"),
-        model=read.text(payload, "model", 100) or None,
-        confidence=read.number(payload, "confidence"),
-    )
-
-
-def _usage(value: Any) -> Usage | None:
-    if isinstance(value, Usage):
-        return value
-    if not isinstance(value, dict):
-        return None
-    return Usage(
-        input_tokens=read.count(value, "input_tokens") or 0,
-        output_tokens=read.count(value, "output_tokens") or 0,
-        cache_creation_input_tokens=read.count(value, "cache_creation_input_tokens") or 0,
-        cache_read_input_tokens=read.count(value, "cache_read_input_tokens") or 0,
     )

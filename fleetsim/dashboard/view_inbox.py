@@ -6,9 +6,15 @@ from collections import deque
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from fleetsim.caller.events import (
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
+    QuestionWithdrawn,
+    VetoWindowMoved,
+)
 from fleetsim.dashboard import read
-from fleetsim.model.journal import Event
-from fleetsim.model.text import one_line
+from fleetsim.model.text import neutralise, one_line
 
 SETTLED_MAX = 100
 OPEN_MAX = 1_000
@@ -61,11 +67,10 @@ class InboxFold:
         self._open: dict[str, QuestionRow] = {}
         self._settled: deque[QuestionRow] = deque(maxlen=SETTLED_MAX)
 
-    def request(self, event: Event) -> QuestionRow | None:
-        """``hitl.request.*``; None if the event names no question."""
-        payload = event.payload
-        key = payload.get("questionId")
-        if not isinstance(key, str) or not key or len(self._open) >= OPEN_MAX:
+    def asked(self, event: QuestionAsked) -> QuestionRow | None:
+        """Its row; None if the event names no question."""
+        key = event.question_id
+        if not key or len(self._open) >= OPEN_MAX:
             return None
         row = QuestionRow(
             question_id=key,
@@ -73,36 +78,37 @@ class InboxFold:
             agent=one_line(event.agent or "", 100),
             skill=one_line(event.skill or "", 100),
             task_id=one_line(event.task_id or "", 200),
-            context_id=read.text(payload, "contextId"),
-            kind=read.text(payload, "kind", 40) or "input-required",
-            text=read.prose(payload, "question", 16_384),
-            origin=read.text(payload, "systemActor", 100),
+            context_id=one_line(event.context_id or ""),
+            kind=one_line(event.kind, 40) or "input-required",
+            text=neutralise(event.question.text, limit=16_384),
+            origin=one_line(event.system_actor, 100),
             asked_at=event.at,
-            expires_at=read.moment(payload, "expiresAt"),
-            checkpoint=read.count(payload, "checkpoint") or 1,
-            chars=read.count(payload, "textChars") or 0,
-            asks_for_data=read.flag(payload, "asksForData") or False,
-            parts=read.parts(payload),
+            expires_at=event.expires_at,
+            checkpoint=event.checkpoint or 1,
+            chars=event.question.chars if event.question.truncated else 0,
+            asks_for_data=event.asks_for_data,
+            parts=read.parts(event.parts),
         )
         self._open[key] = row
         return row
 
-    def settle(self, event: Event, decision: str, by: str = "") -> QuestionRow | None:
-        """``hitl.response.*`` and ``hitl.expired.*``; None if the question was not open."""
-        key = event.payload.get("questionId")
-        row = self._open.pop(key, None) if isinstance(key, str) else None
+    def settle(
+        self, event: QuestionAnswered | QuestionExpired | QuestionWithdrawn, decision: str, by: str = ""
+    ) -> QuestionRow | None:
+        """The row of the question that is over; None if it was not open."""
+        row = self._open.pop(event.question_id, None)
         return self._close(row, event.at, decision, by) if row else None
 
-    def veto(self, event: Event) -> None:
-        """``hitl.veto.*``: a window opens, is used, or closes by itself."""
-        cid, decision = event.correlation_id or "", event.payload.get("decision")
-        if decision == "open":
+    def veto(self, event: VetoWindowMoved) -> None:
+        """A window opens, is used, or closes by itself."""
+        cid = event.correlation_id or ""
+        if event.decision == "open":
             if len(self._vetoes) < OPEN_MAX:
                 self._vetoes[cid] = _window(event, cid)
             return
         row = self._vetoes.pop(cid, None)
-        if row is not None and decision in {"vetoed", "lapsed"}:
-            self._close(row, event.at, str(decision), read.text(event.payload, "decidedBy", 60))
+        if row is not None and event.decision in {"vetoed", "lapsed"}:
+            self._close(row, event.at, event.decision, one_line(event.decided_by or "", 60))
 
     def vetoes(self, now: datetime) -> tuple[QuestionRow, ...]:
         """Work that may still be stopped, the oldest first. A window that nobody was there to close is closed."""
@@ -129,7 +135,7 @@ class InboxFold:
         return tuple(self._settled)
 
 
-def _window(event: Event, cid: str) -> QuestionRow:
+def _window(event: VetoWindowMoved, cid: str) -> QuestionRow:
     skill = one_line(event.skill or "", 100)
     return QuestionRow(
         question_id=f"{VETO}:{cid}",
@@ -142,6 +148,6 @@ def _window(event: Event, cid: str) -> QuestionRow:
         text=f"{skill or 'The work'} has begun. Until the window closes you may stop it; then it goes on by itself.",
         origin="",
         asked_at=event.at,
-        expires_at=read.moment(event.payload, "expiresAt"),
+        expires_at=event.expires_at,
         checkpoint=1,
     )

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from fleetsim.caller.events import (
+    CallRetried,
+    Event,
+    Excerpt,
+    OutcomeDecided,
+    PollingStopped,
+    RequestAccepted,
+    RequestAnswered,
+    StreamReceived,
+    TaskBound,
+    TaskMoved,
+    UpdateIgnored,
+)
 from fleetsim.dashboard import read
 from fleetsim.dashboard.live_text import LIVE_CHARS_MAX, LiveText, tokens
-from fleetsim.model.journal import Event
 from fleetsim.model.task import INTERRUPTED, TaskState
 from fleetsim.model.text import neutralise, one_line
 from fleetsim.model.work import Via
@@ -216,17 +226,6 @@ class _Task:
         return self.row
 
 
-def _chars(payload: Mapping[str, Any], text: str) -> int:
-    """How long a text is of which a payload may carry an excerpt."""
-    return max(read.count(payload, "textChars") or 0, len(text))
-
-
-def _text(payload: Mapping[str, Any], key: str) -> tuple[str, int]:
-    """A text of a payload, harmless, and how long it is in all."""
-    raw = payload.get(key)
-    return (read.prose(payload, key, LIVE_CHARS_MAX), _chars(payload, raw)) if isinstance(raw, str) else ("", 0)
-
-
 class TaskFold:
     """All tasks, by correlation id."""
 
@@ -265,127 +264,114 @@ class TaskFold:
         ended = (key for key, task in self._tasks.items() if task.ended_at is not None)
         del self._tasks[next(ended, next(iter(self._tasks)))]
 
-    def request(self, event: Event) -> None:
-        """``agent.skill.request``."""
+    def request(self, event: RequestAccepted) -> None:
+        """A request is under way."""
         task = self._of(event)
         if task is None:
             return
-        payload = event.payload
-        task.skill = task.skill or read.text(payload, "skill", 100)
-        targets = read.names(payload, "targets")
+        targets = read.lines(event.targets)
         if not task.agent and len(targets) == 1:
             task.agent = targets[0]
-        task.origin = read.text(payload, "systemActor", 100)
-        task.request, task.request_chars = _text(payload, "text")
-        task.sent = read.parts(payload)
+        task.origin = one_line(event.system_actor, 100)
+        task.request, task.request_chars = neutralise(event.text.text, limit=LIVE_CHARS_MAX), event.text.chars
+        task.sent = read.parts(event.parts)
         task.step(event, "→", "request accepted")
 
-    def dispatched(self, event: Event) -> None:
-        """``agent.skill.dispatched``."""
+    def bound(self, event: TaskBound) -> None:
+        """Its agent took it."""
         task = self._of(event)
         if task is None:
             return
-        payload = event.payload
-        state, via = read.text(payload, "state", 40), read.text(payload, "via", 20)
-        task.context_id = read.text(payload, "contextId")
-        task.dialect = read.text(payload, "dialect", 20)
+        state, via = one_line(event.state, 40), one_line(event.via, 20)
+        task.context_id = one_line(event.context_id or "")
+        task.dialect = one_line(event.dialect or "", 20)
         task.via = via or task.via
         task.move(state, event.at)
         task.step(event, "←", f"task {task.task_id or '?'}", via, state)
 
-    def update(self, event: Event) -> None:
-        """``agent.skill.update``. Off a stream, the text of a task at work is all it has written so far."""
+    def moved(self, event: TaskMoved) -> None:
+        """Its state or text is another. Off a stream, the text of a task at work is all it has written so far."""
         task = self._of(event)
         if task is None:
             return
-        payload = event.payload
-        state, via = read.text(payload, "state", 40), read.text(payload, "via", 20)
-        raw, said = payload.get("text"), read.text(payload, "text")
+        state, via, said = one_line(event.state, 40), one_line(event.via, 20), one_line(event.text.text)
         task.via = via or task.via
         task.last = said or task.last
-        if said and isinstance(raw, str) and via != Via.STREAM and state == TaskState.WORKING:
-            task.live.replace_all(raw, _chars(payload, raw))
+        if said and via != Via.STREAM and state == TaskState.WORKING:
+            task.live.replace_all(event.text.text, event.text.chars)
         moved = state != task.state
         task.move(state, event.at)
         if moved or said:
-            what = said if moved or not task.live.chunks else f"{_chars(payload, raw or '')} characters"
+            what = said if moved or not task.live.chunks else f"{event.text.chars} characters"
             task.step(event, "←", what, via, state)
 
-    def stale(self, event: Event) -> None:
-        """``agent.skill.stale``."""
+    def stale(self, event: UpdateIgnored) -> None:
+        """A signal came too late."""
         if task := self._of(event):
-            payload = event.payload
-            what = f"came too late, not applied: {read.text(payload, 'why')}"
-            task.step(event, "←", what, read.text(payload, "via", 20), read.text(payload, "state", 40))
+            what = f"came too late, not applied: {one_line(event.why)}"
+            task.step(event, "←", what, one_line(event.via, 20), one_line(event.state or "", 40))
 
-    def retry(self, event: Event) -> None:
-        """``agent.skill.retry``."""
+    def retry(self, event: CallRetried) -> None:
+        """A call is made again."""
         if task := self._of(event):
-            payload = event.payload
-            task.attempt = max(task.attempt, read.count(payload, "attempt") or task.attempt + 1)
-            wait = read.number(payload, "inSeconds")
-            task.last = f"retry{'' if wait is None else f' in {wait:.0f}s'}: {read.text(payload, 'reason')}"
+            task.attempt = max(task.attempt, event.attempt or task.attempt + 1)
+            task.last = f"retry in {event.in_seconds:.0f}s: {one_line(event.reason)}"
             task.step(event, "→", task.last)
 
-    def unwatched(self, event: Event) -> None:
-        """``agent.poll.stopped``: only a stream, a webhook or an answer can tell of it now."""
+    def unwatched(self, event: PollingStopped) -> None:
+        """Nobody polls it: only a stream, a webhook or an answer can tell of it now."""
         if task := self._of(event):
-            task.last = f"polling stopped: {read.text(event.payload, 'why')}"
+            task.last = f"polling stopped: {one_line(event.why)}"
             task.step(event, "·", task.last)
 
-    def inbound(self, event: Event) -> None:
-        """``agent.chat.inbound``: text grows the live text, a status line becomes the last update."""
+    def inbound(self, event: StreamReceived) -> None:
+        """Text grows the live text, a status line becomes the last update."""
         task = self._of(event)
         if task is None:
             return
-        payload = event.payload
-        state, raw = read.text(payload, "state", 40), payload.get("text")
+        state, text = one_line(event.state or "", 40), event.text
         task.via = "stream"
         task.move(state, event.at)
-        if not isinstance(raw, str) or not raw:
+        if not text.text:
             if state:
                 task.step(event, "←", "", "stream", state)
-            return
-        kind, artifact = payload.get("type"), payload.get("artifactId")
-        if kind == "status":
-            task.last = one_line(raw)
+        elif event.type == "status":
+            task.last = one_line(text.text)
             task.step(event, "←", task.last, "stream", state)
-        elif kind == "task":
-            task.live.replace_all(raw, _chars(payload, raw))
+        elif event.type == "task":
+            task.live.replace_all(text.text, text.chars)
         else:
-            name, append = artifact if isinstance(artifact, str) else "", payload.get("append") is True
-            task.live.add(name, raw, append, _chars(payload, raw))
+            task.live.add(event.artifact_id or "", text.text, event.append is True, text.chars)
             task.last = "writing"
 
-    def response(self, event: Event) -> None:
-        """``agent.skill.response.*``: the text whoever asked was given."""
+    def response(self, event: RequestAnswered) -> None:
+        """The text whoever asked was given."""
         if (task := self._of(event)) and task.final is None:
-            content, chars = _text(event.payload, "content")
-            task.final = content or read.prose(event.payload, "error", LIVE_CHARS_MAX) or None
-            task.final_chars = chars or len(task.final or "")
+            said = event.content or Excerpt.of(event.error or "")
+            task.final = neutralise(said.text, limit=LIVE_CHARS_MAX) or None
+            task.final_chars = said.chars
 
-    def outcome(self, event: Event) -> TaskRow | None:
-        """``autonomous.outcome.*``: the end. Returns the row, or None if this task had ended before."""
+    def outcome(self, event: OutcomeDecided) -> TaskRow | None:
+        """The end. Returns the row, or None if this task had ended before."""
         task = self._of(event)
         if task is None or task.ended_at is not None:
             return None
-        payload = event.payload
         task.ended_at = task.since = event.at
-        task.state = read.text(payload, "kind", 40) or "unknown"
-        task.via = read.text(payload, "via", 20) or task.via
-        task.origin = read.text(payload, "systemActor", 100) or task.origin
-        task.success = payload.get("success") is True
-        task.reason = read.text(payload, "reason", 500)
-        task.duration_ms = read.count(payload, "durationMs")
-        task.cost_usd = read.number(payload, "costUsd")
-        task.confidence = read.number(payload, "confidence")
-        task.tokens = tokens(payload.get("usage"))
+        task.state = event.kind.value
+        task.via = event.via.value
+        task.origin = one_line(event.system_actor, 100) or task.origin
+        task.success = event.success
+        task.reason = one_line(event.reason, 500)
+        task.duration_ms = event.duration_ms
+        task.cost_usd = event.cost_usd
+        task.confidence = event.confidence
+        task.tokens = tokens(event.usage)
         task.question_id = None
-        text, chars = _text(payload, "text")
+        text = neutralise(event.text.text, limit=LIVE_CHARS_MAX)
         if text:
-            task.final, task.final_chars = text, chars
-        task.parts = read.parts(payload)
-        task.parts_total = read.count(payload, "partsTotal") or len(task.parts)
+            task.final, task.final_chars = text, event.text.chars
+        task.parts = read.parts(event.parts)
+        task.parts_total = event.parts_total or len(task.parts)
         if not task.success and task.state != "completed":
             task.last = task.reason or task.last
         else:
@@ -395,7 +381,7 @@ class TaskFold:
         return task.frozen()
 
     def asked(self, event: Event, question_id: str, question: str, kind: str) -> None:
-        """``hitl.request.*``: the task waits for a person."""
+        """The task waits for a person."""
         if task := self._of(event):
             task.question_id = question_id
             task.move(kind or TaskState.INPUT_REQUIRED.value, event.at)
@@ -404,7 +390,7 @@ class TaskFold:
                 task.step(event, "←", question, "", kind)
 
     def settled(self, event: Event, what: str) -> None:
-        """``hitl.response.*`` and ``hitl.expired.*``."""
+        """The question is over."""
         if task := self._of(event):
             task.question_id = None
             task.step(event, "→", what)

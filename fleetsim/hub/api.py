@@ -19,16 +19,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fleetsim.caller.ceremonies.row import ceremony_facts, run_facts
-from fleetsim.caller.events import KEEP_MAX
+from fleetsim.caller.event_log import KEEP_MAX
+from fleetsim.caller.event_wire import to_wire
+from fleetsim.caller.events import Event, HubStopping, OutcomeDecided, QuestionAsked
 from fleetsim.caller.figures import WINDOW
-from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody, VetoBody
 from fleetsim.hub.http import Door, Refusal, answer, endpoint, hosts_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import CHALLENGE, prove
 from fleetsim.hub.rows import (
     agent_row,
-    event_row,
     known_row,
     outcome_row,
     question_row,
@@ -38,7 +38,6 @@ from fleetsim.hub.rows import (
     with_content,
 )
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.model.journal import Event
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
@@ -194,7 +193,7 @@ class Api:
         """Recorded events after ``?after=SEQ``, oldest first."""
         after = _number(request, "after", 0, 2**53)
         limit = _number(request, "limit", 200, PAGE_MAX)
-        return answer([event_row(event) for event in await self._hub.ledger.events(after_seq=after, limit=limit)])
+        return answer([to_wire(event) for event in await self._hub.ledger.events(after_seq=after, limit=limit)])
 
     async def events(self, request: Request) -> Response:
         """Events as they happen; with ``?after=SEQ`` those since then first."""
@@ -298,13 +297,11 @@ def _number(request: Request, name: str, default: int, maximum: int) -> int:
 
 
 def _frame(event: Event) -> bytes:
-    return frame(json.dumps(to_json(event_row(event)), separators=(",", ":")))
+    return frame(json.dumps(to_wire(event), separators=(",", ":")))
 
 
 def _is_news(event: Event, correlation_id: str) -> bool:
     """Whether a request ended, or needs somebody."""
-    if event.topic == "hub.stopping":
+    if isinstance(event, HubStopping):
         return True
-    if event.correlation_id != correlation_id:
-        return False
-    return event.topic.startswith(("autonomous.outcome.", "hitl.request."))
+    return event.correlation_id == correlation_id and isinstance(event, OutcomeDecided | QuestionAsked)

@@ -19,7 +19,22 @@ from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.declared import drift
 from fleetsim.caller.dispatcher import Dispatcher, Way
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import (
+    BreakerClosed,
+    BreakerOpened,
+    CardFetched,
+    ConfigLoaded,
+    ConfigRejected,
+    ConfigReloaded,
+    CredentialAccepted,
+    Event,
+    HubStarted,
+    HubStopping,
+    Level,
+    OutcomeDecided,
+    StorageFailed,
+)
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.figures import WINDOW
 from fleetsim.caller.file_watch import LOOK_EVERY_S
@@ -41,7 +56,6 @@ from fleetsim.hub.notes import AgentNotes
 from fleetsim.hub.rows import agent_facts
 from fleetsim.hub.wiring import callback_base, gate_limits_of, rules_of, way_of
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
-from fleetsim.model.journal import Event, Level
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Cause, Outcome, SkillRequest
 from fleetsim.runtime.ports import Runtime
@@ -187,7 +201,7 @@ class Hub:
         if not self.closing.is_set():
             self.running = False
             self.closing.set()
-            self.events.publish("hub.stopping")
+            self.events.publish(HubStopping())
 
     async def _start(self) -> None:
         enter = self._stack.enter_async_context
@@ -195,11 +209,12 @@ class Hub:
         self.events.continue_after(last)
         await enter(Journal(self.events, self.ledger, after_seq=last))
         self.events.publish(
-            "config.loaded",
-            path=self.config.source,
-            agents=agent_facts(self.config),
-            warnings=list(self.config.warnings),
-            thresholds=to_json(self.config.settings.health),
+            ConfigLoaded(
+                path=self.config.source,
+                agents=agent_facts(self.config),
+                warnings=tuple(self.config.warnings),
+                thresholds=to_json(self.config.settings.health),
+            )
         )
         for outcome in await self.ledger.outcomes(since=self.runtime.clock.now() - WINDOW):
             self.health.fold(outcome)
@@ -213,7 +228,7 @@ class Hub:
         if self.scheduler is not None:
             await enter(self.scheduler)
         self.running = True
-        self.events.publish("hub.started", url=self.url or "", pid=os.getpid())
+        self.events.publish(HubStarted(url=self.url or "", pid=os.getpid()))
 
     async def _recover(self) -> None:
         """Tell of outcomes that an earlier run could not tell of any more, and go on with what it left open.
@@ -247,7 +262,7 @@ class Hub:
         path, problem = str(self.file.path), self.file.problem
         if problem:
             log.warning("agents.yaml stays as it was: %s", problem)
-            self.events.publish("config.rejected", level=Level.WARN, path=path, error=problem)
+            self.events.publish(ConfigRejected(path=path, error=problem))
             return
         change = difference(self.config, self.file.config)
         self._take_over(self.file.config)
@@ -259,17 +274,18 @@ class Hub:
         for warning in warnings:
             log.warning("%s", warning)
         self.events.publish(
-            "config.reloaded",
-            level=Level.WARN if warnings else Level.INFO,
-            path=path,
-            agents=agent_facts(self.config),
-            warnings=warnings,
-            added=list(change.added),
-            changed=list(change.changed),
-            removed=list(change.removed),
-            paused=list(change.paused),
-            resumed=list(change.resumed),
-            settings=list(change.settings),
+            ConfigReloaded(
+                level=Level.WARN if warnings else Level.INFO,
+                path=path,
+                agents=agent_facts(self.config),
+                warnings=tuple(warnings),
+                added=change.added,
+                changed=change.changed,
+                removed=change.removed,
+                paused=change.paused,
+                resumed=change.resumed,
+                settings=change.settings,
+            )
         )
 
     def _take_over(self, config: FleetConfig) -> None:
@@ -302,11 +318,11 @@ class Hub:
         agent = event.agent
         if agent is None:
             return
-        unreachable = event.payload.get("cause") == Cause.UNREACHABLE
-        if unreachable or event.topic in {"agent.breaker.opened", "agent.breaker.closed"}:
-            self.broker.hurry(agent)
-        if event.topic == "agent.card.updated" and agent in self._notes.auth_refused:
-            self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
+        match event:
+            case BreakerOpened() | BreakerClosed() | OutcomeDecided(cause=Cause.UNREACHABLE):
+                self.broker.hurry(agent)
+            case CardFetched() if agent in self._notes.auth_refused:
+                self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
         self._notes.take(agent, event)
 
     async def _try_credential(self, agent: str) -> None:
@@ -319,7 +335,7 @@ class Hub:
         except AuthRefused:
             return
         except RpcError:
-            self.events.publish("agent.auth.accepted", agent=agent)
+            self.events.publish(CredentialAccepted(agent=agent))
         except FleetsimError:
             return
 
@@ -348,7 +364,7 @@ class Hub:
         """Damage, or an error nobody foresaw: no new work, no outcome, and whoever runs the hub is to end it."""
         log.critical("%s; nothing is recorded any more, and the hub ends. %s", error, error.hint)
         self.failure = error
-        self.events.publish("hub.storage", level=Level.ERROR, reason=str(error))
+        self.events.publish(StorageFailed(reason=str(error)))
         self.tracker.fail(error)
         self.failed.set()
 

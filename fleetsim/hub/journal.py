@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import Ledger
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.journal import Event
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)

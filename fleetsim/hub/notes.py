@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fleetsim.model.journal import Event
-
-_LET_IN = frozenset({"agent.skill.dispatched", "agent.skill.update", "agent.auth.accepted"})
+from fleetsim.caller.events import (
+    CardFetched,
+    CredentialAccepted,
+    CredentialRefused,
+    Event,
+    TaskBound,
+    TaskMoved,
+    WebhookAccepted,
+    WebhooksDegraded,
+)
 
 
 @dataclass(slots=True)
@@ -26,16 +33,16 @@ class AgentNotes:
 
     def take(self, agent: str, event: Event) -> None:
         """Heed one event about an agent."""
-        if event.topic == "agent.push.degraded":
-            if event.payload.get("refused"):
+        match event:
+            case WebhooksDegraded(refused=True):
                 self.push_refused.add(agent)
-            else:
+            case WebhooksDegraded():
                 self.silent.setdefault(agent, event.at)
-        elif event.topic == "agent.push.accepted":
-            self.silent.pop(agent, None)
-        elif event.topic == "agent.card.updated":
-            self.push_refused.discard(agent)
-        elif event.topic == "agent.auth.refused":
-            self.auth_refused.setdefault(agent, event.at)
-        elif event.topic in _LET_IN:
-            self.auth_refused.pop(agent, None)
+            case WebhookAccepted():
+                self.silent.pop(agent, None)
+            case CardFetched():
+                self.push_refused.discard(agent)
+            case CredentialRefused():
+                self.auth_refused.setdefault(agent, event.at)
+            case TaskBound() | TaskMoved() | CredentialAccepted():
+                self.auth_refused.pop(agent, None)

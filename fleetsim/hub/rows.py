@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fleetsim.caller.cards import AgentView
-from fleetsim.caller.closing import outcome_payload
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import OutcomeDecided
 from fleetsim.caller.fleet import FleetConfig
 from fleetsim.caller.health import HealthSnapshot
 from fleetsim.caller.jsonable import iso
@@ -13,19 +14,18 @@ from fleetsim.caller.ledger import KnownId, RequestRecord
 from fleetsim.caller.part_rows import part_notes, part_row
 from fleetsim.caller.track import Track
 from fleetsim.model.asking import answer_schema
-from fleetsim.model.journal import Event
 from fleetsim.model.limits import TEXT_CHARS_MAX, shown_text
 from fleetsim.model.parts import ListedPart, answer_parts, listed_parts
 from fleetsim.model.task import answer_chars, answer_text
 from fleetsim.model.work import Outcome, Question
 
 
-def agent_facts(config: FleetConfig) -> list[dict[str, Any]]:
+def agent_facts(config: FleetConfig) -> tuple[dict[str, Any], ...]:
     """Who agents.yaml names, as the events about it say it."""
-    return [
+    return tuple(
         {"name": e.name, "url": e.url, "enabled": e.enabled, **({"why": e.disabled_why} if e.disabled_why else {})}
         for e in config.agents
-    ]
+    )
 
 
 def agent_row(view: AgentView, snapshot: HealthSnapshot) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def outcome_row(outcome: Outcome, *, chars_max: int = TEXT_CHARS_MAX) -> dict[st
         "taskId": outcome.task_id,
         "state": outcome.kind.value,
         "open": False,
-        **outcome_payload(outcome, text_chars_max=chars_max),
+        **payload(OutcomeDecided.of(outcome, chars_max=chars_max)),
     }
 
 
@@ -155,20 +155,4 @@ def known_row(known: KnownId) -> dict[str, Any]:
         "correlationId": known.correlation_id,
         "agent": known.agent,
         "at": iso(known.at),
-    }
-
-
-def event_row(event: Event) -> dict[str, Any]:
-    """One event, as the stream and the journal carry it."""
-    return {
-        "seq": event.seq,
-        "at": iso(event.at),
-        "topic": event.topic,
-        "level": event.level.value,
-        "correlationId": event.correlation_id,
-        "parentId": event.parent_id,
-        "agent": event.agent,
-        "skill": event.skill,
-        "taskId": event.task_id,
-        "payload": event.payload,
     }

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.server import Server, listen
+from fleetsim.caller.events import LoopStalled
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.ledger import Ledger
@@ -24,7 +25,6 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
-from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.watchdog import Watchdog
 from fleetsim.runtime.workers import Workers
@@ -78,7 +78,7 @@ async def running_hub(
         )
         app = build_app(hub, allow_hosts=allow_hosts)
         server = Server(app, _BOUNDS, on_stop=hub.stop_streams, signals=False)
-        watchdog = Watchdog(lambda ms: hub.events.publish("hub.stalled", level=Level.WARN, stalledMs=ms))
+        watchdog = Watchdog(lambda ms: hub.events.publish(LoopStalled(stalled_ms=ms)))
         async with hub, watchdog, Workers("hub-server") as workers:
             worker = workers.start(server.serve(sockets=[listener]), name=url)
             await _until_serving(server, worker)

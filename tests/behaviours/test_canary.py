@@ -23,10 +23,10 @@ from pathlib import Path
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.cli.logs import HIDDEN
 from fleetsim.client import AgentClient, Credential
-from fleetsim.dashboard.feed import event_of
 from fleetsim.dashboard.shot import take
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import API_KEY_FILE, CALLBACK_KEYS_FILE, HUB_FILE, LEDGER_FILE, HubAddress, StateDir
@@ -249,7 +249,7 @@ async def test_no_secret_of_a_whole_run_is_in_any_sink(tmp_path: Path, caplog: p
             sinks |= {f"live {name}": data for name, data in files_of(tmp_path).items()}
             sinks["errors"] = (await provoked(secrets, urls, runtime)).encode()
     sinks |= files_of(tmp_path)
-    events = tuple(event for row in journal if (event := event_of(row)) is not None)
+    events = tuple(event for row in journal if (event := from_wire(row)) is not None)
     for screen in ("fleet", "tasks", "inbox", "ceremonies", "events"):
         sinks[f"picture of {screen}"] = (await take(events, screen=screen)).encode()
     sinks["log of the agents"] = caplog.text.encode()

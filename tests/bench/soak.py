@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleetsim.agent import AgentLimits
-from fleetsim.caller.events import KEEP_MAX
+from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.fleet import FleetConfig, Settings
 from fleetsim.caller.health import FleetHealth
 from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger

@@ -11,7 +11,8 @@ from typing import Any
 
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_wire import payload
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import Ledger, RequestRecord, RunRecord
 from fleetsim.caller.ledger.sqlite import open_ledger
@@ -124,7 +125,7 @@ class Ground:
         )
 
     def said(self, topic: str) -> list[dict[str, Any]]:
-        return [dict(e.payload) for e in self.events.recent(limit=20_000) if e.topic == topic]
+        return [payload(e) for e in self.events.recent(limit=20_000) if e.topic == topic]
 
 
 @asynccontextmanager

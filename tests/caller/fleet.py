@@ -16,7 +16,8 @@ from fleetsim.agent.app import build_app
 from fleetsim.agent.engine import Engine
 from fleetsim.caller.declared import Declared
 from fleetsim.caller.dispatcher import Dispatcher, Way
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import Event
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.gate import Gate
 from fleetsim.caller.ledger import RequestRecord
@@ -26,7 +27,6 @@ from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
-from fleetsim.model.journal import Event
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import Task
 from fleetsim.model.work import Outcome, SkillRequest

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import (
     CardSnapshot,
     EarlyWebhook,
@@ -20,7 +21,6 @@ from fleetsim.caller.ledger import (
     RunRecord,
 )
 from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
-from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 
 LONG_AGO = datetime.fromisoformat("1990-01-01T00:00:00+00:00")

@@ -13,7 +13,6 @@ import pytest
 
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.journal import outcome_topic
 from fleetsim.model.task import DataPart, TaskState
 from fleetsim.model.work import OutcomeKind
 from tests.caller.ledgers import OpenLedger, answer, at, card, event, outcome, question, record, run, task, webhook
@@ -299,10 +298,10 @@ async def test_an_outcome_is_unannounced_until_its_event_is_in_the_journal(kept:
         await ledger.accept([record("c-1"), record("c-2")])
         await ledger.close(outcome("c-1"))
         await ledger.close(outcome("c-2"))
-        await ledger.append([event(1, request="c-2"), event(2, topic=outcome_topic("user", "echo"), request="c-1")])
+        await ledger.append([event(1, request="c-2"), event(2, topic="autonomous.outcome.user.echo", request="c-1")])
     async with kept() as ledger:
         assert await ledger.unannounced() == (outcome("c-2"),)
-        await ledger.append([event(3, topic=outcome_topic("user", "echo"), request="c-2")])
+        await ledger.append([event(3, topic="autonomous.outcome.user.echo", request="c-2")])
         assert await ledger.unannounced() == ()
 
 

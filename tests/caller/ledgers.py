@@ -6,13 +6,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import CardSnapshot, EarlyWebhook, RequestRecord, RunRecord, RunStatus, SlotClaim
 from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
 from fleetsim.model.errors import Blame
 from fleetsim.model.event import Snapshot
-from fleetsim.model.journal import Event
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question, QuestionKind, SkillRequest
+from tests.recorded import recorded
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -97,4 +98,4 @@ def card(agent: str = "a", name: str = "Agent", fetched: float = 0) -> CardSnaps
 
 
 def event(seq: int, *, topic: str = "agent.skill.update", request: str | None = None) -> Event:
-    return Event(seq=seq, at=at(seq), topic=topic, correlation_id=request, payload={"n": seq})
+    return recorded(topic, {"state": f"s{seq}"}, seq=seq, at=at(seq), correlation_id=request)

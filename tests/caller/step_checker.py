@@ -25,6 +25,7 @@ from fleetsim.caller.signals import (
     Found,
     Poll,
     PollFailed,
+    Publish,
     Recovered,
     RegisterPush,
     Replied,
@@ -32,7 +33,6 @@ from fleetsim.caller.signals import (
     Resumed,
     ResumeFailed,
     Save,
-    Say,
     Send,
     SendFailed,
     Settle,
@@ -289,7 +289,7 @@ class Checker:
         ends = [e for e in effects if isinstance(e, Close)]
         assert len(ends) <= 1, "two outcomes in one step"
         for effect in effects:
-            assert not self.life.closed or isinstance(effect, Say), f"{effect} after the outcome"
+            assert not self.life.closed or isinstance(effect, Publish), f"{effect} after the outcome"
             self._one(effect, signal, ends, was_bound)
         if self.life.bound and not was_bound:
             assert any(isinstance(e, Save) for e in effects), "which task it is was not put on record"

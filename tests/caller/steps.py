@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import EPOCH, Level
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.signals import Begin, Close, Due, Effect, Left, Say, Signal
+from fleetsim.caller.signals import Begin, Close, Due, Effect, Left, Publish, Signal
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Heard, Now, Rules, Track
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import COST_TYPE
-from fleetsim.model.journal import Level
 from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskState, TaskStatus, TextPart
 from fleetsim.model.work import Outcome, SkillRequest, Via
+from tests.recorded import recorded
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -121,7 +124,12 @@ class Hand:
     @property
     def said(self) -> list[tuple[str, Level, dict[str, Any]]]:
         """What the latest signal had told the world: topic, level, payload."""
-        return [(e.topic, e.level, dict(e.payload)) for e in self.effects if isinstance(e, Say)]
+        return [(e.event.topic, e.event.level, payload(e.event)) for e in self.effects if isinstance(e, Publish)]
 
     def asked_for(self, kind: type) -> list[Effect]:
         return [e for e in self.effects if isinstance(e, kind)]
+
+
+def published(*, topic: str, level: Level = Level.INFO, payload: Mapping[str, Any] | None = None) -> Publish:
+    """What a step has told: an event that does not say yet who it is about."""
+    return Publish(event=recorded(topic, payload, at=EPOCH, level=level))

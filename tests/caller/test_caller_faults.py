@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.event_wire import payload
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.track import Rules
 from fleetsim.client import AgentClient
@@ -189,7 +190,7 @@ async def test_a_refused_webhook_costs_the_webhook_and_not_the_work() -> None:
         f.network.fault(Status(status=200, body=body), Match(origin=SCOUT, where=with_webhook))
         assert await ends(f, "slow") is OutcomeKind.COMPLETED
         assert a.ran["hi"] == 1
-        assert [e.payload["refused"] for e in f.topics("agent.push.degraded")] == [True]
+        assert [payload(e)["refused"] for e in f.topics("agent.push.degraded")] == [True]
 
 
 @pytest.mark.parametrize("method", ["message/send", "message/stream", "tasks/get", "tasks/resubscribe"])
@@ -258,7 +259,7 @@ async def test_a_doubled_webhook_changes_nothing_the_second_time() -> None:
         await asyncio.sleep(60)
         assert len(f.outcomes) == 1
         assert {seen.status for seen in f.network.seen if seen.url.startswith(HUB)} <= {200, 202, None}
-        assert any(e.payload["duplicate"] for e in f.topics("agent.push.accepted"))
+        assert any(payload(e)["duplicate"] for e in f.topics("agent.push.accepted"))
 
 
 async def test_three_tasks_that_only_polling_ended_mark_the_agents_webhooks_as_silent() -> None:
@@ -267,7 +268,7 @@ async def test_three_tasks_that_only_polling_ended_mark_the_agents_webhooks_as_s
         for _ in range(3):
             assert not f.topics("agent.push.degraded")
             assert await ends(f, "slow") is OutcomeKind.COMPLETED
-        assert [e.payload["refused"] for e in f.topics("agent.push.degraded")] == [False]
+        assert [payload(e)["refused"] for e in f.topics("agent.push.degraded")] == [False]
         await ends(f, "slow")
         assert len(f.topics("agent.push.degraded")) == 1
 

@@ -16,13 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetsim.caller.cards import CardBroker, reconcile
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, Settings, SkillEntry
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client.address import CARD_PATHS
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 
@@ -84,7 +85,7 @@ class Ground:
         return CardBroker(self.runtime, config, self.events, ledger=ledger)
 
     def said(self, topic: str) -> list[dict[str, Any]]:
-        return [dict(e.payload) for e in self.events.recent() if e.topic == topic]
+        return [dict(payload(e)) for e in self.events.recent() if e.topic == topic]
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ async def test_a_failed_first_fetch_is_retried_until_it_works(ground: Ground) ->
         assert broker.offers() == {"quinn": ("echo",)}
     failed = [e for e in ground.events.recent() if e.topic == "agent.card.failed"]
     assert [e.level for e in failed] == [Level.WARN, *[Level.DEBUG] * 5]
-    assert failed[0].payload["stale"] is False
+    assert payload(failed[0])["stale"] is False
     assert ground.said("agent.card.updated")[0]["skills"] == ["echo"]
 
 
@@ -239,7 +240,7 @@ async def test_the_configured_address_wins_over_the_advertised_one(ground: Groun
     assert choice is not None
     assert choice.url == URL
     updated = next(e for e in ground.events.recent() if e.topic == "agent.card.updated")
-    assert "127.0.0.1:9" in updated.payload["warnings"][0]
+    assert "127.0.0.1:9" in payload(updated)["warnings"][0]
     assert updated.level is Level.WARN
 
 

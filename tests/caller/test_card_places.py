@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.cards import AgentView, CardBroker, changes
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
 from fleetsim.caller.ledger import CardSnapshot
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
 from fleetsim.model.card import AgentCard, AgentSkill, Capabilities
-from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from tests.caller.ledgers import at

@@ -11,9 +11,10 @@ import pytest
 
 from fleetsim.caller.ceremonies.runs import ERROR_MAX, verdict
 from fleetsim.caller.ceremonies.scheduler import Busy
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import RunRecord, RunStatus
 from fleetsim.model.errors import NotAccepting, UnknownTarget
-from fleetsim.model.journal import Event, Level
 from fleetsim.model.work import OutcomeKind
 from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, Desk, Ground, ground, yaml
 from tests.caller.ledgers import outcome
@@ -103,7 +104,7 @@ async def test_a_problem_is_told_once_and_with_every_list() -> None:
             await asyncio.sleep(10)
         (rejected,) = events(g, "config.rejected")
         assert rejected.level is Level.WARN
-        path, error = rejected.payload["path"], rejected.payload["error"]
+        path, error = payload(rejected)["path"], payload(rejected)["error"]
         assert path == "ceremonies/b.yaml"
         assert "must name at least one agent" in error
         assert [told["errors"] for told in g.said("ceremony.loaded")] == [[{"path": path, "error": error}]] * 2
@@ -262,8 +263,8 @@ async def test_a_run_that_is_late_says_by_how_much_and_when_the_next_is() -> Non
         async with g.scheduler():
             await asyncio.sleep(2)
         executed = events(g, "ceremony.tick.execute")[-1]
-        assert (executed.skill, executed.payload["latenessMs"]) == ("report", 50_000)
-        assert executed.payload["scheduledAt"] == "2026-01-01T00:04:00.000Z"
+        assert (executed.skill, payload(executed)["latenessMs"]) == ("report", 50_000)
+        assert payload(executed)["scheduledAt"] == "2026-01-01T00:04:00.000Z"
         (skipped,) = g.said("ceremony.tick.skipped")
         assert (skipped["scheduledAt"], skipped["nextFireAt"]) == (
             *("2026-01-01T00:03:00.000Z", "2026-01-01T00:05:00.000Z"),
@@ -284,7 +285,7 @@ async def test_a_run_that_ends_well_is_news_and_one_that_does_not_a_warning(
             await asyncio.sleep(40)
         (told,) = events(g, "ceremony.tick.completed")
         assert (told.level, told.skill, told.correlation_id) == (level, "report", g.desk.fired[0][1].claim.run_id)
-        assert (told.payload["durationMs"], told.payload["error"]) == (0, error)
+        assert (payload(told)["durationMs"], payload(told)["error"]) == (0, error)
 
 
 async def test_a_runs_limit_is_its_ceremonys() -> None:
@@ -310,7 +311,7 @@ async def test_a_run_whose_ceremony_is_gone_has_ten_minutes_and_names_no_skill()
             assert events(g, "ceremony.tick.completed") == []
             await asyncio.sleep(10)
         (told,) = events(g, "ceremony.tick.completed")
-        assert (told.skill, told.payload["status"]) == (None, "timeout")
+        assert (told.skill, payload(told)["status"]) == (None, "timeout")
 
 
 async def test_a_run_whose_time_was_over_before_a_restart_has_one_more_second() -> None:

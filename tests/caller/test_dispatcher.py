@@ -14,11 +14,12 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.declared import Declared, HitlMode, HitlRule
 from fleetsim.caller.dispatcher import Dispatcher, TaskBusy, Way
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import OtherWay, RequestRecord, RunRecord, SlotClaim
 from fleetsim.caller.ledger.sqlite import SqliteLedger
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
-from fleetsim.model.journal import Event, Level
 from fleetsim.model.limits import TooMuchText
 from fleetsim.model.parts import PARTS_MAX, TooManyParts
 from fleetsim.model.skills import DEFAULT_SKILL
@@ -204,7 +205,7 @@ async def test_what_was_accepted_is_told_before_anything_else_of_it() -> None:
         first = next(event for event in d.f.events.recent() if event.correlation_id == "c-1")
         assert (first.topic, first.level, first.parent_id) == ("agent.skill.request", Level.INFO, "p")
         assert (first.agent, first.skill) == ("scout", "echo")
-        assert {key: first.payload[key] for key in ("text", "targets", "systemActor", "source")} == {
+        assert {key: payload(first)[key] for key in ("text", "targets", "systemActor", "source")} == {
             "text": "hello",
             "targets": ["scout"],
             "systemActor": "ada",
@@ -233,7 +234,7 @@ async def test_a_request_that_is_refused_is_told_with_the_reason(
         refusal, told = await d.refused(error, asked(**changes))
         assert (told.topic, told.level) == (f"dispatch.dropped.{why}", Level.WARN)
         assert (told.correlation_id, told.skill) == ("c-1", "echo")
-        assert told.payload == {"message": str(refusal), "targets": list(changes.get("targets", ("scout",)))}
+        assert payload(told) == {"message": str(refusal), "targets": list(changes.get("targets", ("scout",)))}
         await d.dispatcher.submit(asked(text="x" * 10))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from fleetsim.caller.events import KEEP_MAX, EventLog
-from fleetsim.model.journal import Event, Level
+from fleetsim.caller.event_log import KEEP_MAX, EventLog
+from fleetsim.caller.events import Event, Level, OtherEvent, StreamBroken
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.runtime import VirtualClock
 
@@ -14,7 +15,7 @@ def log(count: int = 0, *, keep_max: int = KEEP_MAX, first_seq: int = 0) -> Even
     """One in which so many things happened."""
     found = EventLog(VirtualClock(), keep_max=keep_max, first_seq=first_seq)
     for n in range(count):
-        found.publish(f"t.{n + 1}")
+        found.publish(OtherEvent(name=f"t.{n + 1}"))
     return found
 
 
@@ -22,22 +23,10 @@ def numbers(events: tuple[Event, ...]) -> list[int]:
     return [event.seq for event in events]
 
 
-def test_an_event_says_when_it_happened_and_all_it_was_told_of() -> None:
-    ids = {"correlation_id": "c", "parent_id": "p", "agent": "a", "skill": "s", "task_id": "t"}
-    told = log(1).publish("agent.chat.inbound", level=Level.WARN, **ids, text="x", seqs=[1])  # type: ignore[arg-type]
-    assert told == Event(
-        seq=2,
-        at=START,
-        topic="agent.chat.inbound",
-        level=Level.WARN,
-        correlation_id="c",
-        parent_id="p",
-        agent="a",
-        skill="s",
-        task_id="t",
-        payload={"text": "x", "seqs": [1]},
-    )
-    assert log().publish("t") == Event(seq=1, at=START, topic="t")
+def test_an_event_is_given_its_number_and_its_time() -> None:
+    event = StreamBroken(correlation_id="c", agent="a", why="cut")
+    assert log(1).publish(event) == replace(event, seq=2, at=START)
+    assert (event.seq, event.level) == (0, Level.DEBUG)
 
 
 def test_numbers_go_on_where_an_earlier_journal_ended_and_never_back() -> None:
@@ -45,9 +34,9 @@ def test_numbers_go_on_where_an_earlier_journal_ended_and_never_back() -> None:
     events = log(2, first_seq=40)
     assert (events.last_seq, numbers(events.recent())) == (42, [41, 42])
     events.continue_after(7)
-    assert events.publish("t").seq == 43
+    assert events.publish(OtherEvent(name="t")).seq == 43
     events.continue_after(90)
-    assert (events.last_seq, events.publish("t").seq) == (90, 91)
+    assert (events.last_seq, events.publish(OtherEvent(name="t")).seq) == (90, 91)
 
 
 def test_the_newest_events_are_kept_and_the_newest_of_those_asked_for_are_told() -> None:
@@ -63,7 +52,7 @@ def test_the_newest_events_are_kept_and_the_newest_of_those_asked_for_are_told()
 async def test_a_reader_hears_from_now_on_or_from_what_it_has_seen_on() -> None:
     events = log(4)
     fresh, again, all_of_it = events.subscribe(), events.subscribe(after_seq=2), events.subscribe(after_seq=0)
-    events.publish("t.5")
+    events.publish(OtherEvent(name="t.5"))
     assert numbers(await fresh.next_batch()) == [5]
     assert numbers(await again.next_batch()) == [3, 4, 5]
     assert numbers(await all_of_it.next_batch()) == [1, 2, 3, 4, 5]
@@ -71,12 +60,12 @@ async def test_a_reader_hears_from_now_on_or_from_what_it_has_seen_on() -> None:
 
 async def test_who_waits_for_one_request_is_not_handed_the_events_of_all_others() -> None:
     events = log()
-    events.publish("agent.skill.update", correlation_id="before")
-    events.publish("agent.skill.update", correlation_id="mine")
+    events.publish(OtherEvent(name="agent.skill.update", correlation_id="before"))
+    events.publish(OtherEvent(name="agent.skill.update", correlation_id="mine"))
     async with events.subscribe(after_seq=0, wanted=lambda event: event.correlation_id == "mine") as heard:
         for _ in range(1_000):
-            events.publish("agent.chat.inbound", correlation_id="loud")
-        events.publish("autonomous.outcome.x", correlation_id="mine")
+            events.publish(OtherEvent(name="agent.chat.inbound", correlation_id="loud"))
+        events.publish(OtherEvent(name="autonomous.outcome.x", correlation_id="mine"))
         assert heard.behind == 2
         assert [event.correlation_id for event in await heard.next_batch()] == ["mine", "mine"]
 
@@ -85,12 +74,12 @@ async def test_a_reader_takes_so_many_at_a_time_in_order_and_waits_for_the_next(
     events = log()
     heard = events.subscribe()
     for n in range(1_003):
-        events.publish(f"t.{n}")
+        events.publish(OtherEvent(name=f"t.{n}"))
     assert numbers(await heard.next_batch(2)) == [1, 2]
     assert numbers(await heard.next_batch()) == list(range(3, 1_003)), "a thousand, unless it says how many"
     assert (numbers(await heard.next_batch()), heard.behind) == ([1_003], 0)
     for n in (1_004, 1_005):
-        asyncio.get_running_loop().call_later(60, events.publish, "late")
+        asyncio.get_running_loop().call_later(60, events.publish, OtherEvent(name="late"))
         assert numbers(await heard.next_batch()) == [n]
     assert asyncio.get_running_loop().time() == 120
 
@@ -99,7 +88,7 @@ async def test_a_slow_reader_loses_its_oldest_events_is_told_how_many_and_slows_
     events = log()
     slow, quick = events.subscribe(keep_max=2), events.subscribe()
     for n in range(5):
-        events.publish(f"t.{n}")
+        events.publish(OtherEvent(name=f"t.{n}"))
         assert slow.dropped == max(0, n - 1)
     assert numbers(await slow.next_batch()) == [4, 5]
     assert (numbers(await quick.next_batch()), quick.dropped) == ([1, 2, 3, 4, 5], 0)
@@ -109,12 +98,12 @@ async def test_a_reader_that_has_left_hears_nothing_more_and_may_leave_twice() -
     events = log()
     stays = events.subscribe()
     async with events.subscribe() as leaves:
-        events.publish("t")
-    events.publish("t")
+        events.publish(OtherEvent(name="t"))
+    events.publish(OtherEvent(name="t"))
     assert (leaves.behind, stays.behind) == (1, 2)
     leaves.close()
     stays.close()
-    events.publish("t")
+    events.publish(OtherEvent(name="t"))
     assert (leaves.behind, stays.behind) == (1, 2)
 
 
@@ -125,5 +114,5 @@ async def test_batches_come_for_as_long_as_somebody_reads() -> None:
             seen += numbers(batch)
             if len(seen) == 6:
                 break
-            asyncio.get_running_loop().call_later(60, events.publish, "late")
+            asyncio.get_running_loop().call_later(60, events.publish, OtherEvent(name="late"))
     assert seen == [1, 2, 3, 4, 5, 6]

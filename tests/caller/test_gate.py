@@ -8,7 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.caller.config import AGENTS_MAX
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import Settings
 from fleetsim.caller.gate import Gate, GateLimits
 from fleetsim.caller.slots import Bulkhead, Slots
@@ -21,7 +23,6 @@ from fleetsim.model.errors import (
     TimedOut,
     Unreachable,
 )
-from fleetsim.model.journal import Level
 from fleetsim.runtime.http import EXCHANGES_MAX
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop
@@ -312,7 +313,7 @@ async def test_an_open_breaker_says_whose_it_is_why_since_when_and_for_how_long(
     await fail(g, Unreachable("the second"))
     opened_at, opened_s = runtime.clock.now(), asyncio.get_running_loop().time()
     (opened,) = events.recent()
-    told = dict(opened.payload)
+    told = payload(opened)
     pause_s = told.pop("retryInSeconds")
     assert (opened.agent, opened.level, told) == ("a", Level.WARN, {"failures": 2, "reason": "the second"})
     assert 8 <= pause_s <= 12

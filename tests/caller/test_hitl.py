@@ -19,6 +19,7 @@ from fleetsim.caller.declared import (
     HitlRule,
     read_hitl,
 )
+from fleetsim.caller.event_wire import payload
 from fleetsim.caller.hitl import DISPATCHER_PATIENCE_S, HitlDesk
 from fleetsim.caller.track import Rules
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
@@ -87,7 +88,7 @@ class Scene:
         return only
 
     def said(self, prefix: str) -> list[Mapping[str, Any]]:
-        return [event.payload for event in self.f.topics(f"hitl.{prefix}.")]
+        return [payload(event) for event in self.f.topics(f"hitl.{prefix}.")]
 
 
 @asynccontextmanager

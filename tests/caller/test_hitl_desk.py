@@ -10,8 +10,9 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.declared import Declared, HitlMode, HitlRule
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Event, Level
 from fleetsim.caller.hitl import HitlDesk, Veto
-from fleetsim.model.journal import Event, Level
 from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.fleet import Fleet, fleet
@@ -45,7 +46,7 @@ def told(f: Fleet, topic: str) -> list[Event]:
 
 
 def fields(event: Event) -> tuple[Any, ...]:
-    return event.level, event.correlation_id, event.agent, event.skill, dict(event.payload)
+    return event.level, event.correlation_id, event.agent, event.skill, payload(event)
 
 
 # -- what is told -------------------------------------------------------------------------------------
@@ -64,13 +65,13 @@ async def test_a_window_that_opens_and_closes_is_told_with_all_a_person_needs() 
         assert s.desk.veto("nobody's") is False
         assert s.desk.veto(other) is True
         opened, _, vetoed = told(s.f, "veto")
-        payload = {"decision": "open", "expiresAt": expires.isoformat()}
+        opening = {"decision": "open", "expiresAt": expires.isoformat()}
         assert opened.topic == f"hitl.veto.{cid}"
-        assert fields(opened) == (Level.INFO, cid, "scout", "long", payload)
-        assert (vetoed.correlation_id, vetoed.payload) == (other, {"decision": "vetoed", "decidedBy": "operator"})
+        assert fields(opened) == (Level.INFO, cid, "scout", "long", opening)
+        assert (vetoed.correlation_id, payload(vetoed)) == (other, {"decision": "vetoed", "decidedBy": "operator"})
         assert s.desk.veto(other) is False
         await asyncio.sleep(30)
-        assert told(s.f, "veto")[-1].payload == {"decision": "lapsed"}
+        assert payload(told(s.f, "veto")[-1]) == {"decision": "lapsed"}
 
 
 async def test_a_note_says_which_work_of_whom_has_started() -> None:
@@ -98,9 +99,9 @@ async def test_an_escalation_says_whose_question_it_is_and_who_did_not_answer() 
     async with scene(worker(), boss(reply=None)) as s:
         cid = await s.start(dispatcher="boss", wait_s=60)
         (escalated,) = told(s.f, "escalated")
-        level, about, agent, skill, payload = fields(escalated)
+        level, about, agent, skill, why = fields(escalated)
         assert (level, about, agent, skill) == (Level.INFO, cid, "scout", "deploy")
-        assert payload == {"questionId": s.question.question_id, "why": "boss: I do not know"}
+        assert why == {"questionId": s.question.question_id, "why": "boss: I do not know"}
 
 
 async def test_the_agent_that_dispatched_the_work_is_asked_in_a_request_of_the_desk() -> None:
@@ -131,7 +132,7 @@ async def test_work_that_ended_in_this_moment_is_not_vetoed_and_its_window_is_to
             await person
             await asyncio.sleep(1)
         assert answers == [False]
-        assert [event.payload["decision"] for event in told(f, "veto")] == ["open", "ended"]
+        assert [payload(event)["decision"] for event in told(f, "veto")] == ["open", "ended"]
 
 
 # -- after a restart ----------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ async def test_a_window_has_the_time_it_had_left_whatever_the_clock_did(jump_s: 
                 await asyncio.sleep(0.02)
             assert desk.vetoes() == ()
             assert desk.veto(cid) is False
-        said = [event.payload["decision"] for event in told(f, "veto")[before:]]
+        said = [payload(event)["decision"] for event in told(f, "veto")[before:]]
         assert said == ([] if left_s is None else ["open", "lapsed"])
 
 

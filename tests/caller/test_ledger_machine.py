@@ -17,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
 from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
 from fleetsim.caller.ledger.verify import row_damage, structure_damage
-from fleetsim.model.journal import outcome_topic
 from fleetsim.model.work import OutcomeKind
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller import ledgers as make
@@ -133,7 +132,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(steps=st.lists(st.integers(0, 2), max_size=8), pick=picks, outcome=st.booleans())
     def append(self, steps: list[int], pick: int, outcome: bool) -> None:
         seq = self.model.journal[-1].seq if self.model.journal else 0
-        topic = outcome_topic("user", "echo") if outcome else "agent.skill.update"
+        topic = "autonomous.outcome.user.echo" if outcome else "agent.skill.update"
         events = []
         for step in steps:
             seq += step

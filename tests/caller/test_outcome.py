@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.closing import outcome_payload, publish_outcome
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.closing import publish_outcome
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Event, Level, OutcomeDecided
 from fleetsim.caller.follow_up import follow_up, how_it_stands, shows_the_message, shows_the_past
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.outcome import outcome_of
@@ -17,7 +19,6 @@ from fleetsim.caller.track import Now, Track
 from fleetsim.model.errors import Blame
 from fleetsim.model.event import Snapshot
 from fleetsim.model.extensions import DELTAS_MAX, WORLDSTATE_DELTA_TYPE, EffectDelta
-from fleetsim.model.journal import Event, Level
 from fleetsim.model.task import Artifact, DataPart, Task, TaskState
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
 from fleetsim.testbed.runtime import VirtualClock
@@ -110,16 +111,16 @@ def test_an_outcome_is_told_to_the_fleet_and_answered_to_whoever_asked() -> None
     outcome = ended(task(C, "done"))
     fleet, answer = told(outcome)
     assert fleet.topic.startswith("autonomous.outcome.")
-    assert (fleet.level, dict(fleet.payload)) == (Level.INFO, dict(outcome_payload(outcome)))
+    assert (fleet.level, payload(fleet)) == (Level.INFO, payload(OutcomeDecided.of(outcome)))
     assert (answer.topic, answer.level) == ("agent.skill.response.c-1", Level.DEBUG)
-    assert dict(answer.payload) == {"content": "done", "taskState": "completed", "contextId": "ctx"}
+    assert payload(answer) == {"content": "done", "taskState": "completed", "contextId": "ctx"}
     for event in (fleet, answer):
         assert (event.correlation_id, event.agent, event.skill, event.task_id) == ("c-1", "a", "echo", "t-1")
 
 
 def test_an_end_without_success_is_answered_with_its_reason() -> None:
     _, answer = told(ended(task(F, said="disk full")))
-    assert dict(answer.payload) == {"error": "disk full", "taskState": "failed", "contextId": "ctx"}
+    assert payload(answer) == {"error": "disk full", "taskState": "failed", "contextId": "ctx"}
 
 
 @pytest.mark.parametrize(
@@ -141,8 +142,8 @@ def test_effects_are_told_and_louder_where_they_were_not_declared(drift: list[st
     delta = EffectDelta(domain="d", path="p", op="set", value=1)
     (*_, effects) = told(replace(ended(task(C)), effects=(delta,)), drift)
     assert (effects.topic, effects.level) == ("world.state.delta", level)
-    assert effects.payload["deltas"] == [{"domain": "d", "path": "p", "op": "set", "value": 1}]
-    assert (effects.payload["source"], effects.payload["drift"], effects.agent) == ("a", drift, "a")
+    assert payload(effects)["deltas"] == [{"domain": "d", "path": "p", "op": "set", "value": 1}]
+    assert (payload(effects)["source"], payload(effects)["drift"], effects.agent) == ("a", drift, "a")
 
 
 def test_drift_alone_is_told_too() -> None:
@@ -150,8 +151,8 @@ def test_drift_alone_is_told_too() -> None:
 
 
 def test_an_outcome_carries_these_keys() -> None:
-    payload = outcome_payload(ended(task(C, "done", cost=True)))
-    assert payload == {
+    said = payload(OutcomeDecided.of(ended(task(C, "done", cost=True))))
+    assert said == {
         "kind": "completed",
         "success": True,
         "cause": "agent_said",
@@ -165,7 +166,7 @@ def test_an_outcome_carries_these_keys() -> None:
         "agentMs": 20_000,
         "startedAt": "2026-01-01T00:00:00+00:00",
         "endedAt": "2026-01-01T00:00:00+00:00",
-        "usage": payload["usage"],
+        "usage": said["usage"],
         "costUsd": 0.5,
         "costEstimated": False,
         "model": None,
@@ -175,13 +176,13 @@ def test_an_outcome_carries_these_keys() -> None:
         "contextId": "ctx",
         "via": "poll",
         "warnings": [],
-        "parts": payload["parts"],
-        "partsTotal": payload["partsTotal"],
+        "parts": said["parts"],
+        "partsTotal": said["partsTotal"],
     }
-    assert payload["usage"]["input_tokens"] == 10
-    bare = outcome_payload(replace(ended(task(C, "done")), cause=None))
+    assert said["usage"]["input_tokens"] == 10
+    bare = payload(OutcomeDecided.of(replace(ended(task(C, "done")), cause=None)))
     assert (bare["usage"], bare["cause"]) == (None, None)
-    assert outcome_payload(ended(task(C, "done")), text_chars_max=2)["text"] == "do"
+    assert payload(OutcomeDecided.of(ended(task(C, "done")), chars_max=2))["text"] == "do"
 
 
 # ------------------------------------------------------------------ follow-ups

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.part_rows import LISTED_MAX, part_note, part_notes, part_row, read_part_row
+from fleetsim.caller.part_rows import LISTED_MAX, part_notes, part_row, read_part_row
 from fleetsim.model.errors import WireError
 from fleetsim.model.parts import ListedPart
 
@@ -71,7 +71,7 @@ def test_a_row_that_no_hub_wrote_is_said_to_be_none(row: dict[str, Any]) -> None
 
 
 def test_a_note_has_what_is_known_and_no_content() -> None:
-    assert part_note(FILE) == {
+    assert part_notes([FILE])[0] == {
         "index": 3,
         "kind": "file",
         "name": "plan.pdf",
@@ -79,8 +79,8 @@ def test_a_note_has_what_is_known_and_no_content() -> None:
         "sizeBytes": 7,
         "uri": "https://files.example/plan.pdf",
     }
-    assert part_note(DATA) == {"index": 0, "kind": "data"}
-    assert part_note(ListedPart(index=0, kind="data", artifact_name="plan", truncated=True)) == {
+    assert part_notes([DATA])[0] == {"index": 0, "kind": "data"}
+    assert part_notes([ListedPart(index=0, kind="data", artifact_name="plan", truncated=True)])[0] == {
         "index": 0,
         "kind": "data",
         "name": "plan",
@@ -91,7 +91,7 @@ def test_a_note_has_what_is_known_and_no_content() -> None:
 @pytest.mark.parametrize(("chars", "shown"), [(199, "x" * 199), (200, "x" * 200), (201, "x" * 199 + "…")])
 def test_a_name_is_shown_up_to_two_hundred_characters(chars: int, shown: str) -> None:
     text = "x" * chars
-    note = part_note(ListedPart(index=0, kind="file", name=text, media_type=text, uri=text))
+    note = part_notes([ListedPart(index=0, kind="file", name=text, media_type=text, uri=text)])[0]
     assert (note["name"], note["mimeType"], note["uri"]) == (shown, shown, shown)
 
 
@@ -99,4 +99,4 @@ def test_a_list_names_the_first_of_many() -> None:
     parts = [ListedPart(index=n, kind="data") for n in range(40)]
     assert LISTED_MAX == 32
     assert [note["index"] for note in part_notes(parts)] == list(range(32))
-    assert part_notes(parts[:2]) == [part_note(part) for part in parts[:2]]
+    assert part_notes(parts[:2]) == [*part_notes(parts[:1]), *part_notes(parts[1:2])]

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Level
 from fleetsim.caller.push_watch import SILENT_AFTER, PushWatch
-from fleetsim.model.journal import Level
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind, Via
 from fleetsim.runtime.ports import Runtime
@@ -43,7 +44,7 @@ async def test_three_ends_in_a_row_that_only_polls_brought_are_told_once(watched
         assert watched.told == (n >= SILENT_AFTER)
     (told,) = watched.events.recent()
     assert (told.agent, told.level) == ("a", Level.WARN)
-    assert told.payload == {
+    assert payload(told) == {
         "why": "the last 3 tasks ended by polling; no webhook of theirs arrived",
         "refused": False,
     }

@@ -12,6 +12,7 @@ import pytest
 from starlette.requests import Request as StarletteRequest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.event_wire import payload
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.receiver import CallbackReceiver, ReceiverLimits
 from fleetsim.caller.tokens import CallbackTokens
@@ -150,7 +151,7 @@ async def test_a_late_webhook_is_taken_though_the_end_was_recorded_before_the_bi
             assert (await post(f, outcome.correlation_id, update("another"), authorization=bearer)).status == 401
         stale = f.topics("agent.skill.stale")
         assert len(stale) == 20
-        assert all("contradicts the outcome" in event.payload["why"] for event in stale)
+        assert all("contradicts the outcome" in payload(event)["why"] for event in stale)
 
 
 async def test_replaying_every_webhook_a_hundred_times_shuffled_gives_the_same_outcome() -> None:
@@ -203,8 +204,8 @@ async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(size: int, s
         cid, _, token = await under_way(f)
         assert (await post(f, cid, b" " * size, authorization=f"Bearer {token}")).status == status
         refused = [e for e in f.events.recent(limit=1_000) if e.topic == "agent.push.rejected"]
-        assert [(e.correlation_id, e.payload["status"]) for e in refused] == ([(cid, 413)] if status == 413 else [])
-        assert all("24,029,868 bytes" in e.payload["why"] for e in refused)
+        assert [(e.correlation_id, payload(e)["status"]) for e in refused] == ([(cid, 413)] if status == 413 else [])
+        assert all("24,029,868 bytes" in payload(e)["why"] for e in refused)
         assert f.tracker.track(cid) is not None, "a webhook that is too large ends nothing"
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import LedgerBroken, RequestRecord
 from fleetsim.caller.scribe import Scribe
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.journal import Level
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 from tests.caller.ledgers import record
@@ -50,7 +51,7 @@ class Desk:
 
     def told(self) -> list[tuple[str | None, str]]:
         assert all((e.topic, e.level) == ("hub.storage", Level.ERROR) for e in self.events.recent())
-        return [(e.correlation_id, e.payload["reason"]) for e in self.events.recent()]
+        return [(e.correlation_id, payload(e)["reason"]) for e in self.events.recent()]
 
 
 @asynccontextmanager

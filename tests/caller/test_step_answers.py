@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.events import Level
 from fleetsim.caller.signals import (
     Answered,
     Cancel,
@@ -16,12 +17,12 @@ from fleetsim.caller.signals import (
     Due,
     Left,
     Poll,
+    Publish,
     Replied,
     Resume,
     Resumed,
     ResumeFailed,
     Save,
-    Say,
     SendFailed,
     Settle,
     StreamEnded,
@@ -40,10 +41,9 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
 )
 from fleetsim.model.event import DirectReply
-from fleetsim.model.journal import Level
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Via
-from tests.caller.steps import Hand, message, status, task
+from tests.caller.steps import Hand, message, published, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 WHICH = task(I, said="which?", said_id="q1")
@@ -70,9 +70,9 @@ def answered(hand: Hand | None = None) -> Hand:
     return hand.tell(Answered(answer=answer_to(hand)))
 
 
-def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Level.WARN) -> Say:
+def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Level.WARN) -> Publish:
     payload = {"attempt": attempt, "inSeconds": seconds, "reason": reason}
-    return Say(topic="agent.skill.retry", level=level, payload=payload)
+    return published(topic="agent.skill.retry", level=level, payload=payload)
 
 
 def delivered(hand: Hand) -> Settle:
@@ -88,7 +88,11 @@ def test_an_answer_is_told_put_on_record_and_sent_on() -> None:
     given = answer_to(hand)
     told = {"questionId": given.question_id, "decision": "answer", "decidedBy": "ada"}
     hand.tell(Answered(answer=given))
-    assert hand.effects == (Say(topic="hitl.response.{correlationId}", payload=told), Save(), Resume(answer=given))
+    assert hand.effects == (
+        published(topic="hitl.response.", payload=told),
+        Save(),
+        Resume(answer=given),
+    )
     assert (hand.track.asked, hand.track.resume, hand.track.poll_due) == (None, given, None)
     assert hand.track.deadline == 3_600 + 10, "it stood still while somebody thought"
 
@@ -106,7 +110,7 @@ def test_a_rejection_is_delivered_to_nobody_and_has_the_task_canceled() -> None:
     told = {"questionId": no.question_id, "decision": "reject", "decidedBy": "ada"}
     hand.tell(Answered(answer=no))
     assert hand.effects == (
-        Say(topic="hitl.response.{correlationId}", payload=told),
+        published(topic="hitl.response.", payload=told),
         Save(),
         Settle(question_id=no.question_id, state="delivered"),
         Cancel(),

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from fleetsim.caller.events import CredentialRefused, Event, QuestionOverdue, WebhooksDegraded
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import (
     Ask,
@@ -14,16 +15,15 @@ from fleetsim.caller.signals import (
     CancelAsked,
     Close,
     Due,
-    Effect,
     Find,
     Poll,
     PollFailed,
+    Publish,
     PushRegistered,
     Recovered,
     Replied,
     Resume,
     Save,
-    Say,
     Send,
     SendFailed,
     Settle,
@@ -47,8 +47,8 @@ W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskSt
 RULES = Rules()
 
 
-def said(hand: Hand, topic: str) -> list[Effect]:
-    return [e for e in hand.asked_for(Say) if isinstance(e, Say) and e.topic == topic]
+def said(hand: Hand, kind: type[Event]) -> list[Event]:
+    return [e.event for e in hand.asked_for(Publish) if isinstance(e, Publish) and isinstance(e.event, kind)]
 
 
 def bound(*, push: bool = False) -> Hand:
@@ -60,7 +60,7 @@ def bound(*, push: bool = False) -> Hand:
 def test_a_send_refused_for_its_webhook_goes_out_once_more_without_it(error: RpcError, streaming: bool) -> None:
     hand = Hand.begun(None, push=True, streaming=streaming).tell(SendFailed(error=error))
     assert hand.asked_for(Send) == [Send(stream=streaming)]
-    assert said(hand, "agent.push.degraded")
+    assert said(hand, WebhooksDegraded)
     assert not hand.track.record.push
     hand.tell(SendFailed(error=error))
     assert not hand.asked_for(Send)
@@ -75,7 +75,7 @@ def test_a_send_without_a_webhook_is_not_repeated_for_bad_params() -> None:
 
 def test_a_refused_registration_leaves_the_task_to_polling() -> None:
     hand = bound(push=True).tell(PushRegistered(error=MethodNotFound()))
-    assert said(hand, "agent.push.degraded")
+    assert said(hand, WebhooksDegraded)
     assert not hand.outcomes
     assert hand.wait(31).asked_for(Poll)
 
@@ -84,7 +84,7 @@ def test_a_key_that_was_changed_meanwhile_is_read_again_once() -> None:
     hand = Hand.begun().tell(SendFailed(error=AuthRefused("no", status=401)))
     assert hand.wait(2).asked_for(Send)
     hand.tell(SendFailed(error=AuthRefused("no", status=401)))
-    assert said(hand, "agent.auth.refused")
+    assert said(hand, CredentialRefused)
     assert not hand.wait(60).asked_for(Send)
     assert hand.outcomes[0].kind is OutcomeKind.UNDELIVERABLE
 
@@ -94,7 +94,7 @@ def test_a_poll_refused_for_its_key_is_tried_once_more_then_the_task_is_lost() -
     assert not hand.outcomes
     hand.wait(6).tell(PollFailed(error=AuthRefused("no", status=401)))
     assert hand.outcomes[0].kind is OutcomeKind.LOST
-    assert said(hand, "agent.auth.refused")
+    assert said(hand, CredentialRefused)
 
 
 @pytest.mark.parametrize("why", ["cancel", "webhook"])
@@ -140,7 +140,7 @@ def test_an_open_question_is_remembered_at_half_its_life_once() -> None:
     reminders, at = 0, 0.0
     while not hand.outcomes:
         hand.wait(60)
-        if found := said(hand, "hitl.reminder.{correlationId}"):
+        if found := said(hand, QuestionOverdue):
             reminders, at = reminders + len(found), hand.mono
         if hand.track.poll_began is not None:
             hand.hear(task(I, said="which?", said_id="q1"), Via.POLL)

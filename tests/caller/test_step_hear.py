@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.events import Level
 from fleetsim.caller.follow_up import how_it_stands
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (
@@ -21,11 +22,11 @@ from fleetsim.caller.signals import (
     Left,
     Poll,
     PollFailed,
+    Publish,
     PushRegistered,
     RegisterPush,
     Replied,
     Save,
-    Say,
     SendFailed,
     StreamEnded,
     TurnedAway,
@@ -48,10 +49,9 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import ArtifactUpdate, DirectReply, TaskEvent
-from fleetsim.model.journal import Level
 from fleetsim.model.task import Artifact, Task, TaskState, TextPart
 from fleetsim.model.work import Cause, OutcomeKind, Via
-from tests.caller.steps import START, Hand, chunk, message, record, status, task
+from tests.caller.steps import START, Hand, chunk, message, published, record, status, task
 
 W, C, F, S, I = (  # noqa: E741
     TaskState.WORKING,
@@ -91,9 +91,9 @@ def named(artifact_id: str, *, append: bool = False, last: bool = True) -> Artif
     return ArtifactUpdate(task_id="t-1", context_id="ctx", artifact=artifact, append=append, last_chunk=last)
 
 
-def update(state: str, previous: str | None, via: str, text: str = "") -> Say:
+def update(state: str, previous: str | None, via: str, text: str = "") -> Publish:
     payload = {"state": state, "previous": previous, "via": via, "text": text}
-    return Say(topic="agent.skill.update", payload=payload)
+    return published(topic="agent.skill.update", payload=payload)
 
 
 def stale(hand: Hand) -> str:
@@ -108,7 +108,7 @@ def stale(hand: Hand) -> str:
 def test_the_first_news_binds_the_task_is_told_and_put_on_record() -> None:
     hand = Hand.sent().at(5.0).tell(Replied(reply=task(S), began=0.0))
     told = {"state": "submitted", "contextId": "ctx", "dialect": "0.3", "via": "reply"}
-    dispatched = Say(topic="agent.skill.dispatched", payload=told)
+    dispatched = published(topic="agent.skill.dispatched", payload=told)
     assert hand.effects == (Save(), dispatched, update("submitted", None, "reply"))
     kept = hand.track
     assert (kept.record.phase, kept.record.bound_at) == (Phase.ACCEPTED, START + timedelta(seconds=5))
@@ -219,7 +219,7 @@ def test_webhooks_are_counted() -> None:
     ],
 )
 def test_what_moved_is_told_and_a_new_state_put_on_record(
-    before: TaskState, event: Task | TaskEvent, via: Via, effects: tuple[Say, ...]
+    before: TaskState, event: Task | TaskEvent, via: Via, effects: tuple[Publish, ...]
 ) -> None:
     hand = polling(bound(before), 20.0)
     assert hand.hear(event, via).effects == effects
@@ -488,14 +488,14 @@ def test_a_webhook_that_came_needs_no_registration_nor_does_one_nobody_wants() -
 
 def test_a_registered_webhook_is_told_and_the_task_looked_at_now() -> None:
     hand = bound(push=True).tell(PushRegistered())
-    assert hand.effects == (Say(topic="agent.push.registered"),)
+    assert hand.effects == (published(topic="agent.push.registered"),)
     assert hand.next_look == 0.0
 
 
 def test_a_webhook_that_is_not_taken_is_told_and_put_on_record() -> None:
     hand = bound(push=True).tell(PushRegistered(error=MethodNotFound("no")))
     told = {"why": "no", "refused": True}
-    assert hand.effects == (Save(), Say(topic="agent.push.degraded", level=Level.WARN, payload=told))
+    assert hand.effects == (Save(), published(topic="agent.push.degraded", level=Level.WARN, payload=told))
     assert not hand.track.record.push
 
 
@@ -571,7 +571,7 @@ def test_the_third_refusal_that_is_alike_ends_it_with_what_was_said(
         polling(hand, hand.mono + (hand.next_look or 0.0)).tell(PollFailed(error=error))
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.cause, outcome.reason) == (kind, cause, reason)
-    told = Say(topic="agent.poll.stopped", level=Level.WARN, payload={"why": reason, "answers": 3})
+    told = published(topic="agent.poll.stopped", level=Level.WARN, payload={"why": reason, "answers": 3})
     assert hand.effects == (told, Close(outcome=outcome))
 
 
@@ -595,6 +595,6 @@ def test_a_key_that_is_refused_at_a_look_is_told_and_the_task_lost() -> None:
     for _ in range(2):
         polling(hand, hand.mono + (hand.next_look or 0.0)).tell(PollFailed(error=AuthRefused("no", status=403)))
     (outcome,) = hand.outcomes
-    said = Say(topic="agent.auth.refused", level=Level.WARN, payload={"why": "no"})
+    said = published(topic="agent.auth.refused", level=Level.WARN, payload={"why": "no"})
     assert outcome.reason == "the agent refuses our credential (HTTP 403)"
     assert hand.effects == (said, Close(outcome=outcome))

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (
     Answered,
@@ -18,11 +19,11 @@ from fleetsim.caller.signals import (
     Find,
     Poll,
     PollFailed,
+    Publish,
     Recovered,
     Replied,
     Resume,
     Resumed,
-    Say,
     Send,
     SendFailed,
     Settle,
@@ -32,10 +33,9 @@ from fleetsim.caller.track import Now, Rules
 from fleetsim.model.asking import key_of
 from fleetsim.model.errors import MethodNotFound, TimedOut, Unreachable
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.journal import Level
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, Via
-from tests.caller.steps import START, Hand, record, status, task
+from tests.caller.steps import START, Hand, published, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 WHICH = task(I, said="which?", said_id="q1")
@@ -420,7 +420,7 @@ def test_a_reminder_tells_the_question_and_until_when_it_lives() -> None:
     question = question_of(hand)
     hand.tell(Due()).wait(43_190).wait(10)
     payload = {"questionId": question.question_id, "question": "which?", "expiresAt": "2026-01-02T00:00:10+00:00"}
-    assert hand.asked_for(Say) == [Say(topic="hitl.reminder.{correlationId}", level=Level.WARN, payload=payload)]
+    assert hand.asked_for(Publish) == [published(topic="hitl.reminder.", level=Level.WARN, payload=payload)]
 
 
 def test_an_answer_leaves_the_time_that_was_left_when_it_was_asked_and_a_minute_at_least() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from fleetsim.caller.events import Level
 from fleetsim.caller.follow_up import how_it_stands
 from fleetsim.caller.ledger import OtherWay, Phase, RequestRecord
 from fleetsim.caller.signals import (
@@ -18,9 +19,9 @@ from fleetsim.caller.signals import (
     Found,
     Left,
     Poll,
+    Publish,
     Replied,
     Save,
-    Say,
     Send,
     SendFailed,
     StreamEnded,
@@ -45,10 +46,9 @@ from fleetsim.model.errors import (
     UnsupportedOperation,
     WireError,
 )
-from fleetsim.model.journal import Level
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Cause, OutcomeKind, Via
-from tests.caller.steps import START, Hand, message, record, status, task
+from tests.caller.steps import START, Hand, message, published, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
 OTHER = OtherWay(dialect="1.0", rpc_url="http://a.example/v1")
@@ -66,9 +66,9 @@ def follow_up(stood: TaskState = C, **kind: bool) -> RequestRecord:
     return replace(kept, request=request, earlier=how_it_stands(task(stood, "of before")))
 
 
-def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Level.WARN) -> Say:
+def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Level.WARN) -> Publish:
     payload = {"attempt": attempt, "inSeconds": seconds, "reason": reason}
-    return Say(topic="agent.skill.retry", level=level, payload=payload)
+    return published(topic="agent.skill.retry", level=level, payload=payload)
 
 
 # ------------------------------------------------------------------ tried again, or sent otherwise
@@ -145,7 +145,7 @@ def test_a_webhook_that_is_refused_is_left_out_of_the_same_send() -> None:
     hand = Hand.sent(push=True).tell(SendFailed(error=InvalidParams("no private addresses")))
     why = {"why": "refused with the send: no private addresses", "refused": True}
     assert hand.effects == (
-        Say(topic="agent.push.degraded", level=Level.WARN, payload=why),
+        published(topic="agent.push.degraded", level=Level.WARN, payload=why),
         retry("the webhook was refused: sending without it", level=Level.INFO),
         Send(stream=False),
     )
@@ -191,7 +191,7 @@ def test_a_refusal_for_good_is_told_in_the_agents_words(error: FleetsimError, ki
     hand = Hand.sent().tell(SendFailed(error=error))
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.reason) == (kind, reason)
-    refused = [Say(topic="agent.auth.refused", level=Level.WARN, payload={"why": "no"})]
+    refused = [published(topic="agent.auth.refused", level=Level.WARN, payload={"why": "no"})]
     assert hand.effects == (*(refused if isinstance(error, AuthRefused) else []), Close(outcome=outcome))
 
 

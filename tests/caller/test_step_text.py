@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 
-from fleetsim.caller.signals import Ask, Poll, Say, StreamEnded, Subscribe
+from fleetsim.caller.events import Event, StreamBroken, StreamReceived
+from fleetsim.caller.signals import Ask, Poll, Publish, StreamEnded, Subscribe
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import ConnectionLost, FleetsimError, LimitReached
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
@@ -14,9 +17,11 @@ from tests.caller.steps import Hand, chunk, status, task
 
 SMALL = Rules(text_chars_max=100)
 
+E = TypeVar("E", bound=Event)
 
-def said(hand: Hand, topic: str) -> list[Say]:
-    return [e for e in hand.effects if isinstance(e, Say) and e.topic == topic]
+
+def said(hand: Hand, kind: type[E]) -> list[E]:
+    return [e.event for e in hand.effects if isinstance(e, Publish) and isinstance(e.event, kind)]
 
 
 @pytest.mark.parametrize("via", [Via.REPLY, Via.POLL, Via.PUSH])
@@ -49,19 +54,18 @@ def test_a_question_past_the_limit_says_so() -> None:
 def test_events_carry_excerpts_that_say_they_are() -> None:
     hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), Via.STREAM)
     hand.hear(chunk("y" * 9_000, append=False), Via.STREAM)
-    (told,) = said(hand, "agent.chat.inbound")
-    assert (len(told.payload["text"]), told.payload["truncated"]) == (EXCERPT_CHARS_MAX, True)
-    assert told.payload["textChars"] == 9_000
+    (told,) = said(hand, StreamReceived)
+    assert (len(told.text.text), told.text.truncated, told.text.chars) == (EXCERPT_CHARS_MAX, True, 9_000)
     hand.hear(chunk("short"), Via.STREAM)
-    (told,) = said(hand, "agent.chat.inbound")
-    assert (told.payload["text"], told.payload.get("truncated")) == ("short", None)
+    (told,) = said(hand, StreamReceived)
+    assert (told.text.text, told.text.truncated) == ("short", False)
 
 
 @pytest.mark.parametrize("error", [LimitReached("the stream is larger than 7 bytes"), ConnectionLost("cut", sent=True)])
 def test_a_stream_that_ends_at_a_limit_says_which_and_the_task_is_polled(error: FleetsimError) -> None:
     hand = Hand.begun(streaming=True).hear(task(TaskState.WORKING), Via.STREAM)
     hand.tell(StreamEnded(error=error))
-    assert [e.payload["why"] for e in said(hand, "agent.stream.broken")] == [str(error)]
+    assert [e.why for e in said(hand, StreamBroken)] == [str(error)]
     hand.wait(2.0)
     assert hand.asked_for(Poll)
     assert bool(hand.asked_for(Subscribe)) is isinstance(error, ConnectionLost), "what is too large stays too large"

@@ -6,9 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
+from typing import TypeVar
 
 import pytest
 
+from fleetsim.caller.events import Event, PollingStopped
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import (
     Answered,
@@ -17,12 +19,12 @@ from fleetsim.caller.signals import (
     Found,
     Poll,
     PollFailed,
+    Publish,
     PushRegistered,
     Recovered,
     RegisterPush,
     Replied,
     Resumed,
-    Say,
     Send,
     SendFailed,
     StreamEnded,
@@ -86,8 +88,11 @@ def bound(*, push: bool = False, streaming: bool = False) -> Hand:
     return Hand.begun(push=push, streaming=streaming).tell(Replied(reply=task(W), began=0.0))
 
 
-def said(hand: Hand, topic: str) -> list[Say]:
-    return [e for e in hand.effects if isinstance(e, Say) and e.topic == topic]
+E = TypeVar("E", bound=Event)
+
+
+def said(hand: Hand, kind: type[E]) -> list[E]:
+    return [e.event for e in hand.effects if isinstance(e, Publish) and isinstance(e.event, kind)]
 
 
 def look(hand: Hand, error: FleetsimError) -> bool:
@@ -112,8 +117,8 @@ def test_a_poll_that_cannot_change_ends_the_request(error: FleetsimError, kind: 
     while look(hand, error):
         looks += 1
         if looks == 3:
-            (told,) = said(hand, "agent.poll.stopped")
-            assert str(error) in told.payload["why"]
+            (told,) = said(hand, PollingStopped)
+            assert str(error) in told.why
     assert looks == 3
     assert hand.mono < 100
     (outcome,) = hand.outcomes
@@ -125,7 +130,7 @@ def test_a_poll_that_cannot_change_ends_the_request(error: FleetsimError, kind: 
 def test_a_poll_that_may_do_better_is_made_until_the_deadline_which_says_why(error: FleetsimError) -> None:
     hand = bound()
     while hand.mono < 3590 and look(hand, error):
-        assert not said(hand, "agent.poll.stopped")
+        assert not said(hand, PollingStopped)
     hand.wait(3601 - hand.mono)
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.EXPIRED]
     assert str(error) in hand.outcomes[0].reason

@@ -19,6 +19,7 @@ import pytest_asyncio
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import reference_agent
+from fleetsim.caller.event_wire import payload
 from fleetsim.cli.asking import Asked
 from fleetsim.cli.main import Common
 from fleetsim.cli.through_hub import HubTalk
@@ -45,7 +46,7 @@ async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> 
         recent = (await t.remote.get("/tasks"))["recent"]
         assert {row["contextId"] for row in recent} == {first.context_id}
         asked = t.events("agent.skill.request")
-        assert [(e.payload["systemActor"], e.payload["source"]) for e in asked] == [("user", "chat")] * 2
+        assert [(payload(e)["systemActor"], payload(e)["source"]) for e in asked] == [("user", "chat")] * 2
         (row,) = (await t.remote.get("/health"))["agents"]
         assert row["totalOutcomes"] == 2
         sends = [seen.request for seen in t.network.seen if "Message" in seen.rpc_method]
@@ -68,7 +69,7 @@ async def test_what_the_agent_asks_in_a_conversation_is_answered_by_the_next_tur
         done = await talk.say("main")
         assert (done.state, done.text, done.task_id) == ("completed", "going with main", None)
         assert len(t.events("agent.skill.request")) == 1, "the same request went on"
-        assert [e.payload["decidedBy"] for e in t.events("hitl.response.")] == ["user"]
+        assert [payload(e)["decidedBy"] for e in t.events("hitl.response.")] == ["user"]
 
 
 async def test_a_conversation_goes_on_when_somebody_else_was_quicker_to_answer() -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fleetsim.model.journal import Event, Level, outcome_topic
+from fleetsim.caller.events import Event, Level
+from tests.recorded import recorded
 
 NOW = datetime(2026, 11, 21, 13, 55, 59, 400_000, tzinfo=UTC)
 
@@ -56,7 +57,7 @@ class Journal:
 
     def say(self, topic: str, level: Level = Level.INFO, **fields: Any) -> Event:
         envelope = {key: fields.pop(key, None) for key in ("correlation_id", "parent_id", "agent", "skill", "task_id")}
-        event = Event(seq=len(self.events) + 1, at=self.at, topic=topic, level=level, payload=fields, **envelope)
+        event = recorded(topic, fields, seq=len(self.events) + 1, at=self.at, level=level, **envelope)
         self.events.append(event)
         return event
 
@@ -109,7 +110,7 @@ class Journal:
             **fields,
         }
         level = Level.INFO if success else Level.ERROR
-        self.say(outcome_topic(actor, about["skill"]), level, **about, **payload)
+        self.say(f"autonomous.outcome.{actor}.{about['skill']}", level, **about, **payload)
         self.say(f"agent.skill.response.{about['correlation_id']}", Level.DEBUG, **about, taskState=kind)
 
     def ask(self, about: dict[str, Any], question: str, *, kind: str = "input-required", ttl_s: float = 3600) -> str:
@@ -340,12 +341,10 @@ def flood(count: int, tasks: int = 200) -> Iterator[Event]:
         who["correlation_id"] += f"-{n // (tasks * 5)}"
         at, phase = NOW + timedelta(seconds=n / 10_000), n // tasks % 5
         if phase == 0:
-            yield Event(
-                seq=n + 1, at=at, topic="agent.skill.request", payload={"text": "x", "systemActor": "user"}, **who
-            )
+            yield recorded("agent.skill.request", {"text": "x", "systemActor": "user"}, seq=n + 1, at=at, **who)
         elif phase < 4:
             payload = {"type": "artifact", "text": "some text ", "append": True, "artifactId": "a"}
-            yield Event(seq=n + 1, at=at, topic="agent.chat.inbound", level=Level.DEBUG, payload=payload, **who)
+            yield recorded("agent.chat.inbound", payload, seq=n + 1, at=at, level=Level.DEBUG, **who)
         else:
             payload = {"kind": "completed", "success": True, "durationMs": n % 900, "systemActor": "user", "text": "ok"}
-            yield Event(seq=n + 1, at=at, topic="autonomous.outcome.user.s", payload=payload, **who)
+            yield recorded("autonomous.outcome.user.s", payload, seq=n + 1, at=at, **who)

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from fleetsim.caller.events import Event
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.panes.base import PaneBase
 from fleetsim.dashboard.widgets import Grid
-from fleetsim.model.journal import Event
 from tests.dashboard.journal import NOW, Journal, an_hour
 
 EVENTS = tuple(an_hour(minutes=20))

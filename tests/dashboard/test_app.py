@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 from textual.widgets import Input, TextArea
 
+from fleetsim.caller.events import HubStopping
 from fleetsim.dashboard.app import DRAWS_PER_S
 from fleetsim.dashboard.panes.inbox import InboxPane
 from fleetsim.dashboard.widgets import Page
 from fleetsim.model.errors import NotAccepting, UnknownTarget
-from fleetsim.model.journal import Event
 from tests.dashboard.journal import NOW, Journal, flood
 from tests.dashboard.stage import EVENTS, asking, showing
 
@@ -158,7 +158,7 @@ async def test_follow_goes_on_and_off_and_moving_stops_it() -> None:
         await stage.press("k")
         assert not grid.follow
         key = grid.key
-        await stage.say(Event(seq=9_000, at=NOW, topic="hub.stopping"))
+        await stage.say(HubStopping(seq=9_000, at=NOW))
         assert grid.key == key
         await stage.press("f")
         assert grid.follow

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from fleetsim.caller.events import Event
 from fleetsim.dashboard import (
     draw_agent,
     draw_ceremonies,
@@ -21,7 +22,6 @@ from fleetsim.dashboard.ink import Column, Line, Row, layout, plain, width_of
 from fleetsim.dashboard.query import parse
 from fleetsim.dashboard.view import View, fold_view
 from fleetsim.dashboard.words import Role
-from fleetsim.model.journal import Event
 from fleetsim.model.text import neutralise
 from tests.dashboard.journal import HOSTILE, NOW, Journal, an_hour
 

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_wire import payload, to_wire
+from fleetsim.caller.events import Event, HubStarted
 from fleetsim.dashboard.feed import Live, Replay, read_jsonl
 from fleetsim.model.errors import ConfigError
-from fleetsim.model.journal import Event, Level
 from fleetsim.runtime.ports import Runtime
 from tests.dashboard.journal import an_hour
 
 
 def as_json(event: Event) -> str:
-    names = ("seq", "topic", "agent", "skill", "payload")
-    found = {name: getattr(event, name) for name in names}
+    names = ("seq", "topic", "agent", "skill")
+    found = {name: getattr(event, name) for name in names} | {"payload": payload(event)}
     found |= {"at": event.at.isoformat(), "level": event.level.value, "taskId": event.task_id}
     return json.dumps(found | {"correlationId": event.correlation_id, "parent_id": event.parent_id})
 
@@ -28,7 +29,7 @@ def test_a_recording_is_read_back_as_it_was(tmp_path: Path) -> None:
     events = tuple(an_hour()[:200])
     path = tmp_path / "run.jsonl"
     path.write_text("\n\n".join(as_json(event) for event in events))
-    assert read_jsonl(path) == events
+    assert [to_wire(event) for event in read_jsonl(path)] == [to_wire(event) for event in events]
 
 
 @pytest.mark.parametrize(
@@ -63,9 +64,9 @@ async def test_the_events_of_a_hub_arrive_in_order_and_what_was_lost_is_counted(
         feed = Live(source)
         assert feed.live
         for n in range(15):
-            log.publish("hub.started", level=Level.INFO, n=n)
+            log.publish(HubStarted(url="", pid=n))
         batch = await anext(aiter(feed))
-        assert [event.payload["n"] for event in batch] == list(range(5, 15))
+        assert [payload(event)["pid"] for event in batch] == list(range(5, 15))
         assert feed.dropped == 5
 
 
@@ -74,7 +75,7 @@ async def test_a_restarted_hub_is_told_from_its_ledger_and_no_event_twice(runtim
     log = EventLog(runtime.clock, first_seq=1_498)
     async with log.subscribe(after_seq=0) as source:
         for n in range(5):
-            log.publish("hub.started", n=n)
+            log.publish(HubStarted(url="", pid=n))
         told: list[Event] = []
         async for batch in Live(source, past=past):
             told += batch

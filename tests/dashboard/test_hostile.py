@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 import fleetsim.dashboard
-from fleetsim.model.journal import Event
+from fleetsim.caller.events import Event
 from fleetsim.model.text import neutralise
 from tests.dashboard.journal import HOSTILE, NOW, Journal
 from tests.dashboard.stage import showing

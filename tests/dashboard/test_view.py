@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleetsim.caller.event_wire import event_classes, payload_keys
+from fleetsim.caller.events import Event, Level
 from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
 from fleetsim.dashboard.view import View, ViewBuilder, fold_view
@@ -19,8 +21,8 @@ from fleetsim.dashboard.view_events import EVENTS_MAX
 from fleetsim.dashboard.view_fleet import Push
 from fleetsim.dashboard.view_tasks import TASKS_MAX
 from fleetsim.model.extensions import Usage
-from fleetsim.model.journal import TOPICS, Event, Level
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
+from tests.recorded import recorded
 
 
 def journal() -> Journal:
@@ -387,7 +389,7 @@ def test_a_rejected_file_is_told_of_until_it_loads() -> None:
 def test_a_changed_card_and_a_warning_are_noticed_once() -> None:
     j = journal()
     j.card("quinn", "0.3", ("a",), warnings=["advertises another host"])
-    j.card("quinn", "0.3", ("a", "b"), warnings=["advertises another host"], changed="skills +1 (b)")
+    j.card("quinn", "0.3", ("a", "b"), warnings=["advertises another host"], changed=["skills +1 (b)"])
     assert [notice.text for notice in view(j).notices] == ["card changed", "advertises another host"]
 
 
@@ -411,7 +413,7 @@ def test_the_lists_are_bounded() -> None:
     assert seen.counters.events == EVENTS_MAX + 2_000
     many = ViewBuilder()
     for n in range(TASKS_MAX + 500):
-        many.fold(Event(seq=n, at=NOW, topic="agent.skill.request", correlation_id=str(n)))
+        many.fold(recorded("agent.skill.request", seq=n, at=NOW, correlation_id=str(n)))
     assert len(many.snapshot(NOW).tasks) == TASKS_MAX
 
 
@@ -436,7 +438,7 @@ def test_folding_ten_thousand_events_a_second_leaves_most_of_a_processor_free() 
 
 
 PAYLOAD = st.dictionaries(
-    st.sampled_from(sorted({key for topic in TOPICS for key in topic.payload})),
+    st.sampled_from(sorted({key for kind in event_classes() for key in payload_keys(kind)})),
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20) | st.just("2026-11-21T14:00:00"),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -450,17 +452,17 @@ NAMES = st.none() | st.sampled_from(("a", "b", "\x1b[31m", ""))
 @given(
     st.lists(
         st.builds(
-            Event,
+            recorded,
+            st.sampled_from([re.sub(r"{\w+}", "a", kind.TOPIC) for kind in event_classes()]),
+            PAYLOAD,
             seq=st.integers(0, 50),
             at=st.just(NOW),
-            topic=st.sampled_from([re.sub(r"{\w+}", "a", topic.pattern) for topic in TOPICS]),
             level=st.sampled_from(Level),
             correlation_id=NAMES,
             parent_id=NAMES,
             agent=NAMES,
             skill=NAMES,
             task_id=NAMES,
-            payload=PAYLOAD,
         ),
         max_size=12,
     )

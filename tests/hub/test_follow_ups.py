@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.shape import REFERENCE
+from fleetsim.caller.event_wire import payload
 from fleetsim.client import AgentClient
 from fleetsim.hub.remote import HubRemote
 from fleetsim.model.errors import HttpRefused, NotAccepting
@@ -86,7 +87,7 @@ async def test_a_follow_up_on_a_task_that_waits_for_us_is_the_answer_to_its_ques
         assert await t.remote.submit(body) == (first,), "the same request goes on"
         row = await ended(t, first)
         assert (row["state"], row["text"]) == ("completed", "going with main")
-        assert [e.payload["decidedBy"] for e in t.events("hitl.response.")] == ["ava"]
+        assert [payload(e)["decidedBy"] for e in t.events("hitl.response.")] == ["ava"]
         assert not t.hub.tracker.questions()
 
 
@@ -208,7 +209,7 @@ async def test_an_agent_that_starts_another_task_than_the_one_asked_for_is_told_
         (warning,) = row["warnings"]
         assert warning == f"the agent started another task, {row['taskId']}, than t-asked that was asked for"
         (event,) = t.events("agent.skill.elsewhere")
-        assert (event.task_id, event.payload["why"]) == (row["taskId"], warning)
+        assert (event.task_id, payload(event)["why"]) == (row["taskId"], warning)
         assert t.hub.tracker.find("quinn", "t-asked") is None, "the other task is free for who asks next"
 
 

@@ -8,11 +8,12 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import Effect
 from fleetsim.caller.cards import AgentView
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Event, UpdateIgnored
 from fleetsim.caller.fleet import AgentEntry, Settings
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.wiring import callback_base, way_of
 from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
-from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from tests.hub.town import Town, town, worker
@@ -63,8 +64,8 @@ async def test_a_ceremony_fires_through_the_whole_hub() -> None:
     async with town(worker("quinn"), worker("ava"), ceremony=CEREMONY) as t:
         await asyncio.sleep(90)
         (done,) = t.events("ceremony.tick.completed")
-        assert done.payload["status"] == "success"
-        actors = {event.payload["systemActor"] for event in t.events("autonomous.outcome.")}
+        assert payload(done)["status"] == "success"
+        actors = {payload(event)["systemActor"] for event in t.events("autonomous.outcome.")}
         assert actors == {"ceremony.tick"}
         assert {event.agent for event in t.events("autonomous.outcome.")} == {"quinn", "ava"}
         (row,) = t.hub.require_scheduler().rows()
@@ -156,7 +157,7 @@ async def test_a_ceremony_interrupted_by_a_restart_completes_once() -> None:
         await t.restart()
         await asyncio.sleep(800)
         (done,) = t.events("ceremony.tick.completed")
-        assert done.payload["status"] == "success"
+        assert payload(done)["status"] == "success"
         assert len(await t.ledger.runs("tick")) == 1
 
 
@@ -224,9 +225,9 @@ async def test_closing_while_the_journal_is_being_written_writes_nothing_twice(m
             await work
 
         monkeypatch.setattr(t.ledger, "append", slow)
-        t.hub.events.publish("agent.skill.update", state="one")
+        t.hub.events.publish(UpdateIgnored(state="one", via="poll", why="late"))
         await asyncio.sleep(1)
-        t.hub.events.publish("agent.skill.update", state="two")
+        t.hub.events.publish(UpdateIgnored(state="two", via="poll", why="late"))
         hub, ledger = t.hub, t.ledger
         await hub.__aexit__(None, None, None)
         assert [event.seq for event in await ledger.events(limit=20_000)] == list(range(1, hub.events.last_seq + 1))
@@ -255,7 +256,7 @@ async def test_a_declared_effect_that_is_not_seen_is_told_as_drift() -> None:
         await asyncio.sleep(1)
         assert (await ask(t, "change")).success
         (told,) = t.events("world.state.delta")
-        assert told.payload["drift"] == ["declared but not seen: board/bugs", "seen but not declared: board/features"]
+        assert payload(told)["drift"] == ["declared but not seen: board/bugs", "seen but not declared: board/features"]
 
 
 @pytest.mark.parametrize(

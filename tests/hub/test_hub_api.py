@@ -10,6 +10,7 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fleetsim.caller.events import UpdateIgnored
 from fleetsim.hub.api import build_app
 from fleetsim.hub.http import BODY_BYTES_MAX, hosts_of
 from fleetsim.hub.remote import HubRemote
@@ -184,7 +185,7 @@ async def test_events_older_than_memory_come_from_the_journal() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)
         for n in range(600):
-            t.hub.events.publish("agent.skill.update", state=f"s{n}")
+            t.hub.events.publish(UpdateIgnored(state=f"s{n}", via="poll", why="late"))
         await asyncio.sleep(2)
         kept = t.hub.events._kept
         while len(kept) > 10:

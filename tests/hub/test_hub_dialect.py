@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.model.journal import Level
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Level
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import EditChunk, LoseReply, Match
 from tests.hub.town import Town, town
@@ -71,8 +72,8 @@ async def test_an_agent_whose_card_names_another_dialect_does_its_work_once_and_
         outcome = await t.hub.tracker.wait("c-1")
         assert (outcome.kind, outcome.text, ran) == (OutcomeKind.COMPLETED, "done", ["30 s"])
         assert [f"called in {spoken}" in told for told in outcome.warnings] == [True]
-        (told,) = [e for e in t.events("agent.card.updated") if e.level is Level.WARN and e.payload["warnings"]][-1:]
-        assert f"called in {spoken}" in told.payload["warnings"][0]
+        (told,) = [e for e in t.events("agent.card.updated") if e.level is Level.WARN and payload(e)["warnings"]][-1:]
+        assert f"called in {spoken}" in payload(told)["warnings"][0]
         refused = refusals(t, spoken)
         assert 1 <= refused <= 2  # a stream first, where the agent offers them
 

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from fleetsim.caller.event_wire import payload
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from tests.hub.town import town, worker
 
@@ -46,4 +47,4 @@ async def test_what_a_person_answers_is_in_no_event_and_what_is_asked_may_be_lef
         assert (await t.hub.broker.client("quinn").get(second.task_id)).state == "input-required"
         journal = await t.ledger.events(after_seq=0, limit=1_000)
         assert journal
-        assert "a-private-reason" not in "".join(str(dict(event.payload)) for event in journal)
+        assert "a-private-reason" not in "".join(str(dict(payload(event))) for event in journal)

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import LedgerBroken, LedgerDamaged, Phase
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import NotAccepting
-from fleetsim.model.journal import Level
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
@@ -116,7 +117,7 @@ async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_
         assert isinstance(ends[0], LedgerBroken), "it was open"
         assert t.hub.failed.is_set()
         (told,) = t.events("hub.storage")
-        assert (told.level, "image is malformed" in told.payload["reason"]) == (Level.ERROR, True)
+        assert (told.level, "image is malformed" in payload(told)["reason"]) == (Level.ERROR, True)
         assert [r.levelname for r in caplog.records if "nothing is recorded any more" in r.message] == ["CRITICAL"]
         reply = await t.http("POST", "/api/requests", json.dumps({"text": "x", "skill": "echo"}).encode())
         assert (reply.status, b"image is malformed" in reply.body) == (503, True)
@@ -206,8 +207,8 @@ async def test_a_late_webhook_that_contradicts_the_outcome_is_told_and_changes_n
         await asyncio.sleep(60)
         outcome = await t.ledger.outcome(cid)
         assert outcome is not None
-        late = [e for e in t.events("agent.push.accepted") if e.payload["duplicate"]]
-        told = [e for e in t.events("agent.skill.stale") if "contradicts" in str(e.payload["why"])]
+        late = [e for e in t.events("agent.push.accepted") if payload(e)["duplicate"]]
+        told = [e for e in t.events("agent.skill.stale") if "contradicts" in str(payload(e)["why"])]
         assert outcome.kind is OutcomeKind.COMPLETED
         assert late
         assert told

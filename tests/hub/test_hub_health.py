@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fleetsim.agent import SkillContext
+from fleetsim.caller.event_wire import payload
 from fleetsim.caller.health import AgentHealth, HealthWord
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.model.work import Answer, Decision, Outcome, SkillRequest
@@ -93,7 +94,7 @@ async def test_a_question_answered_after_an_hour_does_not_raise_p95() -> None:
         assert outcome.agent_ms < 60_000
         assert row(t).figures.p95_latency_ms == outcome.agent_ms
         (told,) = t.events("autonomous.outcome.")
-        assert (told.payload["durationMs"], told.payload["agentMs"]) == (outcome.duration_ms, outcome.agent_ms)
+        assert (payload(told)["durationMs"], payload(told)["agentMs"]) == (outcome.duration_ms, outcome.agent_ms)
 
 
 async def test_time_in_the_queue_for_a_slot_does_not_raise_p95() -> None:
@@ -178,7 +179,7 @@ async def test_a_tasks_cost_is_the_one_health_adds_up() -> None:
         assert (await t.remote.get(f"/tasks/{thought.correlation_id}"))["costUsd"] == 3.0
         (quinn,) = (await t.remote.get("/health"))["agents"]
         assert quinn["totalCostUsd"] == 3.25 == (thought.cost_usd or 0) + (said.cost_usd or 0)
-        assert [e.payload["costUsd"] for e in t.events("autonomous.outcome.")] == [3.0, 0.25]
+        assert [payload(e)["costUsd"] for e in t.events("autonomous.outcome.")] == [3.0, 0.25]
 
 
 async def test_why_and_since_when_an_agent_is_down_survive_a_restart_of_the_hub() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.event_wire import payload
 from fleetsim.check.broken.build import breaks
 from fleetsim.check.broken.editors import edit_frames, inside, kind_of
 from tests.hub.town import town
@@ -51,7 +52,7 @@ async def test_a_message_beside_a_task_does_not_cut_its_answer_short(wire: str, 
         outcome = await t.hub.tracker.wait(cid)
         assert (outcome.kind.value, outcome.text) == ("completed", "one two three")
         assert outcome.task_id
-        shown = [e.payload["text"] for e in t.events("agent.chat.inbound") if e.payload["type"] == "status"]
+        shown = [payload(e)["text"] for e in t.events("agent.chat.inbound") if payload(e)["type"] == "status"]
         assert "let me see" in shown
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.event_wire import payload
 from fleetsim.model.errors import HttpRefused
 from fleetsim.model.limits import PARTS_BYTES_MAX, TooMuch
 from fleetsim.model.parts import content_of
@@ -135,9 +136,9 @@ async def test_events_and_lists_name_the_parts_and_carry_none_of_them() -> None:
             },
         ]
         (told,) = t.events("autonomous.outcome.")
-        assert (told.payload["parts"], told.payload["partsTotal"]) == (listed, 2)
+        assert (payload(told)["parts"], payload(told)["partsTotal"]) == (listed, 2)
         (asked,) = t.events("agent.skill.request")
-        assert [(part["kind"], part["sizeBytes"]) for part in asked.payload["parts"]] == [
+        assert [(part["kind"], part["sizeBytes"]) for part in payload(asked)["parts"]] == [
             ("file", 5120),
             ("data", listed[1]["sizeBytes"]),
         ]

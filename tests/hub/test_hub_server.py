@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.agent.server import GuardedProtocol
+from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.remote import HubRemote
@@ -60,7 +61,7 @@ async def test_a_hub_whose_loop_stood_still_says_for_how_long() -> None:
                 while (event := (await heard.next_batch(1))[0]).topic != "hub.stalled":
                     pass
         assert event.level == "warn"
-        assert 590 <= event.payload["stalledMs"] < 5_000
+        assert 590 <= payload(event)["stalledMs"] < 5_000
         assert "fleetsim-watchdog" not in {thread.name for thread in threading.enumerate()}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
+from fleetsim.caller.event_wire import payload
 from fleetsim.check.broken import mutant
 from fleetsim.cli.live import LivePieces
 from tests.hub.town import Town, town
@@ -36,7 +37,7 @@ def teller(*, appends_first: bool) -> Agent:
 def shown(t: Town) -> str:
     """What somebody saw who followed the stream through the hub."""
     live = LivePieces()
-    pieces: Sequence[dict[str, object]] = [dict(e.payload) for e in t.events("agent.chat.inbound")]
+    pieces: Sequence[dict[str, object]] = [dict(payload(e)) for e in t.events("agent.chat.inbound")]
     return "".join(
         live.more(str(p["artifactId"]), str(p["text"]), append=bool(p["append"]))
         for p in pieces
@@ -54,7 +55,7 @@ async def test_a_streamed_answer_is_whole_however_its_pieces_are_marked(wire: st
         assert outcome.confidence == 0.5
         assert shown(t) == "one two three"
         if wire != "0.1":  # whose pieces the broken agent leaves alone
-            marked = [e.payload["append"] for e in t.events("agent.chat.inbound") if e.payload["type"] == "artifact"]
+            marked = [payload(e)["append"] for e in t.events("agent.chat.inbound") if payload(e)["type"] == "artifact"]
             assert marked[:2] == [appends_first, True]
 
 

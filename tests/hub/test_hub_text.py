@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Excerpt, StreamReceived
 from fleetsim.cli.screen import HubControls
 from fleetsim.client import AgentClient
 from fleetsim.hub.remote import HubRemote
@@ -69,7 +71,7 @@ async def ended(t: Town, skill: str, text: str) -> dict[str, Any]:
 
 
 def all_events_are_small(t: Town) -> bool:
-    payloads = (event.payload for event in t.hub.events.recent(limit=20_000))
+    payloads = (payload(event) for event in t.hub.events.recent(limit=20_000))
     return all(len(v) <= EXCERPT_CHARS_MAX for payload in payloads for v in payload.values() if isinstance(v, str))
 
 
@@ -106,7 +108,7 @@ async def test_a_text_past_the_limit_says_so_and_its_agent_has_the_rest(channel:
         assert (await client.get(row["taskId"])).text == text_of(said)
         listed = (await t.remote.get("/tasks", limit=5))["recent"][0]
         assert (len(listed["text"]), listed["truncated"], listed["textChars"]) == (EXCERPT_CHARS_MAX, True, said)
-        (told,) = [e.payload for e in t.events("autonomous.outcome.") if e.correlation_id == row["correlationId"]]
+        (told,) = [payload(e) for e in t.events("autonomous.outcome.") if e.correlation_id == row["correlationId"]]
         assert (len(told["text"]), told["truncated"], told["textChars"]) == (EXCERPT_CHARS_MAX, True, said)
         assert (await HubControls(t.hub).text(row["correlationId"])).chars == said
 
@@ -182,7 +184,8 @@ async def test_an_event_stream_that_lost_events_says_so_to_its_reader() -> None:
         first = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(1)
         for number in range(25_000):
-            t.hub.events.publish("agent.chat.inbound", correlation_id="c", text=str(number))
+            said = Excerpt.of(str(number))
+            t.hub.events.publish(StreamReceived(correlation_id="c", type="artifact", text=said))
         seen = [await first]
         async for event in reader:
             seen.append(event)

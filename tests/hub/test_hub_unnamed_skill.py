@@ -12,6 +12,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import Effect
 from fleetsim.caller.declared import HitlMode, HitlRule, read_declared
+from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import SkillEntry
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.ledger.rows import decoder, encode
@@ -255,4 +256,4 @@ async def test_of_unnamed_work_only_effects_that_no_skill_declares_are_drift() -
         await asyncio.sleep(1)
         assert (await say(t)).success
         (told,) = t.events("world.state.delta")
-        assert told.payload["drift"] == ["seen but not declared: mail/sent"]
+        assert payload(told)["drift"] == ["seen but not declared: mail/sent"]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fleetsim.caller.event_wire import payload
 from fleetsim.client.core import ClientLimits
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
@@ -42,7 +43,7 @@ async def test_a_row_says_why_nobody_looks_at_its_task_any_more() -> None:
         assert row["open"]
         assert f"{ClientLimits().body_bytes_max} bytes" in row["pollStopped"]
         (told,) = t.events("agent.poll.stopped")
-        assert (told.correlation_id, told.payload["why"]) == (cid, row["pollStopped"])
+        assert (told.correlation_id, payload(told)["why"]) == (cid, row["pollStopped"])
         row = await t.remote.task(cid, wait_s=30)
         await asyncio.sleep(600)
         row = await t.remote.task(cid)

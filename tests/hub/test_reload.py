@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Level
 from fleetsim.caller.file_watch import LOOK_EVERY_S, SETTLE_S
 from fleetsim.hub.hub import Hub
 from fleetsim.model.errors import UnknownTarget
-from fleetsim.model.journal import Level
 from fleetsim.model.work import OutcomeKind, SkillRequest
 from fleetsim.testbed.faults import Match, Status
 from tests.hub.test_hub_card_changes import posts
@@ -52,7 +53,7 @@ def names(hub: Hub) -> list[str]:
 
 
 def said(t: Town, topic: str) -> list[dict[str, Any]]:
-    return [dict(event.payload) for event in t.events(topic)]
+    return [dict(payload(event)) for event in t.events(topic)]
 
 
 def test_a_change_is_in_force_within_five_seconds() -> None:
@@ -302,8 +303,8 @@ async def test_settings_are_taken_up_and_those_that_are_not_say_so() -> None:
         )
         (event,) = t.events("config.reloaded")
         assert event.level is Level.WARN
-        assert event.payload["settings"] == ["poll_interval_s", "cooldowns_s", "skill_limits_s"]
-        assert event.payload["warnings"] == ["calls_max: in force from the next start on"]
+        assert payload(event)["settings"] == ["poll_interval_s", "cooldowns_s", "skill_limits_s"]
+        assert payload(event)["warnings"] == ["calls_max: in force from the next start on"]
         assert t.hub.tracker.rules.poll_interval_s == 7
         await start(t, "c-1", skill="echo")
         with pytest.raises(UnknownTarget, match="cooldown"):

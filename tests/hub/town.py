@@ -11,6 +11,7 @@ from typing import Any
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.config import load_fleet
+from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
 from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.ledger import Ledger
@@ -20,7 +21,6 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import HubAddress
-from fleetsim.model.journal import Event
 from fleetsim.runtime.ports import Reply, Request, Runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.files import MemoryFiles

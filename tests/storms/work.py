@@ -9,7 +9,6 @@ from typing import Any
 
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
 from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
-from fleetsim.model.journal import outcome_topic
 from fleetsim.model.work import OutcomeKind
 from tests.caller import ledgers as make
 
@@ -73,7 +72,7 @@ def calls(seed: int) -> Iterator[Call]:
         elif pick < 0.9:
             yield Call("save_card", (make.card(rng.choice("abc"), text),))
         else:
-            topics = (outcome_topic("user", "echo"), "agent.skill.update")
+            topics = ("autonomous.outcome.user.echo", "agent.skill.update")
             events = [make.event(seq + k, topic=rng.choice(topics), request=known) for k in range(1, 4)]
             seq += 3
             yield Call("append", (events,))

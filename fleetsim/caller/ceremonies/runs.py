@@ -13,11 +13,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from fleetsim.caller.ceremonies.ceremony import DEFAULT_TIMEOUT_S, Ceremony, Overlap, child_request, next_due
-from fleetsim.caller.events import EventLog
-from fleetsim.caller.jsonable import iso
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, CeremonySkipped, Level
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus, SlotClaim
 from fleetsim.model.errors import NotAccepting, UnknownTarget
-from fleetsim.model.journal import Level
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
@@ -108,15 +107,17 @@ class Runs:
         """A run's slot was claimed and its requests accepted: say so and follow it."""
         late = (run.started_at - run.claim.scheduled_at).total_seconds()
         self._events.publish(
-            f"ceremony.{ceremony.ceremony_id}.execute",
-            correlation_id=run.claim.run_id,
-            skill=ceremony.skill,
-            runId=run.claim.run_id,
-            scheduledAt=iso(run.claim.scheduled_at),
-            trigger=run.claim.trigger,
-            targets=list(ceremony.targets),
-            latenessMs=max(0, round(late * 1000)),
-            nextFireAt=self._next_text(ceremony, run.claim.scheduled_at),
+            CeremonyFired(
+                ceremony_id=ceremony.ceremony_id,
+                correlation_id=run.claim.run_id,
+                skill=ceremony.skill,
+                run_id=run.claim.run_id,
+                scheduled_at=run.claim.scheduled_at,
+                trigger=run.claim.trigger,
+                targets=ceremony.targets,
+                lateness_ms=max(0, round(late * 1000)),
+                next_fire_at=self._next(ceremony, run.claim.scheduled_at),
+            )
         )
         self._follow(run, ceremony)
 
@@ -133,13 +134,14 @@ class Runs:
     def say_skipped(self, ceremony: Ceremony, slot: datetime, why: str, count: int) -> None:
         """Tell of ``count`` slots, the newest of them ``slot``, that did not fire."""
         self._events.publish(
-            f"ceremony.{ceremony.ceremony_id}.skipped",
-            level=Level.WARN,
-            skill=ceremony.skill,
-            scheduledAt=iso(slot),
-            why=why,
-            count=count,
-            nextFireAt=self._next_text(ceremony, slot),
+            CeremonySkipped(
+                ceremony_id=ceremony.ceremony_id,
+                skill=ceremony.skill,
+                scheduled_at=slot,
+                why=why,
+                count=count,
+                next_fire_at=self._next(ceremony, slot),
+            )
         )
 
     def recall(self, run: RunRecord, ceremony: Ceremony | None) -> None:
@@ -186,19 +188,21 @@ class Runs:
     def _say_completed(self, run: RunRecord, ceremony: Ceremony | None) -> None:
         ended = run.ended_at or run.started_at
         self._events.publish(
-            f"ceremony.{run.claim.ceremony_id}.completed",
-            level=Level.INFO if run.status is RunStatus.SUCCESS else Level.WARN,
-            correlation_id=run.claim.run_id,
-            skill=ceremony.skill if ceremony else None,
-            runId=run.claim.run_id,
-            status=run.status.value,
-            durationMs=max(0, round((ended - run.started_at).total_seconds() * 1000)),
-            error=run.error,
-            correlationIds=list(run.children),
+            CeremonyCompleted(
+                level=Level.INFO if run.status is RunStatus.SUCCESS else Level.WARN,
+                ceremony_id=run.claim.ceremony_id,
+                correlation_id=run.claim.run_id,
+                skill=ceremony.skill if ceremony else None,
+                run_id=run.claim.run_id,
+                status=run.status.value,
+                duration_ms=max(0, round((ended - run.started_at).total_seconds() * 1000)),
+                error=run.error,
+                correlation_ids=run.children,
+            )
         )
 
-    def _next_text(self, ceremony: Ceremony, slot: datetime) -> str:
-        return iso(next_due(ceremony, max(slot, self._runtime.clock.now())))
+    def _next(self, ceremony: Ceremony, slot: datetime) -> datetime:
+        return next_due(ceremony, max(slot, self._runtime.clock.now()))
 
 
 def verdict(run: RunRecord, outcomes: Sequence[Outcome] | None) -> tuple[RunStatus, str]:

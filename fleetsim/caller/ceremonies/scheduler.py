@@ -18,12 +18,12 @@ from fleetsim.caller.ceremonies.ceremony import Ceremony, next_due
 from fleetsim.caller.ceremonies.folder import CeremonyFolder, Loaded, Problem
 from fleetsim.caller.ceremonies.row import CeremonyRow, ceremony_facts
 from fleetsim.caller.ceremonies.runs import CAUGHT_UP, Runs
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import CeremoniesLoaded, ConfigRejected, StorageFailed
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
 from fleetsim.caller.registry import Judge, nearest_of
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
-from fleetsim.model.journal import Level
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, SkillRequest
 from fleetsim.runtime.ports import Runtime
@@ -232,14 +232,15 @@ class Scheduler:
         problems = self.problems()
         for problem in problems:
             if self._told.get(problem.path) != problem.error:
-                self._events.publish("config.rejected", level=Level.WARN, path=problem.path, error=problem.error)
+                self._events.publish(ConfigRejected(path=problem.path, error=problem.error))
                 kept = "its last good version stays" if problem.kept else "this ceremony is not in force"
                 log.warning("%s; %s", problem.error, kept)
         self._told = {problem.path: problem.error for problem in problems}
         self._events.publish(
-            "ceremony.loaded",
-            ceremonies=[ceremony_facts(row) for row in self.rows()],
-            errors=[{"path": problem.path, "error": problem.error} for problem in problems],
+            CeremoniesLoaded(
+                ceremonies=tuple(ceremony_facts(row) for row in self.rows()),
+                errors=tuple({"path": problem.path, "error": problem.error} for problem in problems),
+            )
         )
 
     # ------------------------------------------------------------------ the clock
@@ -284,7 +285,7 @@ class Scheduler:
             await self._deal_with(entry.ceremony, newest, missed, now)
         except NotAccepting as error:
             entry.not_before = now + timedelta(seconds=STORAGE_RETRY_S)
-            self._events.publish("hub.storage", level=Level.ERROR, reason=str(error))
+            self._events.publish(StorageFailed(reason=str(error)))
             return
         except Exception:  # one ceremony must not stop the clock of the others
             log.exception("ceremony %s could not be fired", entry.ceremony.ceremony_id)

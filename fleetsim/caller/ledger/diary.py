@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from fleetsim.caller.ledger import CardSnapshot, RunRecord
-from fleetsim.caller.ledger.rows import SUMMED, checked, micros, read, row_sum
+from fleetsim.caller.event_wire import from_wire, to_wire
+from fleetsim.caller.events import Event, OutcomeDecided
+from fleetsim.caller.ledger import CardSnapshot, LedgerDamaged, RunRecord
+from fleetsim.caller.ledger.rows import SUMMED, checked, encode, micros, read, row_sum
 from fleetsim.caller.ledger.work import RunRow
-from fleetsim.model.journal import Event
 
 Connection: TypeAlias = sqlite3.Connection
 
 PRUNED_MAX = 512
 """Rows one pruning deletes at most, so that a lowered limit does not stall the writer."""
-
-_OUTCOME_TOPIC = "autonomous.outcome."
 
 
 def save_run(connection: Connection, run: RunRow) -> None:
@@ -59,9 +58,10 @@ def cards(connection: Connection) -> tuple[CardSnapshot, ...]:
     return read(CardSnapshot, connection.execute(f"SELECT body, {checked('cards')} FROM cards ORDER BY agent"))
 
 
-def event_row(event: Event, body: str) -> tuple[int, int, str, str, str | None]:
-    """An event, encoded, and the request whose outcome it announces, if it is one."""
-    told = event.correlation_id if event.topic.startswith(_OUTCOME_TOPIC) else None
+def event_row(event: Event) -> tuple[int, int, str, str, str | None]:
+    """An event, encoded, and the request whose outcome it announces, if it is one. Raises ValueError as ``encode``."""
+    told = event.correlation_id if isinstance(event, OutcomeDecided) else None
+    body = encode({**to_wire(event), "at": event.at.isoformat()})
     return event.seq, micros(event.at), event.topic, body, told
 
 
@@ -90,7 +90,10 @@ def events(connection: Connection, after_seq: int, limit: int) -> tuple[Event, .
     rows = connection.execute(
         f"SELECT body, {checked('events')} FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after_seq, limit)
     )
-    return read(Event, rows)
+    found = tuple(from_wire(body) for body in read(dict[str, Any], rows))
+    if None in found:
+        raise LedgerDamaged("a row of the journal holds no event")
+    return tuple(event for event in found if event is not None)
 
 
 def last_seq(connection: Connection) -> int:

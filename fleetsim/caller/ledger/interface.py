@@ -15,9 +15,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from fleetsim.caller.declared import Declared
+from fleetsim.caller.events import Event
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.journal import Event
 from fleetsim.model.task import JsonObject, Task
 from fleetsim.model.work import Answer, Outcome, Question, SkillRequest
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import (
     CardSnapshot,
     EarlyWebhook,
@@ -29,7 +30,6 @@ from fleetsim.caller.ledger.commit import Connection, Opened
 from fleetsim.caller.ledger.file import open_file, open_memory
 from fleetsim.caller.ledger.rows import encode, micros
 from fleetsim.caller.ledger.storage import InlineStorage, Storage, ThreadedStorage
-from fleetsim.model.journal import Event
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.runtime.ports import Clock
 
@@ -131,7 +131,7 @@ class SqliteLedger(Ledger):
 
     async def append(self, events: Sequence[Event]) -> None:
         """Add to the event journal."""
-        rows = [diary.event_row(event, encode(event)) for event in events]
+        rows = [diary.event_row(event) for event in events]
         if rows:
             await self._storage.write(partial(diary.append, rows=rows, events_max=self._limits.events_max))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleetsim.caller.events import QuestionAnswered
 from fleetsim.caller.outcome import cause_of
 from fleetsim.caller.signals import Cancel, Resume, Settle
 from fleetsim.caller.step import hearing, questions
@@ -29,12 +30,7 @@ def answered(s: Stepping, answer: Answer) -> None:
         return
     s.set(asked=None)
     questions.unpause(s)
-    s.say(
-        "hitl.response.{correlationId}",
-        questionId=answer.question_id,
-        decision=answer.decision.value,
-        decidedBy=answer.by,
-    )
+    s.publish(QuestionAnswered(question_id=answer.question_id, decision=answer.decision.value, decided_by=answer.by))
     questions.over(s, asked.key)
     if answer.decision is Decision.REJECT:
         rejected(s, answer)
@@ -81,7 +77,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
         s.set(resume_attempt=s.track.resume_attempt + 1, resume_due=s.now.mono + wait)
         s.not_taken()
         attempt = s.track.resume_attempt + 1
-        s.say_retry(str(error), attempt=attempt, wait_s=wait)
+        s.retried(str(error), attempt=attempt, wait_s=wait)
         return
     s.set(resume=None, resume_due=None, answered_at=s.now.mono)
     s.agents_turn()
@@ -91,7 +87,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
         s.close(OutcomeKind.LOST, Cause.MISCONFIGURED, f"the answer could not be sent: {error}")
         return
     if lost or s.ended or isinstance(error, UnsupportedOperation | TaskNotCancelable):
-        s.say_retry(f"whether the answer arrived is not known: {error}")
+        s.retried(f"whether the answer arrived is not known: {error}")
         s.poll_at(s.now.mono)
         return
     if isinstance(error, TaskNotFound):
@@ -127,7 +123,7 @@ def cancel_replied(s: Stepping) -> None:
 
 def cancel_failed(s: Stepping, error: FleetsimError) -> None:
     """Whatever the agent says wins: read the true state (F-24). An unreachable agent is asked again once."""
-    s.say_retry(f"cancel: {error}")
+    s.retried(f"cancel: {error}")
     s.poll_at(s.now.mono)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from fleetsim.caller.events import CallRetried, Event, Level
 from fleetsim.caller.outcome import outcome_of
-from fleetsim.caller.signals import Cancel, Close, Effect, Save, Say, Settle
+from fleetsim.caller.signals import Cancel, Close, Effect, Publish, Save, Settle
 from fleetsim.caller.track import Now, Rules, Track
-from fleetsim.model.journal import Level
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Cause, OutcomeKind
 
@@ -40,13 +40,13 @@ class Stepping:
         """Ask for effects, in order."""
         self.effects.extend(effects)
 
-    def say(self, topic: str, level: Level = Level.INFO, **payload: Any) -> None:
-        """Publish an event."""
-        self.effects.append(Say(topic=topic, level=level, payload=payload))
+    def publish(self, event: Event) -> None:
+        """Tell of something about this request; who it is about is filled in."""
+        self.effects.append(Publish(event=event))
 
-    def say_retry(self, reason: str, level: Level = Level.WARN, *, attempt: int = 0, wait_s: float = 0) -> None:
+    def retried(self, reason: str, level: Level = Level.WARN, *, attempt: int = 0, wait_s: float = 0) -> None:
         """Tell of what is tried again, or looked for: the coming attempt, and how long until then."""
-        self.say("agent.skill.retry", level, attempt=attempt, inSeconds=round(wait_s, 1), reason=reason)
+        self.publish(CallRetried(level=level, attempt=attempt, in_seconds=round(wait_s, 1), reason=reason))
 
     def jitter(self, seconds: float, spread: float = 0.1) -> float:
         """``seconds`` plus or minus ``spread`` of it, by the moment's luck."""

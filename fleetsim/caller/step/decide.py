@@ -8,6 +8,7 @@ cancelling), ``due`` (what falls due).
 
 from __future__ import annotations
 
+from fleetsim.caller.events import UpdateIgnored
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (
     Answered,
@@ -34,7 +35,6 @@ from fleetsim.caller.step import answers, due, hearing, sending
 from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Heard, Now, Rules, Track
 from fleetsim.model.event import Snapshot
-from fleetsim.model.journal import Level
 from fleetsim.model.work import Via
 
 
@@ -115,4 +115,4 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
 def _late(s: Stepping, signal: Signal) -> None:
     if isinstance(signal, Heard):
         state = hearing.state_of(signal.event)
-        s.say("agent.skill.stale", Level.DEBUG, state=state, via=signal.via.value, why="already ended")
+        s.publish(UpdateIgnored(state=state, via=signal.via.value, why="already ended"))

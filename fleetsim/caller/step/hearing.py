@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from fleetsim.caller.events import (
+    CredentialRefused,
+    Excerpt,
+    PollingStopped,
+    StreamReceived,
+    TaskBound,
+    TaskElsewhere,
+    TaskMoved,
+    UpdateIgnored,
+    WebhookRegistered,
+    WebhooksDegraded,
+)
 from fleetsim.caller.follow_up import just_taken, shows_the_past
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Cancel, Poll, RegisterPush, Subscribe
@@ -25,8 +37,6 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, bounded, fold
-from fleetsim.model.journal import Level
-from fleetsim.model.limits import excerpt
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
@@ -77,7 +87,7 @@ def heard(s: Stepping, signal: Heard) -> None:
         s.poll_at(s.soon)
     why = _stale(s, signal)
     if why is not None:
-        s.say("agent.skill.stale", Level.DEBUG, state=state_of(signal.event), via=signal.via.value, why=why)
+        s.publish(UpdateIgnored(state=state_of(signal.event), via=signal.via.value, why=why))
         _after_stale(s, signal)
         return
     _fold(s, signal)
@@ -228,15 +238,16 @@ def _bind(s: Stepping, signal: Heard) -> None:
     warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
     told = (disagreement(record.dialect),) if record.turned and record.dialect is not None else ()
     s.record(phase=Phase.ACCEPTED, bound_at=s.now.wall, warnings=(*told, *warnings))
-    s.say(
-        "agent.skill.dispatched",
-        state=task.state.value,
-        contextId=task.context_id,
-        dialect=s.track.record.dialect,
-        via=signal.via.value,
+    s.publish(
+        TaskBound(
+            state=task.state.value,
+            context_id=task.context_id,
+            dialect=s.track.record.dialect,
+            via=signal.via.value,
+        )
     )
     for why in warnings:
-        s.say("agent.skill.elsewhere", Level.WARN, why=why)
+        s.publish(TaskElsewhere(why=why))
     if task.terminal:
         return
     if s.track.record.push and s.track.record.register_push:
@@ -274,33 +285,34 @@ def _publish(s: Stepping, signal: Heard, before: Task | None, task: Task) -> Non
     if signal.via is Via.STREAM or (signal.via is Via.PUSH and isinstance(event, ArtifactUpdate)):
         _publish_stream(s, event)
     if before is None or before.state is not task.state or (signal.via is not Via.STREAM and before.text != task.text):
-        s.say(
-            "agent.skill.update",
-            state=task.state.value,
-            previous=before.state.value if before else None,
-            via=signal.via.value,
-            **excerpt(answer_text(task), chars=answer_chars(task)),
+        s.publish(
+            TaskMoved(
+                state=task.state.value,
+                previous=before.state.value if before else None,
+                via=signal.via.value,
+                text=Excerpt.of(answer_text(task), answer_chars(task)),
+            )
         )
 
 
 def _publish_stream(s: Stepping, event: TaskEvent) -> None:
     match event:
         case ArtifactUpdate(artifact=artifact, append=append):
-            s.say(
-                "agent.chat.inbound",
-                Level.DEBUG,
-                type="artifact",
-                **excerpt(artifact.text),
-                append=append,
-                artifactId=artifact.artifact_id,
+            s.publish(
+                StreamReceived(
+                    type="artifact",
+                    text=Excerpt.of(artifact.text),
+                    append=append,
+                    artifact_id=artifact.artifact_id,
+                )
             )
         case StatusUpdate(status=status):
-            said = excerpt(status.message.text if status.message else "")
-            s.say("agent.chat.inbound", Level.DEBUG, type="status", state=status.state.value, **said)
+            said = Excerpt.of(status.message.text if status.message else "")
+            s.publish(StreamReceived(type="status", state=status.state.value, text=said))
         case Snapshot(task=task):
-            s.say("agent.chat.inbound", Level.DEBUG, type="task", state=task.state.value, **excerpt(task.text))
+            s.publish(StreamReceived(type="task", state=task.state.value, text=Excerpt.of(task.text)))
         case DirectReply(message=message):
-            s.say("agent.chat.inbound", Level.DEBUG, type="message", **excerpt(message.text))
+            s.publish(StreamReceived(type="message", text=Excerpt.of(message.text)))
 
 
 def _end(s: Stepping, signal: Heard) -> None:
@@ -365,11 +377,11 @@ def poll_now(s: Stepping) -> None:
 def push_registered(s: Stepping, error: FleetsimError | None) -> None:
     """The task may have moved between the reply and the registration: look once (DESIGN section 3)."""
     if error is None:
-        s.say("agent.push.registered")
+        s.publish(WebhookRegistered())
         s.poll_at(s.now.mono)
     else:
         s.record(push=False)
-        s.say("agent.push.degraded", Level.WARN, why=str(error), refused=True)
+        s.publish(WebhooksDegraded(why=str(error), refused=True))
 
 
 def turned_away(s: Stepping) -> None:
@@ -445,7 +457,7 @@ def _refused(s: Stepping, error: FleetsimError) -> None:
         whose = Cause.MISCONFIGURED if ours else Cause.CANNOT_FOLLOW
         stopped = Stopped(kind=OutcomeKind.LOST, cause=whose, reason=f"the task cannot be followed: {error}")
     s.set(stopped=stopped, poll_due=None)
-    s.say("agent.poll.stopped", Level.WARN, why=stopped.reason, answers=s.rules.refused_polls_max)
+    s.publish(PollingStopped(why=stopped.reason, answers=s.rules.refused_polls_max))
 
 
 def give_up_untold(s: Stepping) -> None:
@@ -475,7 +487,7 @@ def _gone(s: Stepping, error: FleetsimError) -> None:
         s.poll_at(s.now.mono + s.rules.lost_confirm_s)
         return
     if isinstance(error, AuthRefused):
-        s.say("agent.auth.refused", Level.WARN, why=str(error))
+        s.publish(CredentialRefused(why=str(error)))
         s.close(OutcomeKind.LOST, Cause.CREDENTIAL_REFUSED, f"the agent refuses our credential (HTTP {error.status})")
     else:
         s.close(OutcomeKind.LOST, Cause.TASK_GONE, f"the agent no longer knows the task: {error}")

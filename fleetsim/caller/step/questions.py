@@ -6,13 +6,12 @@ import hashlib
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from fleetsim.caller.events import Excerpt, QuestionOverdue
 from fleetsim.caller.signals import Ask, Resume, Settle
 from fleetsim.caller.step.common import Stepping
 from fleetsim.caller.track import Asked, Heard
 from fleetsim.model.asking import asking_of, key_of, left_without_words, unmoved
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent, fold
-from fleetsim.model.journal import Level
-from fleetsim.model.limits import excerpt
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, TaskStatus
 from fleetsim.model.work import Answer, Question, QuestionKind, Via
 
@@ -188,12 +187,12 @@ def remind(s: Stepping) -> None:
     if asked is None:
         return
     s.set(asked=replace(asked, remind=None))
-    s.say(
-        "hitl.reminder.{correlationId}",
-        Level.WARN,
-        questionId=asked.question.question_id,
-        **excerpt(asked.question.text, name="question", chars=asked.question.text_chars),
-        expiresAt=asked.question.expires_at.isoformat(),
+    s.publish(
+        QuestionOverdue(
+            question_id=asked.question.question_id,
+            question=Excerpt.of(asked.question.text, asked.question.text_chars),
+            expires_at=asked.question.expires_at,
+        )
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from fleetsim.caller.events import CredentialRefused, Level, StreamBroken, WebhooksDegraded
 from fleetsim.caller.follow_up import shows_the_message
 from fleetsim.caller.ledger import OtherWay, Phase
 from fleetsim.caller.outcome import cause_of
@@ -30,7 +31,6 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import DirectReply, Snapshot, TaskEvent
-from fleetsim.model.journal import Level
 from fleetsim.model.task import INTERRUPTED, Message, Task
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, Via
@@ -138,7 +138,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
     s.set(in_air=False)
     hearing.unpark(s)
     if s.track.task is not None:
-        s.say_retry(f"a webhook told of the task already: {error}", Level.INFO)
+        s.retried(f"a webhook told of the task already: {error}", Level.INFO)
         return
     if isinstance(error, EmptyStream):
         s.set(silent=True)
@@ -156,7 +156,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
         return
     if isinstance(error, InvalidParams | PushNotSupported) and _webhook_inside(s):
         s.set(record=replace(s.track.record, push=False))
-        s.say("agent.push.degraded", Level.WARN, why=f"refused with the send: {error}", refused=True)
+        s.publish(WebhooksDegraded(why=f"refused with the send: {error}", refused=True))
         _send_otherwise(s, "the webhook was refused: sending without it")
         return
     if isinstance(error, AuthRefused) and error.status == 401 and s.track.attempt == 0:
@@ -173,7 +173,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
         _retry(s, error)
     else:
         if isinstance(error, AuthRefused):
-            s.say("agent.auth.refused", Level.WARN, why=str(error))
+            s.publish(CredentialRefused(why=str(error)))
         asked = s.track.record.request.task_id
         ours = asked is not None and isinstance(error, TaskNotFound | UnsupportedOperation | InvalidParams)
         s.close(OutcomeKind.UNDELIVERABLE, Cause.REQUEST_WRONG if ours else cause_of(error), _why(s, error))
@@ -181,7 +181,7 @@ def failed(s: Stepping, error: FleetsimError) -> None:
 
 def _send_otherwise(s: Stepping, reason: str) -> None:
     """The same message in another form, at once: it was refused, so nothing was accepted."""
-    s.say_retry(reason, Level.INFO, attempt=s.track.attempt)
+    s.retried(reason, Level.INFO, attempt=s.track.attempt)
     s.not_taken()
     _send(s)
 
@@ -232,7 +232,7 @@ def _retry(s: Stepping, error: FleetsimError) -> None:
     s.set(attempt=attempt, retry_due=s.now.mono + wait)
     s.not_taken()
     s.record(phase=Phase.INTENT)
-    s.say_retry(str(error), attempt=attempt + 1, wait_s=wait)
+    s.retried(str(error), attempt=attempt + 1, wait_s=wait)
 
 
 def resend(s: Stepping) -> None:
@@ -246,7 +246,7 @@ def _reply_lost(s: Stepping, why: str) -> None:
     wait = 2 * s.rules.poll_interval_s
     again = s.rules.lost_confirm_s if s.track.silent else wait / 2
     s.set(reconcile_due=s.now.mono + wait, find_due=s.now.mono + again, poll_due=None)
-    s.say_retry(f"no task in the answer, looking for it: {why}", attempt=s.track.attempt + 1, wait_s=wait)
+    s.retried(f"no task in the answer, looking for it: {why}", attempt=s.track.attempt + 1, wait_s=wait)
     s.emit(Find())
 
 
@@ -263,7 +263,7 @@ def found(s: Stepping, signal: Found) -> None:
     if task is not None and record.request.task_id is not None and not shows_the_message(record, task):
         task = None
     if task is not None:
-        s.say_retry("found the task whose reply was lost", Level.INFO)
+        s.retried("found the task whose reply was lost", Level.INFO)
         hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))
         return
     if signal.error is not None:
@@ -311,7 +311,7 @@ def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
     if s.track.task.terminal or s.track.asked is not None:
         return
     if error is not None:
-        s.say("agent.stream.broken", Level.DEBUG, why=one_line(str(error), 500))
+        s.publish(StreamBroken(why=one_line(str(error), 500)))
     refused = isinstance(error, MethodNotFound | UnsupportedOperation | TaskNotFound | LimitReached)
     if s.track.record.rejoin and not refused and s.track.resubscribes < s.rules.resubscribes_max:
         wait = s.rules.retry_waits_s[min(s.track.resubscribes, len(s.rules.retry_waits_s) - 1)] * s.now.luck

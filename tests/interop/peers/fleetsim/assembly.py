@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.dispatcher import Dispatcher, Way
-from fleetsim.caller.events import EventLog
+from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.gate import Gate

@@ -20,7 +20,7 @@ from assembly import NEVER_S, Assembly, Ways, assembled
 from checks import Absent, expect, expect_shown, report
 from script import FULL_TEXT, SCRIPT
 
-from fleetsim.caller.events import Subscription
+from fleetsim.caller.event_log import Subscription
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Outcome, OutcomeKind
 

@@ -1,0 +1,129 @@
+"""The event log: what happened, in order, for many readers.
+
+One writer side (``publish``, never waiting, never failing) and any number of readers, each with a bounded
+queue of its own: a slow reader loses its oldest events and is told how many, and slows nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from fleetsim.caller.events import Event
+from fleetsim.runtime.ports import Clock
+
+KEEP_MAX = 20_000
+E = TypeVar("E", bound=Event)
+
+
+class Subscription:
+    """One reader's queue. Use ``async with`` or call ``close``; ``dropped`` counts what it was too slow for."""
+
+    def __init__(
+        self, keep_max: int, on_close: Callable[[Subscription], None], wanted: Callable[[Event], bool] | None
+    ) -> None:
+        self.wanted = wanted
+        self._waiting: deque[Event] = deque()
+        self._keep_max = keep_max
+        self._arrived = asyncio.Event()
+        self._on_close = on_close
+        self.dropped = 0
+
+    @property
+    def behind(self) -> int:
+        """How many events wait to be read."""
+        return len(self._waiting)
+
+    def offer(self, event: Event) -> None:
+        """Queue an event, dropping the oldest when full."""
+        if len(self._waiting) >= self._keep_max:
+            self._waiting.popleft()
+            self.dropped += 1
+        self._waiting.append(event)
+        self._arrived.set()
+
+    async def next_batch(self, limit: int = 1_000) -> tuple[Event, ...]:
+        """Wait for at least one event, then return up to ``limit`` of them in order."""
+        while not self._waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return tuple(self._waiting.popleft() for _ in range(min(limit, len(self._waiting))))
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> tuple[Event, ...]:
+        return await self.next_batch()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._on_close(self)
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+class EventLog:
+    """The newest events, and where to hear of the next. ``first_seq`` continues an earlier journal."""
+
+    def __init__(self, clock: Clock, *, keep_max: int = KEEP_MAX, first_seq: int = 0) -> None:
+        self._clock = clock
+        self._kept: deque[Event] = deque(maxlen=keep_max)
+        self._readers: list[Subscription] = []
+        self._seq = first_seq
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest event; 0 before the first."""
+        return self._seq
+
+    def continue_after(self, seq: int) -> None:
+        """Number events after ``seq``: a restart goes on where the durable journal ended."""
+        self._seq = max(self._seq, seq)
+
+    def publish(self, event: E) -> E:
+        """Record a happening, now, under the next number, and hand it to every reader."""
+        self._seq += 1
+        event = replace(event, seq=self._seq, at=self._clock.now())
+        self._kept.append(event)
+        for reader in tuple(self._readers):
+            if reader.wanted is None or reader.wanted(event):
+                reader.offer(event)
+        return event
+
+    def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
+        """The newest ``limit`` kept events after ``after_seq``, oldest first."""
+        found: deque[Event] = deque(maxlen=limit)
+        for event in self._kept:
+            if event.seq > after_seq:
+                found.append(event)
+        return tuple(found)
+
+    def subscribe(
+        self,
+        *,
+        after_seq: int | None = None,
+        keep_max: int = KEEP_MAX,
+        wanted: Callable[[Event], bool] | None = None,
+    ) -> Subscription:
+        """Listen from now on, or, with ``after_seq``, to the kept events after it first.
+
+        ``wanted`` is asked when an event happens: who waits for one of them is not woken by all the others.
+        """
+        reader = Subscription(keep_max, self._leave, wanted)
+        if after_seq is not None:
+            for event in self._kept:
+                if event.seq > after_seq and (wanted is None or wanted(event)):
+                    reader.offer(event)
+        self._readers.append(reader)
+        return reader
+
+    def _leave(self, reader: Subscription) -> None:
+        if reader in self._readers:
+            self._readers.remove(reader)

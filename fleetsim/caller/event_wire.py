@@ -1,0 +1,254 @@
+"""Events as JSON: the one place that knows topics by their pattern, camelCase keys and what a recording may hold.
+
+``to_wire`` writes what the API, the journal and `fleetsim events` show; ``from_wire`` reads it back, or a recording of
+an earlier version, or one somebody made up: what it does not understand becomes an ``OtherEvent``, never an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from fleetsim.caller import events
+from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent
+from fleetsim.caller.jsonable import camel, iso, to_json
+from fleetsim.caller.part_rows import part_notes
+from fleetsim.model.extensions import Usage
+from fleetsim.model.parts import ListedPart
+from fleetsim.model.task import JsonObject
+
+LIST_MAX = 10_000
+"""Entries of a list in a payload that are read."""
+TOPIC_CHARS_MAX = 300
+_NUMBER_MAX = 1e15
+_WRONG = object()
+"""Stands for what no type takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One member of a class as the wire has it; ``kind`` is its annotation."""
+
+    name: str
+    key: str
+    kind: str
+    seldom: bool
+    milliseconds: bool
+    counted: bool
+    required: bool
+
+
+def event_classes() -> tuple[type[Event], ...]:
+    """Every class of a happening that a hub publishes, in the order of the module."""
+    found = (value for value in vars(events).values() if isinstance(value, type) and issubclass(value, Event))
+    return tuple(kind for kind in found if kind not in {Event, OtherEvent})
+
+
+def _members(kind: type[Event]) -> tuple[_Member, ...]:
+    """What the payload of a class holds: all but the envelope and what is in the topic alone."""
+    in_topic = set(re.findall(r"{(\w+)}", kind.TOPIC)) - {"system_actor"}
+    return tuple(
+        _Member(
+            name=member.name,
+            key=camel(member.name),
+            kind=str(member.type),
+            seldom=member.metadata.get("seldom", False),
+            milliseconds=member.metadata.get("milliseconds", False),
+            counted=member.metadata.get("counted", False),
+            required=member.default is MISSING and member.default_factory is MISSING,
+        )
+        for member in fields(kind)
+        if member.name not in ENVELOPE and member.name not in in_topic
+    )
+
+
+_MEMBERS = {kind: _members(kind) for kind in event_classes()}
+
+
+def payload_keys(kind: type[Event]) -> tuple[str, ...]:
+    """The keys that a payload of this class may have, as written."""
+    found: list[str] = []
+    for member in _MEMBERS[kind]:
+        found.append(member.key)
+        if "Excerpt" in member.kind:
+            found += ["truncated", "textChars"]
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def to_wire(event: Event) -> dict[str, Any]:
+    """One event, as the stream and the journal carry it; ready for ``json.dumps``."""
+    return {
+        "seq": event.seq,
+        "at": iso(event.at),
+        "topic": event.topic,
+        "level": event.level.value,
+        "correlationId": event.correlation_id,
+        "parentId": event.parent_id,
+        "agent": event.agent,
+        "skill": event.skill,
+        "taskId": event.task_id,
+        "payload": payload(event),
+    }
+
+
+def payload(event: Event) -> dict[str, Any]:
+    """What an event says beside its envelope, in camelCase."""
+    if isinstance(event, OtherEvent):
+        return dict(event.payload)
+    said: dict[str, Any] = {}
+    for member in _MEMBERS[type(event)]:
+        value = getattr(event, member.name)
+        if value is None and member.seldom:
+            continue
+        if isinstance(value, Excerpt):
+            said[member.key] = value.text
+            if member.counted or value.truncated:
+                said["truncated"], said["textChars"] = value.truncated, value.chars
+        else:
+            said[member.key] = _written(value, milliseconds=member.milliseconds)
+    return said
+
+
+def _written(value: Any, *, milliseconds: bool) -> Any:
+    if value is None or (isinstance(value, str | int | float) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, datetime):
+        return iso(value) if milliseconds else value.isoformat()
+    if isinstance(value, Usage):  # under the names of cost-v1, which has them so
+        return {member.name: getattr(value, member.name) for member in fields(value)}
+    if isinstance(value, tuple) and value and isinstance(value[0], ListedPart):
+        return part_notes(value)
+    return to_json(value)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def from_wire(found: Mapping[str, Any], *, seq: int = 0) -> Event | None:
+    """An event from its JSON form; None if it is none.
+
+    Envelope keys may be in camelCase or, as ledgers of earlier versions have them, in snake_case. A member of the
+    payload that is not of its type is left out; an event that then lacks what it needs is an ``OtherEvent``.
+    """
+    at, topic = _moment(found.get("at")), found.get("topic")
+    if at is None or not isinstance(topic, str):
+        return None
+    level, number, told = found.get("level"), found.get("seq"), found.get("payload")
+    envelope: dict[str, Any] = {
+        "seq": number if isinstance(number, int) and 0 < number < _NUMBER_MAX else seq,
+        "at": at,
+        "level": Level(level) if isinstance(level, str) and level in set(Level) else Level.INFO,
+    }
+    for name in ("correlation_id", "parent_id", "agent", "skill", "task_id"):
+        envelope[name] = next((v for key in (name, camel(name)) if isinstance(v := found.get(key), str) and v), None)
+    said: JsonObject = told if isinstance(told, Mapping) else {}
+    topic = topic[:TOPIC_CHARS_MAX]
+    for kind, in_topic in _of_topic(topic):
+        event = _read(kind, envelope, in_topic, said)
+        if event is not None:
+            return event
+    return OtherEvent(**envelope, name=topic, payload=said)
+
+
+_PATTERNS = tuple(
+    (re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*)", re.escape(kind.TOPIC)), re.DOTALL), kind)
+    for kind in event_classes()
+)
+_adapters: dict[type[Event], TypeAdapter[Any]] = {}
+
+
+def _of_topic(topic: str) -> Iterator[tuple[type[Event], dict[str, str]]]:
+    for pattern, kind in _PATTERNS:
+        if match := pattern.fullmatch(topic):
+            in_topic = {name: match[name] for name in match.re.groupindex if name not in ENVELOPE}
+            yield kind, in_topic
+
+
+def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str], said: JsonObject) -> Event | None:
+    values: dict[str, Any] = {**in_topic}
+    for member in _MEMBERS[kind]:
+        if member.key in said:
+            values[member.name] = _sane(said[member.key])
+        if "Excerpt" in member.kind and isinstance(text := values.get(member.name), str):
+            chars = said.get("textChars")
+            whole = chars if isinstance(chars, int) and len(text) < chars < _NUMBER_MAX else len(text)
+            values[member.name] = Excerpt(text, whole)
+        elif "ListedPart" in member.kind:
+            values[member.name] = _parts(values.get(member.name))
+        elif "tuple[JsonObject" in member.kind and isinstance(rows := values.get(member.name), tuple):
+            named = ({"name": row} if isinstance(row, str) else row for row in rows)
+            values[member.name] = tuple(row for row in named if isinstance(row, Mapping))
+        elif "datetime" in member.kind:
+            values[member.name] = _moment(values.get(member.name))
+    for _ in range(2):
+        try:
+            if kind not in _adapters:
+                _adapters[kind] = TypeAdapter(kind)
+            event: Event = _adapters[kind].validate_python({**envelope, **values})
+            return event
+        except ValidationError as error:
+            wrong = {str(place["loc"][0]) for place in error.errors(include_url=False, include_context=False)}
+            values = {name: value for name, value in values.items() if name not in wrong}
+            values |= {m.name: _nothing(m.kind) for m in _MEMBERS[kind] if m.required and m.name in wrong}
+    return None
+
+
+def _nothing(kind: str) -> Any:
+    """What stands for a required member that a recording lacks."""
+    if "None" in kind:
+        return None
+    return {"str": "", "bool": False, "int": 0, "int | float": 0, "Excerpt": Excerpt(), "OutcomeKind": "unknown"}.get(
+        kind, ()
+    )
+
+
+def _sane(value: Any) -> Any:
+    """Lists of a bounded length, numbers of a size that sums and dates can bear; what is not so is wrong."""
+    if isinstance(value, list | tuple):
+        return tuple(_sane(item) for item in value[:LIST_MAX])
+    return _WRONG if isinstance(value, int | float) and not abs(value) < _NUMBER_MAX else value
+
+
+def _parts(notes: Any) -> tuple[ListedPart, ...]:
+    """Files and data from their notes; what is no note is left out."""
+    found = (note for note in notes if isinstance(note, Mapping)) if isinstance(notes, tuple) else ()
+    return tuple(
+        ListedPart(
+            index=index if isinstance(index := note.get("index"), int) else at,
+            kind="data" if note.get("kind") == "data" else "file",
+            name=_text(note.get("name")),
+            media_type=_text(note.get("mimeType")),
+            size_bytes=size if isinstance(size := note.get("sizeBytes"), int) and size < _NUMBER_MAX else None,
+            uri=_text(note.get("uri")),
+            truncated=note.get("truncated") is True,
+        )
+        for at, note in enumerate(found, 1)
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _moment(value: Any) -> datetime | None:
+    """A date, or ISO 8601 text, in UTC; a date without a zone is taken for UTC."""
+    if isinstance(value, str) and len(value) <= 40:
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    try:
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None

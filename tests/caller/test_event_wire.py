@@ -1,0 +1,149 @@
+"""Events go over the wire and come back the same; what is no event of ours is kept as it came."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetsim.caller import events as e
+from fleetsim.caller.event_wire import event_classes, from_wire, payload, to_wire
+from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent, OutcomeDecided
+from fleetsim.model.errors import Blame
+from fleetsim.model.extensions import Usage
+from fleetsim.model.parts import ListedPart
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
+
+AT = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)
+TEXT = st.text(max_size=12).filter(lambda text: text.isprintable())
+WORDS = st.text("abcdefgh-", min_size=1, max_size=8)
+WHEN = st.integers(0, 10**6).map(lambda ms: AT + timedelta(milliseconds=ms))
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "str": WORDS,
+    "str | None": st.none() | WORDS,
+    "int": st.integers(0, 10**6),
+    "int | None": st.none() | st.integers(0, 10**6),
+    "int | float": st.integers(0, 100) | st.floats(0, 100),
+    "float | None": st.none() | st.floats(0, 1),
+    "bool": st.booleans(),
+    "bool | None": st.none() | st.booleans(),
+    "datetime | None": st.none() | WHEN,
+    "tuple[str, ...]": st.lists(TEXT, max_size=3).map(tuple),
+    "tuple[JsonObject, ...]": st.lists(st.dictionaries(WORDS, st.integers() | TEXT, max_size=2), max_size=2).map(tuple),
+    "JsonObject": st.dictionaries(WORDS, st.integers(), max_size=2),
+    "tuple[ListedPart, ...]": st.lists(
+        st.builds(ListedPart, index=st.integers(1, 9), kind=st.sampled_from(("file", "data")), name=st.none() | WORDS),
+        max_size=2,
+    ).map(tuple),
+    "Excerpt": st.builds(Excerpt.of, TEXT, st.integers(0, 99)),
+    "Excerpt | None": st.none() | st.builds(Excerpt.of, TEXT, st.integers(0, 99)),
+    "OutcomeKind": st.sampled_from(OutcomeKind),
+    "Cause | None": st.none() | st.sampled_from(Cause),
+    "Blame": st.sampled_from(Blame),
+    "Via": st.sampled_from(Via),
+    "Usage | None": st.none() | st.builds(Usage, input_tokens=st.integers(0, 99)),
+}
+ENVELOPES = st.fixed_dictionaries(
+    {
+        "seq": st.integers(1, 10**6),
+        "at": WHEN,
+        "level": st.sampled_from(Level),
+        "correlation_id": WORDS,
+        "parent_id": st.none() | WORDS,
+        "agent": st.none() | WORDS,
+        "skill": WORDS,
+        "task_id": st.none() | WORDS,
+    }
+)
+
+
+def made_of(kind: type[Event]) -> st.SearchStrategy[Event]:
+    own = {member.name: VALUES[str(member.type)] for member in fields(kind) if member.name not in ENVELOPE}
+    return st.tuples(ENVELOPES, st.fixed_dictionaries(own)).map(lambda both: kind(**both[0], **both[1]))
+
+
+@given(st.sampled_from(event_classes()).flatmap(made_of))
+def test_every_event_comes_back_from_the_wire_as_it_was(event: Event) -> None:
+    assert from_wire(json.loads(json.dumps(to_wire(event)))) == event
+
+
+@given(st.sampled_from(event_classes()).flatmap(made_of))
+def test_a_topic_names_one_class_and_has_no_gap_left(event: Event) -> None:
+    assert "{" not in event.topic
+    assert type(from_wire({"at": AT, "topic": event.topic, "payload": payload(event)})) is type(event)
+
+
+def test_an_outcome_is_told_with_an_excerpt_of_its_text_and_no_content() -> None:
+    outcome = Outcome(
+        correlation_id="c",
+        agent="a",
+        skill="s",
+        system_actor="user",
+        kind=OutcomeKind.COMPLETED,
+        success=True,
+        blame=Blame.NOBODY,
+        started_at=AT,
+        ended_at=AT,
+        duration_ms=5,
+        text="x" * 9_000,
+        parts=(ListedPart(index=1, kind="file", name="a.txt", raw="QQ==", artifact_id="r"),),
+        parts_total=1,
+    )
+    told = OutcomeDecided.of(outcome)
+    assert told.topic == "autonomous.outcome.user.s"
+    assert (len(told.outcome.text), told.outcome.text_chars, told.outcome.truncated) == (4_000, 9_000, True)
+    assert told.outcome.parts == (ListedPart(index=1, kind="file", name="a.txt"),)
+    assert (told.outcome.started_at, told.outcome.duration_ms, told.outcome.agent) == (AT, 5, "a")
+    said = payload(told)
+    assert (said["durationMs"], said["textChars"], said["truncated"]) == (5, 9_000, True)
+    assert said["parts"] == [{"index": 1, "kind": "file", "name": "a.txt"}]
+
+
+@pytest.mark.parametrize("at", [None, "yesterday", 5, "9999-12-31T23:59:59-14:00"])
+def test_what_has_no_date_is_no_event(at: object) -> None:
+    assert from_wire({"at": at, "topic": "hub.stopping"}) is None
+
+
+def test_a_topic_nobody_knows_is_kept_as_it_came() -> None:
+    event = from_wire({"at": "2026-03-01T12:00:00", "topic": "weather.changed", "payload": {"to": "rain"}}, seq=7)
+    assert isinstance(event, OtherEvent)
+    assert (event.seq, event.name, payload(event)) == (7, "weather.changed", {"to": "rain"})
+    assert event.at == datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def test_members_of_a_wrong_type_are_left_out_one_by_one() -> None:
+    said = {"failures": "many", "retryInSeconds": float("inf"), "reason": "it is down"}
+    event = from_wire({"at": AT, "topic": "agent.breaker.opened", "payload": said})
+    assert isinstance(event, e.BreakerOpened)
+    assert (event.failures, event.retry_in_seconds, event.reason) == (0, 0, "it is down")
+
+
+def test_a_journal_of_an_earlier_version_is_read() -> None:
+    event = from_wire(
+        {
+            "seq": 3,
+            "at": "2026-03-01T12:00:00.123456Z",
+            "topic": "autonomous.outcome.ceremony.daily.summary",
+            "level": "error",
+            "correlation_id": "c",
+            "parent_id": None,
+            "agent": "a",
+            "skill": "summary",
+            "task_id": "t",
+            "payload": {"kind": "failed", "success": False, "blame": "agent", "durationMs": 12, "systemActor": "c.d"},
+        }
+    )
+    assert isinstance(event, OutcomeDecided)
+    assert (event.correlation_id, event.task_id, event.level, event.at.microsecond) == ("c", "t", Level.ERROR, 123_456)
+    assert (event.kind, event.system_actor, event.cause, event.parts) == (OutcomeKind.FAILED, "c.d", None, ())
+
+
+def test_a_ceremony_whose_id_has_dots_is_told_under_its_whole_id() -> None:
+    event = from_wire({"at": AT, "topic": "ceremony.a.b.execute", "payload": {"runId": "r"}})
+    assert isinstance(event, e.CeremonyFired)
+    assert event.ceremony_id == "a.b"
