@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from fleetsim.check.inside import Here, LogBook, listening
+from fleetsim.check.internals import AgentLog, LocalInternals, capturing_logs
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
@@ -50,15 +50,20 @@ async def check_app(
     listener = Listener(CHECKER, Sink())
     network.mount(AGENT, make(virtual_runtime(seed, network, name="agent")))
     network.mount(CHECKER, listener.sink)
-    log = LogBook()
-    with listening(log, "fleetsim.agent", "fleetsim.runtime.webhook"):
+    log = AgentLog()
+    with capturing_logs(log, "fleetsim.agent", "fleetsim.runtime.webhook"):
         async with network:
             return await run_check(
                 Target(url=AGENT + path, headers=headers or {}, other_headers=other_headers, dialects=dialects),
                 virtual_runtime(seed, network, name="checker"),
                 listener=listener,
                 options=Options(
-                    hints=hints or {}, side_effects=side_effects, virtual=True, inside=Here(log), seed=seed, jobs=jobs
+                    hints=hints or {},
+                    side_effects=side_effects,
+                    virtual=True,
+                    inside=LocalInternals(log),
+                    seed=seed,
+                    jobs=jobs,
                 ),
                 requirements=requirements,
                 progress=progress,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetsim.check.inside import Inside
+from fleetsim.check.internals import Internals
 from fleetsim.client.address import AgentUrl
 
 DEFAULT_TEXTS = {
@@ -45,7 +45,7 @@ class Options:
     profile: str = ""
     side_effects: bool = False
     virtual: bool = False
-    inside: Inside | None = None
+    inside: Internals | None = None
     seed: int = 0
     jobs: int = 8
     rush_s: float = 1.0

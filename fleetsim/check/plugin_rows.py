@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.check.hosted import AppSpec, check_hosted
+from fleetsim.check.app_check import AppSpec, check_app_process
 from fleetsim.check.listener import socket_listener, usual_listener
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Finding, Report
@@ -106,7 +106,7 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
         runtime = await stack.enter_async_context(running_runtime(seed=options.seed))
         if app:
             spec = AppSpec(app=app)
-            return await check_hosted(spec, target, runtime, listener=listener, options=options, requirements=rows)
+            return await check_app_process(spec, target, runtime, listener=listener, options=options, requirements=rows)
         return await run_check(target, runtime, listener=listener, options=options, requirements=rows)
 
 

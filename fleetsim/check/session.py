@@ -83,8 +83,8 @@ class Session:
         found = self._fixtures[make]
         if isinstance(found, NotPassed):
             raise found
-        made: T = found
-        return made
+        kept: T = found
+        return kept
 
     def forget_late_fixtures(self) -> None:
         """Let the fixtures in which something was waited for in vain be made again."""

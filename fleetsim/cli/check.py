@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from fleetsim.check import baseline as accepted_failures
+from fleetsim.check.app_check import AppSpec, check_app_process
 from fleetsim.check.files import FORMATS
-from fleetsim.check.hosted import AppSpec, check_hosted
 from fleetsim.check.listener import Listener, socket_listener, usual_listener
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
@@ -264,7 +264,7 @@ async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: List
                 progress=tell,
             )
         else:
-            report = await check_hosted(
+            report = await check_app_process(
                 wanted.app,
                 wanted.target,
                 runtime,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.check.hosted import AppSpec, check_hosted
-from fleetsim.check.inside import holds
+from fleetsim.check.app_check import AppSpec, check_app_process
+from fleetsim.check.internals import holds
 from fleetsim.check.listener import socket_listener
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
@@ -42,7 +42,7 @@ async def checked(
     app: str, *rows: str, path: str = "", met: Callable[..., None] = lambda *_: None, **spec: object
 ) -> Report:
     async with running_runtime(seed=0) as runtime, socket_listener() as listener:
-        return await check_hosted(
+        return await check_app_process(
             AppSpec(app=app, **spec),
             Target(url=path),
             runtime,
@@ -72,7 +72,7 @@ def processes() -> list[str]:
             words = (folder / "cmdline").read_bytes().decode().split("\0")
         except OSError:
             continue
-        if "fleetsim.check.host" in words and _parent(folder) == os.getpid():
+        if "fleetsim.check.app_process" in words and _parent(folder) == os.getpid():
             found.append(" ".join(words))
     return found
 
@@ -147,7 +147,7 @@ async def test_an_agent_that_never_tries_again_is_not_blamed_on_the_collector() 
 
 async def test_a_skill_that_ends_soon_leaves_the_eviction_of_work_untested() -> None:
     async with running_runtime(seed=0) as runtime:
-        report = await check_hosted(
+        report = await check_app_process(
             AppSpec(app="plain:app"),
             Target(url=""),
             runtime,

@@ -68,7 +68,7 @@ def served_card(session: Session) -> tuple[Mapping[str, Any], Exchange]:
 
 
 async def _knock(session: Session, url: str) -> Exchange:
-    """Ask for a task nobody made: some agents answer an unknown method with a crash, which is another row's affair."""
+    """Ask for a task nobody made: an unknown method crashes some agents, which is for another requirement to tell."""
     return await session.call(Operation.GET, session.dialect.by_id("fleetsim-no-such-task"), url=url)
 
 
@@ -398,7 +398,7 @@ async def forged_host(session: Session) -> None:
 )
 async def offers_what_it_speaks(session: Session) -> None:
     """Read and cancel a task that is none, in each dialect of the card: neither may be an unknown method or version."""
-    # What was found when the agent was met; all other rows are probed in the dialects it knows.
+    # Seen when the agent was discovered; all other requirements are probed in the dialects it knows.
     speaks = ", ".join(session.agent.spoken)
     for name, made in session.agent.unknown.items():
         said = f"the card reads as A2A {name}, of which the agent knows no method ({made.says()}); it speaks {speaks}"

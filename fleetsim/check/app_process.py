@@ -1,4 +1,4 @@
-"""The process that an agent runs in for ``fleetsim check --app``: started by ``hosted``, which holds the other end.
+"""The process that an agent runs in for ``fleetsim check --app``: started by ``app_check``, which holds the other end.
 
 One agent, imported as its author's server would, and one line of JSON for all that is said about it. Either it is
 served by uvicorn on a free port in real time, or the rows that need hours are probed here, with every clock of the
@@ -44,7 +44,7 @@ class CannotRun(Exception):
         self.hint = hint
 
 
-class Wire:
+class ParentLine:
     """The end of the line to whoever started this process. Lines are JSON objects."""
 
     def __init__(self, fd: int) -> None:
@@ -76,32 +76,32 @@ class Wire:
 
 def main(fd: int) -> NoReturn:
     """Do the job that the first line tells, and end the process whatever threads the agent has left."""
-    wire = Wire(fd)
-    job = wire.read()
+    parent = ParentLine(fd)
+    job = parent.read()
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     stop: list[Callable[[], None]] = []
-    threading.Thread(target=obey, args=(wire, stop), name="fleetsim", daemon=True).start()
+    threading.Thread(target=follow_commands, args=(parent, stop), name="fleetsim", daemon=True).start()
     sys.path.insert(0, os.getcwd())
     try:
         if job["virtual"] is None:
-            _serve(wire, job, stop)
+            _serve(parent, job, stop)
         else:
-            _skip_hours(wire, job)
+            _skip_hours(parent, job)
     except CannotRun as error:
-        wire.fail(str(error), error.hint)
+        parent.fail(str(error), error.hint)
     except BaseException as error:  # noqa: BLE001 - whatever the agent raised, it is told
         hint = f"run it by itself first: python -m uvicorn {job['app']}"
-        wire.fail(f"{job['app']} ended with {_named(error)}", hint)
+        parent.fail(f"{job['app']} ended with {_named(error)}", hint)
     os._exit(0)
 
 
-def obey(wire: Wire, stop: list[Callable[[], None]]) -> NoReturn:
+def follow_commands(parent: ParentLine, stop: list[Callable[[], None]]) -> NoReturn:
     """Do what is asked, whatever the agent is at; the process ends when nobody is there to ask."""
     while True:
-        asked = wire.read()["ask"]
+        asked = parent.read()["ask"]
         if asked == "collect":
             gc.collect()
-            wire.tell(collected=True)
+            parent.tell(collected=True)
         elif asked == "stop" and stop:
             stop[0]()
 
@@ -191,7 +191,7 @@ def _required(parameter: inspect.Parameter) -> bool:
 
 def store(spec: str) -> object:
     """The store that was named; None without a name. Raises CannotRun."""
-    from fleetsim.check.inside import is_store
+    from fleetsim.check.internals import is_store
 
     if not spec:
         return None
@@ -222,18 +222,18 @@ def _ours(path: str) -> bool:
 # In real time, on a port.
 
 
-def _serve(wire: Wire, job: dict[str, Any], stop: list[Callable[[], None]]) -> None:
-    from fleetsim.check.inside import LogBook, listening, open_up
+def _serve(parent: ParentLine, job: dict[str, Any], stop: list[Callable[[], None]]) -> None:
+    from fleetsim.check.internals import AgentLog, capturing_logs, let_info_through
 
-    class Told(LogBook):
+    class SentToParent(AgentLog):
         def add(self, line: str) -> None:
-            wire.tell(log=line)
+            parent.tell(log=line)
 
     def up(url: str) -> None:
-        open_up(*job["loggers"])  # the start-up may have set its levels
-        wire.tell(up=url)
+        let_info_through(*job["loggers"])  # the start-up may have set its levels
+        parent.tell(up=url)
 
-    with listening(Told(), *job["loggers"]):
+    with capturing_logs(SentToParent(), *job["loggers"]):
         found = loaded(job["app"])
         store(job["store"])
         asyncio.run(_served(job["app"], found, up, stop))
@@ -283,18 +283,18 @@ class _Complaints(logging.Handler):
 # On virtual time.
 
 
-def _skip_hours(wire: Wire, job: dict[str, Any]) -> None:
+def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
     clocks = Clocks()
     clocks.install()
     begin = threading.Thread.start
 
     def seen(thread: threading.Thread) -> None:
-        wire.tell(reached=f"it uses threads ({thread.name})")
+        parent.tell(reached=f"it uses threads ({thread.name})")
         begin(thread)
 
     threading.Thread.start = seen  # type: ignore[method-assign, assignment]
 
-    from fleetsim.check.inside import Here, LogBook
+    from fleetsim.check.internals import AgentLog, LocalInternals
     from fleetsim.check.options import Hint, Options, Target
     from fleetsim.check.runner import run_check
     from fleetsim.check.sections import REQUIREMENTS
@@ -327,15 +327,15 @@ def _skip_hours(wire: Wire, job: dict[str, Any]) -> None:
                     hints={kind: Hint(*hint) for kind, hint in asked["hints"].items()},
                     side_effects=asked["side_effects"],
                     virtual=True,
-                    inside=Here(LogBook(), tasks),
+                    inside=LocalInternals(AgentLog(), tasks),
                     seed=asked["seed"],
                 ),
                 requirements=[REQUIREMENTS[row_id] for row_id in asked["rows"]],
             )
             if loop.reached:
-                wire.tell(reached=_outside(loop.reached))
+                parent.tell(reached=_outside(loop.reached))
             for one in report.findings:
-                wire.tell(
+                parent.tell(
                     finding=one.requirement.id,
                     dialect=one.dialect,
                     verdict=one.verdict.value,
@@ -344,14 +344,14 @@ def _skip_hours(wire: Wire, job: dict[str, Any]) -> None:
                     seconds=one.seconds,
                     lost=one.lost,
                 )
-            wire.tell(over=True)
+            parent.tell(over=True)
             os._exit(0)  # what the agent still has running would be waited for
 
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(story())
     except BaseException as error:  # noqa: BLE001 - an agent on virtual time may end in any way
-        wire.tell(reached=_outside(loop.reached) if loop.reached else f"there it ended with {_named(error)}")
+        parent.tell(reached=_outside(loop.reached) if loop.reached else f"there it ended with {_named(error)}")
 
 
 def _outside(name: str) -> str:

@@ -20,7 +20,7 @@ _LEVEL = re.compile(r"\b(TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b",
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-class LogBook:
+class AgentLog:
     """The lines an agent has logged, ``LEVEL text`` each; of many, the last ``LINES_MAX``."""
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class LogBook:
         return list(self._kept)[-(self._count - count) :] if self._count > count else []
 
 
-class Inside(Protocol):
+class Internals(Protocol):
     """An agent that can be looked into."""
 
-    log: LogBook
+    log: AgentLog
 
     async def collect(self) -> None:
         """Run the garbage collector where the agent runs."""
@@ -61,10 +61,10 @@ class Inside(Protocol):
         ...
 
 
-class Here:
+class LocalInternals:
     """An agent in this very process; ``store`` is its tasks by id, if somebody said which."""
 
-    def __init__(self, log: LogBook, store: object = None) -> None:
+    def __init__(self, log: AgentLog, store: object = None) -> None:
         self.log = log
         self._store = store
 
@@ -100,8 +100,8 @@ def _id_of(item: Any) -> Any:
 
 
 @contextmanager
-def listening(book: LogBook, *names: str) -> Iterator[None]:
-    """Write into ``book`` what these loggers, and those below them, let through at INFO and above, while inside.
+def capturing_logs(log: AgentLog, *names: str) -> Iterator[None]:
+    """Write into ``log`` what these loggers, and those below them, let through at INFO and above, while inside.
 
     The empty name is every logger. They are heard whatever handlers the agent sets up or takes down; a logger
     that it has disabled stays silent.
@@ -111,11 +111,11 @@ def listening(book: LogBook, *names: str) -> Iterator[None]:
         if record.levelno >= logging.INFO and any(
             not name or record.name == name or record.name.startswith(f"{name}.") for name in names
         ):
-            book.add(f"{record.levelname} {told(record)}")
+            log.add(f"{record.levelname} {told(record)}")
 
     watched = [logging.getLogger(name) for name in names]
     levels = [one.level for one in watched]
-    open_up(*names)
+    let_info_through(*names)
     plain = logging.Logger.handle
 
     def handle(self: logging.Logger, record: logging.LogRecord) -> None:
@@ -132,7 +132,7 @@ def listening(book: LogBook, *names: str) -> Iterator[None]:
             one.setLevel(level)
 
 
-def open_up(*names: str) -> None:
+def let_info_through(*names: str) -> None:
     """Let these loggers speak from INFO on, whatever they were set to before."""
     for name in names:
         one = logging.getLogger(name)

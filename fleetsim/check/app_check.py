@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleetsim.check.inside import LogBook
+from fleetsim.check.internals import AgentLog
 from fleetsim.check.listener import Listener
 from fleetsim.check.options import Options, Target
 from fleetsim.check.report import Finding, Report
@@ -64,7 +64,7 @@ class AppSpec:
     hours_s: float = HOURS_S
 
 
-class Host:
+class AppProcess:
     """An agent's process, from this side. ``url`` is where it answers, ``code`` how it ended if it has.
 
     Use as ``async with``: entering starts it and gives it its job, leaving kills it with all it started.
@@ -73,22 +73,22 @@ class Host:
     def __init__(self, spec: AppSpec, job: dict[str, Any]) -> None:
         self.spec = spec
         self.url = ""
-        self.log = LogBook()
+        self.log = AgentLog()
         self.printed: deque[str] = deque(maxlen=LAST_LINES)
         self.code: int | None = None
         self.failed = ""
         self._job = job
-        self._told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._ended, self._collected, self._killed = asyncio.Event(), asyncio.Event(), False
         self._stopping = False
         self._workers = Workers("check")
 
-    async def __aenter__(self) -> Host:
+    async def __aenter__(self) -> AppProcess:
         ours, its = socket.socketpair()
         with its:
             # Not from the working folder: what lies there must not stand before what fleetsim itself imports.
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "fleetsim.check.host", str(its.fileno())),
+                *(sys.executable, "-P", "-m", "fleetsim.check.app_process", str(its.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -98,13 +98,13 @@ class Host:
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES_MAX)
         self._reading = self._workers.start(self._read_output(), name=f"output of {self.spec.app}")
         self._listening = self._workers.start(self._listen(), name=f"line to {self.spec.app}")
-        self._ask(**self._job)
+        self._tell(**self._job)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self.url and not self._ended.is_set():
             self._stopping = True
-            self._ask(ask="stop")  # its lifespan may end in peace
+            self._tell(ask="stop")  # its lifespan may end in peace
             await asyncio.wait([self._listening], timeout=STOP_S)
         self._killed = True
         with suppress(ProcessLookupError):
@@ -116,13 +116,13 @@ class Host:
     async def next(self, seconds: float) -> dict[str, Any] | None:
         """What it says next; None if its process ended (``code``) or the time is over."""
         async with asyncio.TaskGroup() as group:
-            hearing, ending = group.create_task(self._told.get()), group.create_task(self._ended.wait())
+            hearing, ending = group.create_task(self._heard.get()), group.create_task(self._ended.wait())
             await asyncio.wait([hearing, ending], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             hearing.cancel()
             ending.cancel()
         if not hearing.cancelled():
             return hearing.result()
-        return None if self._told.empty() else self._told.get_nowait()
+        return None if self._heard.empty() else self._heard.get_nowait()
 
     async def where(self) -> str:
         """The line that its process is at, of the agent's own folder if there is one; empty if it does not tell."""
@@ -136,7 +136,7 @@ class Host:
     async def collect(self) -> None:
         """Collect the garbage of the agent's process."""
         self._collected.clear()
-        self._ask(ask="collect")
+        self._tell(ask="collect")
         with suppress(TimeoutError):
             async with asyncio.timeout(COLLECT_S):
                 await self._collected.wait()
@@ -145,7 +145,7 @@ class Host:
         """None: the store is looked into where hours pass."""
         return None
 
-    def _ask(self, **said: Any) -> None:
+    def _tell(self, **said: Any) -> None:
         self._writer.write(json.dumps(said).encode() + b"\n")
 
     async def _listen(self) -> None:
@@ -158,7 +158,7 @@ class Host:
                     self._collected.set()
                 else:
                     self.failed = one_line(str(said.get("failed", "")), 500)
-                    self._told.put_nowait(said)
+                    self._heard.put_nowait(said)
         code = await self._process.wait()
         # What it said last is told with how it ended. Not for ever: what it has started may hold its output open.
         await asyncio.wait([self._reading], timeout=LAST_WORDS_S)
@@ -179,7 +179,7 @@ class Host:
                     self.log.add_printed(text)
 
 
-async def check_hosted(
+async def check_app_process(
     spec: AppSpec,
     target: Target,
     runtime: Runtime,
@@ -198,18 +198,24 @@ async def check_hosted(
     """
     options = options or Options()
     say(f"starting {spec.app}")
-    async with hosting(spec) as host:
+    async with running_app(spec) as process:
+        served = replace(
+            target,
+            url=process.url + target.url,
+            rpc_url=target.rpc_url and process.url + target.rpc_url,
+            card_url=target.card_url and process.url + target.card_url,
+        )
         report = await run_check(
-            _at(host.url, target),
+            served,
             runtime,
             listener=listener,
-            options=replace(options, inside=host),
+            options=replace(options, inside=process),
             requirements=requirements,
             progress=progress,
         )
     report = replace(report, url=f"{spec.app}{target.url}")
-    if host.code is not None:
-        report = replace(report, note=_ended(host))
+    if process.code is not None:
+        report = replace(report, note=_ended(process))
     hours = [one for one in report.findings if one.reason == NEEDS_HOURS]
     if not hours:
         return report
@@ -218,32 +224,27 @@ async def check_hosted(
     return replace(report, findings=tuple(found.get(one.key, one) for one in report.findings))
 
 
-def _at(origin: str, target: Target) -> Target:
-    pins = {name: origin + path for name in ("rpc_url", "card_url") if (path := getattr(target, name))}
-    return replace(target, url=origin + target.url, **pins)
-
-
 @asynccontextmanager
-async def hosting(spec: AppSpec) -> AsyncIterator[Host]:
+async def running_app(spec: AppSpec) -> AsyncIterator[AppProcess]:
     """Serve an agent on a free port of the loopback address. Raises ConfigError."""
-    async with Host(spec, {**_job(spec), "virtual": None}) as host:
-        said = await host.next(spec.start_s)
-        if said is None and host.code is None:
-            where = await host.where()
+    async with AppProcess(spec, {**_job(spec), "virtual": None}) as process:
+        said = await process.next(spec.start_s)
+        if said is None and process.code is None:
+            where = await process.where()
             raise ConfigError(
                 f"{spec.app} was not up within {spec.start_s:g} s{where and f'; it is at {where}'}",
                 hint="what serves or waits belongs below if __name__ == '__main__', or into the lifespan",
             )
         if said is None:
-            last = f"; the last it printed: {host.printed[-1]}" if host.printed else ""
+            last = f"; the last it printed: {process.printed[-1]}" if process.printed else ""
             raise ConfigError(
-                f"{spec.app} ended the process before it was up (exit code {host.code}){one_line(last, 300)}",
+                f"{spec.app} ended the process before it was up (exit code {process.code}){one_line(last, 300)}",
                 hint=f"see what it does by itself: python -m uvicorn {spec.app}",
             )
         if "up" not in said:
             raise ConfigError(one_line(str(said.get("failed")), 500), hint=one_line(str(said.get("hint", "")), 300))
-        host.url = str(said["up"])
-        yield host
+        process.url = str(said["up"])
+        yield process
 
 
 def _job(spec: AppSpec) -> dict[str, Any]:
@@ -268,14 +269,14 @@ async def _over_hours(
     }
     found: dict[str, Finding] = {}
     why = ""
-    async with Host(spec, {**_job(spec), "virtual": asked}) as host:
+    async with AppProcess(spec, {**_job(spec), "virtual": asked}) as process:
         clock = asyncio.get_running_loop().time
         end = clock() + spec.hours_s
         while not why:
-            said = await host.next(max(end - clock(), 0.0))
+            said = await process.next(max(end - clock(), 0.0))
             if said is None:
                 took = f"it did not come to an end there within {spec.hours_s:g} s"
-                why = took if host.code is None else f"there its process ended (exit code {host.code})"
+                why = took if process.code is None else f"there its process ended (exit code {process.code})"
             elif "over" in said:
                 break
             elif "finding" in said:
@@ -300,7 +301,7 @@ def _finding(said: dict[str, Any]) -> Finding:
     )
 
 
-def _ended(host: Host) -> str:
-    last = f"; the last it printed: {host.printed[-1]}" if host.printed else ""
-    how = host.failed or f"exit code {host.code}"
+def _ended(process: AppProcess) -> str:
+    last = f"; the last it printed: {process.printed[-1]}" if process.printed else ""
+    how = process.failed or f"exit code {process.code}"
     return one_line(f"the agent's process ended during the check ({how}){last}", 400)
