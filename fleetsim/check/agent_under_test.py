@@ -120,21 +120,21 @@ class AgentUnderTest:
         limits: Limits | None = None,
     ) -> Exchange:
         """One request and its answer; whatever goes wrong below HTTP is in ``problem``, never raised."""
-        made = self.opened(method, url, body, headers, credentials)
+        exchange = self.opened(method, url, body, headers, credentials)
         bounds = limits or Limits(first_byte_s=20.0, total_s=30.0, body_bytes_max=BODY_BYTES_MAX)
-        request = Request(method=method, url=url, headers=made.sent_headers, body=body, limits=bounds)
+        request = Request(method=method, url=url, headers=exchange.sent_headers, body=body, limits=bounds)
         try:
             reply = await self._second_try(request)
-            made.status, made.headers, made.body = reply.status, reply.headers, reply.body
+            exchange.status, exchange.headers, exchange.body = reply.status, reply.headers, reply.body
         except FleetsimError as error:
-            made.problem, made.unreached = str(error), isinstance(error, Unreachable)
+            exchange.problem, exchange.unreached = str(error), isinstance(error, Unreachable)
             note_timeout()
-        made.seconds = self.runtime.clock.monotonic() - made.began
-        return made
+        exchange.seconds = self.runtime.clock.monotonic() - exchange.began
+        return exchange
 
-    def redirected(self, made: Exchange) -> str | None:
+    def redirected(self, exchange: Exchange) -> str | None:
         """Where an answer leads, if our own caller would go there."""
-        return followed(self.target.address, made.method, made.url, made.status or 0, made.headers)
+        return followed(self.target.address, exchange.method, exchange.url, exchange.status or 0, exchange.headers)
 
     async def _second_try(self, request: Request) -> Reply:
         """Ask again if the connection broke: an earlier answer may have closed the one that was used again.
@@ -159,11 +159,11 @@ class AgentUnderTest:
         content = {"content-type": "application/json"} if body else {}
         own = self.target.headers if credentials is None else credentials
         sent = {**content, "accept": "application/json", **own, **(headers or {})}
-        made = Exchange(method, url, sent, body, self.runtime.clock.monotonic(), secrets=self.target.secrets())
-        self.exchanges.append(made)
+        exchange = Exchange(method, url, sent, body, self.runtime.clock.monotonic(), secrets=self.target.secrets())
+        self.exchanges.append(exchange)
         if (of_probe := PROBE_EXCHANGES.get()) is not None:
-            of_probe.append(made)
-        return made
+            of_probe.append(exchange)
+        return exchange
 
 
 def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

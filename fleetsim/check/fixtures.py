@@ -66,21 +66,23 @@ async def reachable_listener(session: Session) -> None:
         task_id, _ = await session.begin()
     else:
         task_id, _ = await session.fixture(finished_task)
-    made = await register(session, task_id, hook, token=session.new())
+    exchange = await register(session, task_id, hook, token=session.new())
     place = session.listener.place
     not_tested_unless(
-        made.error is None or made.code != -32602,
+        exchange.error is None or exchange.code != -32602,
         f"the agent refuses webhooks to the listener ({place}); add it to the agent's allow-list "
         f"(for fleetsim's: --allow-webhook {place})",
-        made,
+        exchange,
     )
-    not_tested_unless(made.error is None and made.status == 200, f"registering a webhook gave {made.says()}", made)
+    not_tested_unless(
+        exchange.error is None and exchange.status == 200, f"registering a webhook gave {exchange.says()}", exchange
+    )
 
 
 async def delivered_webhook(session: Session) -> tuple[str, Hook, Exchange]:
     """A quick task with an inline webhook and a token, until its end was delivered."""
     token, hook = "fleetsim-" + session.new(), session.hook()
-    task_id, made = await session.begin(push=session.dialect.hook(hook.url, token=token))
+    task_id, exchange = await session.begin(push=session.dialect.hook(hook.url, token=token))
     arrival = await hook.until(lambda a: state_of(a) in TERMINAL, session.options.patience_s)
-    not_tested_unless(arrival is not None, "no terminal webhook of a task sent with a webhook came", made)
-    return task_id, hook, made
+    not_tested_unless(arrival is not None, "no terminal webhook of a task sent with a webhook came", exchange)
+    return task_id, hook, exchange

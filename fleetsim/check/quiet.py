@@ -77,17 +77,17 @@ async def settle(session: Session, asked: Iterable[Exchange]) -> None:
         if state in TERMINAL or state in INTERRUPTED:
             continue
         await session.cancel(task_id)
-        made = await session.until(task_id, TERMINAL | INTERRUPTED, max(end - session.now(), 0.0))
-        if made.unreached:
+        exchange = await session.until(task_id, TERMINAL | INTERRUPTED, max(end - session.now(), 0.0))
+        if exchange.unreached:
             return
 
 
 def _tasks(session: Session, asked: Iterable[Exchange]) -> dict[str, str]:
     """The last state seen of each task."""
     states: dict[str, str] = {}
-    for made in asked:
-        seen = [mapping(session.dialect.task(made.result))]
-        for frame in made.frames:
+    for exchange in asked:
+        seen = [mapping(session.dialect.task(exchange.result))]
+        for frame in exchange.frames:
             kind, content = session.dialect.event(frame.result)
             told = mapping(content)
             seen.append({**told, "id": session.dialect.task_id(kind, told)})

@@ -218,7 +218,7 @@ class Run:
             evidence = tuple(item.shown() for item in said.evidence)
             seen = [item for item in said.evidence if isinstance(item, Exchange)]
             asked += seen
-            if verdict is Verdict.FAIL and any(made.unreached for made in seen):
+            if verdict is Verdict.FAIL and any(exchange.unreached for exchange in seen):
                 verdict, reason, lost = Verdict.NOT_TESTED, "the agent could not be reached any more", True
         finally:
             PROBE_EXCHANGES.reset(exchanges_before)
@@ -289,10 +289,10 @@ def _missing_method(requirement: Requirement, session: Session, asked: Iterable[
     It would fail, or pass, for a reason that is not its own; the missing method is told once, by its own requirement.
     What the card promises is different: one about the card may well fail for a method that is not there.
     """
-    for made in asked:
-        if made.code != -32601:
+    for exchange in asked:
+        if exchange.code != -32601:
             continue
-        method = mapping(made.asked).get("method")
+        method = mapping(exchange.asked).get("method")
         operation = Operation.STREAM if method == OLD_STREAM else session.dialect.operation(method)
         its_own = METHOD_REQUIREMENTS.get(operation) if operation else None
         if its_own is not None and requirement.section not in {SECTIONS["M"], SECTIONS["C"]}:

@@ -153,10 +153,10 @@ class Session:
 
     async def call(self, operation: Operation, params: Any = _UNSAID, **more: Any) -> Exchange:
         """Call an operation, and remember the task it shows."""
-        made = await self.rpc(self.dialect.method(operation), params, **more)
-        if task := self.dialect.task(made.result):
-            self.tasks.append((task, made))
-        return made
+        exchange = await self.rpc(self.dialect.method(operation), params, **more)
+        if task := self.dialect.task(exchange.result):
+            self.tasks.append((task, exchange))
+        return exchange
 
     def params(
         self,
@@ -181,12 +181,12 @@ class Session:
 
     async def begin(self, hint: Hint | None = None, **more: Any) -> tuple[str, Exchange]:
         """Send, and return the task's id. Raises NotPassed (not tested) if no task came of it."""
-        made = await self.send(hint, **more)
-        task = self.dialect.task(made.result)
+        exchange = await self.send(hint, **more)
+        task = self.dialect.task(exchange.result)
         not_tested_unless(
-            isinstance(task.get("id"), str), f"the send this leans on was answered with {made.says()}", made
+            isinstance(task.get("id"), str), f"the send this leans on was answered with {exchange.says()}", exchange
         )
-        return str(task["id"]), made
+        return str(task["id"]), exchange
 
     async def get(self, task_id: Any, **more: Any) -> Exchange:
         """Read a task by tasks/get or GetTask; ``more`` are members of the params, such as historyLength."""
@@ -196,30 +196,32 @@ class Session:
         """Cancel a task by tasks/cancel or CancelTask, and remember the task of the answer."""
         return await self.call(Operation.CANCEL, self.dialect.by_id(task_id))
 
-    def state(self, made: Exchange) -> str:
+    def state(self, exchange: Exchange) -> str:
         """The state of the task an answer shows; empty if it shows none."""
-        return self.dialect.state(self.dialect.task(made.result))
+        return self.dialect.state(self.dialect.task(exchange.result))
 
     async def until(self, task_id: str, states: frozenset[str] = TERMINAL, seconds: float | None = None) -> Exchange:
         """Read a task until it is in one of ``states`` or time is up; returns the last reading."""
         end = self.now() + (self.options.patience_s if seconds is None else seconds)
         while True:
-            made = await self.get(task_id)
-            if self.state(made) in states or made.error is not None:
-                return made
+            exchange = await self.get(task_id)
+            if self.state(exchange) in states or exchange.error is not None:
+                return exchange
             if self.now() >= end:
                 note_timeout()
-                return made
+                return exchange
             await asyncio.sleep(POLL_S)
 
     async def finished(self, hint: Hint | None = None, **more: Any) -> tuple[str, Exchange]:
         """Send and wait for the end: the task's id and its last reading. Raises NotPassed if it does not end."""
-        task_id, made = await self.begin(hint, **more)
-        if self.state(made) not in TERMINAL or "artifacts" not in self.dialect.task(made.result):
-            made = await self.until(task_id)
-        state = self.state(made)
-        not_tested_unless(state in TERMINAL, f"the task this leans on did not end: {state or made.says()}", made)
-        return task_id, made
+        task_id, exchange = await self.begin(hint, **more)
+        if self.state(exchange) not in TERMINAL or "artifacts" not in self.dialect.task(exchange.result):
+            exchange = await self.until(task_id)
+        state = self.state(exchange)
+        not_tested_unless(
+            state in TERMINAL, f"the task this leans on did not end: {state or exchange.says()}", exchange
+        )
+        return task_id, exchange
 
     # Streams.
 
@@ -266,22 +268,24 @@ class Session:
     async def reading(self, method: str, url: str, body: bytes = b"", *, ours: bool = False) -> AsyncIterator[Stream]:
         """Any request whose answer may be a stream; ``ours`` if it comes in this dialect."""
         heads = {**(self.dialect.headers() if ours else {}), "accept": "text/event-stream, application/json"}
-        made = self.agent.opened(method, url, body, heads, None)
-        request = Request(method=method, url=url, headers=made.sent_headers, body=body, limits=_LIMITS, streaming=True)
+        exchange = self.agent.opened(method, url, body, heads, None)
+        request = Request(
+            method=method, url=url, headers=exchange.sent_headers, body=body, limits=_LIMITS, streaming=True
+        )
         try:
             async with AsyncExitStack() as stack:
                 incoming = await self._entered(stack, request)
-                made.status, made.headers = incoming.status, incoming.headers
-                stream = Stream(self, made, incoming, ours=ours)
+                exchange.status, exchange.headers = incoming.status, incoming.headers
+                stream = Stream(self, exchange, incoming, ours=ours)
                 async with stream.opened():
                     yield stream
         except FleetsimError as error:
-            if made.status is not None:
+            if exchange.status is not None:
                 raise
-            made.problem, made.unreached = str(error), isinstance(error, Unreachable)
-            yield Stream(self, made, None, ours=ours)
+            exchange.problem, exchange.unreached = str(error), isinstance(error, Unreachable)
+            yield Stream(self, exchange, None, ours=ours)
         finally:
-            made.seconds = self.now() - made.began
+            exchange.seconds = self.now() - exchange.began
 
 
 class Stream:
@@ -303,12 +307,12 @@ class Stream:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Read the head; an answer that is no stream is read whole."""
-        made = self.exchange
-        if made.status != 200 or made.media_type != "text/event-stream":
+        exchange = self.exchange
+        if exchange.status != 200 or exchange.media_type != "text/event-stream":
             await self._read_whole()
             yield
             return
-        counted = Incoming(status=200, headers=made.headers, chunks=self._counted())
+        counted = Incoming(status=200, headers=exchange.headers, chunks=self._counted())
         async with aclosing(read_events(counted, limits=_STREAM)) as events:
             self._events = events
             yield
@@ -324,7 +328,7 @@ class Stream:
                 yield chunk
 
     async def _read_whole(self) -> None:
-        made = self.exchange
+        exchange = self.exchange
         body = bytearray()
         try:
             async with asyncio.timeout(20):
@@ -334,8 +338,8 @@ class Stream:
                         break
         except (FleetsimError, TimeoutError) as error:
             note_timeout()
-            made.problem = str(error) or "the answer did not end"
-        made.body, made.ended = bytes(body), True
+            exchange.problem = str(error) or "the answer did not end"
+        exchange.body, exchange.ended = bytes(body), True
 
     async def peek(self, seconds: float) -> None:
         """Read the first event ahead; the next ``next`` gives it."""
@@ -347,25 +351,25 @@ class Stream:
         if self._peeked is not None:
             peeked, self._peeked = self._peeked, None
             return peeked
-        made = self.exchange
-        if self._events is None or made.ended:
+        exchange = self.exchange
+        if self._events is None or exchange.ended:
             return None
         try:
             async with asyncio.timeout(seconds):
                 event = await anext(self._events, None)
         except TimeoutError:
             note_timeout()
-            made.problem = f"nothing came for {seconds:g} s"
+            exchange.problem = f"nothing came for {seconds:g} s"
             self._events = None
             return None
         except FleetsimError as error:
-            made.problem, made.ended = str(error), True
+            exchange.problem, exchange.ended = str(error), True
             return None
         if event is None:
-            made.ended = True
+            exchange.ended = True
             return None
         frame = Frame(self._session.now(), event.data, event.event)
-        made.frames.append(frame)
+        exchange.frames.append(frame)
         kind, content = self._session.dialect.event(frame.result)
         if kind == "task" and self._ours:
             self._session.tasks.append((content, self.exchange))

@@ -76,7 +76,7 @@ def not_applicable_unless(there: object, reason: str) -> None:
         raise NotPassed(Verdict.NOT_APPLICABLE, reason)
 
 
-def fail_unless_error(made: Exchange, what: str, *codes: int) -> None:
+def fail_unless_error(exchange: Exchange, what: str, *codes: int) -> None:
     """End the probe with *fail* unless the answer is a JSON-RPC error of one of these codes; ``what`` was asked."""
     wanted = " or ".join(map(str, codes))
-    fail_unless(made.code in codes, f"{what} must be {wanted}, not {made.says()}", made)
+    fail_unless(exchange.code in codes, f"{what} must be {wanted}, not {exchange.says()}", exchange)

@@ -19,8 +19,8 @@ FORGED = "forged.fleetsim.invalid"
 
 def _reading_of(session: Session, path: str) -> Exchange:
     """The best of the readings of a path: below the endpoint, beside it, or at the root."""
-    reads = [made for url, made in session.agent.card_reads.items() if url_parts(url).path.endswith(path)]
-    return max(reads, key=lambda made: ("name" in mapping(made.value), made.status == 200))
+    reads = [exchange for url, exchange in session.agent.card_reads.items() if url_parts(url).path.endswith(path)]
+    return max(reads, key=lambda exchange: ("name" in mapping(exchange.value), exchange.status == 200))
 
 
 @requirement(
@@ -33,9 +33,9 @@ def _reading_of(session: Session, path: str) -> Exchange:
 )
 async def at_the_new_path(session: Session) -> None:
     """GET the path; it must answer 200 with a JSON object that names the agent."""
-    made = _reading_of(session, NEW)
-    fail_unless(made.status == 200, f"GET {NEW} gave {made.says()}", made)
-    fail_unless("name" in mapping(made.value), "what is served there is no card", made)
+    exchange = _reading_of(session, NEW)
+    fail_unless(exchange.status == 200, f"GET {NEW} gave {exchange.says()}", exchange)
+    fail_unless("name" in mapping(exchange.value), "what is served there is no card", exchange)
 
 
 @requirement(
@@ -48,13 +48,17 @@ async def at_the_new_path(session: Session) -> None:
 )
 async def at_the_old_path(session: Session) -> None:
     """GET the old path and compare the card with the one at the new path."""
-    made = _reading_of(session, OLD)
-    fail_unless(made.status == 200 and "name" in mapping(made.value), f"GET {OLD} gave {made.says()}", made)
+    exchange = _reading_of(session, OLD)
+    fail_unless(
+        exchange.status == 200 and "name" in mapping(exchange.value), f"GET {OLD} gave {exchange.says()}", exchange
+    )
     new = _reading_of(session, NEW)
     if new.status == 200:
-        same = mapping(new.value).get("name") == mapping(made.value).get("name")
+        same = mapping(new.value).get("name") == mapping(exchange.value).get("name")
         fail_unless(
-            same and mapping(new.value).get("skills") == mapping(made.value).get("skills"), "the cards differ", made
+            same and mapping(new.value).get("skills") == mapping(exchange.value).get("skills"),
+            "the cards differ",
+            exchange,
         )
 
 
@@ -83,11 +87,11 @@ async def _knock(session: Session, url: str) -> Exchange:
 )
 async def url_is_the_endpoint(session: Session) -> None:
     """POST a JSON-RPC request to every JSONRPC url of the card; each must answer in JSON-RPC."""
-    _, made = served_card(session)
+    _, exchange = served_card(session)
     urls = list(session.agent.interfaces())
-    fail_unless(urls, "the card names no address for JSON-RPC", made)
+    fail_unless(urls, "the card names no address for JSON-RPC", exchange)
     for url, _version in dict.fromkeys(urls):
-        fail_unless(url, "the card's url is empty", made)
+        fail_unless(url, "the card's url is empty", exchange)
         place = f"{session.agent.origin}{url_path(url)}"
         asked = await _knock(session, place)
         speaks = asked.answer.get("jsonrpc") == "2.0" and asked.status not in {404, 405}
@@ -104,15 +108,15 @@ async def url_is_the_endpoint(session: Session) -> None:
 )
 async def required_fields(session: Session) -> None:
     """Read name, description, version, capabilities, defaultInputModes, defaultOutputModes, skills."""
-    card, made = served_card(session)
+    card, exchange = served_card(session)
     wanted = {"name": str, "description": str, "version": str, "capabilities": dict, "skills": list}
     wanted |= {"defaultInputModes": list, "defaultOutputModes": list}
     bad = [name for name, kind in wanted.items() if not isinstance(card.get(name), kind)]
-    fail_unless(not bad, f"missing or of a wrong type: {', '.join(bad)}", made)
+    fail_unless(not bad, f"missing or of a wrong type: {', '.join(bad)}", exchange)
     flags = {"streaming", "pushNotifications", "stateTransitionHistory", "extendedAgentCard"}
     told = session.agent.capabilities
     odd = [name for name in sorted(flags & told.keys()) if not isinstance(told[name], bool)]
-    fail_unless(not odd, f"capabilities that are no booleans: {', '.join(odd)}", made)
+    fail_unless(not odd, f"capabilities that are no booleans: {', '.join(odd)}", exchange)
 
 
 @requirement(
@@ -125,16 +129,16 @@ async def required_fields(session: Session) -> None:
 )
 async def skills_are_whole(session: Session) -> None:
     """Read the card's skills."""
-    card, made = served_card(session)
+    card, exchange = served_card(session)
     skills = listed(card.get("skills"))
-    not_tested_unless(skills, "the card lists no skills", made)
+    not_tested_unless(skills, "the card lists no skills", exchange)
     for skill in map(mapping, skills):
         bad = [name for name in ("id", "name", "description") if not isinstance(skill.get(name), str)]
         if not isinstance(skill.get("tags"), list):
             bad.append("tags")
-        fail_unless(not bad, f"skill {skill.get('id')!r} lacks {', '.join(bad)}", made)
+        fail_unless(not bad, f"skill {skill.get('id')!r} lacks {', '.join(bad)}", exchange)
     ids = [mapping(skill).get("id") for skill in skills]
-    fail_unless(len(ids) == len(set(map(str, ids))), "two skills share an id", made)
+    fail_unless(len(ids) == len(set(map(str, ids))), "two skills share an id", exchange)
 
 
 @requirement(
@@ -149,16 +153,22 @@ async def streaming_is_true(session: Session) -> None:
     """Ask for a stream: if the card says true it must come as SSE, otherwise it must be refused with -32004."""
     offered = session.agent.streaming
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
-        made = stream.exchange
+        exchange = stream.exchange
         if offered:
-            fail_unless(stream.is_stream, f"the card says streaming: true, but a stream gave {made.says()}", made)
-            fail_unless(await stream.next(10), "the card says streaming: true, but no event came", made)
-            fail_unless(made.error is None, f"the card says streaming: true, but a stream gave {made.says()}", made)
+            fail_unless(
+                stream.is_stream, f"the card says streaming: true, but a stream gave {exchange.says()}", exchange
+            )
+            fail_unless(await stream.next(10), "the card says streaming: true, but no event came", exchange)
+            fail_unless(
+                exchange.error is None, f"the card says streaming: true, but a stream gave {exchange.says()}", exchange
+            )
             return
         if stream.is_stream:
             await stream.next(10)
-        fail_unless(made.error is not None, f"the card says streaming: false, but a stream gave {made.says()}", made)
-        fail_unless(made.code == -32004, f"a stream nobody offers must be -32004, not {made.says()}", made)
+        fail_unless(
+            exchange.error is not None, f"the card says streaming: false, but a stream gave {exchange.says()}", exchange
+        )
+        fail_unless(exchange.code == -32004, f"a stream nobody offers must be -32004, not {exchange.says()}", exchange)
 
 
 @requirement(
@@ -176,14 +186,16 @@ async def push_is_true(session: Session) -> None:
     task_id, _ = await session.begin()
     url = session.agent.listener.origin + "/flag" if session.agent.listener else "https://example.com/flag"
     params = session.dialect.set_hook(task_id, session.dialect.hook(url, id="flag"))
-    made = await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
+    exchange = await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
     if session.agent.push:
-        taken = made.status == 200 and (made.error is None or made.code == -32602)
-        fail_unless(taken, f"the card says pushNotifications: true, but registering gave {made.says()}", made)
+        taken = exchange.status == 200 and (exchange.error is None or exchange.code == -32602)
+        fail_unless(taken, f"the card says pushNotifications: true, but registering gave {exchange.says()}", exchange)
         await session.rpc(session.dialect.method(Operation.PUSH_DELETE), session.dialect.of_hook(task_id, "flag"))
         return
     fail_unless(
-        made.code == -32003, f"the card says pushNotifications: false; expected -32003, got {made.says()}", made
+        exchange.code == -32003,
+        f"the card says pushNotifications: false; expected -32003, got {exchange.says()}",
+        exchange,
     )
 
 
@@ -199,10 +211,10 @@ async def push_is_true(session: Session) -> None:
 async def names_its_version(session: Session) -> None:
     """Read protocolVersion (0.3.x) and preferredTransport (JSONRPC)."""
     not_tested_unless(not session.agent.unknown, "because C-19: the card names another dialect than is spoken")
-    card, made = served_card(session)
+    card, exchange = served_card(session)
     version = str(card.get("protocolVersion", ""))
-    fail_unless(version.startswith("0.3"), f"protocolVersion is {version or 'missing'}", made)
-    fail_unless(card.get("preferredTransport") == "JSONRPC", "preferredTransport is not JSONRPC", made)
+    fail_unless(version.startswith("0.3"), f"protocolVersion is {version or 'missing'}", exchange)
+    fail_unless(card.get("preferredTransport") == "JSONRPC", "preferredTransport is not JSONRPC", exchange)
 
 
 @requirement(
@@ -217,9 +229,9 @@ async def browsers_may_read(session: Session) -> None:
     """GET the card with an Origin header; Access-Control-Allow-Origin must allow it."""
     _, read = served_card(session)
     headers = {"origin": "https://browser.example"}
-    made = await session.agent.exchange("GET", read.url, headers=headers)
-    allowed = made.headers.get("access-control-allow-origin", "")
-    fail_unless(allowed in {"*", "https://browser.example"}, "no Access-Control-Allow-Origin on the card", made)
+    exchange = await session.agent.exchange("GET", read.url, headers=headers)
+    allowed = exchange.headers.get("access-control-allow-origin", "")
+    fail_unless(allowed in {"*", "https://browser.example"}, "no Access-Control-Allow-Origin on the card", exchange)
 
 
 @requirement(
@@ -232,11 +244,11 @@ async def browsers_may_read(session: Session) -> None:
 )
 async def may_be_cached(session: Session) -> None:
     """GET the card and read Cache-Control (max-age) and ETag; a conditional GET must give 304."""
-    _, made = served_card(session)
-    fail_unless("max-age" in made.headers.get("cache-control", ""), "no Cache-Control with max-age", made)
-    tag = made.headers.get("etag", "")
-    fail_unless(tag, "no ETag", made)
-    again = await session.agent.exchange("GET", made.url, headers={"if-none-match": tag})
+    _, exchange = served_card(session)
+    fail_unless("max-age" in exchange.headers.get("cache-control", ""), "no Cache-Control with max-age", exchange)
+    tag = exchange.headers.get("etag", "")
+    fail_unless(tag, "no ETag", exchange)
+    again = await session.agent.exchange("GET", exchange.url, headers={"if-none-match": tag})
     fail_unless(again.status == 304, f"If-None-Match with the current ETag gave {again.says()}", again)
 
 
@@ -250,14 +262,14 @@ async def may_be_cached(session: Session) -> None:
 )
 async def schemes_are_declared(session: Session) -> None:
     """Compare the names in security (or securityRequirements) with securitySchemes."""
-    card, made = served_card(session)
+    card, exchange = served_card(session)
     asked: set[str] = set()
     for need_ in map(mapping, listed(card.get("security"))):
         asked |= set(map(str, need_))
     for need_ in map(mapping, listed(card.get("securityRequirements"))):
         asked |= set(map(str, mapping(need_.get("schemes"))))
     unknown = asked - mapping(card.get("securitySchemes")).keys()
-    fail_unless(not unknown, f"required but not declared: {', '.join(sorted(unknown))}", made)
+    fail_unless(not unknown, f"required but not declared: {', '.join(sorted(unknown))}", exchange)
 
 
 @requirement(
@@ -271,15 +283,15 @@ async def schemes_are_declared(session: Session) -> None:
 async def names_1_0(session: Session) -> None:
     """Read an entry with protocolBinding JSONRPC, protocolVersion 1.x and an absolute url."""
     not_tested_unless(not session.agent.unknown, "because C-19: the card names another dialect than is spoken")
-    card, made = served_card(session)
+    card, exchange = served_card(session)
     entries = [mapping(entry) for entry in listed(card.get("supportedInterfaces"))]
     fit = [
         entry
         for entry in entries
         if entry.get("protocolBinding") == "JSONRPC" and dialect_of(str(entry.get("protocolVersion", ""))) == "1.0"
     ]
-    fail_unless(fit, "no supportedInterfaces entry with protocolBinding JSONRPC and protocolVersion 1.x", made)
-    fail_unless(url_parts(fit[0].get("url")).netloc, "the entry's url is not absolute", made)
+    fail_unless(fit, "no supportedInterfaces entry with protocolBinding JSONRPC and protocolVersion 1.x", exchange)
+    fail_unless(url_parts(fit[0].get("url")).netloc, "the entry's url is not absolute", exchange)
 
 
 @requirement(
@@ -295,14 +307,18 @@ async def extended_card(session: Session) -> None:
     card, read = served_card(session)
     says = session.agent.capabilities.get("extendedAgentCard", card.get("supportsAuthenticatedExtendedCard"))
     method = session.dialect.method(Operation.EXTENDED_CARD)
-    made = await session.rpc(method) if not session.dialect.current else await session.rpc(method, {})
+    exchange = await session.rpc(method) if not session.dialect.current else await session.rpc(method, {})
     if says is True:
-        fail_unless("name" in mapping(made.result), f"the card promises an extended one; it gave {made.says()}", made)
+        fail_unless(
+            "name" in mapping(exchange.result),
+            f"the card promises an extended one; it gave {exchange.says()}",
+            exchange,
+        )
         return
-    fail_unless(made.error is not None, "an extended card is served that the card does not promise", made, read)
+    fail_unless(exchange.error is not None, "an extended card is served that the card does not promise", exchange, read)
     # An optional method may be missing in 0.3; that its absence has a code of its own is 1.0's rule.
     codes = {-32007, -32004} if session.dialect.current else {-32007, -32004, -32601}
-    fail_unless(made.code in codes, f"expected -32007 or -32004, got {made.says()}", made)
+    fail_unless(exchange.code in codes, f"expected -32007 or -32004, got {exchange.says()}", exchange)
 
 
 @requirement(
@@ -315,9 +331,9 @@ async def extended_card(session: Session) -> None:
 )
 async def is_json(session: Session) -> None:
     """Read the Content-Type of the card."""
-    _, made = served_card(session)
-    fits = made.media_type in {"application/json", "application/a2a+json"}
-    fail_unless(fits, f"the card's Content-Type is {made.media_type or 'missing'}", made)
+    _, exchange = served_card(session)
+    fits = exchange.media_type in {"application/json", "application/a2a+json"}
+    fail_unless(fits, f"the card's Content-Type is {exchange.media_type or 'missing'}", exchange)
 
 
 @requirement(
@@ -332,8 +348,10 @@ async def extra_slash(session: Session) -> None:
     """POST to the endpoint with a slash appended (or without the one it ends with)."""
     url = session.endpoint
     other = url.rstrip("/") if url_parts(url).path.rstrip("/") and url.endswith("/") else f"{url.rstrip('/')}/"
-    made = await _knock(session, other)
-    fail_unless(made.answer.get("jsonrpc") == "2.0", f"POST {url_parts(other).path} gave {made.says()}", made)
+    exchange = await _knock(session, other)
+    fail_unless(
+        exchange.answer.get("jsonrpc") == "2.0", f"POST {url_parts(other).path} gave {exchange.says()}", exchange
+    )
 
 
 @requirement(
@@ -346,12 +364,12 @@ async def extra_slash(session: Session) -> None:
 )
 async def url_is_absolute(session: Session) -> None:
     """Parse url and every interface's url: http or https, with a host."""
-    _, made = served_card(session)
+    _, exchange = served_card(session)
     urls = [str(url) for url, _ in session.agent.interfaces()]
-    fail_unless(urls, "the card has no url", made)
+    fail_unless(urls, "the card has no url", exchange)
     for url in urls:
         parts = url_parts(url)
-        fail_unless(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", made)
+        fail_unless(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", exchange)
 
 
 @requirement(
@@ -364,8 +382,8 @@ async def url_is_absolute(session: Session) -> None:
 )
 async def card_is_camel_case(session: Session) -> None:
     """Look for keys with underscores outside of free-form objects."""
-    card, made = served_card(session)
-    fail_unless(not (bad := snake_keys(card)), f"written with an underscore: {', '.join(bad[:5])}", made)
+    card, exchange = served_card(session)
+    fail_unless(not (bad := snake_keys(card)), f"written with an underscore: {', '.join(bad[:5])}", exchange)
 
 
 @requirement(
@@ -379,12 +397,12 @@ async def card_is_camel_case(session: Session) -> None:
 async def forged_host(session: Session) -> None:
     """GET the card with the Host of somebody else: no address in it may be there."""
     _, read = served_card(session)
-    made = await session.agent.exchange("GET", read.url, headers={"host": FORGED})
-    if made.status != 200 or "name" not in mapping(made.value):
+    exchange = await session.agent.exchange("GET", read.url, headers={"host": FORGED})
+    if exchange.status != 200 or "name" not in mapping(exchange.value):
         return  # refused under a foreign name: nobody is led astray
-    urls = [url for url, _ in interfaces(mapping(made.value))]
+    urls = [url for url, _ in interfaces(mapping(exchange.value))]
     led = [url for url in urls if url_parts(url).netloc.lower() == FORGED]
-    fail_unless(not led, f"with the Host {FORGED} the card says {', '.join(led)}", made)
+    fail_unless(not led, f"with the Host {FORGED} the card says {', '.join(led)}", exchange)
 
 
 @requirement(
@@ -400,6 +418,8 @@ async def offers_what_it_speaks(session: Session) -> None:
     """Read and cancel a task that is none, in each dialect of the card: neither may be an unknown method or version."""
     # Seen when the agent was discovered; all other requirements are probed in the dialects it knows.
     speaks = ", ".join(session.agent.spoken)
-    for name, made in session.agent.unknown.items():
-        said = f"the card reads as A2A {name}, of which the agent knows no method ({made.says()}); it speaks {speaks}"
-        fail_unless(False, said, made)
+    for name, exchange in session.agent.unknown.items():
+        said = (
+            f"the card reads as A2A {name}, of which the agent knows no method ({exchange.says()}); it speaks {speaks}"
+        )
+        fail_unless(False, said, exchange)

@@ -24,10 +24,10 @@ async def card_is_public(session: Session) -> None:
     # The card was read without credentials first, at both paths of the place where it is.
     reads, at = session.agent.open_reads, session.agent.card_at
     beside = at.rpartition("/")[0]
-    for url, made in reads.items():
+    for url, exchange in reads.items():
         if at and url.rpartition("/")[0] != beside:
             continue  # what else is closed, or below a guarded endpoint, is not the card
-        fail_unless(made.status not in {401, 403}, f"the card without credentials gave {made.says()}", made)
+        fail_unless(exchange.status not in {401, 403}, f"the card without credentials gave {exchange.says()}", exchange)
 
 
 @requirement(
@@ -41,8 +41,8 @@ async def card_is_public(session: Session) -> None:
 )
 async def no_credentials(session: Session) -> None:
     """POST a call without credentials."""
-    made = await session.rpc(session.dialect.method(Operation.SEND), session.params(), credentials={})
-    fail_unless(made.status == 401, f"a call without credentials gave {made.says()}", made)
+    exchange = await session.rpc(session.dialect.method(Operation.SEND), session.params(), credentials={})
+    fail_unless(exchange.status == 401, f"a call without credentials gave {exchange.says()}", exchange)
 
 
 @requirement(
@@ -59,12 +59,12 @@ async def wrong_credentials(session: Session) -> None:
     not_tested_unless(session.agent.target.headers, "needs credentials to spoil: add --api-key-env or --bearer-env")
     for cut, more in ((None, "x"), (-1, ""), (-1, "~")):
         wrong = {name: value[:cut] + more for name, value in session.agent.target.headers.items()}
-        made = await session.rpc("fleetsim/check", {}, credentials=wrong)
-        fail_unless(made.status in {401, 403}, f"a call with wrong credentials gave {made.says()}", made)
+        exchange = await session.rpc("fleetsim/check", {}, credentials=wrong)
+        fail_unless(exchange.status in {401, 403}, f"a call with wrong credentials gave {exchange.says()}", exchange)
     odd = {name: f"\xe9\xff{value}" for name, value in session.agent.target.headers.items()}
-    made = await session.rpc("fleetsim/check", {}, credentials=odd)
-    if made.status is not None:  # some transports do not send such bytes
-        fail_unless(made.status in {400, 401, 403}, f"credentials with odd bytes gave {made.says()}", made)
+    exchange = await session.rpc("fleetsim/check", {}, credentials=odd)
+    if exchange.status is not None:  # some transports do not send such bytes
+        fail_unless(exchange.status in {400, 401, 403}, f"credentials with odd bytes gave {exchange.says()}", exchange)
 
 
 @requirement(
@@ -78,9 +78,9 @@ async def wrong_credentials(session: Session) -> None:
 )
 async def scheme_is_named(session: Session) -> None:
     """Read the header of the refusal."""
-    made = await session.raw(written(session.envelope("fleetsim/check", {})), credentials={})
-    not_tested_unless(made.status == 401, f"a call without credentials gave {made.says()}", made)
-    fail_unless(made.headers.get("www-authenticate"), "the 401 has no WWW-Authenticate", made)
+    exchange = await session.raw(written(session.envelope("fleetsim/check", {})), credentials={})
+    not_tested_unless(exchange.status == 401, f"a call without credentials gave {exchange.says()}", exchange)
+    fail_unless(exchange.headers.get("www-authenticate"), "the 401 has no WWW-Authenticate", exchange)
 
 
 @requirement(
@@ -93,15 +93,15 @@ async def scheme_is_named(session: Session) -> None:
 )
 async def declared_and_demanded(session: Session) -> None:
     """Compare how a call without credentials is answered with the card's securitySchemes."""
-    card, made = session.agent.card, session.agent.guarded
-    assert made is not None
+    card, exchange = session.agent.card, session.agent.guarded
+    assert exchange is not None
     not_tested_unless(card, "no card was found")
     declared = mapping(card.get("securitySchemes"))
     required = card.get("security") or card.get("securityRequirements")
     if session.agent.demands_auth:
-        fail_unless(declared, "credentials are demanded, but the card declares no securitySchemes", made)
+        fail_unless(declared, "credentials are demanded, but the card declares no securitySchemes", exchange)
     else:
-        fail_unless(not required, "the card requires credentials, but a call without them is answered", made)
+        fail_unless(not required, "the card requires credentials, but a call without them is answered", exchange)
 
 
 @requirement(
@@ -119,7 +119,9 @@ async def foreign_tasks(session: Session) -> None:
     task_id, _ = await session.begin()
     unknown = await session.call(Operation.GET, session.dialect.by_id(session.new()), credentials=other)
     for operation in (Operation.GET, Operation.CANCEL):
-        made = await session.call(operation, session.dialect.by_id(task_id), credentials=other)
-        fail_unless(made.code == -32001, f"{operation.value} of another caller's task gave {made.says()}", made)
-        same = mapping(made.error).get("message") == mapping(unknown.error).get("message")
-        fail_unless(same, "a foreign task and a missing one are told apart by the message", made, unknown)
+        exchange = await session.call(operation, session.dialect.by_id(task_id), credentials=other)
+        fail_unless(
+            exchange.code == -32001, f"{operation.value} of another caller's task gave {exchange.says()}", exchange
+        )
+        same = mapping(exchange.error).get("message") == mapping(unknown.error).get("message")
+        fail_unless(same, "a foreign task and a missing one are told apart by the message", exchange, unknown)

@@ -113,8 +113,8 @@ async def unknown_method(session: Session) -> None:
 async def params_no_object(session: Session) -> None:
     """Call the get method with an array and with a string as params."""
     for params in ([1, 2], "task"):
-        made = await session.rpc(session.dialect.method(Operation.GET), params)
-        fail_unless_error(made, f"params {params!r}", -32602, *((-32600,) if isinstance(params, str) else ()))
+        exchange = await session.rpc(session.dialect.method(Operation.GET), params)
+        fail_unless_error(exchange, f"params {params!r}", -32602, *((-32600,) if isinstance(params, str) else ()))
 
 
 @requirement(
@@ -160,10 +160,10 @@ async def id_comes_back(session: Session) -> None:
     task_id, _ = await session.fixture(finished_task)
     for asked in (7, "seven", "7", 'ünïcode / " 7', 9_007_199_254_740_991):
         for target in (task_id, NOWHERE):
-            made = await session.call(Operation.GET, session.dialect.by_id(target), request_id=asked)
-            back: Any = made.answer.get("id")
+            exchange = await session.call(Operation.GET, session.dialect.by_id(target), request_id=asked)
+            back: Any = exchange.answer.get("id")
             same = back == asked and type(back) is type(asked)
-            fail_unless(same, f"the id {asked!r} came back as {back!r}", made)
+            fail_unless(same, f"the id {asked!r} came back as {back!r}", exchange)
 
 
 @requirement(
@@ -176,9 +176,11 @@ async def id_comes_back(session: Session) -> None:
 )
 async def null_id(session: Session) -> None:
     """POST half a JSON object and read the id of the error."""
-    made = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
-    not_tested_unless(made.error is not None, f"a body that is no JSON gave {made.says()}", made)
-    fail_unless("id" in made.answer and made.answer["id"] is None, "the id of a parse error is not null", made)
+    exchange = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
+    not_tested_unless(exchange.error is not None, f"a body that is no JSON gave {exchange.says()}", exchange)
+    fail_unless(
+        "id" in exchange.answer and exchange.answer["id"] is None, "the id of a parse error is not null", exchange
+    )
 
 
 @requirement(
@@ -193,8 +195,8 @@ async def says_jsonrpc(session: Session) -> None:
     """Read a result and an error."""
     task_id, _ = await session.fixture(finished_task)
     for target in (task_id, NOWHERE):
-        made = await session.get(target)
-        fail_unless(made.answer.get("jsonrpc") == "2.0", "an answer without jsonrpc 2.0", made)
+        exchange = await session.get(target)
+        fail_unless(exchange.answer.get("jsonrpc") == "2.0", "an answer without jsonrpc 2.0", exchange)
 
 
 @requirement(
@@ -234,10 +236,10 @@ async def cancel_unknown(session: Session) -> None:
 async def never_create(session: Session) -> None:
     """Send with a taskId nobody made, then try to read it."""
     invented = session.new()
-    made = await session.send(taskId=invented)
-    fail_unless_error(made, "a message for an unknown task", -32001)
+    exchange = await session.send(taskId=invented)
+    fail_unless_error(exchange, "a message for an unknown task", -32001)
     after = await session.get(invented)
-    fail_unless(after.code == -32001, "the task id we invented exists now", made, after)
+    fail_unless(after.code == -32001, "the task id we invented exists now", exchange, after)
 
 
 @requirement(
@@ -251,9 +253,11 @@ async def never_create(session: Session) -> None:
 async def http_200(session: Session) -> None:
     """Read status and Content-Type of an error answer."""
     unreadable = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
-    for made in (await session.get(NOWHERE), await session.rpc("fleetsim/noSuchMethod", {}), unreadable):
-        fail_unless(made.status == 200, f"a JSON-RPC error came with HTTP {made.status}", made)
-        fail_unless(made.media_type == "application/json", f"an error came as {made.media_type or 'nothing'}", made)
+    for exchange in (await session.get(NOWHERE), await session.rpc("fleetsim/noSuchMethod", {}), unreadable):
+        fail_unless(exchange.status == 200, f"a JSON-RPC error came with HTTP {exchange.status}", exchange)
+        fail_unless(
+            exchange.media_type == "application/json", f"an error came as {exchange.media_type or 'nothing'}", exchange
+        )
 
 
 @requirement(
@@ -290,13 +294,13 @@ async def result_or_error(session: Session) -> None:
 )
 async def error_info(session: Session) -> None:
     """Read error.data of -32001: a list with an ErrorInfo of domain a2a-protocol.org."""
-    made = await session.get(session.new())
-    not_tested_unless(made.error is not None, f"reading an unknown task gave {made.says()}", made)
-    details = [mapping(entry) for entry in listed(mapping(made.error).get("data"))]
+    exchange = await session.get(session.new())
+    not_tested_unless(exchange.error is not None, f"reading an unknown task gave {exchange.says()}", exchange)
+    details = [mapping(entry) for entry in listed(mapping(exchange.error).get("data"))]
     info = [entry for entry in details if str(entry.get("@type", "")).endswith("google.rpc.ErrorInfo")]
-    fail_unless(info, "error.data holds no google.rpc.ErrorInfo", made)
-    fail_unless(isinstance(info[0].get("reason"), str), "the ErrorInfo has no reason", made)
-    fail_unless(info[0].get("domain") == "a2a-protocol.org", f"its domain is {info[0].get('domain')!r}", made)
+    fail_unless(info, "error.data holds no google.rpc.ErrorInfo", exchange)
+    fail_unless(isinstance(info[0].get("reason"), str), "the ErrorInfo has no reason", exchange)
+    fail_unless(info[0].get("domain") == "a2a-protocol.org", f"its domain is {info[0].get('domain')!r}", exchange)
 
 
 @requirement(
@@ -315,10 +319,12 @@ async def huge_body(session: Session) -> None:
     if "configuration" in params:
         params["configuration"]["historyLength"] = 0  # or the answer would be as large
     body = written(session.envelope(session.dialect.method(Operation.SEND), params))
-    made = await session.raw(body)
-    made.sent = body[:200]
-    closed = made.status is None and made.problem
-    fail_unless(closed or made.status == 413 or made.code in {-32600, -32602}, f"9 MiB gave {made.says()}", made)
+    exchange = await session.raw(body)
+    exchange.sent = body[:200]
+    closed = exchange.status is None and exchange.problem
+    fail_unless(
+        closed or exchange.status == 413 or exchange.code in {-32600, -32602}, f"9 MiB gave {exchange.says()}", exchange
+    )
 
 
 @requirement(
@@ -332,10 +338,10 @@ async def huge_body(session: Session) -> None:
 async def deep_json(session: Session) -> None:
     """POST an array nested 5,000 deep; any clean JSON-RPC error will do."""
     deep = b"[" * 5_000 + b"]" * 5_000
-    made = await session.raw(b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + deep + b"}")
-    made.sent = made.sent[:200]
-    fail_unless(made.status is not None and made.status < 500, f"deep JSON gave {made.says()}", made)
-    fail_unless(made.error is not None, f"deep JSON gave {made.says()}", made)
+    exchange = await session.raw(b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + deep + b"}")
+    exchange.sent = exchange.sent[:200]
+    fail_unless(exchange.status is not None and exchange.status < 500, f"deep JSON gave {exchange.says()}", exchange)
+    fail_unless(exchange.error is not None, f"deep JSON gave {exchange.says()}", exchange)
 
 
 @requirement(
@@ -351,10 +357,12 @@ async def wrong_types(session: Session) -> None:
     asked = [(Operation.GET, session.dialect.by_id(odd)) for odd in (17, {"a": 1}, ["x"])]
     asked.append((Operation.SEND, {**session.params(parts="hello")}))
     for operation, params in asked:
-        made = await session.call(operation, params)
-        fail_unless(made.status is not None and made.status < 500, f"{operation.value} gave {made.says()}", made)
-        fail_unless(made.error is not None, f"wrong types were taken: {made.says()}", made)
-        fail_unless(made.code != -32603, "wrong types are an internal error (-32603)", made)
+        exchange = await session.call(operation, params)
+        fail_unless(
+            exchange.status is not None and exchange.status < 500, f"{operation.value} gave {exchange.says()}", exchange
+        )
+        fail_unless(exchange.error is not None, f"wrong types were taken: {exchange.says()}", exchange)
+        fail_unless(exchange.code != -32603, "wrong types are an internal error (-32603)", exchange)
 
 
 @requirement(
@@ -372,8 +380,12 @@ async def unknown_fields(session: Session) -> None:
     params["message"]["fleetsimExtra"] = "x"
     params["message"]["parts"][0]["fleetsimExtra"] = 1
     params["configuration"]["fleetsimExtra"] = True
-    made = await session.call(Operation.SEND, params)
-    fail_unless(made.error is None and made.status == 200, f"a send with unknown fields gave {made.says()}", made)
+    exchange = await session.call(Operation.SEND, params)
+    fail_unless(
+        exchange.error is None and exchange.status == 200,
+        f"a send with unknown fields gave {exchange.says()}",
+        exchange,
+    )
 
 
 @requirement(
@@ -389,6 +401,6 @@ async def no_leaks(session: Session) -> None:
     """Look for stack traces and file paths in every answer the check has seen."""
     if "fail" in session.agent.hints:
         await session.finished(session.hint("fail"))
-    for made in session.agent.exchanges:
-        text = made.body.decode("utf-8", "replace") + "".join(frame.text for frame in made.frames)
-        fail_unless(not LEAKS.search(text), "an answer shows a stack trace or a path of the agent's code", made)
+    for exchange in session.agent.exchanges:
+        text = exchange.body.decode("utf-8", "replace") + "".join(frame.text for frame in exchange.frames)
+        fail_unless(not LEAKS.search(text), "an answer shows a stack trace or a path of the agent's code", exchange)

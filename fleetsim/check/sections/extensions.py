@@ -28,14 +28,14 @@ NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 )
 async def extensions_are_whole(session: Session) -> None:
     """Read capabilities.extensions: an array of objects with a uri."""
-    _, made = served_card(session)
+    _, exchange = served_card(session)
     written = session.agent.capabilities.get("extensions")
     not_applicable_unless(written is not None, "the card declares no extensions")
-    fail_unless(isinstance(written, list), "capabilities.extensions is no array", made)
+    fail_unless(isinstance(written, list), "capabilities.extensions is no array", exchange)
     for entry in listed(written):
-        fail_unless(isinstance(mapping(entry).get("uri"), str), "an extension without a uri", made)
+        fail_unless(isinstance(mapping(entry).get("uri"), str), "an extension without a uri", exchange)
         params = mapping(entry).get("params")
-        fail_unless(params is None or isinstance(params, dict), "an extension's params are no object", made)
+        fail_unless(params is None or isinstance(params, dict), "an extension's params are no object", exchange)
 
 
 def _declared(session: Session) -> list[Mapping[str, Any]]:
@@ -64,25 +64,25 @@ def _effects(session: Session) -> Mapping[str, Any]:
 )
 async def effects_are_of_skills(session: Session) -> None:
     """Read the extension's params.skills: every key is a skill of the card, every effect has domain and path."""
-    _, made = served_card(session)
+    _, exchange = served_card(session)
     if mutating := session.options.mutating:
         declared = _effect_skills(session) or {}
         silent = [skill for skill in mutating if not listed(mapping(declared.get(skill)).get("effects"))]
-        fail_unless(not silent, f"changes the world and declares no effect: {', '.join(silent)}", made)
+        fail_unless(not silent, f"changes the world and declares no effect: {', '.join(silent)}", exchange)
     skills = _effects(session)
-    fail_unless(skills, "effect-domain-v1 is declared without params.skills", made)
+    fail_unless(skills, "effect-domain-v1 is declared without params.skills", exchange)
     ids = {str(skill.get("id")) for skill in session.agent.skills()}
     strange = set(skills) - ids
-    fail_unless(not strange, f"effects of skills that do not exist: {', '.join(sorted(map(str, strange)))}", made)
+    fail_unless(not strange, f"effects of skills that do not exist: {', '.join(sorted(map(str, strange)))}", exchange)
     for name, entry in skills.items():
         effects = listed(mapping(entry).get("effects"))
         whole = all(isinstance(mapping(e).get(k), str) for e in effects for k in ("domain", "path"))
-        fail_unless(effects and whole, f"{name} has no effects with domain and path", made)
+        fail_unless(effects and whole, f"{name} has no effects with domain and path", exchange)
 
 
-def _data(session: Session, made: Exchange, key: str) -> list[Mapping[str, Any]]:
+def _data(session: Session, exchange: Exchange, key: str) -> list[Mapping[str, Any]]:
     """Data parts of a task that hold a key."""
-    task = session.dialect.task(made.result)
+    task = session.dialect.task(exchange.result)
     parts = [p for artifact in listed(task.get("artifacts")) for p in listed(mapping(artifact).get("parts"))]
     parts += listed(mapping(mapping(task.get("status")).get("message")).get("parts"))
     return [data for part in parts if key in (data := mapping(mapping(part).get("data")))]
@@ -106,13 +106,13 @@ async def deltas_agree(session: Session) -> None:
     skills = _effects(session)
     not_tested_unless(skills, "no skill declares effects")
     skill, entry = next(iter(skills.items()))
-    _, made = await session.finished(Hint(str(skill), "fleetsim check"))
-    not_tested_unless(session.state(made) == "completed", f"{skill} ended {session.state(made)}", made)
-    deltas = [mapping(d) for part in _data(session, made, "deltas") for d in listed(part.get("deltas"))]
-    fail_unless(deltas, f"{skill} declares effects, but its task carries no worldstate delta", made)
+    _, exchange = await session.finished(Hint(str(skill), "fleetsim check"))
+    not_tested_unless(session.state(exchange) == "completed", f"{skill} ended {session.state(exchange)}", exchange)
+    deltas = [mapping(d) for part in _data(session, exchange, "deltas") for d in listed(part.get("deltas"))]
+    fail_unless(deltas, f"{skill} declares effects, but its task carries no worldstate delta", exchange)
     declared = [_place(mapping(effect)) for effect in listed(mapping(entry).get("effects"))]
     odd = [delta for delta in deltas if _place(delta) not in declared]
-    fail_unless(not odd, "a delta that the card does not declare", made)
+    fail_unless(not odd, "a delta that the card does not declare", exchange)
 
 
 def _has(session: Session, uri: str) -> bool:
@@ -123,8 +123,8 @@ async def _finished_with(session: Session, names: tuple[str, ...], otherwise: st
     ids = [str(skill.get("id")) for skill in session.agent.skills()]
     named = next((name for name in names if name in ids), None)
     hint = Hint(named, "fleetsim check") if named else session.agent.hints.get(otherwise, session.quick())
-    _, made = await session.finished(hint)
-    return made
+    _, exchange = await session.finished(hint)
+    return exchange
 
 
 @requirement(
@@ -139,14 +139,14 @@ async def cost_is_told(session: Session) -> None:
     """Run a skill that declares cost; its terminal task carries a data part with usage and durationMs."""
     # Run the skill that answers in pieces (or any) and look for its cost.
     not_applicable_unless(_has(session, COST), "the card does not declare cost-v1")
-    made = await _finished_with(session, ("estimate", "cost"), "stream")
-    found = _data(session, made, "usage")
+    exchange = await _finished_with(session, ("estimate", "cost"), "stream")
+    found = _data(session, exchange, "usage")
     not_tested_unless(
-        found or "stream" in session.agent.hints, "no skill is known that costs: name one with --skill-stream", made
+        found or "stream" in session.agent.hints, "no skill is known that costs: name one with --skill-stream", exchange
     )
-    fail_unless(found, "cost-v1 is declared, but the terminal task carries no usage", made)
+    fail_unless(found, "cost-v1 is declared, but the terminal task carries no usage", exchange)
     took = found[0].get("durationMs")
-    fail_unless(isinstance(took, int | float) and took >= 0, "durationMs is missing or no number", made)
+    fail_unless(isinstance(took, int | float) and took >= 0, "durationMs is missing or no number", exchange)
 
 
 @requirement(
@@ -160,12 +160,12 @@ async def cost_is_told(session: Session) -> None:
 async def confidence_is_a_number(session: Session) -> None:
     """Run a skill that declares confidence and read the data part of its terminal task."""
     not_applicable_unless(_has(session, CONFIDENCE), "the card does not declare confidence-v1")
-    made = await _finished_with(session, ("estimate", "confidence"), "quick")
-    found = _data(session, made, "confidence")
-    not_tested_unless(found, "no skill is known that says how sure it is", made)
+    exchange = await _finished_with(session, ("estimate", "confidence"), "quick")
+    found = _data(session, exchange, "confidence")
+    not_tested_unless(found, "no skill is known that says how sure it is", exchange)
     level = found[0].get("confidence")
     fits = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
-    fail_unless(fits, f"confidence is {level!r}, no number from 0 to 1", made)
+    fail_unless(fits, f"confidence is {level!r}, no number from 0 to 1", exchange)
 
 
 @requirement(
@@ -180,5 +180,9 @@ async def unknown_extension_is_ignored(session: Session) -> None:
     """Send with an extension header that names an unknown URI; the call must work."""
     name = "a2a-extensions" if session.dialect.current else "x-a2a-extensions"
     headers = {name: "https://fleetsim.example/extensions/unknown/v1"}
-    made = await session.call(Operation.SEND, session.params(), headers=headers)
-    fail_unless(made.error is None and made.status == 200, f"a send with an unknown extension gave {made.says()}", made)
+    exchange = await session.call(Operation.SEND, session.params(), headers=headers)
+    fail_unless(
+        exchange.error is None and exchange.status == 200,
+        f"a send with an unknown extension gave {exchange.says()}",
+        exchange,
+    )

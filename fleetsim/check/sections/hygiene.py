@@ -44,14 +44,16 @@ async def evicted(session: Session) -> None:
     watched = inside is not None and inside.holds(task_id)
     not_tested_unless(watched is not False, "the store that was named does not hold the tasks by their ids", ended)
     await asyncio.sleep(LONG_S)
-    made = await session.get(task_id)
-    fail_unless(made.code == -32001, f"a task that ended {LONG_S / 3600:g} hours ago gives {made.says()}", made)
+    exchange = await session.get(task_id)
+    fail_unless(
+        exchange.code == -32001, f"a task that ended {LONG_S / 3600:g} hours ago gives {exchange.says()}", exchange
+    )
     if inside is not None and watched:
         kept = inside.holds(task_id)
         fail_unless(
             not kept,
             f"a task that ended {LONG_S / 3600:g} hours ago is told to be unknown, and kept in the store",
-            made,
+            exchange,
         )
 
 
@@ -61,9 +63,11 @@ async def _works_for(session: Session, hint: Hint) -> float:
     began = session.now()
     while session.now() < began + HOURS_S:
         await asyncio.sleep(LOOK_S)
-        made = await session.get(task_id)
-        fail_unless(session.state(made), f"a task that was at work {LOOK_S:g} s before gives {made.says()}", made)
-        if session.state(made) in TERMINAL:
+        exchange = await session.get(task_id)
+        fail_unless(
+            session.state(exchange), f"a task that was at work {LOOK_S:g} s before gives {exchange.says()}", exchange
+        )
+        if session.state(exchange) in TERMINAL:
             return session.now() - began
     return HOURS_S
 
@@ -87,20 +91,24 @@ async def kept_at_work(session: Session) -> None:
         hint = Hint(hint.skill, str(3600 * 24))
     task_id, _ = await session.begin(hint)
     await asyncio.sleep(HOURS_S)
-    made = await session.get(task_id)
+    exchange = await session.get(task_id)
     # A skill may cap its time; what counts is that the record is there.
-    if session.state(made):
+    if session.state(exchange):
         return
     works_s = await _works_for(session, hint)
     if works_s < HOURS_S:
         not_tested_unless(
-            works_s > WORKS_S_MIN, f"the task ends by itself after {works_s:.0f} s; one is needed that {_IDLES}", made
+            works_s > WORKS_S_MIN,
+            f"the task ends by itself after {works_s:.0f} s; one is needed that {_IDLES}",
+            exchange,
         )
         task_id, _ = await session.begin(hint)
         await asyncio.sleep(works_s - 2 * LOOK_S)
-        made = await session.get(task_id)
+        exchange = await session.get(task_id)
     fail_unless(
-        session.state(made) not in {"", *TERMINAL}, f"a task left at work, or waiting, gives {made.says()}", made
+        session.state(exchange) not in {"", *TERMINAL},
+        f"a task left at work, or waiting, gives {exchange.says()}",
+        exchange,
     )
 
 
@@ -138,13 +146,13 @@ async def cancel_is_atomic(session: Session) -> None:
     for delay in (0.0, 0.0, 0.001, 0.005, 0.02):
         task_id, _ = await session.begin()
         await asyncio.sleep(delay)
-        made = await session.cancel(task_id)
+        exchange = await session.cancel(task_id)
         read = await session.until(task_id, seconds=5)
         state = session.state(read)
-        if made.error is None:
-            fail_unless(state == "canceled", f"the cancel was taken, and then the task is {state}", made, read)
+        if exchange.error is None:
+            fail_unless(state == "canceled", f"the cancel was taken, and then the task is {state}", exchange, read)
         else:
-            fail_unless(state != "canceled", f"the cancel was refused, and then the task is {state}", made, read)
+            fail_unless(state != "canceled", f"the cancel was refused, and then the task is {state}", exchange, read)
 
 
 @requirement(
@@ -166,9 +174,11 @@ async def aborted_streams(session: Session) -> None:
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
         first = await stream.next(5)
     fail_unless(first, f"after a dozen dropped streams a new one gave {stream.exchange.says()}", stream.exchange)
-    made = await session.send()
+    exchange = await session.send()
     fail_unless(
-        made.error is None and made.seconds < 5, f"after a dozen dropped streams a send gave {made.says()}", made
+        exchange.error is None and exchange.seconds < 5,
+        f"after a dozen dropped streams a send gave {exchange.says()}",
+        exchange,
     )
 
 
@@ -190,11 +200,11 @@ async def delivery_log(session: Session) -> tuple[str, str, list[str], list[str]
     await session.finished()
     await _all_logged(inside.log)
     usual, before = inside.log.since(before), len(inside.log)
-    task_id, hook, made = await delivered_webhook(session)
+    task_id, hook, exchange = await delivered_webhook(session)
     await _all_logged(inside.log)
     token = hook.arrivals[-1].headers.get("x-a2a-notification-token", "")
     token = token or hook.arrivals[-1].headers.get("authorization", "").rpartition(" ")[2]
-    return task_id, token, inside.log.since(before), usual, made
+    return task_id, token, inside.log.since(before), usual, exchange
 
 
 @requirement(
@@ -210,10 +220,12 @@ async def delivery_log(session: Session) -> tuple[str, str, list[str], list[str]
 )
 async def deliveries_are_logged(session: Session) -> None:
     """Deliver a webhook and read the agent's log."""
-    task_id, _, lines, _, made = await session.fixture(delivery_log)
+    task_id, _, lines, _, exchange = await session.fixture(delivery_log)
     told = [line for line in lines if task_id in line and "200" in line and line.startswith("INFO")]
-    fail_unless(told, "no INFO line names the task and the status of the delivery", made)
-    fail_unless(any("completed" in line.lower() for line in told), "no line names the state that was delivered", made)
+    fail_unless(told, "no INFO line names the task and the status of the delivery", exchange)
+    fail_unless(
+        any("completed" in line.lower() for line in told), "no line names the state that was delivered", exchange
+    )
 
 
 @requirement(
@@ -229,26 +241,26 @@ async def deliveries_are_logged(session: Session) -> None:
 async def nothing_private_is_logged(session: Session) -> None:
     """Deliver a webhook and look for its token and text in the agent's log."""
     # The same lines. An agent may log what it is asked; what is logged more often for a webhook is its body.
-    _, token, lines, usual, made = await session.fixture(delivery_log)
-    not_tested_unless(token, "the delivery carried no token", made)
-    fail_unless(not any(token in line for line in lines), "the token of a webhook is in the log", made)
+    _, token, lines, usual, exchange = await session.fixture(delivery_log)
+    not_tested_unless(token, "the delivery carried no token", exchange)
+    fail_unless(not any(token in line for line in lines), "the token of a webhook is in the log", exchange)
     text = session.quick().text
     often = sum(text in line for line in lines) if text else 0
-    fail_unless(often <= sum(text in line for line in usual), "the text of a webhook is in the log", made)
+    fail_unless(often <= sum(text in line for line in usual), "the text of a webhook is in the log", exchange)
 
 
 async def _tried_again(session: Session, between: Callable[[], Awaitable[None]]) -> tuple[bool, Exchange]:
     """Whether a refused delivery is tried again, and the send it belongs to."""
     hook, retry_s = session.hook(answers=(500,)), min(RETRY_S, session.options.patience_s)
-    _, made = await session.begin(push=session.dialect.hook(hook.url))
+    _, exchange = await session.begin(push=session.dialect.hook(hook.url))
     first = await hook.until(lambda _arrival: True, 10)
-    not_tested_unless(first, "no webhook came", made)
+    not_tested_unless(first, "no webhook came", exchange)
     assert first is not None
     for _ in range(3):
         await between()
         await asyncio.sleep(0.1)
     again = await hook.until(lambda _arrival: sum(a.body == first.body for a in hook.arrivals) > 1, retry_s)
-    return again is not None, made
+    return again is not None, exchange
 
 
 async def _nothing() -> None:
@@ -270,8 +282,10 @@ async def retries_are_held(session: Session) -> None:
     # Collect garbage between two tries; whether there is a second try at all is seen without.
     inside = session.options.inside
     assert inside is not None
-    again, made = await _tried_again(session, inside.collect)
+    again, exchange = await _tried_again(session, inside.collect)
     if not again:
         retries, _ = await _tried_again(session, _nothing)
-        not_tested_unless(retries, "a delivery that was answered with 500 is not tried again in any case (P-27)", made)
-    fail_unless(again, "after a garbage collection the retry never came", made)
+        not_tested_unless(
+            retries, "a delivery that was answered with 500 is not tried again in any case (P-27)", exchange
+        )
+    fail_unless(again, "after a garbage collection the retry never came", exchange)

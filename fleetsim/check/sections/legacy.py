@@ -25,12 +25,12 @@ STATES = frozenset({"submitted", "working", "input-required", "completed", "fail
 async def under_our_id(session: Session) -> None:
     """Send with id and sessionId: the task comes back with both, submitted, working or finished."""
     params = session.params()
-    made = await session.call(Operation.SEND, params)
-    fail_unless(made.error is None, f"tasks/send gave {made.says()}", made)
-    task = mapping(made.result)
-    fail_unless(task.get("id") == params["id"], f"the task has the id {task.get('id')!r}", made)
-    fail_unless(task.get("sessionId") == params["sessionId"], f"its session is {task.get('sessionId')!r}", made)
-    fail_unless(session.dialect.state(task) in STATES, f"its state is {session.dialect.state(task)!r}", made)
+    exchange = await session.call(Operation.SEND, params)
+    fail_unless(exchange.error is None, f"tasks/send gave {exchange.says()}", exchange)
+    task = mapping(exchange.result)
+    fail_unless(task.get("id") == params["id"], f"the task has the id {task.get('id')!r}", exchange)
+    fail_unless(task.get("sessionId") == params["sessionId"], f"its session is {task.get('sessionId')!r}", exchange)
+    fail_unless(session.dialect.state(task) in STATES, f"its state is {session.dialect.state(task)!r}", exchange)
 
 
 @requirement(
@@ -43,15 +43,15 @@ async def under_our_id(session: Session) -> None:
 )
 async def legacy_shapes(session: Session) -> None:
     """Get until terminal: states of the legacy table, parts with type, no kind."""
-    _, made = await session.finished()
-    task = session.dialect.task(made.result)
+    _, exchange = await session.finished()
+    task = session.dialect.task(exchange.result)
     state = session.dialect.state(task)
-    fail_unless(state in STATES and session.dialect.spelled(task), f"the state is {mapping(task['status'])}", made)
-    fail_unless("kind" not in task, "a legacy task has a kind", made)
-    fail_unless("sessionId" in task, "a legacy task has no sessionId", made)
+    fail_unless(state in STATES and session.dialect.spelled(task), f"the state is {mapping(task['status'])}", exchange)
+    fail_unless("kind" not in task, "a legacy task has a kind", exchange)
+    fail_unless("sessionId" in task, "a legacy task has no sessionId", exchange)
     parts = [part for a in listed(task.get("artifacts")) for part in listed(mapping(a).get("parts"))]
     for part in map(mapping, parts):
-        fail_unless("type" in part and "kind" not in part, "a part has no type (or a kind)", made)
+        fail_unless("type" in part and "kind" not in part, "a part has no type (or a kind)", exchange)
 
 
 @requirement(
@@ -68,18 +68,18 @@ async def named_events(session: Session) -> None:
     params = session.params(session.agent.hints.get("stream"))
     async with session.stream(Operation.STREAM, params, request_id=31) as stream:
         fail_unless(stream.is_stream, f"tasks/sendSubscribe gave {stream.exchange.says()}", stream.exchange)
-        made = await stream.drain(30)
-    not_tested_unless(made.frames, "the stream had no events", made)
-    for frame in made.frames:
+        exchange = await stream.drain(30)
+    not_tested_unless(exchange.frames, "the stream had no events", exchange)
+    for frame in exchange.frames:
         value = mapping(frame.value)
-        fail_unless(value.get("id") == 31, f"the id in an event is {value.get('id')!r}", made)
+        fail_unless(value.get("id") == 31, f"the id in an event is {value.get('id')!r}", exchange)
         kind = "artifact" if "artifact" in frame.result else "status"
-        fail_unless(frame.name == kind, f"a {kind} event is named {frame.name!r}", made)
-        fail_unless(frame.result.get("id") == params["id"], "an event names another task", made)
-    last = made.frames[-1].result
-    fail_unless(last.get("final") is True, "the last event is not final", made)
-    fail_unless(session.dialect.state(last) in TERMINAL, "the last event is not terminal", made)
-    fail_unless(made.ended, "the stream stays open after the final event", made)
+        fail_unless(frame.name == kind, f"a {kind} event is named {frame.name!r}", exchange)
+        fail_unless(frame.result.get("id") == params["id"], "an event names another task", exchange)
+    last = exchange.frames[-1].result
+    fail_unless(last.get("final") is True, "the last event is not final", exchange)
+    fail_unless(session.dialect.state(last) in TERMINAL, "the last event is not terminal", exchange)
+    fail_unless(exchange.ended, "the stream stays open after the final event", exchange)
 
 
 @requirement(
@@ -93,8 +93,8 @@ async def named_events(session: Session) -> None:
 async def no_more_moves(session: Session) -> None:
     """Send again under the id of a finished task."""
     task_id, _ = await session.finished()
-    made = await session.call(Operation.SEND, {**session.params(), "id": task_id})
-    fail_unless_error(made, "a message for a finished task", -32002)
+    exchange = await session.call(Operation.SEND, {**session.params(), "id": task_id})
+    fail_unless_error(exchange, "a message for a finished task", -32002)
 
 
 async def _set(session: Session, task_id: str, url: str) -> Exchange:
@@ -115,12 +115,12 @@ async def set_and_get(session: Session) -> None:
     """Register the listener and read it back."""
     hook = session.hook()
     task_id, _ = await session.finished()
-    made = await _set(session, task_id, hook.url)
-    fail_unless(made.error is None, f"tasks/pushNotification/set gave {made.says()}", made)
+    exchange = await _set(session, task_id, hook.url)
+    fail_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange.says()}", exchange)
     read = await session.rpc(session.dialect.method(Operation.PUSH_GET), {"id": task_id})
     fail_unless(read.error is None, f"tasks/pushNotification/get gave {read.says()}", read)
     found = mapping(mapping(read.result).get("pushNotificationConfig")) or mapping(read.result)
-    fail_unless(found.get("url") == hook.url, f"get shows the url {found.get('url')!r}", made, read)
+    fail_unless(found.get("url") == hook.url, f"get shows the url {found.get('url')!r}", exchange, read)
 
 
 @requirement(
@@ -135,8 +135,8 @@ async def set_and_get(session: Session) -> None:
 async def private_is_refused(session: Session) -> None:
     """Register http://169.254.169.254: -32602 (or -32004 where HTTPS is demanded)."""
     task_id, _ = await session.finished()
-    made = await _set(session, task_id, "http://169.254.169.254:8080/x")
-    fail_unless_error(made, "a webhook to a link-local address", -32602, -32004)
+    exchange = await _set(session, task_id, "http://169.254.169.254:8080/x")
+    fail_unless_error(exchange, "a webhook to a link-local address", -32602, -32004)
 
 
 @requirement(
@@ -152,10 +152,10 @@ async def legacy_webhook(session: Session) -> None:
     """Run a task with a registered webhook and read the bodies."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
-    made = await _set(session, task_id, hook.url)
-    not_tested_unless(made.error is None, f"tasks/pushNotification/set gave {made.says()}", made)
+    exchange = await _set(session, task_id, hook.url)
+    not_tested_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange.says()}", exchange)
     arrival = await hook.until(lambda a: state_of(a) in TERMINAL, session.options.patience_s)
-    fail_unless(arrival, "no terminal webhook came", made)
+    fail_unless(arrival, "no terminal webhook came", exchange)
     for found in hook.arrivals:
         body = mapping(found.value)
         missing = {"taskId", "eventType", "status", "timestamp"} - body.keys()
@@ -175,12 +175,12 @@ async def legacy_webhook(session: Session) -> None:
 )
 async def answered_under_its_id(session: Session) -> None:
     """Send to the asking skill until input-required, send again under the id: the task goes on."""
-    task_id, made = await session.begin(session.hint("ask"))
-    made = await session.until(task_id, frozenset({"input-required"}) | TERMINAL)
-    state = session.state(made)
-    fail_unless(state == "input-required", f"the asking skill is {state or made.says()}", made)
-    fail_unless(message_text(session.dialect.task(made.result)), "status.message holds no question", made)
-    place = session.dialect.task(made.result).get("sessionId")
+    task_id, exchange = await session.begin(session.hint("ask"))
+    exchange = await session.until(task_id, frozenset({"input-required"}) | TERMINAL)
+    state = session.state(exchange)
+    fail_unless(state == "input-required", f"the asking skill is {state or exchange.says()}", exchange)
+    fail_unless(message_text(session.dialect.task(exchange.result)), "status.message holds no question", exchange)
+    place = session.dialect.task(exchange.result).get("sessionId")
     answer = {**session.params(session.hint("ask")), "id": task_id, "sessionId": place}
     answered = await session.call(Operation.SEND, answer)
     fail_unless(answered.error is None, f"the answer gave {answered.says()}", answered)

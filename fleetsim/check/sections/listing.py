@@ -19,14 +19,14 @@ async def three_tasks(session: Session) -> tuple[str, list[str]]:
 
 
 async def _list(session: Session, **params: Any) -> Exchange:
-    made = await session.rpc(session.dialect.method(Operation.LIST), params)
-    fail_unless(made.error is None, f"ListTasks gave {made.says()}", made)
-    fail_unless(isinstance(mapping(made.result).get("tasks"), list), "ListTasks returned no tasks array", made)
-    return made
+    exchange = await session.rpc(session.dialect.method(Operation.LIST), params)
+    fail_unless(exchange.error is None, f"ListTasks gave {exchange.says()}", exchange)
+    fail_unless(isinstance(mapping(exchange.result).get("tasks"), list), "ListTasks returned no tasks array", exchange)
+    return exchange
 
 
-def _ids(made: Exchange) -> list[Any]:
-    return [mapping(task).get("id") for task in listed(mapping(made.result).get("tasks"))]
+def _ids(exchange: Exchange) -> list[Any]:
+    return [mapping(task).get("id") for task in listed(mapping(exchange.result).get("tasks"))]
 
 
 @requirement(
@@ -43,17 +43,17 @@ async def list_pages(session: Session) -> None:
     seen: list[Any] = []
     token = ""
     for _ in range(6):
-        made = await _list(session, contextId=context, pageSize=1, **({"pageToken": token} if token else {}))
-        page = mapping(made.result)
-        fail_unless(len(_ids(made)) <= 1, f"a page of 1 holds {len(_ids(made))} tasks", made)
-        seen += _ids(made)
+        exchange = await _list(session, contextId=context, pageSize=1, **({"pageToken": token} if token else {}))
+        page = mapping(exchange.result)
+        fail_unless(len(_ids(exchange)) <= 1, f"a page of 1 holds {len(_ids(exchange))} tasks", exchange)
+        seen += _ids(exchange)
         token = page.get("nextPageToken", "")
         if not token:
             break
-    fail_unless(not token, "the pages do not end", made)
-    fail_unless(sorted(map(str, seen)) == sorted(ids), f"{len(ids)} tasks were listed as {len(seen)}", made)
+    fail_unless(not token, "the pages do not end", exchange)
+    fail_unless(sorted(map(str, seen)) == sorted(ids), f"{len(ids)} tasks were listed as {len(seen)}", exchange)
     total = page.get("totalSize")
-    fail_unless(total is None or total == len(ids), f"totalSize is {total!r} of {len(ids)}", made)
+    fail_unless(total is None or total == len(ids), f"totalSize is {total!r} of {len(ids)}", exchange)
 
 
 @requirement(
@@ -67,8 +67,8 @@ async def list_pages(session: Session) -> None:
 async def list_filters(session: Session) -> None:
     """List with contextId, and with a state the tasks are not in."""
     context, ids = await session.fixture(three_tasks)
-    made = await _list(session, contextId=context)
-    fail_unless(sorted(map(str, _ids(made))) == sorted(ids), "a list by contextId holds other tasks", made)
+    exchange = await _list(session, contextId=context)
+    fail_unless(sorted(map(str, _ids(exchange))) == sorted(ids), "a list by contextId holds other tasks", exchange)
     none = await _list(session, contextId=context, status="TASK_STATE_WORKING")
     fail_unless(not _ids(none), "a list of working tasks holds finished ones", none)
 
@@ -84,8 +84,8 @@ async def list_filters(session: Session) -> None:
 async def list_bounds(session: Session) -> None:
     """List with pageSize 0 and 101."""
     for size in (0, 101):
-        made = await session.rpc(session.dialect.method(Operation.LIST), {"pageSize": size})
-        fail_unless_error(made, f"pageSize {size}", -32602)
+        exchange = await session.rpc(session.dialect.method(Operation.LIST), {"pageSize": size})
+        fail_unless_error(exchange, f"pageSize {size}", -32602)
 
 
 @requirement(

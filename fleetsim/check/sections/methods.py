@@ -16,10 +16,10 @@ METHOD_REQUIREMENTS: dict[Operation, str] = {}
 """Which requirement says that a method is there: what leans on a missing one is not tested because of that one."""
 
 
-def _exists(made: Exchange, method: str) -> None:
-    fail_unless(made.code != -32601, f"{method} does not exist: {made.says()}", made)
-    fail_unless(made.status not in {404, 405}, f"{method} gave {made.says()}", made)
-    fail_unless(made.answer.get("jsonrpc") == "2.0", f"{method} gave {made.says()}", made)
+def _exists(exchange: Exchange, method: str) -> None:
+    fail_unless(exchange.code != -32601, f"{method} does not exist: {exchange.says()}", exchange)
+    fail_unless(exchange.status not in {404, 405}, f"{method} gave {exchange.says()}", exchange)
+    fail_unless(exchange.answer.get("jsonrpc") == "2.0", f"{method} gave {exchange.says()}", exchange)
 
 
 def _params_for_nobody(dialect: RawDialect, operation: Operation) -> dict[str, object]:
@@ -91,9 +91,9 @@ async def old_name_of_stream(session: Session) -> None:
     not_applicable_unless(session.agent.streaming, "the card offers no streams")
     async with session.stream("message/sendStream", session.params(session.quick())) as stream:
         await stream.next(10)
-    made = stream.exchange
-    _exists(made, "message/sendStream")
-    fail_unless(made.frames, f"message/sendStream gave {made.says()}, no stream", made)
+    exchange = stream.exchange
+    _exists(exchange, "message/sendStream")
+    fail_unless(exchange.frames, f"message/sendStream gave {exchange.says()}, no stream", exchange)
 
 
 METHOD_REQUIREMENTS[Operation.LIST] = "M-11"

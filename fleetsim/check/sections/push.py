@@ -35,21 +35,25 @@ async def set_returns_it(session: Session) -> None:
     """Register and read url and task of the answer."""
     hook = session.hook()
     task_id, _ = await session.fixture(finished_task)
-    made = await register(session, task_id, hook, id="fleetsim-1", token=session.new())
-    fail_unless(made.error is None and made.status == 200, f"registering a webhook gave {made.says()}", made)
-    got = webhook_config(session, made.result).get("url")
-    fail_unless(got == hook.url, f"the registered url came back as {got!r}", made)
-    named = mapping(made.result).get("taskId")
-    fail_unless(named == task_id, f"the answer names the task {named!r}", made)
+    exchange = await register(session, task_id, hook, id="fleetsim-1", token=session.new())
+    fail_unless(
+        exchange.error is None and exchange.status == 200, f"registering a webhook gave {exchange.says()}", exchange
+    )
+    got = webhook_config(session, exchange.result).get("url")
+    fail_unless(got == hook.url, f"the registered url came back as {got!r}", exchange)
+    named = mapping(exchange.result).get("taskId")
+    fail_unless(named == task_id, f"the answer names the task {named!r}", exchange)
 
 
 async def _registered_webhook(session: Session, **config: Any) -> tuple[str, Hook, Exchange]:
     """A registered webhook on a finished task of its own. Raises NotPassed (not tested) if it is refused."""
     hook = session.hook()
     task_id, _ = await session.finished()
-    made = await register(session, task_id, hook, **config)
-    not_tested_unless(made.error is None and made.status == 200, f"registering a webhook gave {made.says()}", made)
-    return task_id, hook, made
+    exchange = await register(session, task_id, hook, **config)
+    not_tested_unless(
+        exchange.error is None and exchange.status == 200, f"registering a webhook gave {exchange.says()}", exchange
+    )
+    return task_id, hook, exchange
 
 
 async def _call(session: Session, operation: Operation, task_id: str, config_id: str | None = None) -> Exchange:
@@ -68,11 +72,11 @@ async def _call(session: Session, operation: Operation, task_id: str, config_id:
 )
 async def get_reads_it(session: Session) -> None:
     """Get it by task and config id."""
-    task_id, hook, made = await _registered_webhook(session, id="fleetsim-2")
+    task_id, hook, exchange = await _registered_webhook(session, id="fleetsim-2")
     read = await _call(session, Operation.PUSH_GET, task_id, "fleetsim-2")
-    fail_unless(read.error is None, f"reading a registered webhook gave {read.says()}", made, read)
+    fail_unless(read.error is None, f"reading a registered webhook gave {read.says()}", exchange, read)
     got = webhook_config(session, read.result).get("url")
-    fail_unless(got == hook.url, f"get shows the url {got!r}", made, read)
+    fail_unless(got == hook.url, f"get shows the url {got!r}", exchange, read)
 
 
 def webhook_configs(session: Session, result: Any) -> list[dict[str, Any]] | None:
@@ -92,13 +96,13 @@ def webhook_configs(session: Session, result: Any) -> list[dict[str, Any]] | Non
 )
 async def list_shows_it(session: Session) -> None:
     """List: an array in 0.3, {configs: [...]} in 1.0, with the registered url."""
-    task_id, hook, made = await _registered_webhook(session, id="fleetsim-3")
+    task_id, hook, exchange = await _registered_webhook(session, id="fleetsim-3")
     read = await _call(session, Operation.PUSH_LIST, task_id)
     fail_unless(read.error is None, f"listing webhooks gave {read.says()}", read)
     configs = webhook_configs(session, read.result)
     fail_unless(configs is not None, "the list has another shape than the dialect's", read)
     urls = [config.get("url") for config in configs or []]
-    fail_unless(hook.url in urls, "the registered webhook is not in the list", made, read)
+    fail_unless(hook.url in urls, "the registered webhook is not in the list", exchange, read)
 
 
 @requirement(
@@ -115,8 +119,8 @@ async def delete_removes_it(session: Session) -> None:
     """Delete it while the slow task runs, list, and see that nothing is delivered at the end."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
-    made = await register(session, task_id, hook, id="fleetsim-4")
-    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
+    exchange = await register(session, task_id, hook, id="fleetsim-4")
+    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
     gone = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-4")
     fail_unless(gone.error is None, f"deleting a webhook gave {gone.says()}", gone)
     read = await _call(session, Operation.PUSH_LIST, task_id)
@@ -138,10 +142,10 @@ async def delete_removes_it(session: Session) -> None:
 )
 async def get_without_id(session: Session) -> None:
     """Register without an id, get with the task alone."""
-    task_id, hook, made = await _registered_webhook(session)
+    task_id, hook, exchange = await _registered_webhook(session)
     read = await _call(session, Operation.PUSH_GET, task_id)
-    fail_unless(read.error is None, f"reading the only webhook gave {read.says()}", made, read)
-    fail_unless(webhook_config(session, read.result).get("url") == hook.url, "another webhook was read", made, read)
+    fail_unless(read.error is None, f"reading the only webhook gave {read.says()}", exchange, read)
+    fail_unless(webhook_config(session, read.result).get("url") == hook.url, "another webhook was read", exchange, read)
 
 
 @requirement(
@@ -175,8 +179,8 @@ async def unknown_task(session: Session) -> None:
     """Register for a task id nobody made."""
     url = session.agent.listener.origin + "/nobody" if session.agent.listener else "https://example.com/nobody"
     params = session.dialect.set_hook(session.new(), session.dialect.hook(url))
-    made = await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
-    fail_unless_error(made, "a webhook for an unknown task", -32001)
+    exchange = await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
+    fail_unless_error(exchange, "a webhook for an unknown task", -32001)
 
 
 @requirement(
@@ -191,10 +195,10 @@ async def unknown_task(session: Session) -> None:
 async def bounded(session: Session) -> None:
     """Register 30 configs on one task: at some point it must be refused."""
     task_id, _ = await session.finished()
-    made = None
+    exchange = None
     for number in range(MANY):
-        made = await register(session, task_id, session.hook(), id=f"fleetsim-many-{number}")
-        if made.error is not None:
+        exchange = await register(session, task_id, session.hook(), id=f"fleetsim-many-{number}")
+        if exchange.error is not None:
             return
     read = await _call(session, Operation.PUSH_LIST, task_id)
     kept = len(listed(webhook_configs(session, read.result) or []))

@@ -19,16 +19,16 @@ PUSH = f"{BUILD_GUIDE}, 'Push notifications'"
 async def _first_webhook(session: Session, **config: Any) -> tuple[Arrival, Exchange]:
     hook = session.hook()
     task_id, _ = await session.finished()
-    made = await register(session, task_id, hook, **config)
-    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
+    exchange = await register(session, task_id, hook, **config)
+    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
     arrival = await hook.until(lambda _arrival: True, 5)
     if arrival is None:  # an agent that does not deliver late still delivers what is registered inline
         hook = session.hook()
-        made = await send_with_webhook(session, None, hook, **config)
+        exchange = await send_with_webhook(session, None, hook, **config)
         arrival = await hook.until(lambda _arrival: True, session.options.patience_s)
-    not_tested_unless(arrival, "no webhook came at all", made)
+    not_tested_unless(arrival, "no webhook came at all", exchange)
     assert arrival is not None
-    return arrival, made
+    return arrival, exchange
 
 
 def _bearer(arrival: Arrival) -> str:
@@ -49,9 +49,9 @@ def _bearer(arrival: Arrival) -> str:
 async def top_level_token(session: Session) -> None:
     """Register {url, token}: the delivery carries it as Authorization: Bearer or X-A2A-Notification-Token."""
     token = session.new()
-    arrival, made = await _first_webhook(session, token=token)
+    arrival, exchange = await _first_webhook(session, token=token)
     got = {_bearer(arrival), arrival.headers.get("x-a2a-notification-token", "")}
-    fail_unless(token in got, "the delivery does not carry the token", made, arrival)
+    fail_unless(token in got, "the delivery does not carry the token", exchange, arrival)
 
 
 @requirement(
@@ -67,8 +67,10 @@ async def top_level_token(session: Session) -> None:
 async def structured_token(session: Session) -> None:
     """Register {url, authentication}: the delivery carries the credentials as Authorization: Bearer."""
     secret = session.new()
-    arrival, made = await _first_webhook(session, credentials=secret)
-    fail_unless(_bearer(arrival) == secret, "the delivery does not carry the credentials as a bearer", made, arrival)
+    arrival, exchange = await _first_webhook(session, credentials=secret)
+    fail_unless(
+        _bearer(arrival) == secret, "the delivery does not carry the credentials as a bearer", exchange, arrival
+    )
 
 
 @requirement(
@@ -83,11 +85,11 @@ async def structured_token(session: Session) -> None:
 async def both_headers(session: Session) -> None:
     """Read Authorization and X-A2A-Notification-Token of a delivery."""
     token = session.new()
-    arrival, made = await _first_webhook(session, token=token)
+    arrival, exchange = await _first_webhook(session, token=token)
     header = arrival.headers.get("x-a2a-notification-token", "")
-    not_tested_unless(token in {header, _bearer(arrival)}, "the delivery does not carry the token", made, arrival)
-    fail_unless(header == token, "no X-A2A-Notification-Token", made, arrival)
-    fail_unless(_bearer(arrival) == token, "no Authorization: Bearer", made, arrival)
+    not_tested_unless(token in {header, _bearer(arrival)}, "the delivery does not carry the token", exchange, arrival)
+    fail_unless(header == token, "no X-A2A-Notification-Token", exchange, arrival)
+    fail_unless(_bearer(arrival) == token, "no Authorization: Bearer", exchange, arrival)
 
 
 @requirement(
@@ -178,13 +180,13 @@ async def new_token_counts(session: Session) -> None:
     """Register twice under one id with different tokens while the task runs: the end comes with the second."""
     task_id, hook, _ = await webhook_on_running_task(session, id="fleetsim-30", token=session.new())
     token = session.new()
-    made = await register(session, task_id, hook, id="fleetsim-30", token=token)
-    not_tested_unless(made.error is None, f"registering again gave {made.says()}", made)
+    exchange = await register(session, task_id, hook, id="fleetsim-30", token=token)
+    not_tested_unless(exchange.error is None, f"registering again gave {exchange.says()}", exchange)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
-    not_tested_unless(arrival, "no terminal webhook came", made)
+    not_tested_unless(arrival, "no terminal webhook came", exchange)
     assert arrival is not None
     got = {_bearer(arrival), arrival.headers.get("x-a2a-notification-token", "")}
-    fail_unless(token in got, "the end came with another token than the last one registered", made, arrival)
+    fail_unless(token in got, "the end came with another token than the last one registered", exchange, arrival)
 
 
 @requirement(

@@ -42,10 +42,10 @@ def tells_the_end(arrival: Arrival) -> bool:
 async def end_is_delivered(session: Session) -> None:
     """Register on a running task and wait for the terminal webhook."""
     hook = session.hook()
-    task_id, made = await session.begin(session.hint("slow"), push=session.dialect.hook(hook.url))
+    task_id, exchange = await session.begin(session.hint("slow"), push=session.dialect.hook(hook.url))
     arrival = await hook.until(tells_the_end, session.options.patience_s)
     read = await session.get(task_id)
-    fail_unless(arrival, f"no terminal webhook came; the task is {session.state(read)}", made, read)
+    fail_unless(arrival, f"no terminal webhook came; the task is {session.state(read)}", exchange, read)
     assert arrival is not None
     same = state_of(arrival) == session.state(read)
     fail_unless(same, f"the webhook says {state_of(arrival)}, get says {session.state(read)}", arrival, read)
@@ -71,9 +71,9 @@ async def send_with_webhook(
 async def working_is_delivered(session: Session) -> None:
     """Register inline with the send and look for a webhook before the terminal one."""
     hook = session.hook()
-    made = await send_with_webhook(session, session.hint("slow"), hook)
+    exchange = await send_with_webhook(session, session.hint("slow"), hook)
     await hook.until(tells_the_end, session.options.patience_s)
-    not_tested_unless(hook.arrivals, "no webhook came at all", made)
+    not_tested_unless(hook.arrivals, "no webhook came at all", exchange)
     fail_unless(any(state_of(a) == "working" for a in hook.arrivals), "working was not delivered", *hook.arrivals[:2])
 
 
@@ -81,9 +81,9 @@ async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str,
     """A task of the slow skill with a webhook registered while it runs. Raises NotPassed if it is refused."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
-    made = await register(session, task_id, hook, **config)
-    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
-    return task_id, hook, made
+    exchange = await register(session, task_id, hook, **config)
+    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
+    return task_id, hook, exchange
 
 
 def _seen(arrival: Arrival | None) -> tuple[Arrival, ...]:
@@ -102,11 +102,11 @@ def _seen(arrival: Arrival | None) -> tuple[Arrival, ...]:
 )
 async def cancel_is_delivered(session: Session) -> None:
     """Register, cancel, and wait for the canceled webhook."""
-    task_id, hook, made = await webhook_on_running_task(session)
+    task_id, hook, exchange = await webhook_on_running_task(session)
     gone = await session.cancel(task_id)
     not_tested_unless(gone.error is None, f"the cancel gave {gone.says()}", gone)
     arrival = await hook.until(tells_the_end, 10)
-    fail_unless(arrival, "no webhook told of the cancel", made, gone)
+    fail_unless(arrival, "no webhook told of the cancel", exchange, gone)
     fail_unless(
         arrival is None or state_of(arrival) == "canceled", "the webhook does not say canceled", *_seen(arrival)
     )
@@ -124,9 +124,9 @@ async def cancel_is_delivered(session: Session) -> None:
 async def failure_is_delivered(session: Session) -> None:
     """Run the failing skill with an inline webhook and wait for the failed webhook."""
     hook = session.hook()
-    made = await send_with_webhook(session, session.hint("fail"), hook)
+    exchange = await send_with_webhook(session, session.hint("fail"), hook)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
-    fail_unless(arrival, "no webhook told of the failure", made)
+    fail_unless(arrival, "no webhook told of the failure", exchange)
     fail_unless(arrival is None or state_of(arrival) == "failed", "the webhook does not say failed", *_seen(arrival))
 
 
@@ -142,9 +142,9 @@ async def failure_is_delivered(session: Session) -> None:
 )
 async def live_record(session: Session) -> None:
     """Send without one, register while it runs, and wait for the terminal webhook."""
-    _, hook, made = await webhook_on_running_task(session)
+    _, hook, exchange = await webhook_on_running_task(session)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
-    fail_unless(arrival, "a webhook registered after the send was never called at the end", made)
+    fail_unless(arrival, "a webhook registered after the send was never called at the end", exchange)
 
 
 @requirement(
@@ -160,10 +160,10 @@ async def after_the_end(session: Session) -> None:
     """Register on a finished task and wait for the webhook."""
     hook = session.hook()
     task_id, _ = await session.finished()
-    made = await register(session, task_id, hook)
-    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
+    exchange = await register(session, task_id, hook)
+    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
     arrival = await hook.until(tells_the_end, 5)
-    fail_unless(arrival, "a webhook registered after the end was not called", made)
+    fail_unless(arrival, "a webhook registered after the end was not called", exchange)
 
 
 @requirement(
@@ -178,9 +178,9 @@ async def after_the_end(session: Session) -> None:
 async def with_the_send(session: Session) -> None:
     """Send with the config inside configuration and wait for the terminal webhook."""
     hook = session.hook()
-    made = await send_with_webhook(session, None, hook)
+    exchange = await send_with_webhook(session, None, hook)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
-    fail_unless(arrival, "a webhook given with the send was never called at the end", made)
+    fail_unless(arrival, "a webhook given with the send was never called at the end", exchange)
 
 
 @requirement(
@@ -195,15 +195,15 @@ async def with_the_send(session: Session) -> None:
 async def tried_again(session: Session) -> None:
     """Answer the first delivery with 500 and wait for the second."""
     hook = session.hook(answers=(500,))
-    made = await send_with_webhook(session, None, hook)
+    exchange = await send_with_webhook(session, None, hook)
     not_tested_unless(
-        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", made
+        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", exchange
     )
     # An agent may go on to the next state before it tries again: what counts is the first one's state once more.
     again = await hook.until(
         lambda _arrival: any(state_of(later) == state_of(hook.arrivals[0]) for later in hook.arrivals[1:]), 10
     )
-    fail_unless(again, "a delivery answered with 500 was not tried again", made, *hook.arrivals[:1])
+    fail_unless(again, "a delivery answered with 500 was not tried again", exchange, *hook.arrivals[:1])
 
 
 @requirement(
@@ -220,14 +220,16 @@ async def not_tried_again(session: Session) -> None:
     """Answer a delivery with 400 and wait 6 s: no second attempt of it."""
     hook = session.hook(otherwise=400)
     task_id, _ = await session.finished()
-    made = await register(session, task_id, hook)
-    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
+    exchange = await register(session, task_id, hook)
+    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
     if await hook.until(tells_the_end, 3) is None:
-        made = await send_with_webhook(session, None, hook)
-        not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no webhook came at all", made)
+        exchange = await send_with_webhook(session, None, hook)
+        not_tested_unless(
+            await hook.until(tells_the_end, session.options.patience_s), "no webhook came at all", exchange
+        )
     await asyncio.sleep(6)
     ends = [arrival for arrival in hook.arrivals if tells_the_end(arrival)]
-    fail_unless(len(ends) <= 1, f"a delivery answered with 400 was tried {len(ends)} times", made, *ends[:2])
+    fail_unless(len(ends) <= 1, f"a delivery answered with 400 was tried {len(ends)} times", exchange, *ends[:2])
 
 
 @requirement(
@@ -244,27 +246,27 @@ async def no_redirects(session: Session) -> None:
     """Answer a delivery with 307 to another path of the listener: nothing may arrive there."""
     other, hook = session.hook(), session.hook(answers=(307,))
     hook.location = other.url
-    made = await send_with_webhook(session, None, hook)
+    exchange = await send_with_webhook(session, None, hook)
     not_tested_unless(
-        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", made
+        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", exchange
     )
     followed = await other.until(lambda _arrival: True, 2)
-    fail_unless(followed is None, "the redirect of a webhook was followed", made, *_seen(followed))
+    fail_unless(followed is None, "the redirect of a webhook was followed", exchange, *_seen(followed))
 
 
 async def _retry_keeps_order(session: Session) -> None:
     """A notice that is refused once: its second try must not come after the end was delivered."""
     hook = session.hook()
     hook.refused_once = {"submitted", "working"}
-    made = await send_with_webhook(session, None, hook)
-    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", made)
+    exchange = await send_with_webhook(session, None, hook)
+    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", exchange)
     await asyncio.sleep(RETRY_S)
     states = [state for arrival in hook.arrivals if (state := state_of(arrival))]
     end = next(place for place, state in enumerate(states) if state in TERMINAL)
     # A state that came before the end (and was refused then) is tried again after it: the order is turned round.
     late = [state for place, state in enumerate(states) if place > end and state not in TERMINAL]
     fail_unless(
-        not late, f"a refused {late[0] if late else ''} was tried again after the end", made, *hook.arrivals[:4]
+        not late, f"a refused {late[0] if late else ''} was tried again after the end", exchange, *hook.arrivals[:4]
     )
 
 
@@ -281,12 +283,12 @@ async def _retry_keeps_order(session: Session) -> None:
 async def in_order(session: Session) -> None:
     """No state may be delivered after the terminal one."""
     hook = session.hook()
-    made = await send_with_webhook(session, session.hint("slow"), hook)
-    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", made)
+    exchange = await send_with_webhook(session, session.hint("slow"), hook)
+    not_tested_unless(await hook.until(tells_the_end, session.options.patience_s), "no terminal webhook came", exchange)
     await asyncio.sleep(2)
     states = [state_of(arrival) for arrival in hook.arrivals if state_of(arrival)]
     first = next(place for place, state in enumerate(states) if state in TERMINAL)
-    fail_unless(all(state in TERMINAL for state in states[first:]), f"the order was {', '.join(states)}", made)
+    fail_unless(all(state in TERMINAL for state in states[first:]), f"the order was {', '.join(states)}", exchange)
     await _retry_keeps_order(session)
 
 
@@ -302,15 +304,15 @@ async def in_order(session: Session) -> None:
 async def task_is_untouched(session: Session) -> None:
     """Answer deliveries with 500 until the task has ended: it must complete all the same."""
     hook = session.hook(otherwise=500)
-    task_id, made = await session.begin(push=session.dialect.hook(hook.url))
+    task_id, exchange = await session.begin(push=session.dialect.hook(hook.url))
     await session.until(task_id)
     await hook.until(lambda _arrival: True, session.options.patience_s)
     await asyncio.sleep(0.5)  # what the refusal does to the task shows after it
     read = await session.get(task_id)
     hook.otherwise = 200
     state = session.state(read)
-    fail_unless(state == "completed", f"with a broken webhook the task is {state or read.says()}", made, read)
-    not_tested_unless(hook.arrivals, "no webhook came at all", made)
+    fail_unless(state == "completed", f"with a broken webhook the task is {state or read.says()}", exchange, read)
+    not_tested_unless(hook.arrivals, "no webhook came at all", exchange)
 
 
 @requirement(
@@ -327,19 +329,21 @@ async def backs_off(session: Session) -> None:
     """Answer every delivery with 500 for 20 s and look at the attempts: two to four, with growing gaps."""
     hook = session.hook(otherwise=500)
     task_id, _ = await session.finished()
-    made = await register(session, task_id, hook)
-    not_tested_unless(made.error is None, f"registering a webhook gave {made.says()}", made)
+    exchange = await register(session, task_id, hook)
+    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
     if await hook.until(lambda _arrival: True, 3) is None:
-        made = await send_with_webhook(session, None, hook)
+        exchange = await send_with_webhook(session, None, hook)
     not_tested_unless(
-        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", made
+        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", exchange
     )
     await asyncio.sleep(RETRIES_S)
     same = [a for a in hook.arrivals if a.body == hook.arrivals[0].body]
-    fail_unless(2 <= len(same) <= 4, f"one delivery was tried {len(same)} times in {RETRIES_S:g} s", made, *same[:1])
+    fail_unless(
+        2 <= len(same) <= 4, f"one delivery was tried {len(same)} times in {RETRIES_S:g} s", exchange, *same[:1]
+    )
     gaps = [later.at - sooner.at for sooner, later in pairwise(same)]
     growing = all(after > before for before, after in pairwise(gaps))
-    fail_unless(growing, f"the gaps do not grow: {', '.join(f'{gap:.1f} s' for gap in gaps)}", made)
+    fail_unless(growing, f"the gaps do not grow: {', '.join(f'{gap:.1f} s' for gap in gaps)}", exchange)
 
 
 @requirement(
@@ -355,11 +359,11 @@ async def every_one_is_called(session: Session) -> None:
     """Register two under different ids; both must hear of the end."""
     task_id, first, _ = await webhook_on_running_task(session, id="fleetsim-36a")
     second = session.hook()
-    made = await register(session, task_id, second, id="fleetsim-36b")
-    not_tested_unless(made.error is None, f"registering a second webhook gave {made.says()}", made)
+    exchange = await register(session, task_id, second, id="fleetsim-36b")
+    not_tested_unless(exchange.error is None, f"registering a second webhook gave {exchange.says()}", exchange)
     for number, hook in enumerate((first, second), 1):
         arrival = await hook.until(tells_the_end, session.options.patience_s)
-        fail_unless(arrival, f"webhook {number} of 2 was not told of the end", made)
+        fail_unless(arrival, f"webhook {number} of 2 was not told of the end", exchange)
 
 
 @requirement(
@@ -374,10 +378,10 @@ async def every_one_is_called(session: Session) -> None:
 )
 async def cancel_is_told_once(session: Session) -> None:
     """Cancel a task with a webhook and count the terminal deliveries after a while."""
-    task_id, hook, made = await webhook_on_running_task(session)
+    task_id, hook, exchange = await webhook_on_running_task(session)
     gone = await session.cancel(task_id)
     not_tested_unless(gone.error is None, f"the cancel gave {gone.says()}", gone)
-    not_tested_unless(await hook.until(tells_the_end, 10), "no webhook told of the cancel", made, gone)
+    not_tested_unless(await hook.until(tells_the_end, 10), "no webhook told of the cancel", exchange, gone)
     await asyncio.sleep(1.5)
     ends = [arrival for arrival in hook.arrivals if tells_the_end(arrival)]
     same = [arrival for arrival in ends if arrival.body == ends[0].body]

@@ -24,11 +24,11 @@ async def _all_refused(session: Session, *urls: str) -> None:
     task_id, _ = await session.begin()
     for url in urls:
         params = dialect.set_hook(task_id, dialect.hook(url, id="fleetsim-ssrf"))
-        made = await session.rpc(dialect.method(Operation.PUSH_SET), params)
-        if made.error is None:
+        exchange = await session.rpc(dialect.method(Operation.PUSH_SET), params)
+        if exchange.error is None:
             await session.rpc(dialect.method(Operation.PUSH_DELETE), dialect.of_hook(task_id, "fleetsim-ssrf"))
-        fail_unless(made.error is not None, f"a webhook to {url} was accepted", made)
-        fail_unless(made.code == -32602, f"a webhook to {url} must be -32602, not {made.says()}", made)
+        fail_unless(exchange.error is not None, f"a webhook to {url} was accepted", exchange)
+        fail_unless(exchange.code == -32602, f"a webhook to {url} must be -32602, not {exchange.says()}", exchange)
     read = await session.rpc(dialect.method(Operation.PUSH_LIST), dialect.of_hook(task_id))
     kept = {str(config.get("url")) for config in webhook_configs(session, read.result) or []}
     fail_unless(not (set(urls) & kept), "a refused webhook is listed all the same", read)
@@ -164,9 +164,11 @@ async def inline_is_refused_aloud(session: Session) -> None:
     """Send with a private webhook in the configuration: the send is -32602; a refused one is not listed."""
     url = f"http://169.254.169.254:{_port(session)}{PATH}"
     push = session.dialect.hook(url, id="fleetsim-ssrf")
-    made = await session.call(Operation.SEND, session.params(push=push))
-    fail_unless(made.error is not None, f"a send with a webhook to {url} was accepted", made)
-    fail_unless(made.code == -32602, f"a send with a webhook to {url} must be -32602, not {made.says()}", made)
+    exchange = await session.call(Operation.SEND, session.params(push=push))
+    fail_unless(exchange.error is not None, f"a send with a webhook to {url} was accepted", exchange)
+    fail_unless(
+        exchange.code == -32602, f"a send with a webhook to {url} must be -32602, not {exchange.says()}", exchange
+    )
     if session.agent.streaming:
         async with session.stream(Operation.STREAM, session.params(push=push)) as stream:
             await stream.next(5)

@@ -16,14 +16,14 @@ from fleetsim.model.task import DataPart
 
 async def waiting_task(session: Session) -> tuple[str, Exchange]:
     """A task that waits for an answer. Raises NotPassed (not tested) if it does not come to that."""
-    task_id, made = await session.begin(session.hint("ask"))
-    if session.state(made) not in INTERRUPTED:
-        made = await session.until(task_id, TERMINAL | INTERRUPTED)
-    state = session.state(made)
+    task_id, exchange = await session.begin(session.hint("ask"))
+    if session.state(exchange) not in INTERRUPTED:
+        exchange = await session.until(task_id, TERMINAL | INTERRUPTED)
+    state = session.state(exchange)
     not_tested_unless(
-        state == "input-required", f"the asking skill is {state or made.says()}, not input-required", made
+        state == "input-required", f"the asking skill is {state or exchange.says()}, not input-required", exchange
     )
-    return task_id, made
+    return task_id, exchange
 
 
 @requirement(
@@ -38,20 +38,20 @@ async def waiting_task(session: Session) -> tuple[str, Exchange]:
 async def other_context_is_refused(session: Session) -> None:
     """Answer the asking skill's question with another contextId: -32602."""
     task_id, _ = await waiting_task(session)
-    made = await session.send(taskId=task_id, contextId=session.new())
-    fail_unless_error(made, "a message with another contextId than its task's", -32602)
+    exchange = await session.send(taskId=task_id, contextId=session.new())
+    fail_unless_error(exchange, "a message with another contextId than its task's", -32602)
 
 
-def _asked_parts(session: Session, made: Exchange) -> list[Mapping[str, Any]]:
-    status = mapping(session.dialect.task(made.result).get("status"))
+def _asked_parts(session: Session, exchange: Exchange) -> list[Mapping[str, Any]]:
+    status = mapping(session.dialect.task(exchange.result).get("status"))
     return [mapping(part) for part in listed(mapping(status.get("message")).get("parts"))]
 
 
-def _in_form(session: Session, made: Exchange) -> dict[str, Any]:
+def _in_form(session: Session, exchange: Exchange) -> dict[str, Any]:
     """The parts of an answer where the question wants a form (``model.forms``), as the fleet would send it."""
     wanted = [
         DataPart(data=part["data"], metadata=mapping(part.get("metadata")))
-        for part in _asked_parts(session, made)
+        for part in _asked_parts(session, exchange)
         if "data" in part
     ]
     _, parts = in_form(wanted, session.quick().text, ())
@@ -71,11 +71,11 @@ def _in_form(session: Session, made: Exchange) -> dict[str, Any]:
 )
 async def other_context_is_fine(session: Session) -> None:
     """Answer the asking skill's question with another contextId; the task must go on."""
-    task_id, made = await waiting_task(session)
-    made = await session.send(taskId=task_id, contextId=session.new(), **_in_form(session, made))
-    fail_unless(made.error is None, f"an answer with another contextId gave {made.says()}", made)
+    task_id, exchange = await waiting_task(session)
+    exchange = await session.send(taskId=task_id, contextId=session.new(), **_in_form(session, exchange))
+    fail_unless(exchange.error is None, f"an answer with another contextId gave {exchange.says()}", exchange)
     last = await session.until(task_id)
-    fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", made, last)
+    fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", exchange, last)
 
 
 @requirement(
@@ -91,20 +91,22 @@ async def question_and_answer(session: Session) -> None:
     """Send to the asking skill, read the question in status.message, answer with its taskId, in the form that a
     question in data asks for; the task must end.
     """
-    task_id, made = await session.begin(session.hint("ask"))
-    if session.state(made) not in INTERRUPTED:
-        made = await session.until(task_id, TERMINAL | INTERRUPTED)
-    state = session.state(made)
-    fail_unless(state == "input-required", f"the asking skill is {state or made.says()}, not input-required", made)
-    asked = _asked_parts(session, made)
+    task_id, exchange = await session.begin(session.hint("ask"))
+    if session.state(exchange) not in INTERRUPTED:
+        exchange = await session.until(task_id, TERMINAL | INTERRUPTED)
+    state = session.state(exchange)
+    fail_unless(
+        state == "input-required", f"the asking skill is {state or exchange.says()}, not input-required", exchange
+    )
+    asked = _asked_parts(session, exchange)
     # Data and files ask too: a question may be a form.
     asks = any(part.get(member) for part in asked for member in ("text", "data", "file", "raw", "url"))
-    fail_unless(asks, "status.message holds no question", made)
-    context = str(session.dialect.task(made.result).get("contextId"))
-    answered = await session.send(taskId=task_id, contextId=context, **_in_form(session, made))
+    fail_unless(asks, "status.message holds no question", exchange)
+    context = str(session.dialect.task(exchange.result).get("contextId"))
+    answered = await session.send(taskId=task_id, contextId=context, **_in_form(session, exchange))
     fail_unless(answered.error is None, f"the answer to the question gave {answered.says()}", answered)
     back = session.dialect.task(answered.result).get("id")
-    fail_unless(back == task_id, "the answer began another task", made, answered)
+    fail_unless(back == task_id, "the answer began another task", exchange, answered)
     last = await session.until(task_id)
     state = session.state(last)
     fail_unless(state in TERMINAL, f"after the answer the task is {state or last.says()}", answered, last)

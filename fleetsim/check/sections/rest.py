@@ -31,16 +31,16 @@ def _message(session: Session, kind: str | None = None) -> dict[str, Any]:
     return OLD.send(OLD.message(hint.text, session.new()), metadata=told)
 
 
-def _exists(made: Exchange, named: str = "") -> None:
+def _exists(exchange: Exchange, named: str = "") -> None:
     """``named``: what a route that shadows this one would take for the task's id."""
-    shadowed = bool(named) and made.status == 404 and named in made.body.decode("utf-8", "replace")
-    fail_unless(not shadowed, f"another route takes this path: it looked for the task {named!r}", made)
-    not_applicable_unless(made.status not in {404, 405, 501}, "the agent has no such alias")
+    shadowed = bool(named) and exchange.status == 404 and named in exchange.body.decode("utf-8", "replace")
+    fail_unless(not shadowed, f"another route takes this path: it looked for the task {named!r}", exchange)
+    not_applicable_unless(exchange.status not in {404, 405, 501}, "the agent has no such alias")
 
 
-def _task(made: Exchange) -> Mapping[str, Any]:
+def _task(exchange: Exchange) -> Mapping[str, Any]:
     """The task of a REST answer, bare or in a JSON-RPC result."""
-    return OLD.task(made.value) or OLD.task(made.result)
+    return OLD.task(exchange.value) or OLD.task(exchange.result)
 
 
 @requirement(
@@ -53,11 +53,11 @@ def _task(made: Exchange) -> Mapping[str, Any]:
 )
 async def send(session: Session) -> None:
     """POST a message: 202 (or 200) with the task. Optional: not applicable where the path is 404."""
-    made = await _ask(session, "POST", "/message:send", _message(session))
-    _exists(made)
-    fail_unless(made.status in {200, 202}, f"POST /message:send gave {made.says()}", made)
-    task = _task(made)
-    fail_unless(task.get("id") and OLD.spelled(task), "the answer is no task", made)
+    exchange = await _ask(session, "POST", "/message:send", _message(session))
+    _exists(exchange)
+    fail_unless(exchange.status in {200, 202}, f"POST /message:send gave {exchange.says()}", exchange)
+    task = _task(exchange)
+    fail_unless(task.get("id") and OLD.spelled(task), "the answer is no task", exchange)
 
 
 @requirement(
@@ -75,19 +75,19 @@ async def stream(session: Session) -> None:
     async with session.reading("POST", _url(session, "/message:stream"), body) as found:
         _exists(found.exchange)
         fail_unless(found.is_stream, f"POST /message:stream gave {found.exchange.says()}", found.exchange)
-        made = await found.drain(20)
-    not_tested_unless(made.frames, "the stream had no events", made)
-    results = [mapping(frame.value).get("result", frame.value) for frame in made.frames]
-    fail_unless(OLD.event(results[0])[0] == "task", "the first event is not the task", made)
-    fail_unless(OLD.state(OLD.event(results[-1])[1]) in TERMINAL, "the stream did not reach the end", made)
+        exchange = await found.drain(20)
+    not_tested_unless(exchange.frames, "the stream had no events", exchange)
+    results = [mapping(frame.value).get("result", frame.value) for frame in exchange.frames]
+    fail_unless(OLD.event(results[0])[0] == "task", "the first event is not the task", exchange)
+    fail_unless(OLD.state(OLD.event(results[-1])[1]) in TERMINAL, "the stream did not reach the end", exchange)
 
 
 async def _begun(session: Session, kind: str | None = None) -> tuple[str, Exchange]:
-    made = await _ask(session, "POST", "/message:send", _message(session, kind))
-    _exists(made)
-    task = _task(made)
-    not_tested_unless(isinstance(task.get("id"), str), f"POST /message:send gave {made.says()}", made)
-    return str(task["id"]), made
+    exchange = await _ask(session, "POST", "/message:send", _message(session, kind))
+    _exists(exchange)
+    task = _task(exchange)
+    not_tested_unless(isinstance(task.get("id"), str), f"POST /message:send gave {exchange.says()}", exchange)
+    return str(task["id"]), exchange
 
 
 @requirement(
@@ -101,8 +101,12 @@ async def _begun(session: Session, kind: str | None = None) -> tuple[str, Exchan
 async def get(session: Session) -> None:
     """GET a task and an unknown one (404). Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session)
-    made = await _ask(session, "GET", f"/tasks/{task_id}")
-    fail_unless(made.status == 200 and _task(made).get("id") == task_id, f"GET /tasks/ID gave {made.says()}", made)
+    exchange = await _ask(session, "GET", f"/tasks/{task_id}")
+    fail_unless(
+        exchange.status == 200 and _task(exchange).get("id") == task_id,
+        f"GET /tasks/ID gave {exchange.says()}",
+        exchange,
+    )
     unknown = await _ask(session, "GET", f"/tasks/{session.new()}")
     fail_unless(unknown.status == 404, f"GET of an unknown task gave {unknown.says()}", unknown)
 
@@ -122,12 +126,12 @@ async def subscribe(session: Session) -> None:
     async with session.reading("GET", _url(session, f"/tasks/{task_id}:subscribe")) as found:
         _exists(found.exchange, f"{task_id}:subscribe")
         fail_unless(found.is_stream, f"GET /tasks/ID:subscribe gave {found.exchange.says()}", found.exchange)
-        made = await found.drain(20)
-    not_tested_unless(made.frames, "the stream had no events", made)
-    for frame in made.frames:
-        fail_unless("jsonrpc" not in mapping(frame.value), "an event has a JSON-RPC envelope", made)
-    last = OLD.event(made.frames[-1].value)[1]
-    fail_unless(OLD.state(last) in TERMINAL | INTERRUPTED, "the stream did not reach the end", made)
+        exchange = await found.drain(20)
+    not_tested_unless(exchange.frames, "the stream had no events", exchange)
+    for frame in exchange.frames:
+        fail_unless("jsonrpc" not in mapping(frame.value), "an event has a JSON-RPC envelope", exchange)
+    last = OLD.event(exchange.frames[-1].value)[1]
+    fail_unless(OLD.state(last) in TERMINAL | INTERRUPTED, "the stream did not reach the end", exchange)
 
 
 @requirement(
@@ -142,14 +146,14 @@ async def subscribe(session: Session) -> None:
 async def cancel(session: Session) -> None:
     """POST for a running task: canceled. Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session, "slow")
-    made = await _ask(session, "POST", f"/tasks/{task_id}:cancel", {})
-    _exists(made, f"{task_id}:cancel")
-    fail_unless(made.status in {200, 202}, f"POST /tasks/ID:cancel gave {made.says()}", made)
+    exchange = await _ask(session, "POST", f"/tasks/{task_id}:cancel", {})
+    _exists(exchange, f"{task_id}:cancel")
+    fail_unless(exchange.status in {200, 202}, f"POST /tasks/ID:cancel gave {exchange.says()}", exchange)
     read = await _ask(session, "GET", f"/tasks/{task_id}")
     if read.status in {404, 405, 501}:
         read = await session.call(Operation.GET, session.dialect.by_id(task_id))
     state = session.state(read) or OLD.state(_task(read))
-    fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", made, read)
+    fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", exchange, read)
 
 
 @requirement(
@@ -164,9 +168,9 @@ async def cancel(session: Session) -> None:
 async def webhook(session: Session) -> None:
     """POST a private address: 4xx. Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session)
-    made = await _ask(
+    exchange = await _ask(
         session, "POST", f"/tasks/{task_id}/pushNotificationConfigs", {"url": "http://169.254.169.254:8080/x"}
     )
-    _exists(made)
-    refused = made.status is not None and 400 <= made.status < 500
-    fail_unless(refused, f"a private webhook gave {made.says()}", made)
+    _exists(exchange)
+    refused = exchange.status is not None and 400 <= exchange.status < 500
+    fail_unless(refused, f"a private webhook gave {exchange.says()}", exchange)

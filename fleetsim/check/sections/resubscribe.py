@@ -69,21 +69,27 @@ async def rejoined_stream(session: Session) -> tuple[Exchange, Exchange]:
 )
 async def can_be_rejoined(session: Session) -> None:
     """Drop a stream of the slow skill, resubscribe, and read to the end."""
-    before, made = await session.fixture(rejoined_stream)
-    fail_unless(made.frames and made.error is None, f"rejoining a running task gave {made.says()}", before, made)
-    last = session.dialect.event(made.frames[-1].result)[1]
+    before, exchange = await session.fixture(rejoined_stream)
     fail_unless(
-        made.ended and session.dialect.state(last) in TERMINAL, "the rejoined stream did not reach the end", made
+        exchange.frames and exchange.error is None, f"rejoining a running task gave {exchange.says()}", before, exchange
+    )
+    last = session.dialect.event(exchange.frames[-1].result)[1]
+    fail_unless(
+        exchange.ended and session.dialect.state(last) in TERMINAL,
+        "the rejoined stream did not reach the end",
+        exchange,
     )
 
 
-def _first(session: Session, made: Exchange) -> tuple[str, Mapping[str, Any]]:
-    not_tested_unless(made.frames and made.error is None, f"rejoining a running task gave {made.says()}", made)
-    return session.dialect.event(made.frames[0].result)
+def _first(session: Session, exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
+    not_tested_unless(
+        exchange.frames and exchange.error is None, f"rejoining a running task gave {exchange.says()}", exchange
+    )
+    return session.dialect.event(exchange.frames[0].result)
 
 
-def _text_of(session: Session, made: Exchange) -> str:
-    return "".join(fold(session, made)[0].values())
+def _text_of(session: Session, exchange: Exchange) -> str:
+    return "".join(fold(session, exchange)[0].values())
 
 
 async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
@@ -114,10 +120,12 @@ async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
 )
 async def snapshot_first(session: Session) -> None:
     """The first event after a rejoin is the task (0.3: or a status), with the text so far."""
-    before, made = await session.fixture(rejoined_stream)
-    kind, content = _first(session, made)
-    fail_unless(kind == "task", f"the first event after a rejoin is a {kind or 'riddle'}, no snapshot", before, made)
-    fail_unless(session.dialect.state(content), "the snapshot shows no state", made)
+    before, exchange = await session.fixture(rejoined_stream)
+    kind, content = _first(session, exchange)
+    fail_unless(
+        kind == "task", f"the first event after a rejoin is a {kind or 'riddle'}, no snapshot", before, exchange
+    )
+    fail_unless(session.dialect.state(content), "the snapshot shows no state", exchange)
     if "stream" not in session.agent.hints:
         return
     task_id, sent, so_far = await _half_a_stream(session)
@@ -141,15 +149,17 @@ async def snapshot_first(session: Session) -> None:
 )
 async def progress_is_kept(session: Session) -> None:
     """Stream from the slow skill until it says what it is doing, rejoin, and look for that in the snapshot."""
-    before, made = await session.fixture(rejoined_stream)
+    before, exchange = await session.fixture(rejoined_stream)
     told = {text for frame in before.frames if (text := message_text(session.dialect.event(frame.result)[1]))}
     not_tested_unless(told, "the slow skill says nothing of its progress", before)
-    _first(session, made)
+    _first(session, exchange)
     # In the snapshot, or told again as the next event: either way whoever comes back knows at once.
-    at_once = [frame for frame in made.frames[:3] if frame.at - made.frames[0].at < AT_ONCE_S]
+    at_once = [frame for frame in exchange.frames[:3] if frame.at - exchange.frames[0].at < AT_ONCE_S]
     shown = [message_text(session.dialect.event(frame.result)[1]) for frame in at_once]
     known = bool(shown[0]) or not told.isdisjoint(shown)
-    fail_unless(known, "neither the snapshot nor what follows it at once says what the agent is doing", before, made)
+    fail_unless(
+        known, "neither the snapshot nor what follows it at once says what the agent is doing", before, exchange
+    )
 
 
 async def _rejoin(session: Session, task_id: str) -> Exchange:
@@ -185,9 +195,9 @@ async def unknown_task(session: Session) -> None:
 )
 async def refusal_is_an_event(session: Session) -> None:
     """Read the Content-Type of the refusal of a resubscribe."""
-    made = await _rejoin(session, session.new())
-    not_tested_unless(made.error is not None, f"rejoining an unknown task gave {made.says()}", made)
-    fail_unless(made.frames, f"the refusal came as {made.media_type}, not as an event", made)
+    exchange = await _rejoin(session, session.new())
+    not_tested_unless(exchange.error is not None, f"rejoining an unknown task gave {exchange.says()}", exchange)
+    fail_unless(exchange.frames, f"the refusal came as {exchange.media_type}, not as an event", exchange)
 
 
 @requirement(
@@ -217,12 +227,12 @@ async def finished_is_refused(session: Session) -> None:
 async def finished_ends(session: Session) -> None:
     """Resubscribe to a completed task: its state (or an error) must come and the stream must end within 5 s."""
     task_id, _ = await session.fixture(finished_task)
-    made = await _rejoin(session, task_id)
-    fail_unless(made.ended, "the stream of a finished task does not end", made)
-    told = made.error is not None or any(
-        session.dialect.state(session.dialect.event(frame.result)[1]) in TERMINAL for frame in made.frames
+    exchange = await _rejoin(session, task_id)
+    fail_unless(exchange.ended, "the stream of a finished task does not end", exchange)
+    told = exchange.error is not None or any(
+        session.dialect.state(session.dialect.event(frame.result)[1]) in TERMINAL for frame in exchange.frames
     )
-    fail_unless(told, f"rejoining a finished task gave {made.says()}", made)
+    fail_unless(told, f"rejoining a finished task gave {exchange.says()}", exchange)
 
 
 @requirement(
@@ -249,10 +259,10 @@ async def all_readers_see_the_end(session: Session) -> None:
         async with asyncio.TaskGroup() as group:
             others = [group.create_task(follow()) for _ in range(2)]
             own = await first.drain(REJOIN_S)
-    for made in (own, *(other.result() for other in others)):
-        not_tested_unless(made.error is None, f"rejoining a running task gave {made.says()}", made)
-        last = session.dialect.event(made.frames[-1].result)[1] if made.frames else {}
-        fail_unless(session.dialect.state(last) in TERMINAL, "one of three readers did not see the end", made)
+    for exchange in (own, *(other.result() for other in others)):
+        not_tested_unless(exchange.error is None, f"rejoining a running task gave {exchange.says()}", exchange)
+        last = session.dialect.event(exchange.frames[-1].result)[1] if exchange.frames else {}
+        fail_unless(session.dialect.state(last) in TERMINAL, "one of three readers did not see the end", exchange)
 
 
 @requirement(
@@ -270,10 +280,10 @@ async def cancel_ends_streams(session: Session) -> None:
         not_tested_unless(
             stream.is_stream and await stream.next(5), f"a stream gave {stream.exchange.says()}", stream.exchange
         )
-        made = await session.cancel(stream.task_id())
-        not_tested_unless(made.error is None, f"the cancel gave {made.says()}", made)
+        exchange = await session.cancel(stream.task_id())
+        not_tested_unless(exchange.error is None, f"the cancel gave {exchange.says()}", exchange)
         await stream.drain(5)
     seen = stream.exchange
     last = session.dialect.event(seen.frames[-1].result)[1]
-    fail_unless(seen.ended, "the stream of a cancelled task stays open", made, seen)
-    fail_unless(session.dialect.state(last) == "canceled", "the stream did not say canceled", made, seen)
+    fail_unless(seen.ended, "the stream of a cancelled task stays open", exchange, seen)
+    fail_unless(session.dialect.state(last) == "canceled", "the stream did not say canceled", exchange, seen)

@@ -21,36 +21,44 @@ LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 )
 async def answered_by_a_task(session: Session) -> None:
     """Send a text and read id, context and status (kind: task in 0.3, the key task in 1.0)."""
-    made = await session.send()
-    fail_unless(made.status == 200 and made.error is None, f"a plain text was answered with {made.says()}", made)
-    dialect, result = session.dialect, mapping(made.result)
+    exchange = await session.send()
+    fail_unless(
+        exchange.status == 200 and exchange.error is None, f"a plain text was answered with {exchange.says()}", exchange
+    )
+    dialect, result = session.dialect, mapping(exchange.result)
     if dialect.current:
-        fail_unless(len(result.keys() & {"task", "message"}) == 1, "the result is neither {task} nor {message}", made)
+        fail_unless(
+            len(result.keys() & {"task", "message"}) == 1, "the result is neither {task} nor {message}", exchange
+        )
         if "message" in result:
             return
     elif not dialect.legacy:
-        fail_unless(among(result.get("kind"), ("task", "message")), f"kind is {result.get('kind')!r}", made)
+        fail_unless(among(result.get("kind"), ("task", "message")), f"kind is {result.get('kind')!r}", exchange)
         if result.get("kind") == "message":
             return
     task = dialect.task(result)
-    fail_unless(isinstance(task.get("id"), str) and task["id"], "the task has no id", made)
-    fail_unless(isinstance(dialect.context_id(task), str), "the task has no context", made)
+    fail_unless(isinstance(task.get("id"), str) and task["id"], "the task has no id", exchange)
+    fail_unless(isinstance(dialect.context_id(task), str), "the task has no context", exchange)
     fail_unless(
-        dialect.spelled(task), f"the state {mapping(task.get('status')).get('state')!r} is not spelled so", made
+        dialect.spelled(task), f"the state {mapping(task.get('status')).get('state')!r} is not spelled so", exchange
     )
 
 
 async def _at_once(session: Session, wait: bool | None, what: str) -> None:
-    made = await session.send(session.hint("slow"), wait=wait)
-    fail_unless(made.error is None and made.status == 200, f"{what} gave {made.says()}", made)
+    exchange = await session.send(session.hint("slow"), wait=wait)
+    fail_unless(exchange.error is None and exchange.status == 200, f"{what} gave {exchange.says()}", exchange)
     rush = session.options.rush_s
-    fail_unless(made.seconds <= rush, f"{what} was answered after {made.seconds:.2f} s; {rush:g} s are allowed", made)
-    state = session.state(made)
-    not_tested_unless(
-        state not in TERMINAL, f"the slow skill was {state} at once: name a slower one with --skill-slow", made
+    fail_unless(
+        exchange.seconds <= rush,
+        f"{what} was answered after {exchange.seconds:.2f} s; {rush:g} s are allowed",
+        exchange,
     )
-    fail_unless(state, f"{what} was not answered by a task", made)
-    await session.cancel(session.dialect.task(made.result).get("id"))
+    state = session.state(exchange)
+    not_tested_unless(
+        state not in TERMINAL, f"the slow skill was {state} at once: name a slower one with --skill-slow", exchange
+    )
+    fail_unless(state, f"{what} was not answered by a task", exchange)
+    await session.cancel(session.dialect.task(exchange.result).get("id"))
 
 
 @requirement(
@@ -110,10 +118,12 @@ async def immediately(session: Session) -> None:
 )
 async def waits(session: Session) -> None:
     """Send to the slow skill without it; the answer is terminal or waits for input."""
-    made = await session.send(session.hint("slow"), wait=None)
-    fail_unless(made.error is None and made.status == 200, f"a waiting send gave {made.says()}", made)
-    state = session.state(made)
-    fail_unless(state in TERMINAL | INTERRUPTED, f"a waiting send was answered while the task was {state or '?'}", made)
+    exchange = await session.send(session.hint("slow"), wait=None)
+    fail_unless(exchange.error is None and exchange.status == 200, f"a waiting send gave {exchange.says()}", exchange)
+    state = session.state(exchange)
+    fail_unless(
+        state in TERMINAL | INTERRUPTED, f"a waiting send was answered while the task was {state or '?'}", exchange
+    )
 
 
 @requirement(
@@ -128,9 +138,9 @@ async def waits(session: Session) -> None:
 async def context_is_kept(session: Session) -> None:
     """Send with a contextId of our own; task, get and events must carry it."""
     context = session.new()
-    task_id, made = await session.begin(contextId=context)
-    got = session.dialect.task(made.result).get("contextId")
-    fail_unless(got == context, f"our contextId came back as {got!r}", made)
+    task_id, exchange = await session.begin(contextId=context)
+    got = session.dialect.task(exchange.result).get("contextId")
+    fail_unless(got == context, f"our contextId came back as {got!r}", exchange)
     read = await session.get(task_id)
     fail_unless(session.dialect.task(read.result).get("contextId") == context, "get shows another contextId", read)
 
@@ -165,10 +175,12 @@ async def any_script(session: Session) -> None:
     text = "Grüße 🛰️ العربية 漢字 \u200d e\u0301 \U0001f469\u200d\U0001f680 " + "w" * 500
     params = session.params()
     params["message"]["parts"] = [session.dialect.part(text)]
-    made = await session.call(Operation.SEND, params)
-    fail_unless(made.error is None and made.status == 200, f"a text of many scripts gave {made.says()}", made)
-    task = session.dialect.task(made.result)
-    not_tested_unless(task, "the answer is no task", made)
+    exchange = await session.call(Operation.SEND, params)
+    fail_unless(
+        exchange.error is None and exchange.status == 200, f"a text of many scripts gave {exchange.says()}", exchange
+    )
+    task = session.dialect.task(exchange.result)
+    not_tested_unless(task, "the answer is no task", exchange)
     read = await session.get(task.get("id"))
     history = [mapping(m) for m in listed(session.dialect.task(read.result).get("history"))]
     asked = [texts(m.get("parts")) for m in history if str(m.get("role", "")).lower().endswith("user")]
@@ -187,9 +199,9 @@ async def data_part(session: Session) -> None:
     """Send a text part with a data part."""
     params = session.params()
     params["message"]["parts"].append(session.dialect.data_part({"answer": 42, "nested": {"a": [1, 2]}}))
-    made = await session.call(Operation.SEND, params)
-    taken = made.status == 200 and (made.error is None or made.code == -32005)
-    fail_unless(taken, f"a data part gave {made.says()}", made)
+    exchange = await session.call(Operation.SEND, params)
+    taken = exchange.status == 200 and (exchange.error is None or exchange.code == -32005)
+    fail_unless(taken, f"a data part gave {exchange.says()}", exchange)
 
 
 @requirement(
@@ -212,5 +224,7 @@ async def the_fleet_caller(session: Session) -> None:
     params = session.params(metadata={**told, **({"skillHint": hint} if hint else {})}, contextId=correlation)
     del params["configuration"]["acceptedOutputModes"]
     headers = {"x-correlation-id": correlation, "x-parent-id": session.new()}
-    made = await session.call(Operation.SEND, params, headers=headers)
-    fail_unless(made.error is None and made.status == 200, f"the fleet's own send gave {made.says()}", made)
+    exchange = await session.call(Operation.SEND, params, headers=headers)
+    fail_unless(
+        exchange.error is None and exchange.status == 200, f"the fleet's own send gave {exchange.says()}", exchange
+    )

@@ -42,15 +42,17 @@ FILLS_CHARS = 512 * 1024
 async def is_sse(session: Session) -> None:
     """Ask for a stream and read status and Content-Type."""
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
-        made = stream.exchange
-        fail_unless(made.status == 200, f"a stream gave {made.says()}", made)
-        fail_unless(made.media_type == "text/event-stream", f"a stream came as {made.media_type or 'nothing'}", made)
-        fail_unless(await stream.next(10), "no event came", made)
+        exchange = stream.exchange
+        fail_unless(exchange.status == 200, f"a stream gave {exchange.says()}", exchange)
+        fail_unless(
+            exchange.media_type == "text/event-stream", f"a stream came as {exchange.media_type or 'nothing'}", exchange
+        )
+        fail_unless(await stream.next(10), "no event came", exchange)
 
 
-def events(session: Session, made: Exchange) -> Iterator[tuple[str, Mapping[str, Any], Frame]]:
+def events(session: Session, exchange: Exchange) -> Iterator[tuple[str, Mapping[str, Any], Frame]]:
     """(kind, content, frame) of each event, in the words of 0.3 whatever the dialect."""
-    for frame in made.frames:
+    for frame in exchange.frames:
         kind, content = session.dialect.event(frame.result)
         yield kind, content, frame
 
@@ -66,11 +68,13 @@ def events(session: Session, made: Exchange) -> Iterator[tuple[str, Mapping[str,
 )
 async def task_first(session: Session) -> None:
     """Read the first event of a stream."""
-    for made in await all_streams(session):
-        not_tested_unless(made.frames, "the stream had no events", made)
-        kind, content, _ = next(events(session, made))
-        fail_unless(kind in {"task", "message"}, f"the first event is a {kind or 'riddle'}, not the task", made)
-        fail_unless(kind == "message" or isinstance(content.get("id"), str), "the first event's task has no id", made)
+    for exchange in await all_streams(session):
+        not_tested_unless(exchange.frames, "the stream had no events", exchange)
+        kind, content, _ = next(events(session, exchange))
+        fail_unless(kind in {"task", "message"}, f"the first event is a {kind or 'riddle'}, not the task", exchange)
+        fail_unless(
+            kind == "message" or isinstance(content.get("id"), str), "the first event's task has no id", exchange
+        )
 
 
 @requirement(
@@ -87,14 +91,14 @@ async def ids_in_events(session: Session) -> None:
     for asked in (4711, "forty-seven"):
         params = session.params(session.quick())
         async with session.stream(Operation.STREAM, params, request_id=asked) as stream:
-            made = await stream.drain(STREAM_S)
-        not_tested_unless(made.frames, f"the stream gave {made.says()}", made)
-        for frame in made.frames:
+            exchange = await stream.drain(STREAM_S)
+        not_tested_unless(exchange.frames, f"the stream gave {exchange.says()}", exchange)
+        for frame in exchange.frames:
             value = mapping(frame.value)
-            fail_unless(value.get("jsonrpc") == "2.0" and "result" in value, "an event is no JSON-RPC answer", made)
+            fail_unless(value.get("jsonrpc") == "2.0" and "result" in value, "an event is no JSON-RPC answer", exchange)
             back: Any = value.get("id")
             same = back == asked and type(back) is type(asked)
-            fail_unless(same, f"the id {asked!r} is {back!r} in an event", made)
+            fail_unless(same, f"the id {asked!r} is {back!r} in an event", exchange)
 
 
 @requirement(
@@ -109,10 +113,10 @@ async def ids_in_events(session: Session) -> None:
 )
 async def kinds(session: Session) -> None:
     """Read the kind of each event: task, status-update, artifact-update or message."""
-    for made in await all_streams(session):
-        for frame in made.frames:
+    for exchange in await all_streams(session):
+        for frame in exchange.frames:
             kind = frame.result.get("kind")
-            fail_unless(among(kind, KINDS), f"an event's kind is {kind!r}", made)
+            fail_unless(among(kind, KINDS), f"an event's kind is {kind!r}", exchange)
 
 
 @requirement(
@@ -127,10 +131,10 @@ async def kinds(session: Session) -> None:
 async def wrapped(session: Session) -> None:
     """Each event is one of task, message, statusUpdate, artifactUpdate."""
     wrappers = {"task", "message", "statusUpdate", "artifactUpdate"}
-    for made in await all_streams(session):
-        for frame in made.frames:
+    for exchange in await all_streams(session):
+        for frame in exchange.frames:
             keys = set(frame.result)
-            fail_unless(len(keys & wrappers) == 1, f"an event has the keys {', '.join(sorted(keys))}", made)
+            fail_unless(len(keys & wrappers) == 1, f"an event has the keys {', '.join(sorted(keys))}", exchange)
 
 
 @requirement(
@@ -144,10 +148,10 @@ async def wrapped(session: Session) -> None:
 )
 async def camel_case(session: Session) -> None:
     """Look for keys with underscores in every event, outside of data and metadata."""
-    for made in await all_streams(session):
-        for frame in made.frames:
+    for exchange in await all_streams(session):
+        for frame in exchange.frames:
             fail_unless(
-                not (bad := snake_keys(frame.result)), f"written with an underscore: {', '.join(bad[:5])}", made
+                not (bad := snake_keys(frame.result)), f"written with an underscore: {', '.join(bad[:5])}", exchange
             )
 
 
@@ -162,14 +166,14 @@ async def camel_case(session: Session) -> None:
 )
 async def final_is_told(session: Session) -> None:
     """Read final of each status-update: a boolean, true exactly on the one that ends the stream."""
-    for made in await all_streams(session):
-        not_tested_unless(made.ended, "the stream did not end", made)
-        updates = [content for kind, content, _ in events(session, made) if kind == "status-update"]
-        not_tested_unless(updates, "the stream had no status updates", made)
+    for exchange in await all_streams(session):
+        not_tested_unless(exchange.ended, "the stream did not end", exchange)
+        updates = [content for kind, content, _ in events(session, exchange) if kind == "status-update"]
+        not_tested_unless(updates, "the stream had no status updates", exchange)
         for content in updates:
-            fail_unless(isinstance(content.get("final"), bool), "a status update without a boolean final", made)
-        fail_unless(updates[-1]["final"] is True, "the last status update is not final", made)
-        fail_unless(not any(u["final"] for u in updates[:-1]), "a status update before the last is final", made)
+            fail_unless(isinstance(content.get("final"), bool), "a status update without a boolean final", exchange)
+        fail_unless(updates[-1]["final"] is True, "the last status update is not final", exchange)
+        fail_unless(not any(u["final"] for u in updates[:-1]), "a status update before the last is final", exchange)
 
 
 @requirement(
@@ -186,21 +190,21 @@ async def closes(session: Session) -> None:
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
         not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         last = await stream.until(lambda _kind, content: session.dialect.state(content) in TERMINAL, STREAM_S)
-        made = stream.exchange
+        exchange = stream.exchange
         if last is not None and session.dialect.event(last.result)[0] == "task":
             await stream.drain(2)  # a snapshot of a finished task may be followed by its closing pair
         else:
-            not_tested_unless(last, "no terminal event came", made)
+            not_tested_unless(last, "no terminal event came", exchange)
             more = await stream.next(2)
-            fail_unless(more is None, "an event came after the terminal one", made)
-        fail_unless(made.ended, "the stream was still open 2 s after the terminal event", made)
+            fail_unless(more is None, "an event came after the terminal one", exchange)
+        fail_unless(exchange.ended, "the stream was still open 2 s after the terminal event", exchange)
 
 
-def fold(session: Session, made: Exchange) -> tuple[dict[str, str], str]:
+def fold(session: Session, exchange: Exchange) -> tuple[dict[str, str], str]:
     """The text of each artifact after all updates, and what was wrong on the way (empty if nothing)."""
     held: dict[str, str] = {}
     closed: set[str] = set()
-    for kind, content, _ in events(session, made):
+    for kind, content, _ in events(session, exchange):
         if kind == "task":
             for artifact in map(mapping, listed(content.get("artifacts"))):
                 held[str(artifact.get("artifactId"))] = texts(artifact.get("parts"))
@@ -238,19 +242,19 @@ async def deltas_only(session: Session) -> None:
     """Fold the artifact updates of the streaming skill: appended pieces must never repeat text already sent, and the
     result must be what get returns.
     """
-    made = await session.fixture(stream_in_pieces)
-    not_tested_unless(made.ended, "the stream did not end", made)
-    held, wrong = fold(session, made)
-    fail_unless(not wrong, wrong, made)
-    updates = [content for kind, content, _ in events(session, made) if kind == "artifact-update"]
-    fail_unless(updates, "the streaming skill's answer did not come in pieces", made)
+    exchange = await session.fixture(stream_in_pieces)
+    not_tested_unless(exchange.ended, "the stream did not end", exchange)
+    held, wrong = fold(session, exchange)
+    fail_unless(not wrong, wrong, exchange)
+    updates = [content for kind, content, _ in events(session, exchange) if kind == "artifact-update"]
+    fail_unless(updates, "the streaming skill's answer did not come in pieces", exchange)
     if len(updates) > 2:
-        fail_unless(any(u.get("append") is True for u in updates), "no piece says append: true", made)
-    kind, content, _ = next(events(session, made))
+        fail_unless(any(u.get("append") is True for u in updates), "no piece says append: true", exchange)
+    kind, content, _ = next(events(session, exchange))
     read = await session.get(session.dialect.task_id(kind, content))
     whole = answer_text(session.dialect.task(read.result))
     joined = "".join(held.values())
-    fail_unless(joined == whole, f"the pieces add up to {joined[:80]!r}, get says {whole[:80]!r}", made, read)
+    fail_unless(joined == whole, f"the pieces add up to {joined[:80]!r}, get says {whole[:80]!r}", exchange, read)
 
 
 @requirement(
@@ -264,22 +268,26 @@ async def deltas_only(session: Session) -> None:
 )
 async def closing_pair(session: Session) -> None:
     """The last two events are artifact-update (append: false, lastChunk: true) and status-update (final: true)."""
-    for made in await all_streams(session):
-        found = list(events(session, made))
+    for exchange in await all_streams(session):
+        found = list(events(session, exchange))
         not_tested_unless(
-            found and session.dialect.state(found[-1][1]) == "completed", "the stream did not end in completed", made
+            found and session.dialect.state(found[-1][1]) == "completed",
+            "the stream did not end in completed",
+            exchange,
         )
-        fail_unless(len(found) > 1, "the stream has no closing pair", made)
+        fail_unless(len(found) > 1, "the stream has no closing pair", exchange)
         (kind, artifact, _), (last, status, _) = found[-2:]
-        fail_unless(kind == "artifact-update", f"the last event but one is a {kind}, no artifact-update", made)
-        fail_unless(last == "status-update" and status.get("final") is True, "the last event is no final status", made)
-        fail_unless(artifact.get("append") in (False, None), "the closing artifact is appended, not whole", made)
-        fail_unless(artifact.get("lastChunk") is True, "the closing artifact does not say lastChunk: true", made)
+        fail_unless(kind == "artifact-update", f"the last event but one is a {kind}, no artifact-update", exchange)
+        fail_unless(
+            last == "status-update" and status.get("final") is True, "the last event is no final status", exchange
+        )
+        fail_unless(artifact.get("append") in (False, None), "the closing artifact is appended, not whole", exchange)
+        fail_unless(artifact.get("lastChunk") is True, "the closing artifact does not say lastChunk: true", exchange)
         text = texts(mapping(artifact.get("artifact")).get("parts"))
         read = await session.get(session.dialect.task_id("status-update", status))
         whole = answer_text(session.dialect.task(read.result))
         fail_unless(
-            text == whole or not whole, f"the closing artifact holds {text[:60]!r}, get {whole[:60]!r}", made, read
+            text == whole or not whole, f"the closing artifact holds {text[:60]!r}, get {whole[:60]!r}", exchange, read
         )
 
 
@@ -294,14 +302,14 @@ async def closing_pair(session: Session) -> None:
 )
 async def artifact_ids(session: Session) -> None:
     """Read artifact.artifactId of each artifact update; the pieces of one answer share it."""
-    for made in await all_streams(session):
-        for kind, content, _ in events(session, made):
+    for exchange in await all_streams(session):
+        for kind, content, _ in events(session, exchange):
             if kind == "artifact-update":
                 name = mapping(content.get("artifact")).get("artifactId")
-                fail_unless(isinstance(name, str) and name, "an artifact update without an artifactId", made)
-        text = [c for k, c, _ in events(session, made) if k == "artifact-update" and c.get("append") is True]
+                fail_unless(isinstance(name, str) and name, "an artifact update without an artifactId", exchange)
+        text = [c for k, c, _ in events(session, exchange) if k == "artifact-update" and c.get("append") is True]
         names = {str(mapping(c.get("artifact")).get("artifactId")) for c in text}
-        fail_unless(len(names) <= 1 or len(names) < len(text), "every piece has an artifactId of its own", made)
+        fail_unless(len(names) <= 1 or len(names) < len(text), "every piece has an artifactId of its own", exchange)
 
 
 @requirement(
@@ -315,16 +323,20 @@ async def artifact_ids(session: Session) -> None:
 )
 async def events_name_their_task(session: Session) -> None:
     """Compare taskId and contextId of each update with the first event's."""
-    for made in await all_streams(session):
-        found = list(events(session, made))
-        not_tested_unless(found, "the stream had no events", made)
+    for exchange in await all_streams(session):
+        found = list(events(session, exchange))
+        not_tested_unless(found, "the stream had no events", exchange)
         kind, content, _ = found[0]
         task_id, context = session.dialect.task_id(kind, content), session.dialect.context_id(content)
         for kind, content, _ in found[1:]:
             if kind == "task":
                 continue
-            fail_unless(session.dialect.task_id(kind, content) == task_id, f"a {kind} has another taskId or none", made)
-            fail_unless(session.dialect.context_id(content) == context, f"a {kind} has another contextId or none", made)
+            fail_unless(
+                session.dialect.task_id(kind, content) == task_id, f"a {kind} has another taskId or none", exchange
+            )
+            fail_unless(
+                session.dialect.context_id(content) == context, f"a {kind} has another contextId or none", exchange
+            )
 
 
 @requirement(
@@ -338,9 +350,9 @@ async def events_name_their_task(session: Session) -> None:
 )
 async def one_snapshot(session: Session) -> None:
     """Count the task events."""
-    for made in await all_streams(session):
-        count = sum(kind == "task" for kind, _, _ in events(session, made))
-        fail_unless(count <= 1, f"the stream has {count} task events", made)
+    for exchange in await all_streams(session):
+        count = sum(kind == "task" for kind, _, _ in events(session, exchange))
+        fail_unless(count <= 1, f"the stream has {count} task events", exchange)
 
 
 @requirement(
@@ -357,10 +369,10 @@ async def keeps_alive(session: Session) -> None:
     hint = session.hint("slow")
     async with session.stream(Operation.STREAM, session.params(type(hint)(hint.skill, "400"))) as stream:
         not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
-        made = await stream.drain(100)
-    times = [made.began, *made.arrivals]
-    gap = max(after - before for before, after in zip(times, [*times[1:], made.at], strict=True))
-    fail_unless(gap <= 30, f"nothing at all came for {gap:.0f} s", made)
+        exchange = await stream.drain(100)
+    times = [exchange.began, *exchange.arrivals]
+    gap = max(after - before for before, after in zip(times, [*times[1:], exchange.at], strict=True))
+    fail_unless(gap <= 30, f"nothing at all came for {gap:.0f} s", exchange)
 
 
 @requirement(
@@ -377,13 +389,13 @@ async def question_ends_the_stream(session: Session) -> None:
     async with session.stream(Operation.STREAM, session.params(session.hint("ask"))) as stream:
         not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         asked = await stream.until(lambda _kind, content: session.dialect.state(content) in INTERRUPTED, 10)
-        made = stream.exchange
-        not_tested_unless(asked, "no question came over the stream", made)
+        exchange = stream.exchange
+        not_tested_unless(asked, "no question came over the stream", exchange)
         assert asked is not None
         kind, content = session.dialect.event(asked.result)
-        fail_unless(kind == "task" or content.get("final") is True, "the question is not final", made)
+        fail_unless(kind == "task" or content.get("final") is True, "the question is not final", exchange)
         await stream.drain(3)
-        fail_unless(made.ended, "the stream stays open while the task waits for an answer", made)
+        fail_unless(exchange.ended, "the stream stays open while the task waits for an answer", exchange)
 
 
 @requirement(
@@ -399,12 +411,12 @@ async def events_come_early(session: Session) -> None:
     """The first event of the slow skill's stream must come within 2 s, well before the last."""
     async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as stream:
         not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
-        made = await stream.drain(STREAM_S)
-    not_tested_unless(made.frames, "the stream had no events", made)
-    first, last = made.frames[0].at - made.began, made.frames[-1].at - made.began
-    fail_unless(first <= 2, f"the first event came after {first:.1f} s", made)
-    not_tested_unless(last > 1.5, "the slow skill was over too soon: name a slower one with --skill-slow", made)
-    fail_unless(first < last - 0.5, "all events came at once, at the end", made)
+        exchange = await stream.drain(STREAM_S)
+    not_tested_unless(exchange.frames, "the stream had no events", exchange)
+    first, last = exchange.frames[0].at - exchange.began, exchange.frames[-1].at - exchange.began
+    fail_unless(first <= 2, f"the first event came after {first:.1f} s", exchange)
+    not_tested_unless(last > 1.5, "the slow skill was over too soon: name a slower one with --skill-slow", exchange)
+    fail_unless(first < last - 0.5, "all events came at once, at the end", exchange)
 
 
 @requirement(
@@ -418,9 +430,9 @@ async def events_come_early(session: Session) -> None:
 )
 async def not_cached(session: Session) -> None:
     """Read Cache-Control of the stream."""
-    made = await session.fixture(quick_stream)
-    control = made.headers.get("cache-control", "").lower()
-    fail_unless("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", made)
+    exchange = await session.fixture(quick_stream)
+    control = exchange.headers.get("cache-control", "").lower()
+    fail_unless("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", exchange)
 
 
 @requirement(
@@ -441,16 +453,18 @@ async def slow_reader(session: Session) -> None:
     async with session.stream(Operation.STREAM, session.params(hint)) as stream:
         not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
         await asyncio.sleep(2)
-        made = await stream.drain(STREAM_S)
-    said = sum(len(frame.text) for frame in made.frames)
+        exchange = await stream.drain(STREAM_S)
+    said = sum(len(frame.text) for frame in exchange.frames)
     short = f"the stream is too short ({said} characters) to make the agent wait: --skill-stream with a longer one"
-    not_tested_unless(said >= FILLS_CHARS or made.problem, short, made)
-    found = list(events(session, made))
-    fail_unless(made.ended and not made.problem, f"the stream broke: {made.problem or 'it is still open'}", made)
-    fail_unless(found and session.dialect.state(found[-1][1]) in TERMINAL, "the terminal event is missing", made)
+    not_tested_unless(said >= FILLS_CHARS or exchange.problem, short, exchange)
+    found = list(events(session, exchange))
+    fail_unless(
+        exchange.ended and not exchange.problem, f"the stream broke: {exchange.problem or 'it is still open'}", exchange
+    )
+    fail_unless(found and session.dialect.state(found[-1][1]) in TERMINAL, "the terminal event is missing", exchange)
     best = await session.fixture(longest_stream)
     if len(best.frames) > 1 and [k for k, _, _ in events(session, best)][-2] == "artifact-update":
-        fail_unless(len(found) > 1 and found[-2][0] == "artifact-update", "the closing artifact is missing", made)
+        fail_unless(len(found) > 1 and found[-2][0] == "artifact-update", "the closing artifact is missing", exchange)
 
 
 @requirement(
@@ -466,9 +480,9 @@ async def slow_reader(session: Session) -> None:
 async def first_piece_is_new(session: Session) -> None:
     """Read append of the first artifact-update of each artifact that the stream's first event did not hold."""
     pieces = 0
-    for made in await all_streams(session):
+    for exchange in await all_streams(session):
         told: set[str] = set()
-        for kind, content, _ in events(session, made):
+        for kind, content, _ in events(session, exchange):
             if kind == "task":
                 told |= {str(mapping(artifact).get("artifactId")) for artifact in listed(content.get("artifacts"))}
             if kind != "artifact-update":
@@ -476,7 +490,7 @@ async def first_piece_is_new(session: Session) -> None:
             name = str(mapping(content.get("artifact")).get("artifactId"))
             first = name not in told
             fail_unless(
-                not first or content.get("append") is not True, "the first piece of an artifact is appended", made
+                not first or content.get("append") is not True, "the first piece of an artifact is appended", exchange
             )
             told.add(name)
             pieces += 1

@@ -36,14 +36,14 @@ _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)",
 )
 async def can_be_read(session: Session) -> None:
     """Send, then get until terminal; the id and context stay, and a completed task has artifacts or a message."""
-    task_id, made = await session.begin()
-    first = session.dialect.task(made.result)
+    task_id, exchange = await session.begin()
+    first = session.dialect.task(exchange.result)
     last = await session.until(task_id)
     fail_unless(last.error is None and last.status == 200, f"reading the task gave {last.says()}", last)
     task = session.dialect.task(last.result)
     fail_unless(task.get("id") == task_id, f"get shows the id {task.get('id')!r}", last)
     same = session.dialect.context_id(task) == session.dialect.context_id(first)
-    fail_unless(same, "get shows another context than the send", made, last)
+    fail_unless(same, "get shows another context than the send", exchange, last)
     state = session.dialect.state(task)
     fail_unless(state in TERMINAL | INTERRUPTED, f"the task is still {state or '?'} after a while", last)
     if state == "completed":
@@ -65,17 +65,19 @@ async def states_are_final(session: Session) -> None:
     for task_id in {str(task.get("id")): 0 for task, _ in session.tasks if session.dialect.state(task) == "canceled"}:
         await session.get(task_id)
     ended: dict[str, tuple[str, float, Exchange]] = {}
-    for task, made in session.tasks:
+    for task, exchange in session.tasks:
         state, task_id = session.dialect.state(task), str(task.get("id"))
-        fail_unless(state in STATES, f"no state of the protocol: {mapping(task.get('status')).get('state')!r}", made)
         fail_unless(
-            session.dialect.spelled(task), f"{mapping(task.get('status')).get('state')!r} is not spelled so", made
+            state in STATES, f"no state of the protocol: {mapping(task.get('status')).get('state')!r}", exchange
+        )
+        fail_unless(
+            session.dialect.spelled(task), f"{mapping(task.get('status')).get('state')!r} is not spelled so", exchange
         )
         before = ended.get(task_id)
-        if before is not None and made.began >= before[1]:
-            fail_unless(before[0] == state, f"a task that was {before[0]} became {state}", before[2], made)
-        if state in TERMINAL and (before is None or made.at < before[1]):
-            ended[task_id] = (state, made.at, made)
+        if before is not None and exchange.began >= before[1]:
+            fail_unless(before[0] == state, f"a task that was {before[0]} became {state}", before[2], exchange)
+        if state in TERMINAL and (before is None or exchange.at < before[1]):
+            ended[task_id] = (state, exchange.at, exchange)
 
 
 async def canceled_task(session: Session) -> tuple[str, Exchange]:
@@ -96,15 +98,17 @@ async def canceled_task(session: Session) -> tuple[str, Exchange]:
 )
 async def running_task_is_cancelled(session: Session) -> None:
     """Cancel a task of the slow skill; the answer and a later get say canceled."""
-    task_id, made = await session.fixture(canceled_task)
-    if made.code == -32002:
+    task_id, exchange = await session.fixture(canceled_task)
+    if exchange.code == -32002:
         found = await session.get(task_id)
         over = session.state(found) in TERMINAL - {"canceled"}
-        not_tested_unless(not over, "the slow skill was over at once: name a slower one with --skill-slow", made, found)
-    fail_unless(made.error is None, f"cancelling a running task gave {made.says()}", made)
+        not_tested_unless(
+            not over, "the slow skill was over at once: name a slower one with --skill-slow", exchange, found
+        )
+    fail_unless(exchange.error is None, f"cancelling a running task gave {exchange.says()}", exchange)
     read = await session.until(task_id, seconds=5)
     state = session.state(read)
-    fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", made, read)
+    fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", exchange, read)
 
 
 @requirement(
@@ -119,11 +123,11 @@ async def running_task_is_cancelled(session: Session) -> None:
 async def finished_task_stays(session: Session) -> None:
     """Cancel a completed task and read it again."""
     task_id, before = await session.finished()
-    made = await session.cancel(task_id)
+    exchange = await session.cancel(task_id)
     after = await session.get(task_id)
     same = session.state(after) == session.state(before)
-    fail_unless(same, f"a cancel turned {session.state(before)} into {session.state(after)}", made, after)
-    fail_unless_error(made, "cancelling a finished task", -32002)
+    fail_unless(same, f"a cancel turned {session.state(before)} into {session.state(after)}", exchange, after)
+    fail_unless_error(exchange, "cancelling a finished task", -32002)
 
 
 @requirement(
@@ -155,23 +159,23 @@ async def second_cancel(session: Session) -> None:
 async def finished_takes_no_message(session: Session) -> None:
     """Send a message with the taskId of a finished task."""
     task_id, _ = await session.fixture(finished_task)
-    made = await session.send(taskId=task_id)
+    exchange = await session.send(taskId=task_id)
     if session.dialect.current:
-        fail_unless_error(made, "a message for a finished task", -32004)
+        fail_unless_error(exchange, "a message for a finished task", -32004)
         return
-    fail_unless(made.error is not None, f"a message for a finished task gave {made.says()}", made)
-    fail_unless_error(made, "a message for a finished task", -32602, -32600, -32004, -32002)
+    fail_unless(exchange.error is not None, f"a message for a finished task gave {exchange.says()}", exchange)
+    fail_unless_error(exchange, "a message for a finished task", -32602, -32600, -32004, -32002)
 
 
 def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
-    for task, made in session.tasks:
-        yield mapping(task.get("status")), made
-    for made in session.agent.exchanges:
-        for frame in made.frames:
+    for task, exchange in session.tasks:
+        yield mapping(task.get("status")), exchange
+    for exchange in session.agent.exchanges:
+        for frame in exchange.frames:
             kind, content = session.dialect.event(frame.result)
-            in_our_dialect = (made.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
+            in_our_dialect = (exchange.sent_headers.get("a2a-version") == "1.0") == session.dialect.current
             if kind == "status-update" and in_our_dialect:
-                yield mapping(content.get("status")), made
+                yield mapping(content.get("status")), exchange
 
 
 @requirement(
@@ -187,11 +191,11 @@ def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
 async def timestamps_have_zones(session: Session) -> None:
     """Read status.timestamp of the tasks seen."""
     seen = 0
-    for status, made in _statuses(session):
+    for status, exchange in _statuses(session):
         if (stamp := status.get("timestamp")) is not None:
             seen += 1
             fail_unless(
-                isinstance(stamp, str) and _ZONED.fullmatch(stamp), f"the timestamp {stamp!r} has no zone", made
+                isinstance(stamp, str) and _ZONED.fullmatch(stamp), f"the timestamp {stamp!r} has no zone", exchange
             )
     not_tested_unless(seen, "no timestamp was seen")
 
@@ -219,23 +223,23 @@ async def messages_are_whole(session: Session) -> None:
     """Read every status.message seen: messageId, role, parts (and kind in 0.3)."""
     await _variety(session)
     seen = 0
-    for status, made in _statuses(session):
+    for status, exchange in _statuses(session):
         if status.get("message") is None:
             continue
         seen += 1
         message = mapping(status["message"])
-        fail_unless(isinstance(message.get("messageId"), str), "status.message has no messageId", made)
-        fail_unless(isinstance(message.get("parts"), list), "status.message has no parts", made)
+        fail_unless(isinstance(message.get("messageId"), str), "status.message has no messageId", exchange)
+        fail_unless(isinstance(message.get("parts"), list), "status.message has no parts", exchange)
         role = "ROLE_AGENT" if session.dialect.current else "agent"
-        fail_unless(message.get("role") == role, f"the role of status.message is {message.get('role')!r}", made)
+        fail_unless(message.get("role") == role, f"the role of status.message is {message.get('role')!r}", exchange)
         if not session.dialect.current:
-            fail_unless(message.get("kind") == "message", "status.message has no kind", made)
+            fail_unless(message.get("kind") == "message", "status.message has no kind", exchange)
     not_tested_unless(seen, "no task seen had a status.message: name a failing skill with --skill-fail")
 
 
-def history_of(session: Session, made: Exchange) -> list[object]:
+def history_of(session: Session, exchange: Exchange) -> list[object]:
     """The history of the task in an answer; empty if it has none."""
-    return listed(session.dialect.task(made.result).get("history"))
+    return listed(session.dialect.task(exchange.result).get("history"))
 
 
 async def _history_length_is_honoured(session: Session) -> None:
@@ -286,12 +290,12 @@ async def history_on_0_3(session: Session) -> None:
 )
 async def failure_is_a_state(session: Session) -> None:
     """Run the failing skill; the state must be failed and status.message must say why."""
-    task_id, made = await session.begin(session.hint("fail"))
+    task_id, exchange = await session.begin(session.hint("fail"))
     last = await session.until(task_id)
     task = session.dialect.task(last.result)
     state = session.dialect.state(task)
     fail_unless(
-        state == "failed", f"the failing skill ended {state or last.says()}: {answer_text(task)[:80]!r}", made, last
+        state == "failed", f"the failing skill ended {state or last.says()}: {answer_text(task)[:80]!r}", exchange, last
     )
     fail_unless(message_text(task), "status.message does not say why", last)
 
@@ -309,11 +313,11 @@ async def artifacts_are_whole(session: Session) -> None:
     """Read the artifacts of every task seen."""
     await session.fixture(finished_task)
     seen = 0
-    for task, made in session.tasks:
+    for task, exchange in session.tasks:
         for artifact in map(mapping, listed(task.get("artifacts"))):
             seen += 1
-            fail_unless(isinstance(artifact.get("artifactId"), str), "an artifact has no artifactId", made)
-            fail_unless(isinstance(artifact.get("parts"), list), "an artifact has no parts", made)
+            fail_unless(isinstance(artifact.get("artifactId"), str), "an artifact has no artifactId", exchange)
+            fail_unless(isinstance(artifact.get("parts"), list), "an artifact has no parts", exchange)
     not_tested_unless(seen, "no task seen had artifacts")
 
 
@@ -329,5 +333,5 @@ async def artifacts_are_whole(session: Session) -> None:
 async def tasks_are_camel_case(session: Session) -> None:
     """Look for keys with underscores in the tasks seen, outside of data and metadata."""
     await _variety(session)
-    for task, made in session.tasks:
-        fail_unless(not (bad := snake_keys(task)), f"written with an underscore: {', '.join(bad[:5])}", made)
+    for task, exchange in session.tasks:
+        fail_unless(not (bad := snake_keys(task)), f"written with an underscore: {', '.join(bad[:5])}", exchange)

@@ -22,8 +22,8 @@ async def no_version(session: Session) -> None:
     """Call GetTask without the header, and with an empty one."""
     for headers in ({"a2a-version": ""}, None):
         body = written(session.envelope("GetTask", {"id": NOWHERE}))
-        made = await session.agent.exchange("POST", session.endpoint, body=body, headers=headers)
-        fail_unless_error(made, f"a 1.0 method with {'an empty' if headers else 'no'} A2A-Version", -32009)
+        exchange = await session.agent.exchange("POST", session.endpoint, body=body, headers=headers)
+        fail_unless_error(exchange, f"a 1.0 method with {'an empty' if headers else 'no'} A2A-Version", -32009)
 
 
 @requirement(
@@ -36,8 +36,8 @@ async def no_version(session: Session) -> None:
 )
 async def unknown_version(session: Session) -> None:
     """Call GetTask with A2A-Version: 99.0."""
-    made = await session.rpc("GetTask", {"id": NOWHERE}, headers={"a2a-version": "99.0"})
-    fail_unless_error(made, "A2A-Version: 99.0", -32009)
+    exchange = await session.rpc("GetTask", {"id": NOWHERE}, headers={"a2a-version": "99.0"})
+    fail_unless_error(exchange, "A2A-Version: 99.0", -32009)
 
 
 @requirement(
@@ -50,5 +50,5 @@ async def unknown_version(session: Session) -> None:
 )
 async def old_methods_do_not_mind(session: Session) -> None:
     """Call tasks/get with A2A-Version: 0.3."""
-    made = await session.rpc("tasks/get", {"id": NOWHERE}, headers={"a2a-version": "0.3"})
-    fail_unless_error(made, "tasks/get of an unknown task with A2A-Version: 0.3", -32001)
+    exchange = await session.rpc("tasks/get", {"id": NOWHERE}, headers={"a2a-version": "0.3"})
+    fail_unless_error(exchange, "tasks/get of an unknown task with A2A-Version: 0.3", -32001)
