@@ -1,4 +1,4 @@
-"""What every transport does alike: deadlines, byte limits, refused encodings, reading a whole response.
+"""What every transport does alike: deadlines of each phase, byte limits, refused encodings, reading a whole response.
 
 A transport brings connections; the promises of ``ports.Transport`` that do not depend on how bytes
 travel are kept here once, so that the real one and the one in memory cannot differ in them.
@@ -7,12 +7,14 @@ travel are kept here once, so that the real one and the one in memory cannot dif
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from fleetsim.model.errors import LimitReached, TimedOut, Unreachable
+from fleetsim.model.errors import LimitReached, TimedOut, TransportError, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.ports import Incoming, Limits, Reply, Request
@@ -20,6 +22,8 @@ from fleetsim.runtime.room import Room
 
 HEADERS_MAX = 100
 HEADER_BYTES_MAX = 32 * 1024
+
+URL_CHARS_MAX = 65_536
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -56,7 +60,7 @@ def path_of(url: str) -> str:
 
 def where_of(url: str) -> str:
     """Host and port of a URL. Raises Unreachable."""
-    return str(origin_of(url)).partition("://")[2]
+    return one_line(str(origin_of(url)).partition("://")[2], 120)
 
 
 def place(request: Request) -> str:
@@ -67,6 +71,104 @@ def place(request: Request) -> str:
 def deadline_of(limits: Limits) -> float | None:
     """When ``total_s`` from now is, on the running loop's clock; None if there is no limit."""
     return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s
+
+
+class Progress:
+    """How far one request has come, told by whoever carries it, and the deadline of the phase it is in.
+
+    Sending is done inside ``deadline``, which raises TimeoutError; ``timed_out`` says then what that means. A carrier
+    that may never tell (``tells`` false) has the time of both phases for them; until it does, its request counts as
+    sent.
+    """
+
+    def __init__(self, limits: Limits, *, tells: bool = True) -> None:
+        self.where = "the address"
+        self.sent = not tells
+        self._limits = limits
+        self._connecting = tells
+        self._end_at = deadline_of(limits)
+        at = asyncio.get_running_loop().time() + limits.connect_s + (0.0 if tells else limits.first_byte_s)
+        self.deadline = Deadline(at if self._end_at is None else min(at, self._end_at))
+
+    def connecting(self) -> None:
+        """A connection is made; nothing has left."""
+        self._enter(self._limits.connect_s, connecting=True)
+
+    def connected(self) -> None:
+        """A connection is there, and bytes leave: from now on the answer's first byte is awaited."""
+        self._enter(self._limits.first_byte_s, connecting=False)
+
+    def _enter(self, seconds: float, *, connecting: bool) -> None:
+        self.sent, self._connecting = not connecting, connecting
+        if not self.deadline.expired():
+            self.deadline.reschedule(self._within(asyncio.get_running_loop().time() + seconds))
+
+    def timed_out(self) -> TransportError:
+        """The error for a phase that took longer than it may."""
+        total_s = math.inf if self._limits.total_s is None else self._limits.total_s
+        if self._connecting:
+            return no_connection(self.where, min(self._limits.connect_s, total_s))
+        seconds = min(self._limits.first_byte_s, total_s)
+        return TimedOut(f"{self.where}: no answer within {seconds:g} s", sent=self.sent)
+
+    def arriving(self, status: int, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> Incoming:
+        """The response, its head checked, its body bounded. Raises LimitReached."""
+        check_head(headers, self._limits, self.where)
+        bounded = BoundedChunks(chunks, limits=self._limits, deadline=self._within(None), where=self.where)
+        return Incoming(status=status, headers=headers, chunks=bounded)
+
+    def _within(self, at: float | None) -> float | None:
+        """No later than the whole may take; how late we ourselves were, the peer is not to pay for."""
+        if self._end_at is None:
+            return at
+        end_at = self._end_at + self.deadline.put_off_s
+        return end_at if at is None else min(at, end_at)
+
+
+def is_usable(url: str) -> bool:
+    """Whether it is an absolute http or https URL that no library would mend into another one, without a password."""
+    if len(url) > URL_CHARS_MAX or url.startswith(" ") or any(letter < " " or letter == "\x7f" for letter in url):
+        return False
+    try:
+        parts = urlsplit(url)
+        scheme, host, user, _port = parts.scheme, parts.hostname, parts.username, parts.port
+    except ValueError:
+        return False
+    return scheme in _PORTS and bool(host) and user is None
+
+
+def is_writable(headers: Mapping[str, str]) -> bool:
+    """Whether every header is ASCII and stays on its line."""
+    return all(
+        text.isascii() and not any(mark in text for mark in "\r\n\0") for line in headers.items() for text in line
+    )
+
+
+def no_connection(where: str, seconds: float) -> Unreachable:
+    """The error for a connection that was not made in time."""
+    return Unreachable(f"{where}: no connection within {seconds:g} s", hint="is it running, and reachable?")
+
+
+def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Response headers as ``Reply`` has them, from the bytes on the wire: UTF-8 if all of them are, else Latin-1."""
+    lines = tuple(raw)
+    try:
+        text = [(name.decode(), value.decode()) for name, value in lines]
+    except UnicodeDecodeError:
+        text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in lines]
+    headers: dict[str, str] = {}
+    for name, value in text:
+        name = name.lower()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def quieten_libraries() -> None:
+    """httpx logs full URLs at INFO, httpcore headers at DEBUG: a secret may be in either."""
+    for name in ("httpx", "httpcore", "aiohttp"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
 
 
 def check_head(headers: Mapping[str, str], limits: Limits, where: str) -> None:

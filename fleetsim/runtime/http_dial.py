@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -24,36 +24,11 @@ from aiohttp.http_exceptions import BadHttpMessage
 
 from fleetsim.model.errors import BlockedAddress
 from fleetsim.runtime.address import AddressPolicy, blocked
-from fleetsim.runtime.deadline import Deadline
-from fleetsim.runtime.exchange import HEADERS_MAX
+from fleetsim.runtime.exchange import HEADERS_MAX, Progress
 from fleetsim.runtime.ports import Resolver
 
 KEEP_ALIVE_S = 4.0
 """Below the 5 s after which uvicorn and node drop an idle connection, so that a POST seldom meets that race."""
-
-
-class Progress:
-    """How far one request has come, told by aiohttp's tracing; moves the deadline on from phase to phase."""
-
-    def __init__(self, *, first_byte_s: float, end_at: float | None) -> None:
-        self.sent = False
-        self.phase = "connection"
-        self.deadline: Deadline | None = None
-        self._first_byte_s = first_byte_s
-        self._end_at = end_at
-
-    def connected(self) -> None:
-        """A connection is there: from now on the answer's first byte is awaited."""
-        self.phase = "answer"
-        if self.deadline is not None and not self.deadline.expired():
-            at = asyncio.get_running_loop().time() + self._first_byte_s
-            end_at = None if self._end_at is None else self._end_at + self.deadline.put_off_s
-            self.deadline.reschedule(at if end_at is None else min(at, end_at))
-
-    @property
-    def put_off_s(self) -> float:
-        """How long we ourselves were late so far, for which the peer is not to pay."""
-        return 0.0 if self.deadline is None else self.deadline.put_off_s
 
 
 INTERIM_MAX = 64
@@ -77,6 +52,7 @@ class _Responses(ResponseHandler):
 
 
 progress_of: ContextVar[Progress | None] = ContextVar("progress_of", default=None)
+"""Whom to tell that the request under way has its connection."""
 
 
 @dataclass(slots=True)
@@ -147,9 +123,21 @@ class Connector(aiohttp.TCPConnector):
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
     ) -> aiohttp.connector.Connection:
-        """Connect, then look once more at who is on the other end. Raises BlockedAddress."""
+        """A new or kept connection, looked at once more if there is a policy. Raises BlockedAddress.
+
+        aiohttp writes the request as soon as it has one, before the loop does anything else.
+        """
         if self._policy is None:
-            return await super().connect(req, traces, timeout)
+            connection = await super().connect(req, traces, timeout)
+        else:
+            connection = await self._guarded_connect(self._policy, req, traces, timeout)
+        if (progress := progress_of.get()) is not None:
+            progress.connected()
+        return connection
+
+    async def _guarded_connect(
+        self, policy: AddressPolicy, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
         dial = _Dial(host=req.url.host or "", port=req.port or 0)
         token = _dialling.set(dial)
         try:
@@ -161,36 +149,24 @@ class Connector(aiohttp.TCPConnector):
         finally:
             _dialling.reset(token)
         peer = connection.transport.get_extra_info("peername") if connection.transport else None
-        if not peer or not self._policy.permits(dial.host, dial.port, str(peer[0])):
+        if not peer or not policy.permits(dial.host, dial.port, str(peer[0])):
             connection.close()
             raise blocked(dial.host, dial.port)
         return connection
 
 
-def new_session(resolver: Resolver, policy: AddressPolicy | None, tls: ssl.SSLContext) -> aiohttp.ClientSession:
+def new_session(
+    resolver: Resolver, policy: AddressPolicy | None, tls: ssl.SSLContext, headers: Mapping[str, str]
+) -> aiohttp.ClientSession:
     """A session that decodes nothing, keeps no cookies, reads no environment and bounds response headers."""
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(_connected)
-    trace.on_connection_reuseconn.append(_connected)
-    trace.on_request_headers_sent.append(_headers_sent)
     return aiohttp.ClientSession(
         connector=Connector(resolver=resolver, policy=policy, tls=tls),
         cookie_jar=aiohttp.DummyCookieJar(),
+        headers=headers,
         auto_decompress=False,
         trust_env=False,
-        trace_configs=[trace],
         max_line_size=8 * 1024,
         max_field_size=16 * 1024,
         max_headers=HEADERS_MAX,
         timeout=aiohttp.ClientTimeout(total=None),
     )
-
-
-async def _connected(_session: aiohttp.ClientSession, _context: SimpleNamespace, _params: object) -> None:
-    if (progress := progress_of.get()) is not None:
-        progress.connected()
-
-
-async def _headers_sent(_session: aiohttp.ClientSession, _context: SimpleNamespace, _params: object) -> None:
-    if (progress := progress_of.get()) is not None:
-        progress.sent = True

@@ -1,6 +1,7 @@
-"""The one place where exceptions of httpx, aiohttp, ssl and the operating system become ours.
+"""What goes wrong below, in our words: one sentence per kind of thing, whichever library met it.
 
-Messages name host and port alone: a path or a query may hold a secret.
+``translate`` is for what aiohttp, ssl and the operating system raise; httpx's exceptions are ``http_given``'s to
+tell apart. Messages name host and port alone: a path or a query may hold a secret.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import os
 import ssl
 
 import aiohttp
-import httpx
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from fleetsim.model.errors import (
@@ -23,75 +23,94 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.text import one_line
 
-FOREIGN = (
-    httpx.HTTPError,
-    httpx.InvalidURL,
-    httpx.StreamError,
-    aiohttp.ClientError,
-    aiohttp.InvalidURL,
-    ssl.SSLError,
-    OSError,
-    ValueError,
-)
-"""Everything the libraries below may raise (``UnicodeError`` and certificate errors are ``ValueError``)."""
+FOREIGN = (aiohttp.ClientError, OSError, ValueError)
+"""Everything aiohttp may raise (``ssl.SSLError`` is an OSError; a bad address, text or certificate a ValueError)."""
 
 
 def translate(error: Exception, *, where: str, sent: bool) -> FleetsimError:
     """Our error for a foreign one. ``where`` is host:port; ``sent`` whether request bytes had left."""
-    cause = _cause(error)
-    match cause:
+    match error:
         case FleetsimError():
-            return cause
+            return error
         case aiohttp.ConnectionTimeoutError():
             return Unreachable(f"{where}: no connection in time")
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return Unreachable(f"{where}: TLS failed: {_reason(cause)}", hint="check the certificate and the scheme")
+        case aiohttp.ClientConnectorCertificateError():
+            return tls_failed(where, error.certificate_error)
+        case aiohttp.ClientConnectorSSLError():
+            return tls_failed(where, error.os_error)
         case aiohttp.ClientConnectorDNSError():
-            return Unreachable(f"{where}: the name does not resolve")
+            return unresolved(where)
         case aiohttp.ClientConnectorError():
-            return Unreachable(f"{where}: {_reason(cause)}", hint="is it running, and is the port right?")
+            return refused(where, error.os_error)
         case aiohttp.ServerTimeoutError():
             return TimedOut(f"{where}: no answer in time", sent=sent)
         case aiohttp.ClientResponseError():
-            return _not_http(cause, where)
-        case aiohttp.InvalidURL() | httpx.InvalidURL() | httpx.UnsupportedProtocol():
-            return Unreachable(f"{where}: not a usable http(s) address")
-        case aiohttp.ClientError() | httpx.HTTPError() | OSError():
-            return _broken(where, cause, sent)
+            return _not_http(error, where)
+        case aiohttp.InvalidURL():
+            return unusable(where)
+        case aiohttp.ClientError() | OSError():
+            return broken(where) if sent else Unreachable(f"{where}: {reason_of(error)}")
         case _:
-            return Unreachable(f"{where}: the request could not be written ({type(cause).__name__})", sent=sent)
+            return unwritable(where, error, sent=sent)
 
 
-def _cause(error: Exception) -> BaseException:
-    """httpx-aiohttp renames what aiohttp raised, often wrongly; the original is the cause."""
-    if isinstance(error, httpx.HTTPError) and isinstance(error.__cause__, Exception):
-        return error.__cause__
-    return error
+def unusable(where: str) -> FleetsimError:
+    """The address is none."""
+    return Unreachable(f"{where}: not a usable http(s) address")
 
 
-def _broken(where: str, cause: BaseException, sent: bool) -> FleetsimError:
-    if sent:
-        return ConnectionLost(f"{where}: the connection broke before the answer was complete")
-    return Unreachable(f"{where}: {_reason(cause)}")
+def unresolved(where: str) -> FleetsimError:
+    """The name has no address."""
+    return Unreachable(f"{where}: the name does not resolve")
 
 
-def _not_http(cause: aiohttp.ClientResponseError, where: str) -> FleetsimError:
-    inner: BaseException = cause
+def refused(where: str, cause: BaseException) -> FleetsimError:
+    """Nobody took the connection."""
+    return Unreachable(f"{where}: {reason_of(cause)}", hint="is it running, and is the port right?")
+
+
+def tls_failed(where: str, cause: BaseException) -> FleetsimError:
+    """The connection could not be made a safe one."""
+    return Unreachable(f"{where}: TLS failed: {reason_of(cause)}", hint="check the certificate and the scheme")
+
+
+def unwritable(where: str, error: Exception, *, sent: bool) -> FleetsimError:
+    """The request holds what cannot be put on a wire."""
+    return Unreachable(f"{where}: the request could not be written ({type(error).__name__})", sent=sent)
+
+
+def broken(where: str) -> FleetsimError:
+    """The connection ended while, or before, the answer came."""
+    return ConnectionLost(f"{where}: the connection broke before the answer was complete")
+
+
+def headers_flood(where: str) -> FleetsimError:
+    """The answer's head has no end, or too many lines."""
+    return LimitReached(f"{where}: more response headers than allowed")
+
+
+def not_http(where: str) -> FleetsimError:
+    """Something else answers there."""
+    return WireError(f"{where}: the answer is not HTTP", hint="is this the port of an HTTP server?")
+
+
+def _not_http(error: aiohttp.ClientResponseError, where: str) -> FleetsimError:
+    inner: BaseException = error
     while inner.__cause__ is not None:
         inner = inner.__cause__
     if isinstance(inner, BadHttpMessage) and "interim" in str(inner):
         return LimitReached(f"{where}: more interim responses than allowed")
     if isinstance(inner, LineTooLong) or (isinstance(inner, BadHttpMessage) and "too many" in str(inner).lower()):
-        return LimitReached(f"{where}: more response headers than allowed")
-    return WireError(f"{where}: the answer is not HTTP", hint="is this the port of an HTTP server?")
+        return headers_flood(where)
+    return not_http(where)
 
 
-def _reason(cause: BaseException) -> str:
-    os_error = getattr(cause, "certificate_error", None) or getattr(cause, "os_error", cause)
-    if isinstance(os_error, ssl.SSLError):  # whose errno is OpenSSL's, not the system's
-        said = getattr(os_error, "verify_message", None) or os_error.reason or "handshake failed"
+def reason_of(cause: BaseException) -> str:
+    """What the operating system or OpenSSL says, in lower case."""
+    if isinstance(cause, ssl.SSLError):  # whose errno is OpenSSL's, not the system's
+        said = getattr(cause, "verify_message", None) or cause.reason or "handshake failed"
         return one_line(str(said).replace("_", " ").lower(), 160)
-    number = getattr(os_error, "errno", None)
+    number = getattr(cause, "errno", None)
     if isinstance(number, int) and number in errno.errorcode:
         return os.strerror(number).lower()
-    return one_line(str(os_error), 160) or type(cause).__name__
+    return one_line(str(cause), 160) or type(cause).__name__

@@ -1,44 +1,69 @@
 """A way out that somebody hands in: an ``httpx.AsyncClient``, or a transport for one such as ``httpx.ASGITransport``.
 
-Under the same promises as our own (deadlines, byte limits, no redirects, no content encodings), with what the
-client brings along: its authentication, headers, cookies, proxies and event hooks. It stays its owner's and is
-never closed here. ``httpx.ASGITransport`` hands a stream over only when it has ended.
+Under the same promises as our own (deadlines, byte limits, no redirects, no content encodings, the same errors), with
+what the client brings along: its authentication, headers, cookies, proxies and event hooks. It stays its owner's and
+is never closed here. ``httpx.ASGITransport`` hands a stream over only when it has ended. What only our own way out can
+promise: an address policy, a bound on interim responses, and an answer that comes before a large body was taken in.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+import socket
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TypeAlias
 
 import httpx
 
 from fleetsim.model.errors import ConfigError, FleetsimError, TimedOut, Unreachable
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.deadline import Deadline
-from fleetsim.runtime.exchange import BoundedChunks, check_head, deadline_of, exchange
-from fleetsim.runtime.http import no_cookies, raw_chunks, where_of
-from fleetsim.runtime.http_errors import translate
+from fleetsim.runtime.exchange import (
+    Progress,
+    exchange,
+    headers_of,
+    is_usable,
+    is_writable,
+    no_connection,
+    quieten_libraries,
+    where_of,
+)
+from fleetsim.runtime.http_errors import (
+    broken,
+    headers_flood,
+    not_http,
+    refused,
+    tls_failed,
+    unresolved,
+    unusable,
+    unwritable,
+)
 from fleetsim.runtime.ports import Incoming, Reply, Request, Transport
 
 Given: TypeAlias = Transport | httpx.AsyncClient | httpx.AsyncBaseTransport
 """What may be handed in as a way out."""
 
-_NEVER_LEFT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.ProxyError)
+_FOREIGN = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
 
 
 def as_transport(given: Given) -> Transport:
     """The way out as our port."""
     if isinstance(given, httpx.AsyncBaseTransport):
-        given = httpx.AsyncClient(transport=given, trust_env=False, cookies=no_cookies())
+        given = httpx.AsyncClient(transport=given, trust_env=False, cookies=_no_cookies())
     return GivenTransport(given) if isinstance(given, httpx.AsyncClient) else given
+
+
+def _no_cookies() -> CookieJar:
+    """A jar that keeps nothing: a cookie would tie an agent's answers together, and cross to another."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 class GivenTransport:
     """The port over somebody's client."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
+        quieten_libraries()
         self._client = client
 
     def guarded(self, policy: AddressPolicy) -> Transport:
@@ -58,44 +83,105 @@ class GivenTransport:
 
         What an application behind ``httpx.ASGITransport`` raises comes out as it is.
         """
-        deadline = deadline_of(request.limits)
-        response = await self._send(request, deadline)
-        where = where_of(response.request.url)
-        async with aclosing(raw_chunks(response, where)) as raw:
-            headers = dict(response.headers.items())
-            check_head(headers, request.limits, where)
-            chunks = BoundedChunks(raw, limits=request.limits, deadline=deadline, where=where)
-            yield Incoming(status=response.status_code, headers=headers, chunks=chunks)
+        progress = Progress(request.limits, tells=False)
+        response = await self._send(request, progress)
+        async with aclosing(_chunks(response, progress)) as chunks:
+            yield progress.arriving(response.status_code, headers_of(response.headers.raw), chunks)
 
-    async def _send(self, request: Request, end_at: float | None) -> httpx.Response:
-        limits, where = request.limits, "the address"
-        first_at = asyncio.get_running_loop().time() + limits.connect_s + limits.first_byte_s
+    async def _send(self, request: Request, progress: Progress) -> httpx.Response:
+        connect_s = request.limits.connect_s
+
+        async def told(event: str, _: object) -> None:
+            """httpcore says how far it has come; other transports say nothing."""
+            if event == "connection.connect_tcp.started":
+                progress.connecting()
+            elif event.endswith(".send_request_headers.started"):
+                progress.connected()
+
         try:
+            if not is_usable(request.url):
+                raise unusable(progress.where)
+            progress.where = where_of(request.url)
+            if not is_writable(request.headers):
+                raise unwritable(progress.where, ValueError(), sent=False)
             built = self._client.build_request(
                 request.method,
                 request.url,
                 headers={**request.headers, "accept-encoding": "identity"},
                 content=request.body or None,
-                timeout=httpx.Timeout(None, connect=limits.connect_s, pool=limits.connect_s),
+                timeout=httpx.Timeout(None, connect=connect_s, pool=connect_s),
+                extensions={"trace": told},
             )
-            where = where_of(built.url)
-            async with Deadline(first_at if end_at is None else min(first_at, end_at)):
+            async with progress.deadline:
                 return await self._client.send(built, stream=True, follow_redirects=False)
         except TimeoutError as error:
-            raise TimedOut(f"{where}: no answer within {limits.first_byte_s:g} s", sent=True) from error
-        except _NEVER_LEFT as error:
-            raise _unreachable(error, where) from error
-        except httpx.HTTPError as error:
-            raise translate(error, where=where, sent=True) from error
-        except httpx.InvalidURL as error:
-            raise Unreachable(f"{where}: not a usable http(s) address") from error
+            if not progress.deadline.expired():
+                raise
+            raise progress.timed_out() from error
+        except _FOREIGN as error:
+            raise _told(error, progress, connect_s) from error
         except RuntimeError as error:
             if not self._client.is_closed:
                 raise
             raise Unreachable("the HTTP client that was handed in is closed") from error
 
 
-def _unreachable(error: Exception, where: str) -> FleetsimError:
-    if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
-        return Unreachable(f"{where}: no connection in time", hint="is it running, and reachable?")
-    return translate(error, where=where, sent=False)
+async def _chunks(response: httpx.Response, progress: Progress) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, its errors ours; closing it closes the response."""
+    try:
+        # A response hook of somebody's client may have read it all already; then it is kept whole.
+        async for chunk in response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw():
+            yield chunk
+    except _FOREIGN as error:
+        raise _told(error, progress, 0.0) from error
+    finally:
+        with suppress(*_FOREIGN):
+            await response.aclose()
+
+
+def _told(error: Exception, progress: Progress, connect_s: float) -> FleetsimError:
+    """Our error for one of httpx."""
+    where = progress.where
+    match error:
+        case httpx.ConnectTimeout() | httpx.PoolTimeout():
+            return no_connection(where, connect_s)
+        case httpx.ConnectError():
+            return _no_connection(error, where)
+        case httpx.ProxyError():
+            return refused(where, error)
+        case httpx.UnsupportedProtocol() | httpx.InvalidURL():
+            return unusable(where)
+        case httpx.LocalProtocolError():
+            return unwritable(where, error, sent=False)
+        case httpx.TimeoutException():
+            return TimedOut(f"{where}: no answer in time", sent=True)
+        case httpx.RemoteProtocolError():
+            return _not_http(error, where)
+        case _:
+            return broken(where)
+
+
+def _no_connection(error: Exception, where: str) -> FleetsimError:
+    for cause in _causes(error):
+        match cause:
+            case ssl.SSLError():
+                return tls_failed(where, cause)
+            case socket.gaierror():
+                return unresolved(where)
+            case OSError(errno=int()):
+                return refused(where, cause)
+    return refused(where, error)
+
+
+def _not_http(error: Exception, where: str) -> FleetsimError:
+    if any(getattr(cause, "error_status_hint", 0) == 431 for cause in _causes(error)):
+        return headers_flood(where)
+    ended = str(error).startswith(("Server disconnected", "peer closed connection"))
+    return broken(where) if ended else not_http(where)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what it came from; of several at once the first."""
+    while error is not None:
+        yield error
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__

@@ -82,7 +82,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One HTTP request. ``streaming`` picks the client that long streams have to themselves."""
+    """One HTTP request. ``streaming`` counts it among the long streams, which do not take short calls' places."""
 
     method: str
     url: str

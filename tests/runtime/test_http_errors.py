@@ -7,7 +7,6 @@ import ssl
 from types import SimpleNamespace
 
 import aiohttp
-import httpx
 import pytest
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
@@ -64,7 +63,6 @@ def caused(cause: Exception) -> aiohttp.ClientResponseError:
         ),
         (aiohttp.ServerTimeoutError(), True, TimedOut, "a:80: no answer in time"),
         (aiohttp.InvalidURL("x"), False, Unreachable, "a:80: not a usable http(s) address"),
-        (httpx.UnsupportedProtocol("x"), False, Unreachable, "a:80: not a usable http(s) address"),
         (aiohttp.ServerDisconnectedError(), True, ConnectionLost, "the connection broke before the answer"),
         (OSError(errno.ECONNRESET, "x"), False, Unreachable, "a:80: connection reset by peer"),
         (caused(LineTooLong(b"x", 10)), True, LimitReached, "more response headers than allowed"),
@@ -82,10 +80,3 @@ def test_every_foreign_error_is_told_in_our_words(
     assert type(told) is kind
     assert says in str(told)
     assert getattr(told, "sent", sent) is sent
-
-
-def test_what_httpx_renamed_is_told_by_its_cause() -> None:
-    renamed = httpx.ReadError("renamed")
-    renamed.__cause__ = aiohttp.ServerTimeoutError()
-    assert isinstance(translate(renamed, where="a:80", sent=True), TimedOut)
-    assert isinstance(translate(httpx.ReadError("own"), where="a:80", sent=True), ConnectionLost)

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
+import socket
+import ssl
 from collections.abc import AsyncIterator
 
+import h11
 import httpx
 import pytest
 
-from fleetsim.model.errors import ConfigError, ConnectionLost, FleetsimError, LimitReached, TimedOut, Unreachable
+from fleetsim.model.errors import (
+    ConfigError,
+    ConnectionLost,
+    FleetsimError,
+    LimitReached,
+    TimedOut,
+    Unreachable,
+    WireError,
+)
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.http import where_of
+from fleetsim.runtime.exchange import where_of
 from fleetsim.runtime.http_given import GivenTransport, as_transport
 from fleetsim.runtime.ports import Limits, Reply, Request
 
@@ -68,26 +81,61 @@ async def test_no_cookie_is_kept_and_a_head_that_costs_too_much_is_refused() -> 
         await transport.exchange(get(limits=Limits(body_bytes_max=3)))
 
 
+def tls(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, f"[SSL: {reason}] no")
+    error.reason = reason
+    return error
+
+
+def after(error: Exception, *causes: Exception) -> Exception:
+    """The error as httpx raises it, from what came before it."""
+    for above, below in itertools.pairwise((error, *causes)):
+        above.__cause__ = below
+    return error
+
+
 @pytest.mark.parametrize(
-    ("error", "kind", "says", "sent"),
+    ("error", "kind", "says"),
     [
-        (httpx.ConnectError("refused"), Unreachable, "h:80: refused", False),
-        (httpx.ConnectTimeout("x"), Unreachable, "h:80: no connection in time", False),
-        (httpx.PoolTimeout("x"), Unreachable, "h:80: no connection in time", False),
-        (httpx.ProxyError("no way"), Unreachable, "h:80: no way", False),
-        (httpx.UnsupportedProtocol("x"), Unreachable, "h:80: not a usable http(s) address", False),
-        (httpx.ReadError("x"), ConnectionLost, "h:80: the connection broke before the answer was complete", True),
-        (httpx.RemoteProtocolError("x"), ConnectionLost, "h:80: the connection broke before", True),
+        (
+            after(httpx.ConnectError("x"), OSError("all failed"), OSError(errno.ECONNREFUSED, "x")),
+            Unreachable,
+            "h:80: connection refused",
+        ),
+        (httpx.ConnectError("gone"), Unreachable, "h:80: gone"),
+        (after(httpx.ConnectError("x"), socket.gaierror(-2, "x")), Unreachable, "h:80: the name does not resolve"),
+        (
+            after(httpx.ConnectError("x"), tls("WRONG_VERSION_NUMBER")),
+            Unreachable,
+            "h:80: TLS failed: wrong version number",
+        ),
+        (httpx.ConnectTimeout("x"), Unreachable, "h:80: no connection within 1 s"),
+        (httpx.PoolTimeout("x"), Unreachable, "h:80: no connection within 1 s"),
+        (httpx.ProxyError("x"), Unreachable, "h:80: x"),
+        (httpx.UnsupportedProtocol("x"), Unreachable, "h:80: not a usable http(s) address"),
+        (httpx.LocalProtocolError("x"), Unreachable, "the request could not be written (LocalProtocolError)"),
+        (httpx.ReadTimeout("x"), TimedOut, "h:80: no answer in time"),
+        (httpx.ReadError("x"), ConnectionLost, "the connection broke before the answer"),
+        (httpx.WriteError("x"), ConnectionLost, "the connection broke before the answer"),
+        (httpx.RemoteProtocolError("Server disconnected without sending a response."), ConnectionLost, "broke"),
+        (httpx.RemoteProtocolError("illegal status line"), WireError, "the answer is not HTTP"),
+        (
+            after(httpx.RemoteProtocolError("x"), h11.RemoteProtocolError("x", error_status_hint=431)),
+            LimitReached,
+            "more response headers than allowed",
+        ),
     ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-async def test_what_goes_wrong_is_told_in_our_words(
-    error: Exception, kind: type[FleetsimError], says: str, sent: bool
+async def test_what_goes_wrong_is_told_in_the_words_of_our_own_way_out(
+    error: Exception, kind: type[FleetsimError], says: str
 ) -> None:
     with pytest.raises(kind) as caught:
         await as_transport(Line(error)).exchange(get())
-    assert str(caught.value).startswith(says)
-    assert getattr(caught.value, "sent", None) is sent
-    assert (caught.value.hint == "is it running, and reachable?") is ("in time" in says)
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("h:80: ")
+    assert getattr(caught.value, "sent", None) in {None, kind in {TimedOut, ConnectionLost}}
+    assert (caught.value.hint == "is it running, and reachable?") is ("within" in says)
 
 
 async def test_a_url_that_is_none_is_unreachable() -> None:
@@ -143,4 +191,4 @@ async def test_a_client_cannot_be_held_to_an_address_policy_and_a_transport_of_o
     ],
 )
 def test_errors_name_the_host_and_the_port_it_has_or_its_scheme_has(url: str, where: str) -> None:
-    assert where_of(httpx.URL(url)) == where
+    assert where_of(url) == where

@@ -157,8 +157,8 @@ DEFECTS = (
         "U13",
         "redirects are followed",
         "runtime/http.py",
-        "follow_redirects=False",
-        "follow_redirects=True",
+        "allow_redirects=False",
+        "allow_redirects=True",
         "tests/client/test_client_sockets.py -k redirect",
     ),
     Planted(

@@ -1,4 +1,4 @@
-"""One body per promise of the Transport port, kept by the network in memory and by real sockets alike."""
+"""One body per promise of the Transport port, kept by the network in memory and by both forms over real sockets."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.ports import Limits, Request, Transport
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.network import MemoryNetwork
+from tests.runtime.ways_out import over_httpx
 from tests.testbed.serving import served
 
 
@@ -201,3 +202,12 @@ async def test_real_sockets_keep(promise: Promise) -> None:
     agent = Agent()
     async with served(agent.app) as url, running_runtime() as runtime:
         await promise(World(agent, runtime.transport, url, "http://127.0.0.1:9"))
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("promise", PROMISES[:-1], ids=[promise.__name__ for promise in PROMISES[:-1]])
+async def test_a_client_that_is_handed_in_keeps(promise: Promise) -> None:
+    """All but the policy: whom somebody else's client dials is that somebody's."""
+    agent = Agent()
+    async with served(agent.app) as url, over_httpx() as transport:
+        await promise(World(agent, transport, url, "http://127.0.0.1:9"))

@@ -1,0 +1,40 @@
+"""Both forms of the Transport over sockets, and requests that are sent with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from fleetsim.model.errors import FleetsimError
+from fleetsim.runtime.http_given import as_transport
+from fleetsim.runtime.ports import Limits, Request, Transport
+from fleetsim.runtime.real import running_runtime
+
+PATIENT = Limits(connect_s=5, first_byte_s=10, total_s=20, body_bytes_max=64 * 1024)
+FAST = replace(PATIENT, first_byte_s=0.3, total_s=0.6)
+
+
+@asynccontextmanager
+async def over_aiohttp() -> AsyncIterator[Transport]:
+    async with running_runtime() as runtime:
+        yield runtime.transport
+
+
+@asynccontextmanager
+async def over_httpx() -> AsyncIterator[Transport]:
+    async with httpx.AsyncHTTPTransport() as given:
+        yield as_transport(given)
+
+
+def post(url: str, *, limits: Limits = PATIENT, streaming: bool = False, **headers: str) -> Request:
+    return Request(method="POST", url=url, headers=headers, body=b'{"a":1}', limits=limits, streaming=streaming)
+
+
+async def fails(transport: Transport, request: Request) -> FleetsimError:
+    with pytest.raises(FleetsimError) as caught:
+        await transport.exchange(request)
+    return caught.value
