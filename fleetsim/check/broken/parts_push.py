@@ -9,10 +9,11 @@ from typing import Any
 
 from fleetsim.agent.notify import Notice, Notifier
 from fleetsim.agent.record import Push, Record, TaskKey, Transition
-from fleetsim.agent.service import Caller, Service
+from fleetsim.agent.service import Caller, Reply, Service
+from fleetsim.agent.watch import DirectWatch, Watch
 from fleetsim.check.broken.parts_senders import FragileSender
-from fleetsim.model.call import DeletePush, PushConfig, SendMessage
-from fleetsim.model.errors import InvalidParams, TaskNotFound
+from fleetsim.model.call import Call, DeletePush, GetPush, PushConfig, SendMessage, SubscribeToTask
+from fleetsim.model.errors import InvalidParams
 from fleetsim.model.event import StatusUpdate
 from fleetsim.model.task import TERMINAL, TaskState
 from fleetsim.runtime.webhook import Delivery
@@ -172,14 +173,23 @@ class FragileNotifier(Notifier):
 class SilentVetService(Service):
     """An unsafe webhook in a send is dropped without a word; the caller believes it will be told (U27)."""
 
-    async def _accept(self, call: SendMessage, caller: Caller) -> Record:
-        """Accept without the webhook."""
-        if call.push is not None:
-            try:
-                await self._vet(call.push)
-            except InvalidParams:
-                call = replace(call, push=None)
-        return await super()._accept(call, caller)
+    async def call(self, call: Call, caller: Caller) -> Reply:
+        """Send once more without the webhook, if it was refused with it."""
+        try:
+            return await super().call(call, caller)
+        except InvalidParams:
+            if not isinstance(call, SendMessage) or call.push is None:
+                raise
+        return await super().call(replace(call, push=None), caller)
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+        """Stream without the webhook, if it was refused with it."""
+        try:
+            return await super().stream(call, caller)
+        except InvalidParams:
+            if not isinstance(call, SendMessage) or call.push is None:
+                raise
+        return await super().stream(replace(call, push=None), caller)
 
 
 class InlineDeafService(Service):
@@ -195,18 +205,16 @@ class InlineDeafService(Service):
 class NoDeleteService(Service):
     """A webhook is deleted in words alone."""
 
-    async def _push(self, call: Any, caller: Caller) -> Any:
-        """Say so."""
-        return None if isinstance(call, DeletePush) else await super()._push(call, caller)
+    async def call(self, call: Call, caller: Caller) -> Reply:
+        """Say that it is deleted."""
+        return None if isinstance(call, DeletePush) else await super().call(call, caller)
 
 
 class StrictDeleteService(Service):
     """A webhook that is gone cannot be deleted again."""
 
-    async def _push(self, call: Any, caller: Caller) -> Any:
-        """Refuse."""
-        if isinstance(call, DeletePush) and self._store.push(self._key(caller, call.task_id), call.config_id or ""):
-            return await super()._push(call, caller)
+    async def call(self, call: Call, caller: Caller) -> Reply:
+        """Refuse to delete what is not there."""
         if isinstance(call, DeletePush):
-            raise TaskNotFound("there is no such push notification config")
-        return await super()._push(call, caller)
+            await super().call(GetPush(task_id=call.task_id, config_id=call.config_id), caller)
+        return await super().call(call, caller)

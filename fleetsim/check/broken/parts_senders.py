@@ -14,7 +14,6 @@ from urllib.parse import urljoin
 
 from fleetsim.model.errors import BlockedAddress, FleetsimError, TransportError
 from fleetsim.runtime.address import WebhookUrl, parse_webhook_url
-from fleetsim.runtime.ports import Request
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender, _verdict
 
 log = logging.getLogger("fleetsim.runtime.webhook")
@@ -147,10 +146,11 @@ class LaxFormSender(WebhookSender):
 class OneHeaderSender(WebhookSender):
     """Sends the token as Authorization alone."""
 
-    def _request(self, delivery: Delivery) -> Request:
-        """Without the other header."""
-        request = super()._request(delivery)
-        return replace(request, headers={k: v for k, v in request.headers.items() if k != "x-a2a-notification-token"})
+    async def deliver(self, delivery: Delivery) -> DeliveryResult:
+        """With the token as credentials, which go into no header but that."""
+        if delivery.token is not None:
+            delivery = replace(delivery, token=None, scheme="Bearer", credentials=delivery.token)
+        return await super().deliver(delivery)
 
 
 class FollowingSender(WebhookSender):
@@ -182,10 +182,10 @@ class SilentSender(WebhookSender):
 class ChattySender(WebhookSender):
     """Logs what it delivers, token and all."""
 
-    def _log(self, delivery: Delivery, attempt: int, status: int | None, reason: str, took_s: float) -> None:
-        """Everything."""
-        super()._log(delivery, attempt, status, reason, took_s)
+    async def deliver(self, delivery: Delivery) -> DeliveryResult:
+        """Everything, before it goes out."""
         log.info("webhook token=%s body=%s", delivery.token or delivery.credentials, delivery.body.decode())
+        return await super().deliver(delivery)
 
 
 class WeakSender(WebhookSender):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fleetsim.agent.auth import Gate, Headers
 from fleetsim.agent.record import ANYONE, Record, TaskKey
-from fleetsim.agent.runner import Job, Runner
-from fleetsim.agent.service import Caller, Service
+from fleetsim.agent.runner import Runner
+from fleetsim.agent.service import Caller, Reply, Service
 from fleetsim.agent.settings import Settings
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed
-from fleetsim.agent.watch import Seat, Watch
-from fleetsim.model.call import SendMessage
-from fleetsim.model.errors import TaskNotCancelable
+from fleetsim.agent.watch import DirectWatch, Watch
+from fleetsim.model.call import Call, CancelTask, GetTask, SendMessage, SubscribeToTask
+from fleetsim.model.errors import TaskNotCancelable, TaskNotFound
 from fleetsim.model.event import TaskEvent
-from fleetsim.model.task import TERMINAL, Message, Task, TaskState, TaskStatus
+from fleetsim.model.task import JsonObject, Message, Task, TaskState, TaskStatus
 
 BURST = 8
 
@@ -33,8 +35,10 @@ class DeafRunner(Runner):
 class BoastingRunner(Runner):
     """A skill that fails has completed, with an error text for an answer."""
 
-    async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
-        """Swallow the failure."""
+    def start(
+        self, record: Record, skill: Skill, message: Message, metadata: JsonObject, *, refused: TaskState
+    ) -> None:
+        """Begin work with a skill that swallows its failure."""
 
         async def boast(task: SkillContext) -> str | None:
             try:
@@ -42,7 +46,7 @@ class BoastingRunner(Runner):
             except SkillFailed as failure:
                 return f"Error: {failure}"
 
-        await super()._run(job, replace(skill, run=boast), context)
+        super().start(record, replace(skill, run=boast), message, metadata, refused=refused)
 
 
 class MuteRunner(Runner):
@@ -58,12 +62,23 @@ class MuteRunner(Runner):
 class OwnerlessService(Service):
     """Everybody's tasks are everybody's."""
 
-    def _key(self, caller: Caller, task_id: str) -> TaskKey:
-        """Whoever asks, it is found."""
-        for entry in self._store.shelf:
-            if entry.key[1] == task_id:
-                return entry.key
-        return super()._key(caller, task_id)
+    async def call(self, call: Call, caller: Caller) -> Reply:
+        """Whoever asks, the task's owner is taken to ask."""
+        return await super().call(call, self._taken_for_owner(call, caller))
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+        """Whoever asks, the task's owner is taken to ask."""
+        return await super().stream(call, self._taken_for_owner(call, caller))
+
+    def _taken_for_owner(self, call: Call, caller: Caller) -> Caller:
+        task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
+        owners = [entry.key[0] for entry in self._store.shelf if entry.key[1] == task_id]
+        return replace(caller, owner=owners[0]) if owners else caller
+
+
+def _members(watch: Watch) -> dict[str, Any]:
+    """What a watch is made of, to make another kind of watch from it."""
+    return {name: getattr(watch, name) for name in Watch.__dataclass_fields__}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -81,99 +96,143 @@ class TiedWatch(Watch):
 class TiedService(Service):
     """The work belongs to the connection that began it (seed "Producer must be independent")."""
 
-    def _watch(self, record: Record, caller: Caller, seat: Seat, history_length: int | None) -> Watch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
         """A stream that takes its task down."""
-        watch = super()._watch(record, caller, seat, history_length)
-        return TiedWatch(**{name: getattr(watch, name) for name in Watch.__dataclass_fields__}, runner=self._runner)
+        watch = await super().stream(call, caller)
+        return TiedWatch(**_members(watch), runner=self._runner) if isinstance(watch, Watch) else watch
 
 
-class NewTaskService(Service):
+class ForgettingService(Service):
+    """A message for a task that ``forgets`` names begins another one in silence."""
+
+    def forgets(self, task: Task | None) -> bool:
+        """Whether a message for this task (None: for one that is unknown) is taken for a new one; here for none."""
+        return False
+
+    async def call(self, call: Call, caller: Caller) -> Reply:
+        """Answer without the task, if it is forgotten."""
+        return await super().call(await self._freed(call, caller) if isinstance(call, SendMessage) else call, caller)
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+        """Stream without the task, if it is forgotten."""
+        return await super().stream(await self._freed(call, caller) if isinstance(call, SendMessage) else call, caller)
+
+    async def _freed(self, call: SendMessage, caller: Caller) -> SendMessage:
+        if call.message.task_id is None:
+            return call
+        task: Task | None = None
+        with suppress(TaskNotFound):
+            found = await super().call(GetTask(task_id=call.message.task_id), caller)
+            task = found if isinstance(found, Task) else None
+        return replace(call, message=replace(call.message, task_id=None)) if self.forgets(task) else call
+
+
+class NewTaskService(ForgettingService):
     """A message to a finished task begins another one in silence."""
 
-    async def _accept(self, call: SendMessage, caller: Caller) -> Record:
-        """Forget the task if it is over."""
-        task_id = call.message.task_id
-        if task_id is not None:
-            key = self._key(caller, task_id)
-            if self._store.knows(key) and self._store.state(key) in TERMINAL:
-                call = replace(call, message=replace(call.message, task_id=None))
-        return await super()._accept(call, caller)
+    def forgets(self, task: Task | None) -> bool:
+        """A task that is over."""
+        return task is not None and task.terminal
 
 
-class EagerService(Service):
+class EagerService(ForgettingService):
     """A message to an unknown task begins a new one in silence."""
 
-    async def _accept(self, call: SendMessage, caller: Caller) -> Record:
-        """Forget the task if there is none."""
-        task_id = call.message.task_id
-        if task_id is not None and not self._store.knows(self._key(caller, task_id)):
-            call = replace(call, message=replace(call.message, task_id=None))
-        return await super()._accept(call, caller)
+    def forgets(self, task: Task | None) -> bool:
+        """A task that there is none of."""
+        return task is None
 
 
 class LyingCancelService(Service):
     """A cancel is answered and not done."""
 
-    def _cancel(self, key: TaskKey) -> Task:
-        """Say so, only."""
-        task = self._store.read(key).task
-        if task.terminal:
-            return super()._cancel(key)
-        return replace(task, status=TaskStatus(state=TaskState.CANCELED, timestamp=task.status.timestamp))
+    async def call(self, call: Call, caller: Caller) -> Reply:
+        """Say that a task at work is canceled, and let it work."""
+        if isinstance(call, CancelTask):
+            task = await super().call(GetTask(task_id=call.task_id), caller)
+            if isinstance(task, Task) and not task.terminal:
+                return replace(task, status=TaskStatus(state=TaskState.CANCELED, timestamp=task.status.timestamp))
+        return await super().call(call, caller)
 
 
 class NoCancelService(Service):
     """Nothing can be canceled."""
 
-    def _cancel(self, key: TaskKey) -> Task:
-        """Refuse."""
-        raise TaskNotCancelable(f"a task that is {self._store.state(key)} cannot be canceled here")
+    async def call(self, call: Call, caller: Caller) -> Reply:
+        """Refuse to cancel any task there is."""
+        if isinstance(call, CancelTask):
+            task = await super().call(GetTask(task_id=call.task_id), caller)
+            state = task.state if isinstance(task, Task) else "unknown"
+            raise TaskNotCancelable(f"a task that is {state} cannot be canceled here")
+        return await super().call(call, caller)
 
 
 class BlockingService(Service):
     """A 0.3 send that asks to block does, for as long as the work takes."""
 
-    async def _send(self, call: SendMessage, caller: Caller) -> Task:
+    async def call(self, call: Call, caller: Caller) -> Reply:
         """Wait where it is asked for."""
-        if call.wait is True:
+        if isinstance(call, SendMessage) and call.wait is True:
             caller = replace(caller, manners=replace(caller.manners, waits=True))
-        return await super()._send(call, caller)
+        return await super().call(call, caller)
 
 
 class SharedService(Service):
     """What belongs to one task is kept in one variable: the eighth send that waits to start gets the first's."""
 
-    _burst: tuple[Record, ...] = ()
+    _burst: tuple[Task, ...] = ()
 
-    async def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
+    async def call(self, call: Call, caller: Caller) -> Reply:
         """Hand out a task that was begun just now."""
-        waiting = [r for r in self._burst if self._store.knows(r.key)]
-        self._burst = tuple(r for r in waiting if self._store.state(r.key) is TaskState.SUBMITTED)
-        for record in self._burst if len(self._burst) >= BURST - 1 else ():
-            if record.dialect == caller.manners.dialect:
-                return self._store.read(record.key)
-        made = await super()._begin(call, caller, task_id)
-        self._burst = (*self._burst, made)
+        if not isinstance(call, SendMessage):
+            return await super().call(call, caller)
+        waiting = [task for task in self._burst if await self._state(task, caller) is TaskState.SUBMITTED]
+        self._burst = tuple(waiting)
+        for task in waiting if len(waiting) >= BURST - 1 else ():
+            if self.dialect_of(caller.owner, task.task_id) == caller.manners.dialect:
+                return await super().call(GetTask(task_id=task.task_id), caller)
+        made = await super().call(call, caller)
+        if isinstance(made, Task):
+            self._burst = (*self._burst, made)
         return made
+
+    async def _state(self, task: Task, caller: Caller) -> TaskState | None:
+        with suppress(TaskNotFound):
+            found = await super().call(GetTask(task_id=task.task_id), caller)
+            return found.state if isinstance(found, Task) else None
+        return None
 
 
 class LegacyDeafService(Service):
     """An answer in the legacy dialect never reaches the work."""
 
-    def _go_on(self, key: TaskKey, call: SendMessage, caller: Caller) -> Record:
-        """Take it and do nothing."""
-        if caller.manners.dialect != "0.1" or self._store.state(key) in TERMINAL:
-            return super()._go_on(key, call, caller)
-        return self._store.read(key)
+    async def call(self, call: Call, caller: Caller) -> Reply:
+        """Take a message for a task at work, and do nothing with it."""
+        if isinstance(call, SendMessage) and caller.manners.dialect == "0.1":
+            with suppress(TaskNotFound):
+                task = await super().call(GetTask(task_id=call.message.task_id or call.task_id or ""), caller)
+                if isinstance(task, Task) and not task.terminal:
+                    return task
+        return await super().call(call, caller)
+
+
+class CountedIds:
+    """Ids that count up."""
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    def new(self) -> str:
+        """The next number, behind a word."""
+        self._made += 1
+        return f"task-{self._made}"
 
 
 class CountingService(Service):
     """Task ids count up."""
 
-    async def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
-        """Take the next number."""
-        self._made = getattr(self, "_made", 0) + 1
-        return await super()._begin(call, caller, task_id or f"task-{self._made}")
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**{**parts, "ids": CountedIds()})
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -197,10 +256,10 @@ class HeldWatch(Watch):
 class LeakyService(Service):
     """A reader that leaves early is kept for ever, and there is room for few."""
 
-    def _watch(self, record: Record, caller: Caller, seat: Seat, history_length: int | None) -> Watch:
-        """A stream that holds on."""
-        watch = super()._watch(record, caller, seat, history_length)
-        return HeldWatch(**{name: getattr(watch, name) for name in Watch.__dataclass_fields__})
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+        """A stream that holds on to its seat."""
+        watch = await super().stream(call, caller)
+        return HeldWatch(**_members(watch)) if isinstance(watch, Watch) else watch
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -220,10 +279,10 @@ class HurriedWatch(Watch):
 class HurriedService(Service):
     """A reader that is slow at the wrong moment never gets the closing events."""
 
-    def _watch(self, record: Record, caller: Caller, seat: Seat, history_length: int | None) -> Watch:
-        """A stream that looks twice."""
-        watch = super()._watch(record, caller, seat, history_length)
-        return HurriedWatch(**{name: getattr(watch, name) for name in Watch.__dataclass_fields__})
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+        """A stream that looks at the live task after a slow write."""
+        watch = await super().stream(call, caller)
+        return HurriedWatch(**_members(watch)) if isinstance(watch, Watch) else watch
 
 
 # -- gates -----------------------------------------------------------------------------------------
