@@ -156,16 +156,24 @@ async def test_an_unknown_name_is_unreachable_and_nothing_was_sent(transport: Tr
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://127.0.0.1/", "http://", "nonsense", "http://127.0.0.1:99999/", "http://[::1/", "", " http://127.0.0.1/",
-        "http://127.0.0.1/\t", "http://user:word@127.0.0.1/", "http://127.0.0.1/" + "x" * 70_000,
-    ],
-)  # fmt: skip
+    "url", ["ftp://127.0.0.1/", "http://", "nonsense", "http://127.0.0.1:99999/", "http://[::1/", ""]
+)
 async def test_an_unusable_url_is_unreachable_and_not_a_library_error(transport: Transport, url: str) -> None:
     error = await fails(transport, post(url))
     assert isinstance(error, Unreachable)
     assert not error.sent
+
+
+@pytest.mark.parametrize("form", [" {}", "{}/\t", "{}/\x7f", "http://user:word@{}", "http://@{}", "{}/" + "x" * 70_000])
+async def test_an_address_that_a_library_would_mend_is_not_asked(transport: Transport, form: str) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.reply()
+
+    async with raw_server(handler) as server:
+        url = form.format(server.url.removeprefix("http://") if form.startswith("http") else server.url)
+        error = await fails(transport, post(url))
+        assert str(error) == "the address: not a usable http(s) address"
+        assert server.connections == 0
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00b", "日本"])
