@@ -57,17 +57,17 @@ class WebhookSink:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address to register with an agent; each sink of a fleet has one of its own."""
         return self.hook.url
 
     @property
     def arrivals(self) -> list[Arrival]:
-        """Everything that came, in order."""
+        """Every webhook that came, in order: headers, body and when (``Arrival``)."""
         return self.hook.arrivals
 
     @property
     def bodies(self) -> list[Any]:
-        """The JSON of everything that came."""
+        """The JSON of every webhook that came, in order; None for a body that is no JSON."""
         return [arrival.value for arrival in self.hook.arrivals]
 
     @property
@@ -80,13 +80,13 @@ class WebhookSink:
         self.hook.answers, self.hook.otherwise = list(statuses), otherwise
 
     def config(self, token: str | None = None) -> PushConfig:
-        """The registration to send or set."""
+        """The registration to send with a message or to set, with a token if one is given."""
         return PushConfig(url=self.url, token=token)
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One agent of a fleet."""
+    """One agent of a fleet: where it is, and the agent itself as it runs there."""
 
     name: str
     url: str
@@ -135,7 +135,7 @@ class Fleet:
         return AgentClient(url, runtime=self.runtime, **options)
 
     def sink(self) -> WebhookSink:
-        """A fresh webhook address."""
+        """A fresh webhook address, which the fleet's agents may call."""
         self._hooks += 1
         return WebhookSink(self._listener.hook(str(self._hooks)))
 
@@ -144,7 +144,7 @@ class Fleet:
         return self.runtime.clock.now()
 
     async def aclose(self) -> None:
-        """Stop every agent."""
+        """Stop every agent and close the network; what they still have running ends."""
         await self.network.aclose()
 
     async def __aenter__(self) -> Fleet:

@@ -16,8 +16,8 @@ from fleetsim.agent.runner import Job, Runner
 from fleetsim.agent.skills import Skill, SkillContext
 from fleetsim.check.agent_under_test import discover
 from fleetsim.check.broken.build import breaks
-from fleetsim.check.broken.parts_push import EarlyNotifier
-from fleetsim.check.broken.parts_senders import OneShotSender
+from fleetsim.check.broken.notifiers import EarlyNotifier
+from fleetsim.check.broken.senders import OneShotSender
 from fleetsim.check.inprocess import AGENT, ALLOW, CHECKER, CHECKER_ADDRESS
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.options import Options, Target

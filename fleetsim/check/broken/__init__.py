@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 
-from fleetsim.check.broken import calls, cards, more, push, streams, tasks
+from fleetsim.check.broken import calls, cards, push, rest_and_legacy, streams, tasks
 from fleetsim.check.broken.build import BrokenAgent, Mutant, breaks
 from fleetsim.model.errors import ConfigError
 
@@ -19,7 +19,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *tasks.MUTANTS,
     *streams.MUTANTS,
     *push.MUTANTS,
-    *more.MUTANTS,
+    *rest_and_legacy.MUTANTS,
 )
 """All of them, in the order of the checklist's sections."""
 

@@ -17,7 +17,7 @@ from fleetsim.check.broken.editors import (
     edit_error,
     edit_request,
 )
-from fleetsim.check.broken.parts_tasks import EagerService
+from fleetsim.check.broken.services import EagerService
 from fleetsim.check.broken.wire import Answer, Asked, Edit, Headers, Json
 from fleetsim.model.call import Operation
 

@@ -21,7 +21,7 @@ from fleetsim.check.broken.editors import (
     edit_headers,
     without,
 )
-from fleetsim.check.broken.parts_tasks import CarelessGate, OwnerlessService, TrustingGate, gated
+from fleetsim.check.broken.services import CarelessGate, OwnerlessService, TrustingGate, gated
 from fleetsim.check.broken.wire import Answer, Asked, Json
 from fleetsim.model.call import Operation
 from fleetsim.model.extensions import COST_TYPE, EFFECT_DOMAIN, WORLDSTATE_DELTA_TYPE

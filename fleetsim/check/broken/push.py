@@ -18,7 +18,7 @@ from fleetsim.check.broken.editors import (
     sending,
     without,
 )
-from fleetsim.check.broken.parts_push import (
+from fleetsim.check.broken.notifiers import (
     ClosedOverNotifier,
     EarlyNotifier,
     FragileNotifier,
@@ -32,7 +32,7 @@ from fleetsim.check.broken.parts_push import (
     UndeadNotifier,
     silent_about,
 )
-from fleetsim.check.broken.parts_senders import (
+from fleetsim.check.broken.senders import (
     AnySchemeSender,
     EasySender,
     FollowingSender,
@@ -48,7 +48,7 @@ from fleetsim.check.broken.parts_senders import (
     UnresolvedSender,
     trusting,
 )
-from fleetsim.check.broken.parts_stores import OneSlotStore, StickyStore
+from fleetsim.check.broken.stores import OneSlotStore, StickyStore
 from fleetsim.check.broken.wire import Answer, Asked, Json
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TaskState

@@ -25,8 +25,8 @@ from fleetsim.check.broken.editors import (
     state_of,
     without,
 )
-from fleetsim.check.broken.parts_stores import ForgetfulStore
-from fleetsim.check.broken.parts_tasks import HurriedService, TiedService
+from fleetsim.check.broken.services import HurriedService, TiedService
+from fleetsim.check.broken.stores import ForgetfulStore
 from fleetsim.check.broken.wire import Asked, Edit, Headers, Json
 from fleetsim.model.call import Operation
 

@@ -18,17 +18,8 @@ from fleetsim.check.broken.editors import (
     renamed,
     without,
 )
-from fleetsim.check.broken.parts_senders import ChattySender, SilentSender, WeakSender
-from fleetsim.check.broken.parts_stores import (
-    AgeingStore,
-    ClobberingStore,
-    GenerousStore,
-    LeakyStore,
-    RacyStore,
-    StuckStore,
-    UnguardedStore,
-)
-from fleetsim.check.broken.parts_tasks import (
+from fleetsim.check.broken.senders import ChattySender, SilentSender, WeakSender
+from fleetsim.check.broken.services import (
     BlockingService,
     BoastingRunner,
     CountingService,
@@ -39,6 +30,15 @@ from fleetsim.check.broken.parts_tasks import (
     NewTaskService,
     NoCancelService,
     SharedService,
+)
+from fleetsim.check.broken.stores import (
+    AgeingStore,
+    ClobberingStore,
+    GenerousStore,
+    LeakyStore,
+    RacyStore,
+    StuckStore,
+    UnguardedStore,
 )
 from fleetsim.check.broken.wire import Answer, Asked, Edit, Json
 from fleetsim.model.call import Operation

@@ -29,7 +29,7 @@ class DeafRunner(Runner):
     """A canceled task's skill works on."""
 
     def stop(self, key: TaskKey) -> None:
-        """Nothing."""
+        """Do nothing, and tell nobody."""
 
 
 class BoastingRunner(Runner):
@@ -53,7 +53,7 @@ class MuteRunner(Runner):
     """Answers to questions never reach the skill."""
 
     def hand(self, key: TaskKey, message: Message) -> None:
-        """Nothing."""
+        """Do nothing, and tell nobody."""
 
 
 # -- services --------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class TiedWatch(Watch):
     runner: Runner
 
     def close(self) -> None:
-        """Stop the work."""
+        """Give the seat back, and stop the task's skill."""
         Watch.close(self)
         self.runner.stop(self.record.key)
 
@@ -248,7 +248,7 @@ class HeldWatch(Watch):
         self.done = True
 
     def close(self) -> None:
-        """Leave only at the end."""
+        """Give the seat back if all events were read."""
         if self.done:
             Watch.close(self)
 
@@ -292,7 +292,7 @@ class TrustingGate(Gate):
     """Whoever shows no credentials may come in; wrong ones are refused."""
 
     def admit(self, headers: Headers) -> str | None:
-        """Let the silent in."""
+        """Admit a request without any credentials as nobody in particular."""
         names = {name for name, _ in headers}
         return super().admit(headers) if names & {b"x-api-key", b"authorization"} else ANYONE
 
@@ -301,7 +301,7 @@ class CarelessGate(Gate):
     """Any credentials will do."""
 
     def admit(self, headers: Headers) -> str | None:
-        """Look whether there are any."""
+        """Admit whoever shows credentials, whatever they are."""
         found = super().admit(headers)
         given = {name for name, _ in headers} & {b"x-api-key", b"authorization"}
         return found or (ANYONE if given else None)
@@ -314,7 +314,7 @@ def gated(kind: type[Gate]) -> Callable[[Settings], Settings]:
         """Settings of an agent whose door is broken."""
 
         def gate(self) -> Gate:
-            """The broken one."""
+            """A gate of the broken kind, with the same keys."""
             return kind(api_keys=self.api_keys, bearers=self.bearers)
 
     return lambda settings: Gated(**{name: getattr(settings, name) for name in Settings.__dataclass_fields__})

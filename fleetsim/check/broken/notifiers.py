@@ -11,7 +11,7 @@ from fleetsim.agent.notify import Notice, Notifier
 from fleetsim.agent.record import Push, Record, TaskKey, Transition
 from fleetsim.agent.service import Caller, Reply, Service
 from fleetsim.agent.watch import DirectWatch, Watch
-from fleetsim.check.broken.parts_senders import FragileSender
+from fleetsim.check.broken.senders import FragileSender
 from fleetsim.model.call import Call, DeletePush, GetPush, PushConfig, SendMessage, SubscribeToTask
 from fleetsim.model.errors import InvalidParams
 from fleetsim.model.event import StatusUpdate
@@ -38,7 +38,7 @@ class ClosedOverNotifier(Notifier):
         super().heard(replace(transition, record=replace(record, pushes=pushes)))
 
     def late(self, record: Record, config_id: str) -> None:
-        """Nothing."""
+        """Do nothing for a webhook that comes after the end."""
 
 
 class EarlyNotifier(Notifier):
@@ -57,12 +57,12 @@ def silent_about(*states: TaskState) -> type[Notifier]:
         """Tells of the other moves."""
 
         def heard(self, transition: Transition) -> None:
-            """Leave it out."""
+            """Leave out what the class says is never told."""
             if transition.update.status.state not in states:
                 super().heard(transition)
 
         def late(self, record: Record, config_id: str) -> None:
-            """Leave it out."""
+            """Leave out what the class says is never told."""
             if record.task.state not in states:
                 super().late(record, config_id)
 
@@ -73,7 +73,7 @@ class TwiceNotifier(Notifier):
     """A cancel is told by the call and by the canceled runner again (U24)."""
 
     def heard(self, transition: Transition) -> None:
-        """Twice."""
+        """Tell every change of state twice."""
         super().heard(transition)
         if transition.update.status.state is TaskState.CANCELED:
             super().heard(transition)

@@ -23,7 +23,7 @@ class TrustingSender(WebhookSender):
     """Calls whatever address it is given (seed "SSRF guard")."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Look at the form only."""
+        """Look at the form of the URL, and resolve nothing."""
         return parse_webhook_url(url, schemes=self._schemes)
 
 
@@ -95,7 +95,7 @@ def trusting(*networks: str) -> type[WebhookSender]:
         """Forgets some addresses."""
 
         async def vet(self, url: str) -> WebhookUrl:
-            """Judge the others."""
+            """Take an address of the forgotten networks, and judge every other."""
             parsed = parse_webhook_url(url, schemes=self._schemes)
             with suppress(TransportError, ValueError):
                 addresses = await self._runtime.resolver.resolve(parsed.host, parsed.port)
@@ -110,7 +110,7 @@ class AnySchemeSender(WebhookSender):
     """Takes webhooks of every scheme."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Judge http alone."""
+        """Judge http and https; take every other scheme as it is."""
         if url.lower().startswith(("http:", "https:")):
             return await super().vet(url)
         return _somewhere(url)
@@ -120,7 +120,7 @@ class UnresolvedSender(WebhookSender):
     """Takes hosts that do not resolve."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Judge what resolves."""
+        """Judge a host that resolves, and take one that does not."""
         parsed = parse_webhook_url(url, schemes=self._schemes)
         try:
             await self._runtime.resolver.resolve(parsed.host, parsed.port)
@@ -133,7 +133,7 @@ class LaxFormSender(WebhookSender):
     """Judges addresses in their usual spelling, and takes every other spelling for a name."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Judge what it can read."""
+        """Judge what it can read, and take what it cannot."""
         if not url.lower().startswith(("http:", "https:")):
             return await super().vet(url)
         try:

@@ -16,7 +16,7 @@ from fleetsim.check.broken.editors import (
     edit_webhook,
     without,
 )
-from fleetsim.check.broken.parts_tasks import LegacyDeafService
+from fleetsim.check.broken.services import LegacyDeafService
 from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import frame

@@ -14,7 +14,7 @@ class LeakyStore(Store):
     """Never lets go of a finished task."""
 
     def sweep(self) -> tuple[TaskKey, ...]:
-        """Nothing."""
+        """Find nothing that is old enough."""
         return ()
 
 
@@ -34,7 +34,7 @@ class GenerousStore(Store):
     """Finished tasks can be canceled once; a canceled one again and again."""
 
     def cancel(self, key: TaskKey) -> Record:
-        """Cancel again."""
+        """Answer a second cancel like the first."""
         record = self.read(key)
         return record if record.task.state is TaskState.CANCELED else super().cancel(key)
 
@@ -43,7 +43,7 @@ class StickyStore(Store):
     """A webhook that is registered again keeps its first token."""
 
     def set_push(self, key: TaskKey, push: Push) -> Record:
-        """Keep what is there."""
+        """Keep the config that is there under this id, token and all."""
         return self.read(key) if self.push(key, push.config_id) is not None else super().set_push(key, push)
 
 
@@ -51,7 +51,7 @@ class OneSlotStore(Store):
     """A second webhook takes the first one's place."""
 
     def set_push(self, key: TaskKey, push: Push) -> Record:
-        """Forget the others."""
+        """Forget the other configs before this one is kept."""
         self.shelf.get(key).pushes = ()
         return super().set_push(key, push)
 
@@ -60,7 +60,7 @@ class ClobberingStore(Store):
     """Cancels what is finished: the check and the write of a cancel are two steps."""
 
     def cancel(self, key: TaskKey) -> Record:
-        """Overwrite whatever is there."""
+        """Write canceled over a state that is terminal."""
         entry = self.shelf.get(key)
         if entry.state in TERMINAL:
             entry.status = TaskStatus(state=TaskState.CANCELED, timestamp=self._clock.now())
@@ -72,7 +72,7 @@ class UnguardedStore(Store):
     """A task that was canceled becomes completed when its skill returns."""
 
     def finish(self, key: TaskKey, state: TaskState, text: str | None = None, *, reason: str | None = None) -> Record:
-        """End it, ended or not."""
+        """Write completed over canceled, where the store would refuse."""
         try:
             return super().finish(key, state, text, reason=reason)
         except TaskEnded:
@@ -83,12 +83,12 @@ class UnguardedStore(Store):
             return entry.snapshot()
 
     def note(self, key: TaskKey, text: str) -> None:
-        """Let the skill go on."""
+        """Let the skill of a canceled task go on to its end."""
         with suppress(TaskEnded):
             super().note(key, text)
 
     def put(self, key: TaskKey, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Let the skill go on."""
+        """Let the skill of a canceled task go on to its end."""
         with suppress(TaskEnded):
             super().put(key, artifact, append=append, last_chunk=last_chunk)
 
@@ -127,7 +127,7 @@ class StuckStore(Store):
     """A failed task stays working: the reason is written into the status and the state is not."""
 
     def finish(self, key: TaskKey, state: TaskState, text: str | None = None, *, reason: str | None = None) -> Record:
-        """End it unless it failed."""
+        """End a task in every state but failed."""
         if state is TaskState.FAILED:
             return self.read(key)
         return super().finish(key, state, text, reason=reason)
