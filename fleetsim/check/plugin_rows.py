@@ -175,17 +175,13 @@ class RowTest(pytest.Item):
         findings = [f for f in self.config.stash[REPORT].findings if f.requirement.id == self.row.id]
         failures = [finding for finding in findings if finding.failed]
         if failures:
-            said = "\n\n".join(_told(finding) for finding in failures)
-            if self._binds():
-                raise RowFailed(said)
+            strict = self.config.getoption("--fleetsim-strict")
+            if self.row.severity is Severity.MUST or (strict and self.row.severity is Severity.SHOULD):
+                raise RowFailed("\n\n".join(_told(finding) for finding in failures))
             pytest.xfail(f"{self.row.severity}: {failures[0].reason}")
         if not any(finding.verdict is Verdict.PASS for finding in findings):
             reasons = dict.fromkeys(f"{finding.verdict.value}: {finding.reason}" for finding in findings)
             pytest.skip("; ".join(reasons) or "not tested: nothing was found")
-
-    def _binds(self) -> bool:
-        strict = self.config.getoption("--fleetsim-strict")
-        return self.row.severity is Severity.MUST or (strict and self.row.severity is Severity.SHOULD)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The row, what was seen, and what to do, instead of a traceback."""
@@ -203,9 +199,6 @@ class RowTest(pytest.Item):
 
 def _told(finding: Finding) -> str:
     where = "" if finding.dialect == "any" else f"in A2A {finding.dialect}: "
-    evidence = [_indented(text) for text in finding.evidence[:EVIDENCE_MAX]]
+    shown = [text.splitlines() for text in finding.evidence[:EVIDENCE_MAX]]
+    evidence = ["\n".join(f"    {line}" for line in lines) for lines in shown]
     return "\n\n".join([f"{where}{finding.reason}", *evidence])
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from fleetsim.check.listener import LISTEN
-from fleetsim.check.report import Finding, Missing, Report
+from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement, Severity
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.text import neutralise, one_line
@@ -89,7 +89,8 @@ def _untested(report: Report, command: str, verbose: bool) -> Iterator[str]:
     missing = report.missing()
     if not missing:
         return
-    named = {m: f"{m.option} {_value(m)}".rstrip() for m in missing}
+    values = {m: LISTEN if m.option == "--webhook-listen" else m.value.partition("[")[0] for m in missing}
+    named = {m: f"{m.option} {values[m]}".rstrip() for m in missing}
     width = max(map(len, named.values()))
     yield ""
     yield "Not tested" + (":" if verbose else " (--verbose names the rows):")
@@ -103,10 +104,6 @@ def _untested(report: Report, command: str, verbose: bool) -> Iterator[str]:
     yield f"  {' '.join([command, *added])}"
     if any(m.option == "--webhook-listen" for m in missing):
         yield f"  and let your agent call {LISTEN} (fleetsim agent --allow-webhook {LISTEN})"
-
-
-def _value(missing: Missing) -> str:
-    return LISTEN if missing.option == "--webhook-listen" else missing.value.partition("[")[0]
 
 
 def _all(report: Report, plain: bool) -> Iterator[str]:
