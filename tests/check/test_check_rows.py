@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 
 import fleetsim.check
+from fleetsim.agent.builtin import reference_agent
 from fleetsim.check.checklist import page
-from fleetsim.check.requirement import ALL, NEEDS, ONCE
-from fleetsim.check.runner import select
+from fleetsim.check.options import Options
+from fleetsim.check.requirement import ALL, NEEDS, ONCE, Severity
+from fleetsim.check.runner import run_check, select
 from fleetsim.check.sections import REQUIREMENTS
+from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.runtime import virtual_runtime
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checklist.md"
 
@@ -65,3 +69,16 @@ def test_a_public_name_of_before_still_works_and_names_the_new_one() -> None:
     )
     with pytest.warns(DeprecationWarning, match="Finding.row is called requirement now"):
         assert finding.row is finding.requirement
+
+
+@pytest.mark.parametrize(("former", "now"), [("knobs", "options"), ("rows", "requirements")])
+async def test_a_check_takes_its_former_keywords_and_names_the_new_ones(former: str, now: str) -> None:
+    network = MemoryNetwork()
+    network.mount("http://agent:9000", reference_agent(runtime=virtual_runtime(0, network, name="agent")).app())
+    given = {"knobs": Options(profile="workstacean"), "rows": [REQUIREMENTS["P-38"]]}
+    renamed = {"options": given["knobs"], "requirements": given["rows"], former: given[former]}
+    del renamed[now]
+    async with network:
+        with pytest.warns(DeprecationWarning, match=rf"run_check\({former}=\) is called {now} now"):
+            report = await run_check("http://agent:9000", virtual_runtime(0, network, name="checker"), **renamed)
+    assert [(found.key, found.requirement.severity) for found in report.findings] == [("P-38@0.3", Severity.MUST)]
