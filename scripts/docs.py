@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.caller.agent_limiter import GateLimits
 from fleetsim.caller.early import EarlyLimits
 from fleetsim.caller.event_wire import event_classes, payload_keys
 from fleetsim.caller.events import Event
-from fleetsim.caller.fleet import Settings
-from fleetsim.caller.gate import GateLimits
+from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.jsonable import camel
 from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.meter import MeterLimits
@@ -132,7 +132,7 @@ LIMITS = {
     "One stream of events": StreamLimits,
     "The webhook door": ReceiverLimits,
     "Webhooks before their reply": EarlyLimits,
-    "The hub's settings (agents.yaml `fleet:`)": Settings,
+    "The hub's settings (agents.yaml `fleet:`)": FleetSettings,
     "The ledger": LedgerLimits,
     "The reference agent": AgentLimits,
 }

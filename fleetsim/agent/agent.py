@@ -16,8 +16,8 @@ from fleetsim.agent import server
 from fleetsim.agent.app import build_app
 from fleetsim.agent.engine import Engine
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.settings import Settings
-from fleetsim.agent.shape import REFERENCE, Shape
+from fleetsim.agent.quirks import REFERENCE, Quirks
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill, SkillFunction, make_skill
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
@@ -74,12 +74,12 @@ class Agent:
         input_modes: Iterable[str] | None = None,
         output_modes: Iterable[str] = ("text/plain",),
         state: Path | str | None = None,
-        shape: Shape = REFERENCE,
+        shape: Quirks = REFERENCE,
         limits: AgentLimits | None = None,
     ) -> None:
         self._runtime = runtime
         self._served: Starlette | None = None
-        self._settings = Settings(
+        self._settings = AgentSettings(
             name=name,
             description=description,
             version=version,
@@ -114,7 +114,7 @@ class Agent:
         await self._served(scope, receive, send)
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> AgentSettings:
         """What the agent is made of, skills included."""
         return self._settings
 

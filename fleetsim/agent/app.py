@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetsim.agent.cardface import CardFace
+from fleetsim.agent.card_endpoint import CardEndpoint
 from fleetsim.agent.engine import Engine
-from fleetsim.agent.front import Door, json_response
-from fleetsim.agent.rest import RestFace
-from fleetsim.agent.rpc import RpcFace
+from fleetsim.agent.request_guard import RequestGuard, json_response
+from fleetsim.agent.rest import RestEndpoint
+from fleetsim.agent.rpc import RpcEndpoint
 from fleetsim.model.errors import MethodNotFound
 from fleetsim.wire import jsonrpc
 
@@ -22,9 +22,9 @@ from fleetsim.wire import jsonrpc
 def build_app(engine: Engine) -> Starlette:
     """Mount an engine. It starts with the lifespan, or with the first request where there is none."""
     settings, shape = engine.settings, engine.settings.shape
-    door = Door(settings.gate(), settings.limits, oversize_status=shape.oversize_status)
-    rpc = RpcFace(lambda: engine.service, door, settings.limits, settings.dialects, shape)
-    card = CardFace(engine.card, settings.url if shape.card_url is None else shape.card_url, shape.rpc_paths[0])
+    door = RequestGuard(settings.gate(), settings.limits, oversize_status=shape.oversize_status)
+    rpc = RpcEndpoint(lambda: engine.service, door, settings.limits, settings.dialects, shape)
+    card = CardEndpoint(engine.card, settings.url if shape.card_url is None else shape.card_url, shape.rpc_paths[0])
 
     async def call(request: Request) -> Response:
         await engine.start()
@@ -44,7 +44,7 @@ def build_app(engine: Engine) -> Starlette:
         *(Route(path, call, methods=["POST"]) for path in (*shape.rpc_paths, *shape.stream_paths)),
     ]
     if shape.rest and "0.3" in settings.dialects:
-        aliases = RestFace(lambda: engine.service, engine.start, door, settings.limits, shape.manners["0.3"])
+        aliases = RestEndpoint(lambda: engine.service, engine.start, door, settings.limits, shape.manners["0.3"])
         routes += aliases.routes()
     hint = _Hint(shape.rpc_paths[0])
     return Starlette(

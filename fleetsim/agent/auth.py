@@ -19,7 +19,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 """Raw header pairs as ASGI has them: names in lower case, values as bytes."""
 
 
-class Gate:
+class Authenticator:
     """Knows the callers by their secrets. ``api_keys`` and ``bearers`` map a caller's name to a secret."""
 
     def __init__(self, *, api_keys: Mapping[str, str], bearers: Mapping[str, str]) -> None:

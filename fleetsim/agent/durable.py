@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.record import Push, Record, TaskKey
+from fleetsim.agent.record import PushTarget, Record, TaskKey
 from fleetsim.model.call import GetTask, Operation, PushConfig
 from fleetsim.model.errors import ConfigError, WireError
 from fleetsim.model.limits import ROW_BYTES_MAX
@@ -220,7 +220,7 @@ def _read(row: Row) -> Record | None:
         return None
 
 
-def _read_push(kept: dict[str, Any]) -> Push:
+def _read_push(kept: dict[str, Any]) -> PushTarget:
     events = kept.get("events")
     fields = {**kept, "events": None if events is None else tuple(events)}
-    return Push(dialect=str(fields.pop("dialect")), config=PushConfig(**fields))
+    return PushTarget(dialect=str(fields.pop("dialect")), config=PushConfig(**fields))

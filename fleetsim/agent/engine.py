@@ -16,8 +16,8 @@ from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.notify import Notifier
 from fleetsim.agent.rate import Rate
 from fleetsim.agent.runner import Runner
-from fleetsim.agent.service import Offer, Service
-from fleetsim.agent.settings import Settings
+from fleetsim.agent.service import Service, ServiceConfig
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.store import Store
 from fleetsim.model.card import AgentCard
 from fleetsim.model.task import TaskState
@@ -44,7 +44,7 @@ class Engine:
     runner_type: type[Runner] = Runner
     service_type: type[Service] = Service
 
-    def __init__(self, settings: Settings, runtime: Runtime | None = None) -> None:
+    def __init__(self, settings: AgentSettings, runtime: Runtime | None = None) -> None:
         self.settings = settings
         self.mounted = settings.mounted()
         self._policy = settings.policy()
@@ -159,10 +159,10 @@ class Engine:
         store.shelf.forgotten.append(file.forget)
         return file
 
-    def _offer(self) -> Offer:
+    def _offer(self) -> ServiceConfig:
         settings = self.settings
         extended = (lambda: self.card(self._url or "", extended=True)) if self.mounted.extended_card else None
-        return Offer(
+        return ServiceConfig(
             skills={skill.skill_id: skill for skill in settings.skills},
             default_skill=settings.first_skill(),
             streaming=settings.streaming,

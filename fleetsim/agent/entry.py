@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from fleetsim.agent.draft import Closing, Draft, weigh_data, weigh_part
-from fleetsim.agent.feed import ClosingUpdate, Feed
-from fleetsim.agent.record import Push, Record, TaskKey
+from fleetsim.agent.artifact_builder import ArtifactBuilder, Closing, weigh_data, weigh_part
+from fleetsim.agent.feed import ClosingUpdate, TaskFeed
+from fleetsim.agent.record import PushTarget, Record, TaskKey
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import (
     INTERRUPTED,
@@ -41,8 +41,8 @@ class Entry:
     skill: str
     dialect: str
     status: TaskStatus
-    draft: Draft
-    feed: Feed
+    draft: ArtifactBuilder
+    feed: TaskFeed
     opened_s: float
     touched_s: float
     created_at: datetime
@@ -50,7 +50,7 @@ class Entry:
     metadata: JsonObject
     history: tuple[Message, ...] = ()
     history_chars: int = 0
-    pushes: tuple[Push, ...] = ()
+    pushes: tuple[PushTarget, ...] = ()
     version: int = 0
     sequence: int = 0
     answers: tuple[Message, ...] = ()

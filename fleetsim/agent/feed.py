@@ -24,7 +24,7 @@ class ClosingUpdate(ArtifactUpdate):
     added: tuple[Part, ...] | None
 
 
-class Feed:
+class TaskFeed:
     """One task's events. Only the store tells; ``closed`` means nothing will follow."""
 
     __slots__ = ("_changed", "_events", "closed")
@@ -53,9 +53,9 @@ class Feed:
         """The events from ``cursor`` on, adjoining text deltas joined, and the next cursor."""
         return _joined(self._events[cursor:]), len(self._events)
 
-    def ended(self) -> Feed:
+    def ended(self) -> TaskFeed:
         """A closed feed in place of this one, so that a finished task does not keep what readers still hold."""
-        feed = Feed()
+        feed = TaskFeed()
         feed.closed = True
         return feed
 

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.limits import AgentLimits
+from fleetsim.agent.quirks import Quirks
 from fleetsim.agent.rate import Rate
-from fleetsim.agent.record import Push, Record, TaskKey, Transition
-from fleetsim.agent.shape import Shape
+from fleetsim.agent.record import PushTarget, Record, TaskKey, Transition
 from fleetsim.agent.store import Store
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import Task, TaskState
@@ -64,7 +64,7 @@ class Notifier:
         limits: AgentLimits,
         breaker: Breaker,
         rate: Rate,
-        shape: Shape,
+        shape: Quirks,
         settled: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store, self._sender, self._workers, self._limits = store, sender, workers, limits
@@ -105,7 +105,7 @@ class Notifier:
         if lost := sum(len(line.waiting) for line in self._lines.values()):
             log.warning("%d webhook notices were not delivered before the agent stopped", lost)
 
-    def _queue(self, record: Record, push: Push, update: StatusUpdate) -> None:
+    def _queue(self, record: Record, push: PushTarget, update: StatusUpdate) -> None:
         name = (record.key, push.config_id)
         line = self._lines.get(name)
         fresh = line is None
@@ -123,7 +123,7 @@ class Notifier:
             except RuntimeError as error:
                 self._give_up(line, str(error))
 
-    def _events(self, push: Push, update: StatusUpdate) -> list[StatusUpdate | ArtifactUpdate]:
+    def _events(self, push: PushTarget, update: StatusUpdate) -> list[StatusUpdate | ArtifactUpdate]:
         """The notices one move makes for one config, in order, under its ``events`` filter (0.1 alone has one)."""
         wanted = push.config.events
         events: list[StatusUpdate | ArtifactUpdate] = []
@@ -152,7 +152,7 @@ class Notifier:
                 line.waiting.popleft()
         self._forget(line)
 
-    async def _deliver(self, line: _Line, notice: Notice, push: Push) -> None:
+    async def _deliver(self, line: _Line, notice: Notice, push: PushTarget) -> None:
         body = self._body(notice, push)
         if body is None:
             return
@@ -184,7 +184,7 @@ class Notifier:
         if result.gone or self._shape.drop_webhook_on_give_up:
             self._store.delete_push(line.key, line.config_id)
 
-    def _body(self, notice: Notice, push: Push) -> bytes | None:
+    def _body(self, notice: Notice, push: PushTarget) -> bytes | None:
         """The body in the dialect of the registration; without the results if these make it too large."""
         written = dialect(push.dialect)
         for task in (notice.task, replace(notice.task, artifacts=(), history=())):

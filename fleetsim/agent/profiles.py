@@ -12,11 +12,11 @@ from typing import Any
 
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.builtin import builtin_skills
+from fleetsim.agent.dialect_behaviour import MANNERS
 from fleetsim.agent.kit import direct_reply, kit_skills
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.manners import MANNERS
 from fleetsim.agent.personas import almanac_skills, quinn_skills, selectools_skills
-from fleetsim.agent.shape import REFERENCE, Shape
+from fleetsim.agent.quirks import REFERENCE, Quirks
 from fleetsim.agent.skills import Skill
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConfigError
@@ -30,7 +30,7 @@ class Profile:
     name: str
     about: str
     skills: Callable[[], tuple[Skill, ...]]
-    shape: Shape = REFERENCE
+    shape: Quirks = REFERENCE
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -43,7 +43,7 @@ _SELECTOOLS = Profile(
     name="selectools",
     about="synchronous v1: every message is a new task that is finished within the request",
     skills=selectools_skills,
-    shape=Shape(
+    shape=Quirks(
         manners=_SELECTOOLS_MANNERS,
         rpc_paths=("/a2a",),
         card_paths=("/.well-known/agent.json",),
@@ -72,7 +72,7 @@ _ALMANAC = Profile(
     name="almanac",
     about="legacy 0.1 at / and /subscribe, webhooks over HTTPS only",
     skills=almanac_skills,
-    shape=Shape(
+    shape=Quirks(
         rpc_paths=("/",),
         stream_paths=("/subscribe",),
         rest=False,
@@ -94,7 +94,7 @@ _QUINN = Profile(
     name="quinn",
     about="the seed's own agent: QA skills, effects, cost, an API key",
     skills=quinn_skills,
-    shape=Shape(needs_text=True),
+    shape=Quirks(needs_text=True),
     options={
         "description": "QA engineer: reviews pull requests, triages bugs, audits the board",
         "version": "1.0.0",
@@ -108,7 +108,7 @@ _TCK = Profile(
     name="tck",
     about="behaves as the official conformance kits ask, by the prefix of the message id",
     skills=kit_skills,
-    shape=Shape(direct_reply=direct_reply, needs_message_id=True, content_type_status=200),
+    shape=Quirks(direct_reply=direct_reply, needs_message_id=True, content_type_status=200),
     options={"description": "Stands in for a system under test", "version": "1.0.0", "dialects": ("1.0", "0.3")},
 )
 

@@ -23,7 +23,7 @@ class TaskEnded(InvalidMove):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
+class PushTarget:
     """A registered webhook and the dialect of its registration, in which its notices are written."""
 
     config: PushConfig
@@ -47,7 +47,7 @@ class Record:
     dialect: str
     created_at: datetime
     updated_at: datetime
-    pushes: tuple[Push, ...] = ()
+    pushes: tuple[PushTarget, ...] = ()
     cursor: int = 0
 
     @property

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetsim.agent.front import ClientLeft, Door, Refusal, json_response
+from fleetsim.agent.dialect_behaviour import DialectBehaviour
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.manners import Manners
-from fleetsim.agent.service import Caller, Service
-from fleetsim.agent.stream import EventStream, event_pieces
+from fleetsim.agent.request_guard import ClientLeft, Refusal, RequestGuard, json_response
+from fleetsim.agent.service import Principal, Service
+from fleetsim.agent.stream import EventStreamResponse, event_pieces
 from fleetsim.model.call import Call, Operation, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
     InternalError,
@@ -47,16 +47,16 @@ STATUSES: Mapping[type[RpcError], int] = {
 """HTTP status by error; any other is the caller's fault: 400."""
 
 
-class RestFace:
+class RestEndpoint:
     """The aliases over one service."""
 
     def __init__(
         self,
         service: Callable[[], Service],
         start: Callable[[], Awaitable[None]],
-        door: Door,
+        door: RequestGuard,
         limits: AgentLimits,
-        manners: Manners,
+        manners: DialectBehaviour,
     ) -> None:
         self._service, self._start, self._door, self._limits = service, start, door, limits
         self._manners = manners
@@ -72,16 +72,16 @@ class RestFace:
             self._route("/tasks/{task_id}", "GET", self._get),
         ]
 
-    def _route(self, path: str, method: str, handle: Callable[[Request, Caller], Awaitable[Response]]) -> Route:
+    def _route(self, path: str, method: str, handle: Callable[[Request, Principal], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
             await self._start()
             return await self._answer(request, handle)
 
         return Route(path, endpoint, methods=[method])
 
-    async def _answer(self, request: Request, handle: Callable[[Request, Caller], Awaitable[Response]]) -> Response:
+    async def _answer(self, request: Request, handle: Callable[[Request, Principal], Awaitable[Response]]) -> Response:
         try:
-            caller = Caller(owner=self._door.admit(request), manners=self._manners)
+            caller = Principal(owner=self._door.admit(request), manners=self._manners)
             return await handle(request, caller)
         except Refusal as refusal:
             return _problem(refusal.problem, refusal.status, refusal.headers)
@@ -93,43 +93,45 @@ class RestFace:
             log.exception("%s %s failed", request.method, request.url.path)
             return _problem(InternalError(), 500)
 
-    async def _send(self, request: Request, caller: Caller) -> Response:
+    async def _send(self, request: Request, caller: Principal) -> Response:
         return await self._reply(Operation.SEND, await self._params(request), caller, status=202)
 
-    async def _stream(self, request: Request, caller: Caller) -> Response:
+    async def _stream(self, request: Request, caller: Principal) -> Response:
         call = self._call(Operation.STREAM, await self._params(request))
         return await self._watch(call, caller, lambda event: jsonrpc.result(None, _WIRE.encode_event(event)))
 
-    async def _get(self, request: Request, caller: Caller) -> Response:
+    async def _get(self, request: Request, caller: Principal) -> Response:
         length = request.query_params.get("historyLength")
         if length is not None and not (length.isascii() and length.isdigit() and len(length) < 6):
             raise InvalidParams("historyLength must be a number, 0 or more")
         params = {"id": request.path_params["task_id"], "historyLength": None if length is None else int(length)}
         return await self._reply(Operation.GET, params, caller)
 
-    async def _cancel(self, request: Request, caller: Caller) -> Response:
+    async def _cancel(self, request: Request, caller: Principal) -> Response:
         return await self._reply(Operation.CANCEL, {"id": request.path_params["task_id"]}, caller)
 
-    async def _subscribe(self, request: Request, caller: Caller) -> Response:
+    async def _subscribe(self, request: Request, caller: Principal) -> Response:
         call = self._call(Operation.SUBSCRIBE, {"id": request.path_params["task_id"]})
         return await self._watch(call, caller, _WIRE.encode_event)
 
-    async def _set_push(self, request: Request, caller: Caller) -> Response:
+    async def _set_push(self, request: Request, caller: Principal) -> Response:
         params = await self._params(request)
         config = params.get("pushNotificationConfig", params)
         params = {"taskId": request.path_params["task_id"], "pushNotificationConfig": config}
         return await self._reply(Operation.PUSH_SET, params, caller)
 
     async def _reply(
-        self, operation: Operation, params: Mapping[str, Any], caller: Caller, *, status: int = 200
+        self, operation: Operation, params: Mapping[str, Any], caller: Principal, *, status: int = 200
     ) -> Response:
         call = self._call(operation, params)
         return json_response(_WIRE.encode_reply(call, await self._service().call(call, caller)), status=status)
 
-    async def _watch(self, call: Call, caller: Caller, encode: Callable[[TaskEvent], dict[str, Any]]) -> Response:
+    async def _watch(self, call: Call, caller: Principal, encode: Callable[[TaskEvent], dict[str, Any]]) -> Response:
         assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
         watch = await self._service().stream(call, caller)
-        return EventStream(watch, lambda event: event_pieces(encode(event)), write_s=self._limits.stream_write_s)
+        return EventStreamResponse(
+            watch, lambda event: event_pieces(encode(event)), write_s=self._limits.stream_write_s
+        )
 
     async def _params(self, request: Request) -> dict[str, Any]:
         self._door.check_json(request)

@@ -9,11 +9,11 @@ from typing import TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.agent.front import ClientLeft, Door, Refusal, error_response, json_response, while_there
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.service import Caller, Service
-from fleetsim.agent.shape import Shape
-from fleetsim.agent.stream import HEADERS, EventStream, event_pieces
+from fleetsim.agent.quirks import Quirks
+from fleetsim.agent.request_guard import ClientLeft, Refusal, RequestGuard, error_response, json_response, while_there
+from fleetsim.agent.service import Principal, Service
+from fleetsim.agent.stream import HEADERS, EventStreamResponse, event_pieces
 from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
     ContentTypeNotSupported,
@@ -35,11 +35,16 @@ log = logging.getLogger(__name__)
 RpcRequest: TypeAlias = jsonrpc.RpcRequest
 
 
-class RpcFace:
+class RpcEndpoint:
     """The endpoint. ``service`` is asked for at each request, since the agent may not have started yet."""
 
     def __init__(
-        self, service: Callable[[], Service], door: Door, limits: AgentLimits, dialects: tuple[str, ...], shape: Shape
+        self,
+        service: Callable[[], Service],
+        door: RequestGuard,
+        limits: AgentLimits,
+        dialects: tuple[str, ...],
+        shape: Quirks,
     ) -> None:
         self._service, self._door, self._limits, self._dialects = service, door, limits, dialects
         self._shape = shape
@@ -82,7 +87,7 @@ class RpcFace:
             call = dialect.decode_call(asked.method, asked.params)
             self._require_ids(call, asked)
             dialect = self._native(dialect, call, asked.method, owner)
-            caller = Caller(owner=owner, manners=self._shape.manners[dialect.name])
+            caller = Principal(owner=owner, manners=self._shape.manners[dialect.name])
             if streams:
                 return await self._stream(call, caller, dialect, asked)
             return await self._reply(request, call, caller, dialect, asked)
@@ -93,7 +98,7 @@ class RpcFace:
             return self._refused(InternalError(), asked, dialect, streams=streams)
 
     async def _reply(
-        self, request: Request, call: Call, caller: Caller, dialect: Dialect, asked: RpcRequest
+        self, request: Request, call: Call, caller: Principal, dialect: Dialect, asked: RpcRequest
     ) -> Response:
         if isinstance(call, SendMessage) and caller.manners.will_wait(call.wait):
             # RpcError must not cross the task group in there, so errors come back as values.
@@ -102,7 +107,7 @@ class RpcFace:
         reply = await self._service().call(call, caller)
         return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
 
-    async def _sent(self, call: SendMessage, caller: Caller, dialect: Dialect, asked: RpcRequest) -> Response:
+    async def _sent(self, call: SendMessage, caller: Principal, dialect: Dialect, asked: RpcRequest) -> Response:
         try:
             reply = await self._service().call(call, caller)
         except RpcError as problem:
@@ -112,7 +117,7 @@ class RpcFace:
             return self._refused(InternalError(), asked, dialect, streams=False)
         return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
 
-    async def _stream(self, call: Call, caller: Caller, dialect: Dialect, asked: RpcRequest) -> Response:
+    async def _stream(self, call: Call, caller: Principal, dialect: Dialect, asked: RpcRequest) -> Response:
         assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
         watch = await self._service().stream(call, caller)
 
@@ -120,7 +125,7 @@ class RpcFace:
             result = jsonrpc.result(asked.id, dialect.encode_event(event))
             return event_pieces(result, event=dialect.event_name(event))
 
-        return EventStream(watch, write, write_s=self._limits.stream_write_s)
+        return EventStreamResponse(watch, write, write_s=self._limits.stream_write_s)
 
     def _require_ids(self, call: Call, asked: RpcRequest) -> None:
         """The message's id where this kind of agent insists on one, and then the request's own.

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.pace import ABORT
+from fleetsim.agent.paced_response import ABORT
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.workers import Workers
 

@@ -1,6 +1,6 @@
 """What the agent does for each call, free of any dialect: a call in, a reply or a stream out.
 
-Where dialects disagree about behaviour the caller's ``Manners`` decide. Errors are the model's RPC errors.
+Where dialects disagree about behaviour the caller's ``DialectBehaviour`` decide. Errors are the model's RPC errors.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+from fleetsim.agent.dialect_behaviour import DialectBehaviour
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.manners import Manners
 from fleetsim.agent.notify import Notifier
-from fleetsim.agent.record import Push, Record, TaskEnded, TaskKey, with_history
+from fleetsim.agent.quirks import REFERENCE, Quirks
+from fleetsim.agent.record import PushTarget, Record, TaskEnded, TaskKey, with_history
 from fleetsim.agent.runner import Runner
-from fleetsim.agent.shape import REFERENCE, Shape
 from fleetsim.agent.skills import Skill, choose
 from fleetsim.agent.store import Store
-from fleetsim.agent.watch import DirectWatch, Seat, Seats, Watch
+from fleetsim.agent.watch import DirectWatch, StreamSlot, StreamSlots, Watch
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -66,15 +66,15 @@ _PAGE_TOKEN = re.compile(r"[0-9a-f]{1,16}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Principal:
     """Who calls, and how they want things done."""
 
     owner: str
-    manners: Manners
+    manners: DialectBehaviour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class ServiceConfig:
     """What the service offers. ``extended_card`` is None where there is none."""
 
     skills: Mapping[str, Skill]
@@ -83,7 +83,7 @@ class Offer:
     push: bool = True
     extended_card: Callable[[], AgentCard] | None = None
     input_modes: tuple[str, ...] | None = None
-    shape: Shape = REFERENCE
+    shape: Quirks = REFERENCE
 
 
 class Service:
@@ -92,7 +92,7 @@ class Service:
     def __init__(
         self,
         *,
-        offer: Offer,
+        offer: ServiceConfig,
         store: Store,
         runner: Runner,
         notifier: Notifier,
@@ -104,10 +104,10 @@ class Service:
         self._offer, self._store, self._runner = offer, store, runner
         self._notifier, self._sender, self._ids, self._limits = notifier, sender, ids, limits
         self._settled = settled
-        self.seats = Seats(limits)
+        self.seats = StreamSlots(limits)
         self.stopping = False
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Carry out a call that is answered once. Raises RpcError."""
         self._check_offered(call)
         reply = await self._reply(call, caller)
@@ -115,7 +115,7 @@ class Service:
             await self._settled()
         return reply
 
-    async def _reply(self, call: Call, caller: Caller) -> Reply:
+    async def _reply(self, call: Call, caller: Principal) -> Reply:
         match call:
             case SendMessage():
                 return self._direct_reply(call) or await self._send(call, caller)
@@ -137,7 +137,7 @@ class Service:
             case SubscribeToTask():
                 raise UnsupportedOperation
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
         """Carry out a call that is answered by a stream; the watch must be closed. Raises RpcError."""
         self._check_offered(call)
         if not self._offer.streaming:
@@ -169,7 +169,7 @@ class Service:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    async def _send(self, call: SendMessage, caller: Caller) -> Task:
+    async def _send(self, call: SendMessage, caller: Principal) -> Task:
         record = await self._accept(call, caller)
         if caller.manners.will_wait(call.wait):
             try:
@@ -179,7 +179,7 @@ class Service:
                 record = self._store.read(record.key)
         return with_history(record.task, call.history_length)
 
-    async def _accept(self, call: SendMessage, caller: Caller) -> Record:
+    async def _accept(self, call: SendMessage, caller: Principal) -> Record:
         """Begin a task or go on with one; the answer is the task as it was right then."""
         if self.stopping:
             raise AtCapacity("the agent is shutting down")
@@ -202,7 +202,7 @@ class Service:
                 raise TaskNotFound
         return await self._begin(call, caller, named)
 
-    async def _begin(self, call: SendMessage, caller: Caller, task_id: str | None) -> Record:
+    async def _begin(self, call: SendMessage, caller: Principal, task_id: str | None) -> Record:
         message = call.message
         metadata = {**message.metadata, **call.metadata}
         matching = self._offer.shape.matches_text
@@ -245,7 +245,7 @@ class Service:
             raise
         return self._store.read(key)
 
-    def _go_on(self, key: TaskKey, call: SendMessage, caller: Caller) -> Record:
+    def _go_on(self, key: TaskKey, call: SendMessage, caller: Principal) -> Record:
         """A message for a task that is there: an answer, or one more thing to know."""
         message, manners = call.message, caller.manners
         record = self._store.read(key)
@@ -275,7 +275,7 @@ class Service:
         self._runner.stop(key)
         return record.task
 
-    def _list(self, call: ListTasks, caller: Caller) -> TaskPage:
+    def _list(self, call: ListTasks, caller: Principal) -> TaskPage:
         size = call.page_size if call.page_size is not None else self._limits.page_tasks_default
         if not 1 <= size <= self._limits.page_tasks_max:
             raise InvalidParams(f"pageSize must be between 1 and {self._limits.page_tasks_max}")
@@ -293,7 +293,7 @@ class Service:
             total_size=len(fitting),
         )
 
-    async def _push(self, call: SetPush | GetPush | ListPush | DeletePush, caller: Caller) -> Reply:
+    async def _push(self, call: SetPush | GetPush | ListPush | DeletePush, caller: Principal) -> Reply:
         key = self._key(caller, call.task_id)
         record = self._store.read(key)
         if isinstance(call, SetPush):
@@ -314,7 +314,7 @@ class Service:
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    def _key(self, caller: Caller, task_id: str) -> TaskKey:
+    def _key(self, caller: Principal, task_id: str) -> TaskKey:
         return caller.owner, task_id
 
     def _check_id(self, text: str | None, name: str) -> None:
@@ -368,12 +368,12 @@ class Service:
         except BlockedAddress as blocked:
             raise InvalidParams(f"the webhook was refused: {blocked}") from None
 
-    def _registration(self, config: PushConfig, task_id: str, caller: Caller) -> Push:
+    def _registration(self, config: PushConfig, task_id: str, caller: Principal) -> PushTarget:
         self._check_id(config.config_id, "the config's id")
         config_id = config.config_id or (task_id if caller.manners.push_id_is_task_id else self._ids.new())
-        return Push(config=replace(config, config_id=config_id), dialect=caller.manners.dialect)
+        return PushTarget(config=replace(config, config_id=config_id), dialect=caller.manners.dialect)
 
-    def _watch(self, record: Record, caller: Caller, seat: Seat, history_length: int | None) -> Watch:
+    def _watch(self, record: Record, caller: Principal, seat: StreamSlot, history_length: int | None) -> Watch:
         """A stream from ``record`` on. Between the record and here nothing was awaited."""
         seat.settle(record.key)
         return Watch(
@@ -396,7 +396,7 @@ def _read_page_token(token: str | None) -> int | None:
     return int(token, 16)
 
 
-def _find(pushes: tuple[Push, ...], config_id: str | None) -> Push | None:
+def _find(pushes: tuple[PushTarget, ...], config_id: str | None) -> PushTarget | None:
     """The config of that id; without one, or asked for the default, the only one or the first."""
     for push in pushes:
         if push.config_id == config_id:
@@ -404,6 +404,6 @@ def _find(pushes: tuple[Push, ...], config_id: str | None) -> Push | None:
     return pushes[0] if pushes and config_id in {None, DEFAULT_CONFIG} else None
 
 
-def _shown(task_id: str, push: Push) -> TaskPush:
+def _shown(task_id: str, push: PushTarget) -> TaskPush:
     """A webhook as callers may see it: secrets are never given back."""
     return TaskPush(task_id=task_id, config=replace(push.config, token=None, credentials=None))

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fleetsim.agent.auth import Gate
+from fleetsim.agent.auth import Authenticator
 from fleetsim.agent.cards import Mounted, check
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.shape import REFERENCE, Shape
+from fleetsim.agent.quirks import REFERENCE, Quirks
 from fleetsim.agent.skills import Skill
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.address import AddressPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class AgentSettings:
     """One agent's settings. Secrets are kept out of every repr; see ``Agent`` for what each field means."""
 
     name: str
@@ -38,16 +38,16 @@ class Settings:
     input_modes: tuple[str, ...] | None = None
     output_modes: tuple[str, ...] = ("text/plain",)
     state: Path | None = None
-    shape: Shape = REFERENCE
+    shape: Quirks = REFERENCE
     limits: AgentLimits = field(default_factory=AgentLimits)
 
-    def with_skill(self, skill: Skill) -> Settings:
+    def with_skill(self, skill: Skill) -> AgentSettings:
         """These settings with one more skill."""
         return replace(self, skills=(*self.skills, skill))
 
-    def gate(self) -> Gate:
+    def gate(self) -> Authenticator:
         """Who may call. Raises ConfigError for an unusable secret."""
-        return Gate(api_keys=self.api_keys, bearers=self.bearers)
+        return Authenticator(api_keys=self.api_keys, bearers=self.bearers)
 
     def policy(self) -> AddressPolicy:
         """Which webhook addresses may be called. Raises ConfigError for an unreadable entry."""

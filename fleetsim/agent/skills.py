@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import Any, Protocol, overload
 
-from fleetsim.agent.draft import Tally
+from fleetsim.agent.artifact_builder import UsageTotals
 from fleetsim.model.card import AgentSkill
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import EffectDelta
@@ -45,7 +45,7 @@ class Effect:
     confidence: float = 1.0
 
 
-class Pen(Protocol):
+class ArtifactWriter(Protocol):
     """What a context writes with; the runner's job is one. Each write may raise TaskEnded or OutputLimit."""
 
     def put(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
@@ -84,8 +84,8 @@ class SkillContext:
     message: Message
     metadata: JsonObject
     rng: Random
-    pen: Pen = field(repr=False)
-    tally: Tally = field(repr=False)
+    pen: ArtifactWriter = field(repr=False)
+    tally: UsageTotals = field(repr=False)
 
     @property
     def text(self) -> str:

@@ -13,12 +13,12 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
-from fleetsim.agent.draft import Draft, Tally
+from fleetsim.agent.artifact_builder import ArtifactBuilder, UsageTotals
 from fleetsim.agent.entry import Entry
-from fleetsim.agent.feed import Feed
+from fleetsim.agent.feed import TaskFeed
 from fleetsim.agent.limits import AgentLimits, OutputLimit
-from fleetsim.agent.record import Push, Record, TaskEnded, TaskKey, Transition
-from fleetsim.agent.shelf import Shelf
+from fleetsim.agent.record import PushTarget, Record, TaskEnded, TaskKey, Transition
+from fleetsim.agent.retention import Retention
 from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import (
@@ -46,7 +46,7 @@ class Store:
     """
 
     def __init__(self, *, clock: Clock, ids: Ids, limits: AgentLimits, keep_transitions: bool = False) -> None:
-        self.shelf = Shelf(limits)
+        self.shelf = Retention(limits)
         self.listeners: list[Callable[[Transition], None]] = []
         self.keepers: list[Callable[[Record], None]] = []
         self._clock, self._ids, self._limits = clock, ids, limits
@@ -70,15 +70,15 @@ class Store:
         """The task's state, without building a snapshot. Raises TaskNotFound."""
         return self.shelf.get(key).state
 
-    def feed(self, key: TaskKey) -> Feed:
+    def feed(self, key: TaskKey) -> TaskFeed:
         """What the task tells from here on; a snapshot's ``cursor`` says where in it to go on. Raises TaskNotFound."""
         return self.shelf.get(key).feed
 
-    def tally(self, key: TaskKey) -> Tally:
+    def tally(self, key: TaskKey) -> UsageTotals:
         """Where the skill at work adds up what it uses; part of the terminal artifact however it ends."""
         return self.shelf.get(key).draft.tally
 
-    def push(self, key: TaskKey, config_id: str) -> Push | None:
+    def push(self, key: TaskKey, config_id: str) -> PushTarget | None:
         """The webhook as registered now, or None: deliveries ask each time (seed "Push config ...")."""
         entry = self.shelf.find(key)
         return next((p for p in entry.pushes if p.config_id == config_id), None) if entry else None
@@ -123,7 +123,7 @@ class Store:
         dialect: str,
         task_id: str | None = None,
         metadata: JsonObject | None = None,
-        pushes: Iterable[Push] = (),
+        pushes: Iterable[PushTarget] = (),
     ) -> Record:
         """Accept a task in ``submitted``.
 
@@ -140,8 +140,8 @@ class Store:
             skill=skill,
             dialect=dialect,
             status=TaskStatus(state=TaskState.SUBMITTED, timestamp=now),
-            draft=Draft(key[1], chars_max=self._limits.output_chars_max),
-            feed=Feed(),
+            draft=ArtifactBuilder(key[1], chars_max=self._limits.output_chars_max),
+            feed=TaskFeed(),
             opened_s=moment,
             touched_s=moment,
             created_at=now,
@@ -243,7 +243,7 @@ class Store:
             self._keep(entry)
         return True
 
-    def set_push(self, key: TaskKey, push: Push) -> Record:
+    def set_push(self, key: TaskKey, push: PushTarget) -> Record:
         """Register or replace a webhook by its id. Raises TaskNotFound, InvalidParams beyond the count."""
         entry = self.shelf.get(key)
         others = tuple(p for p in entry.pushes if p.config_id != push.config_id)
@@ -279,8 +279,8 @@ class Store:
             skill=record.skill,
             dialect=record.dialect,
             status=task.status,
-            draft=Draft(task.task_id, chars_max=self._limits.output_chars_max),
-            feed=Feed(),
+            draft=ArtifactBuilder(task.task_id, chars_max=self._limits.output_chars_max),
+            feed=TaskFeed(),
             opened_s=now_s - max(0.0, (now - record.created_at).total_seconds()),
             touched_s=now_s - max(0.0, (now - record.updated_at).total_seconds()),
             created_at=record.created_at,

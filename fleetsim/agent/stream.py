@@ -14,7 +14,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fleetsim.agent.pace import SlowReader, drop, pieces, send_piece
+from fleetsim.agent.paced_response import SlowReader, drop, pieces, send_piece
 from fleetsim.agent.watch import DirectWatch, Watch
 from fleetsim.model.event import TaskEvent
 from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """Streams a watch; ``write`` makes the bytes of one event, in pieces. The watch is closed however it ends."""
 
     media_type = MEDIA_TYPE

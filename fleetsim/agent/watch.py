@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
-from fleetsim.agent.feed import ClosingUpdate, Feed
+from fleetsim.agent.feed import ClosingUpdate, TaskFeed
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.record import Record, TaskKey
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
@@ -18,7 +18,7 @@ from fleetsim.model.task import INTERRUPTED, Message, Task, TextPart
 from fleetsim.model.text import one_line
 
 
-class Seats:
+class StreamSlots:
     """How many streams are open, for one task and in all."""
 
     def __init__(self, limits: AgentLimits) -> None:
@@ -26,14 +26,14 @@ class Seats:
         self._taken: dict[TaskKey, int] = {}
         self.total = 0
 
-    def take(self, key: TaskKey | None = None) -> Seat:
+    def take(self, key: TaskKey | None = None) -> StreamSlot:
         """Open one more, for a task if it is known already. Raises AtCapacity."""
         if self.total >= self._limits.streams_max:
             raise AtCapacity(f"the agent serves at most {self._limits.streams_max} streams at once")
         if key is not None and self._taken.get(key, 0) >= self._limits.streams_per_task_max:
             raise AtCapacity(f"a task may have at most {self._limits.streams_per_task_max} streams at once")
         self.total += 1
-        seat = Seat(self)
+        seat = StreamSlot(self)
         if key is not None:
             seat.settle(key)
         return seat
@@ -49,12 +49,12 @@ class Seats:
                 del self._taken[key]
 
 
-class Seat:
+class StreamSlot:
     """One open stream. Taken before its task may exist, so that no task is begun that nobody can follow."""
 
     __slots__ = ("_key", "_left", "_seats")
 
-    def __init__(self, seats: Seats) -> None:
+    def __init__(self, seats: StreamSlots) -> None:
         self._seats = seats
         self._key: TaskKey | None = None
         self._left = False
@@ -77,13 +77,13 @@ class Watch:
     """One stream of one task. Whoever is given it must ``close`` it; iterate ``events`` at most once.
 
     ``joins_question`` false ends a stream that joins a task while it waits for an answer. ``repeats_artifact``
-    false keeps it from sending again what it has told (``Manners``).
+    false keeps it from sending again what it has told (``DialectBehaviour``).
     """
 
     record: Record
     task: Task
-    feed: Feed
-    seat: Seat
+    feed: TaskFeed
+    seat: StreamSlot
     keepalive_s: float
     joins_question: bool
     repeats_artifact: bool

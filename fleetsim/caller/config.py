@@ -19,8 +19,8 @@ from fleetsim.caller.fleet import (
     AuthEntry,
     Expiry,
     FleetConfig,
+    FleetSettings,
     PushMode,
-    Settings,
     SkillEntry,
     Wire,
 )
@@ -32,14 +32,14 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import combine, explain
 from fleetsim.runtime.interpolate import Missing, interpolate
 from fleetsim.runtime.ports import Files
-from fleetsim.runtime.yaml import Document, Path, load, strings
+from fleetsim.runtime.yaml import Path, YamlDocument, load, strings
 
 __all__ = [
     "AgentEntry",
     "AgentsFile",
     "AuthEntry",
     "FleetConfig",
-    "Settings",
+    "FleetSettings",
     "SkillEntry",
     "load_fleet",
     "parse_fleet",
@@ -289,7 +289,7 @@ def parse_fleet(
     return FleetConfig(agents=tuple(entries), settings=_settings(file.fleet), source=source, warnings=tuple(doubts))
 
 
-def _filled(written: Document, env: Mapping[str, str]) -> tuple[Document, tuple[Missing, ...]]:
+def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument, tuple[Missing, ...]]:
     """The document with addresses, headers and variable names filled in."""
     secret = set(_named_as_credentials(written.value))
     for path, text in strings(written.value):
@@ -346,7 +346,7 @@ def _unset_references(file: AgentsFile, missing: tuple[Missing, ...], *, enabled
 
 
 def _unset_credentials(
-    written: Document, file: AgentsFile, env: Mapping[str, str]
+    written: YamlDocument, file: AgentsFile, env: Mapping[str, str]
 ) -> Iterator[tuple[int, ConfigError]]:
     """Agents, by their place, whose credential the environment lacks."""
     for at, agent in enumerate(file.agents):
@@ -358,7 +358,7 @@ def _unset_credentials(
         yield at, written.error(path, message, hint=f"export {name}=… and start again, or set enabled: false")
 
 
-def _without_effect(written: Document, file: AgentsFile) -> Iterator[ConfigError]:
+def _without_effect(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
     """What Workstacean took and did nothing with, and somebody may rely on."""
     for at, agent in enumerate(file.agents):
         if agent.auth is not None and agent.auth.scheme == "hmac":
@@ -366,7 +366,7 @@ def _without_effect(written: Document, file: AgentsFile) -> Iterator[ConfigError
             yield written.error(("agents", at, "auth", "scheme"), message)
 
 
-def _clashes(written: Document, file: AgentsFile) -> Iterator[ConfigError]:
+def _clashes(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
     first: dict[str, int] = {}
     for at, agent in enumerate(file.agents):
         if first.setdefault(agent.name, at) != at:
@@ -374,7 +374,7 @@ def _clashes(written: Document, file: AgentsFile) -> Iterator[ConfigError]:
             yield written.error(("agents", at, "name"), f"the agent name '{agent.name}' is taken; see {line}")
 
 
-def _oddities(written: Document, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
+def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
     """What types alone do not catch in one entry."""
     yield from _bad_addresses(written, path, agent)
     found = _secret_variable(agent)
@@ -392,7 +392,7 @@ def _oddities(written: Document, path: Path, agent: AgentFile) -> Iterator[Confi
             yield written.error((*path, "skills", index), "this skill stands here twice")
 
 
-def _bad_addresses(written: Document, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
+def _bad_addresses(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
     """The agent's addresses, each by itself; one that is pinned is at the origin of ``url``."""
     if "${" in agent.url:
         return
@@ -410,7 +410,7 @@ def _bad_addresses(written: Document, path: Path, agent: AgentFile) -> Iterator[
             yield written.error((*path, key), str(error), hint=error.hint)
 
 
-def _bad_address(written: Document, settings: SettingsFile, key: str) -> Iterator[ConfigError]:
+def _bad_address(written: YamlDocument, settings: SettingsFile, key: str) -> Iterator[ConfigError]:
     value: str | None = getattr(settings, key)
     if value is not None and "${" not in value:
         try:
@@ -452,10 +452,10 @@ def _skill(skill: str | SkillFile) -> SkillEntry:
     return SkillEntry(name=skill.name, description=skill.description)
 
 
-def _settings(file: SettingsFile) -> Settings:
+def _settings(file: SettingsFile) -> FleetSettings:
     plain = file.model_dump(exclude={"rates", "health", "retry_waits_s"})
     mine = {model: Rate(**rate.model_dump()) for model, rate in file.rates.items()}
-    return Settings(
+    return FleetSettings(
         **plain,
         retry_waits_s=tuple(file.retry_waits_s),
         rates=Rates(by_model={**BUILT_IN, **mine}),

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from fleetsim.caller.declared import Declared
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Excerpt, RequestAccepted, RequestRefused
 from fleetsim.caller.follow_up import follow_up
 from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
 from fleetsim.caller.part_rows import noted
+from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.limits import TooMuchText, check_text
@@ -22,7 +22,7 @@ from fleetsim.runtime.ports import Runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class AgentRoute:
     """How an agent is to be called for a request, taken from its card and entry at this moment.
 
     ``hint`` is the ``skillHint`` it is sent, None for none.
@@ -35,7 +35,7 @@ class Way:
     tenant: str | None = None
     other: OtherWay | None = None
     hint: str | None = None
-    declared: Declared = field(default_factory=Declared)
+    declared: SkillPolicy = field(default_factory=SkillPolicy)
     streaming: bool = False
     rejoin: bool = True
     push: bool = False
@@ -59,7 +59,7 @@ class Dispatcher:
         tracker: Tracker,
         *,
         resolve: Callable[[str | None, tuple[str, ...]], tuple[str, ...]],
-        way: Callable[[str, SkillRequest], Way],
+        way: Callable[[str, SkillRequest], AgentRoute],
         cooldowns_s: Mapping[str, float] | None = None,
         token_epoch: Callable[[], int] = lambda: 1,
     ) -> None:

@@ -20,7 +20,7 @@ from fleetsim.model.extensions import Usage
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import JsonObject
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -229,7 +229,7 @@ class OutcomeDecided(Event):
     confidence_explanation: str | None = None
     system_actor: str
     context_id: str | None = None
-    via: Via = Via.LOCAL
+    via: UpdateSource = UpdateSource.LOCAL
     warnings: tuple[str, ...] = ()
     parts: tuple[ListedPart, ...] = ()
     parts_total: int = 0

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
-from fleetsim.caller.gate import Gate
+from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.meter import Account
 from fleetsim.caller.tokens import CallbackTokens
@@ -77,7 +77,7 @@ class Executor:
     def __init__(
         self,
         clients: Clients,
-        gate: Gate,
+        gate: AgentLimiter,
         *,
         tokens: CallbackTokens,
         callback_base: Callable[[str, str], str | None],

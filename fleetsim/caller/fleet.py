@@ -81,7 +81,7 @@ class AgentEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class FleetSettings:
     """The ``fleet:`` part of agents.yaml. Seconds, counts and dollars, as the names say.
 
     ``base_url`` is where agents reach the hub's webhooks, ``internal_base_url`` where agents on single-label
@@ -112,7 +112,7 @@ class FleetConfig:
     """A checked agents.yaml. ``warnings`` are lines for a person; nothing in them is secret."""
 
     agents: tuple[AgentEntry, ...]
-    settings: Settings = field(default_factory=Settings)
+    settings: FleetSettings = field(default_factory=FleetSettings)
     source: str = "agents.yaml"
     warnings: tuple[str, ...] = ()
 
@@ -157,7 +157,9 @@ def difference(before: FleetConfig, now: FleetConfig) -> FleetChange:
     """What became different. Pure."""
     old, new = ({entry.name: entry for entry in config.agents} for config in (before, now))
     both = [name for name in new if name in old]
-    differing = [f.name for f in fields(Settings) if getattr(before.settings, f.name) != getattr(now.settings, f.name)]
+    differing = [
+        f.name for f in fields(FleetSettings) if getattr(before.settings, f.name) != getattr(now.settings, f.name)
+    ]
 
     def apart_from_work(entry: AgentEntry) -> AgentEntry:
         return replace(entry, enabled=True, disabled_why="")

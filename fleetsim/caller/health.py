@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from fleetsim.caller.figures import WINDOW, Bucket, Figures, row_of
 from fleetsim.caller.jsonable import to_json
+from fleetsim.caller.outcome_stats import WINDOW, Bucket, OutcomeStats, row_of
 from fleetsim.caller.registry import weight
 from fleetsim.model.work import Cause, Outcome
 
@@ -73,7 +73,7 @@ class AgentHealth:
     health: HealthWord
     why: str
     since: datetime | None
-    figures: Figures
+    figures: OutcomeStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class SkillHealth:
 
     agent_name: str
     skill: str
-    figures: Figures
+    figures: OutcomeStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +230,7 @@ class Verdict(NamedTuple):
     since: datetime | None = None
 
 
-def judge(bucket: Bucket, figures: Figures, condition: Condition, limits: Thresholds) -> Verdict:
+def judge(bucket: Bucket, figures: OutcomeStats, condition: Condition, limits: Thresholds) -> Verdict:
     """An agent's word. A rate over too few outcomes decides nothing."""
     rate = figures.success_rate if figures.answered_outcomes >= limits.outcomes_min else None
     percent = f"{rate:.0%} of {figures.answered_outcomes} succeeded" if rate is not None else ""

@@ -16,7 +16,6 @@ import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fleetsim.caller.declared import PERSON_ONLY, HitlMode
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.events import (
@@ -30,6 +29,7 @@ from fleetsim.caller.events import (
     VetoWindowMoved,
 )
 from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.skill_policy import PERSON_ONLY, HitlMode
 from fleetsim.caller.track import Track
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError

@@ -22,7 +22,7 @@ from fleetsim.model.extensions import Extras, read_extras
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import answer_chars, answer_text
 from fleetsim.model.text import one_line
-from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKind, Via
+from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKind, UpdateSource
 
 REASON_MAX = 500
 
@@ -60,7 +60,7 @@ def outcome_of(
     kind: OutcomeKind | None = None,
     cause: Cause | None = None,
     reason: str = "",
-    via: Via | None = None,
+    via: UpdateSource | None = None,
     rates: Rates | None = None,
 ) -> Outcome:
     """The outcome of a track that ends now; ``kind`` and ``cause`` None mean the agent's own terminal state.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import WebhooksDegraded
 from fleetsim.caller.track import Track
-from fleetsim.model.work import KIND_OF_STATE, Outcome, Via
+from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
 
 SILENT_AFTER = 3
 """So many tasks in a row that polling had to end although a webhook was registered."""
@@ -27,7 +27,7 @@ class PushWatch:
         agent = track.record.agent
         if track.pushes:
             self.arrived(agent)
-        elif track.record.push and outcome.via is Via.POLL and outcome.kind in KIND_OF_STATE.values():
+        elif track.record.push and outcome.via is UpdateSource.POLL and outcome.kind in KIND_OF_STATE.values():
             missed = self._missed[agent] = self._missed.get(agent, 0) + 1
             if missed == SILENT_AFTER:
                 why = f"the last {missed} tasks ended by polling; no webhook of theirs arrived"

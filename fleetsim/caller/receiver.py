@@ -22,16 +22,16 @@ from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.step.hearing import state_of
-from fleetsim.caller.tokens import Bearer, CallbackTokens
+from fleetsim.caller.tokens import CallbackTokens, TokenClaims
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
-from fleetsim.model.work import KIND_OF_STATE, Outcome, Via
+from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
 from fleetsim.runtime.deadline import Deadline
-from fleetsim.runtime.faults import fault
+from fleetsim.runtime.failpoints import failpoint
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.room import Room
 from fleetsim.runtime.signing import TOLERANCE_S, verify
@@ -133,7 +133,7 @@ class CallbackReceiver:
         after = {"Retry-After": str(max(1, math.ceil(after_s)))}
         return JSONResponse({"success": False, "error": "too many webhooks"}, 429, after)
 
-    async def _take(self, request: Request, bearer: Bearer) -> Response:
+    async def _take(self, request: Request, bearer: TokenClaims) -> Response:
         body = await self._body(request, bearer)
         if isinstance(body, Response):
             return body
@@ -156,7 +156,7 @@ class CallbackReceiver:
             self._remember(bearer.correlation_id, signed_id)
         return response
 
-    def _signed_id(self, request: Request, bearer: Bearer, body: bytes) -> str | None:
+    def _signed_id(self, request: Request, bearer: TokenClaims, body: bytes) -> str | None:
         """The id of a signed webhook that is genuine and timely (T-13)."""
         secret = self._tokens.signing_secret(bearer.agent, bearer.correlation_id, epoch=bearer.epoch)
         return verify(request.headers.items(), secret, self._clock.now().timestamp(), body)
@@ -168,11 +168,11 @@ class CallbackReceiver:
         while self._seen and (len(self._seen) > SEEN_MAX or next(iter(self._seen.values())) <= now):
             self._seen.popitem(last=False)
 
-    def _bearer(self, request: Request) -> Bearer | None:
+    def _bearer(self, request: Request) -> TokenClaims | None:
         token = given_token(request)
         return None if token is None else self._tokens.verify(token)
 
-    async def _body(self, request: Request, bearer: Bearer) -> bytes | Response:
+    async def _body(self, request: Request, bearer: TokenClaims) -> bytes | Response:
         """The body, of so many of an agent at once: one that comes slowly holds a connection and what came of it."""
         if self._reading[bearer.agent] >= self._limits.reading_max:
             return self._too_many(1.0)
@@ -182,7 +182,7 @@ class CallbackReceiver:
         finally:
             self._reading[bearer.agent] -= 1
 
-    async def _read(self, request: Request, bearer: Bearer) -> bytes | Response:
+    async def _read(self, request: Request, bearer: TokenClaims) -> bytes | Response:
         body = bytearray()
         try:
             with self._room.document(bearer.agent) as document:
@@ -209,7 +209,7 @@ class CallbackReceiver:
         return bytes(body)
 
     async def _deliver(
-        self, request: Request, bearer: Bearer, events: tuple[TaskEvent, ...], body_bytes: int
+        self, request: Request, bearer: TokenClaims, events: tuple[TaskEvent, ...], body_bytes: int
     ) -> Response:
         """Path, body, agent and task must agree with what the token says."""
         cid, last = bearer.correlation_id, request.path_params["task_id"]
@@ -227,7 +227,7 @@ class CallbackReceiver:
             early = await self._tracker.hear_push(cid, bearer.agent, events, body_bytes=body_bytes)
         except NotAccepting:
             return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
-        fault("after_push_before_answer")
+        failpoint("after_push_before_answer")
         state = next((state for event in events if (state := state_of(event))), None)
         if outcome is not None and state in _ENDS:
             self._compare(outcome, state)
@@ -254,7 +254,7 @@ class CallbackReceiver:
                     skill=outcome.skill,
                     task_id=outcome.task_id,
                     state=state,
-                    via=Via.PUSH.value,
+                    via=UpdateSource.PUSH.value,
                     why=f"contradicts the outcome, which is {outcome.kind.value}",
                 )
             )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fleetsim.caller.events import Event
-from fleetsim.caller.track import Heard
+from fleetsim.caller.track import TaskUpdate
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Message, Task
@@ -145,7 +145,7 @@ Signal: TypeAlias = (
     | Left
     | Replied
     | SendFailed
-    | Heard
+    | TaskUpdate
     | StreamEnded
     | PollFailed
     | Found
@@ -179,7 +179,7 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
-class Find:
+class LookUpTask:
     """Look for the task by our context id."""
 
 
@@ -201,7 +201,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class ResolveQuestion:
     """A question is over: delivered, withdrawn or expired (``ledger.QuestionState`` value)."""
 
     question_id: str
@@ -235,5 +235,16 @@ class Publish:
 
 
 Effect: TypeAlias = (
-    Send | Subscribe | Poll | Find | RegisterPush | Save | Ask | Settle | Resume | Cancel | Close | Publish
+    Send
+    | Subscribe
+    | Poll
+    | LookUpTask
+    | RegisterPush
+    | Save
+    | Ask
+    | ResolveQuestion
+    | Resume
+    | Cancel
+    | Close
+    | Publish
 )

@@ -20,7 +20,7 @@ TOKEN_CHARS_MAX = 2_048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bearer:
+class TokenClaims:
     """What a verified token says. ``signed``: its webhooks count only with a signature."""
 
     epoch: int
@@ -50,7 +50,7 @@ class CallbackTokens:
             self._keys[epoch], _SIGNING_DOMAIN + _said(epoch, agent, correlation_id, True), hashlib.sha256
         ).digest()
 
-    def verify(self, token: str) -> Bearer | None:
+    def verify(self, token: str) -> TokenClaims | None:
         """What the token says if it is ours, None otherwise. Never raises, whatever the text."""
         if len(token) > TOKEN_CHARS_MAX:
             return None
@@ -63,7 +63,7 @@ class CallbackTokens:
             return None
         if epoch not in self._keys or not hmac.compare_digest(given, self._mac(epoch, said)):
             return None
-        return Bearer(epoch=epoch, agent=agent, correlation_id=correlation_id, signed=marks == [_SIGNED])
+        return TokenClaims(epoch=epoch, agent=agent, correlation_id=correlation_id, signed=marks == [_SIGNED])
 
     def _known(self, epoch: int | None) -> int:
         return self.current if epoch is None or epoch not in self._keys else epoch

@@ -17,7 +17,7 @@ from fleetsim.caller.rates import Rates
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.task import Task
-from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, Via
+from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, UpdateSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +49,20 @@ class Now:
 
     mono: float
     wall: datetime
-    luck: float = 0.5
+    jitter: float = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class TaskUpdate:
     """The agent said something about the task. ``began`` is when the request that brought it was started."""
 
     event: TaskEvent
-    via: Via
+    via: UpdateSource
     began: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class OpenQuestion:
     """An open question, when it lapses and when somebody is reminded of it (monotonic seconds; None: was)."""
 
     question: Question
@@ -127,9 +127,9 @@ class Track:
     applied_at: float = float("-inf")
     whole: frozenset[str] = frozenset()
     gap: bool = False
-    owed: int = 0
-    via: Via = Via.LOCAL
-    asked: Asked | None = None
+    confirming_polls_left: int = 0
+    via: UpdateSource = UpdateSource.LOCAL
+    asked: OpenQuestion | None = None
     paused_left: float | None = None
     answered_at: float = float("-inf")
     resume: Answer | None = None
@@ -140,9 +140,9 @@ class Track:
     cancel_sent: bool = False
     pushes: int = 0
     registered: bool = False
-    look_owed: bool = False
+    look_due: bool = False
     looked_at: float = float("-inf")
-    parked: tuple[Heard, ...] = ()
+    early_updates: tuple[TaskUpdate, ...] = ()
     outcome: Outcome | None = None
 
     def changed(self, new: Mapping[str, Any]) -> Track:

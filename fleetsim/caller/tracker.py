@@ -12,18 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fleetsim.caller import carry
+from fleetsim.caller import effects
 from fleetsim.caller.closing import publish_outcome
-from fleetsim.caller.declared import drift
 from fleetsim.caller.early import EarlyLimits, EarlyWebhooks
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event, Excerpt, QuestionAsked, QuestionExpired, QuestionWithdrawn
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, QuestionState, RequestRecord
-from fleetsim.caller.pace import Pace
 from fleetsim.caller.part_rows import noted
+from fleetsim.caller.poll_pacer import PollPacer
 from fleetsim.caller.push_watch import PushWatch
-from fleetsim.caller.scribe import Scribe
+from fleetsim.caller.record_writer import RecordWriter
 from fleetsim.caller.signals import (
     Answered,
     Ask,
@@ -35,21 +34,22 @@ from fleetsim.caller.signals import (
     Poll,
     Publish,
     Recovered,
+    ResolveQuestion,
     Save,
     Send,
-    Settle,
     Signal,
     TurnedAway,
 )
+from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Heard, Now, Rules, Track
+from fleetsim.caller.track import Now, Rules, TaskUpdate, Track
 from fleetsim.model.asking import answer_schema, check_answer
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts
-from fleetsim.model.work import Answer, Decision, Outcome, Question, Via
-from fleetsim.runtime.faults import fault
+from fleetsim.model.work import Answer, Decision, Outcome, Question, UpdateSource
+from fleetsim.runtime.failpoints import failpoint
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
@@ -91,8 +91,8 @@ class Tracker:
         self._closing: dict[str, asyncio.Task[Any]] = {}
         self._sends: dict[str, asyncio.Task[Any]] = {}
         self._broken: LedgerBroken | None = None
-        self._scribe = Scribe(ledger, events, self._workers, self._record_now)
-        self._pace = Pace(self._workers)
+        self._scribe = RecordWriter(ledger, events, self._workers, self._record_now)
+        self._pace = PollPacer(self._workers)
         self._push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
         self._on_record: set[str] = set()
@@ -180,7 +180,7 @@ class Tracker:
                 f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
             )
         self._on_record.discard(question.question_id)  # the request may end before the answer's fate is known
-        fault("after_answer_before_resume")
+        failpoint("after_answer_before_resume")
         self.signal(question.correlation_id, Answered(answer=answer))
         return question
 
@@ -220,8 +220,8 @@ class Tracker:
         self._push_watch.arrived(agent)
         now, track = self._runtime.clock, self._tracks.get(correlation_id)
         if track is not None and track.awaits_reply:
-            parked = [early.event for early in track.parked]
-            if all(event in parked for event in events):
+            early_updates = [early.event for early in track.early_updates]
+            if all(event in early_updates for event in events):
                 return True  # told twice, and kept the first time
             webhook = EarlyWebhook(
                 correlation_id=correlation_id,
@@ -232,7 +232,7 @@ class Tracker:
             )
             await self._early.keep(webhook)
         for event in events:
-            self.signal(correlation_id, Heard(event=event, via=Via.PUSH, began=now.monotonic()))
+            self.signal(correlation_id, TaskUpdate(event=event, via=UpdateSource.PUSH, began=now.monotonic()))
         track = self._tracks.get(correlation_id)
         if track is not None and track.awaits_reply:
             return True
@@ -287,7 +287,7 @@ class Tracker:
         owner = self._by_task.setdefault(key, track.correlation_id)
         if owner == track.correlation_id or not track.task.task_id:
             return True
-        outcome = carry.stolen_task(track, self._now(), self.rules)
+        outcome = effects.stolen_task(track, self._now(), self.rules)
         self._tracks[track.correlation_id] = replace(track, outcome=outcome)
         self._carry_out(track, Close(outcome=outcome))
         return False
@@ -301,7 +301,7 @@ class Tracker:
                 self._scribe.save(cid)
             case Ask(question=question):
                 self._scribe.aside(cid, lambda: self._ask(question))
-            case Settle(question_id=question_id, state=state):
+            case ResolveQuestion(question_id=question_id, state=state):
                 self._scribe.aside(cid, lambda: self._settle(track, question_id, QuestionState(state)))
             case Close(outcome=outcome):
                 if track.in_air and (send := self._sends.get(cid)) is not None:
@@ -319,7 +319,9 @@ class Tracker:
             self._reach_out(track, Poll())
 
     def _reach_out(self, track: Track, effect: Effect) -> None:
-        work = carry.work_for(effect, track, self._executor, self._ledger, self._runtime, self.signal, self._record_now)
+        work = effects.work_for(
+            effect, track, self._executor, self._ledger, self._runtime, self.signal, self._record_now
+        )
         charged = self._executor.charged(track.record.agent, work)
         worker = self._workers.start(charged, name=f"{type(effect).__name__.lower()}:{track.correlation_id}")
         if isinstance(effect, Send):
@@ -402,20 +404,20 @@ class Tracker:
     async def _close(self, track: Track, outcome: Outcome) -> None:
         """Decide, durably, then tell. Only the call that decided tells anybody (I-01, I-04)."""
         cid = track.correlation_id
-        fault("before_close")
+        failpoint("before_close")
         try:
             decided = await self._scribe.until_recorded(lambda: self._ledger.close(outcome))
         except Exception as error:
             self._unrecorded(track, error)
             raise
-        fault("after_close_before_tell")
+        failpoint("after_close_before_tell")
         self._forget(track)
         if not decided:
             kept = await self._ledger.outcome(cid)
             self._resolve(cid, kept or outcome)
             return
         self._push_watch.ended(track, outcome)
-        publish_outcome(self._events, outcome, drift=drift(track.record.declared, outcome))
+        publish_outcome(self._events, outcome, drift=undeclared_effects(track.record.declared, outcome))
         for listener in self._settled:
             listener(outcome)
         self._resolve(cid, outcome)

@@ -81,7 +81,7 @@ async def _demo(common: Common, drawn: bool, picture: Path | None) -> int:
 
 async def _draw(hub: Hub, picture: Path) -> None:
     """Let the fleet work for a while, then draw what the screen would show."""
-    from fleetsim.dashboard.shot import take
+    from fleetsim.dashboard.screenshot import take
 
     await asyncio.sleep(PICTURE_S)
     drawn = await take(hub.events.recent(limit=20_000))

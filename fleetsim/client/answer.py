@@ -28,7 +28,7 @@ _HTML = re.compile(rb"\s{0,200}(?:<!--.{0,2000}?-->\s{0,200})?<(?:!doctype\s+htm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AnswerRequest:
     """What a response is the answer to. ``where`` and ``credential`` are words for messages."""
 
     request_id: str
@@ -37,7 +37,7 @@ class Asked:
     credential: str | None = None
 
 
-def read_result(asked: Asked, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Any:
+def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Any:
     """The JSON-RPC result in a response.
 
     Raises:

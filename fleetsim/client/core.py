@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetsim.client.address import AgentUrl
-from fleetsim.client.answer import Asked, is_event_stream, read_result, wire_error
+from fleetsim.client.answer import AnswerRequest, is_event_stream, read_result, wire_error
 from fleetsim.client.credential import Credential
 from fleetsim.client.discovery import fetch_card
 from fleetsim.client.redirect import open_following
@@ -56,7 +56,7 @@ class ClientLimits:
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     request: Request
-    asked: Asked
+    asked: AnswerRequest
     dialect: wire.Dialect
 
 
@@ -357,7 +357,7 @@ class AgentCaller:
             streaming=streaming,
         )
         source = self._credential.source if self._credential else None
-        asked = Asked(request_id=request_id, dialect_name=dialect.name, where=self.where, credential=source)
+        asked = AnswerRequest(request_id=request_id, dialect_name=dialect.name, where=self.where, credential=source)
         return _Prepared(request, asked, dialect)
 
     def _fitted(self, call: Call, dialect_name: str) -> Call:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from fleetsim.client.answer import Asked
+from fleetsim.client.answer import AnswerRequest
 from fleetsim.model.errors import TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus
@@ -41,7 +41,7 @@ class EventStream(AsyncIterator[TaskEvent]):
     """
 
     def __init__(
-        self, frames: AsyncGenerator[SseEvent, None], asked: Asked, dialect: Dialect, *, joins: bool = False
+        self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest, dialect: Dialect, *, joins: bool = False
     ) -> None:
         self.skipped = 0
         self.ended = False
@@ -49,7 +49,7 @@ class EventStream(AsyncIterator[TaskEvent]):
         self._events = self._read(frames, asked, dialect)
 
     @classmethod
-    def single(cls, event: TaskEvent, asked: Asked, dialect: Dialect) -> EventStream:
+    def single(cls, event: TaskEvent, asked: AnswerRequest, dialect: Dialect) -> EventStream:
         """A stream of one event, for an agent that answered with plain JSON."""
         stream = cls(_nothing(), asked, dialect)
         stream._events = stream._one(event)
@@ -70,7 +70,7 @@ class EventStream(AsyncIterator[TaskEvent]):
         yield event
 
     async def _read(
-        self, frames: AsyncGenerator[SseEvent, None], asked: Asked, dialect: Dialect
+        self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest, dialect: Dialect
     ) -> AsyncGenerator[TaskEvent, None]:
         said = _Said()
         try:
@@ -109,7 +109,7 @@ class EventStream(AsyncIterator[TaskEvent]):
         except (TimeoutError, TransportError):
             return None  # a message is whole in itself: how the connection ends takes nothing from it
 
-    def _skip(self, error: WireError, asked: Asked) -> None:
+    def _skip(self, error: WireError, asked: AnswerRequest) -> None:
         self.skipped += 1
         if self.skipped == 1:
             log.warning("%s: a frame of the stream was skipped: %s", asked.where, one_line(str(error)))
@@ -185,7 +185,7 @@ async def _nothing() -> AsyncGenerator[SseEvent, None]:
         yield event
 
 
-def read_frame(data: str, asked: Asked, dialect: Dialect) -> TaskEvent:
+def read_frame(data: str, asked: AnswerRequest, dialect: Dialect) -> TaskEvent:
     """One frame's event, in its JSON-RPC envelope or, as some 0.1 agents send it, bare.
 
     Raises:

@@ -15,23 +15,23 @@ from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher, Input
 from textual.worker import Worker, WorkerState
 
-from fleetsim.dashboard import frame
+from fleetsim.dashboard import chrome
+from fleetsim.dashboard.actions import FAILED_S, SAID_S, WRITING, Actions
+from fleetsim.dashboard.chrome import Link, LinkState, Pane, Size
 from fleetsim.dashboard.controls import Controls
 from fleetsim.dashboard.dialogs import HelpScreen, help_lines
-from fleetsim.dashboard.feed import Feed
-from fleetsim.dashboard.frame import Link, LinkState, Pane, Size
-from fleetsim.dashboard.ink import Line, fitted, line, muted, strong
-from fleetsim.dashboard.intents import FAILED_S, SAID_S, WRITING, Intents
+from fleetsim.dashboard.feed import EventFeed
+from fleetsim.dashboard.labels import Tone
 from fleetsim.dashboard.panes.base import PaneBase
 from fleetsim.dashboard.panes.ceremonies import CeremoniesPane
 from fleetsim.dashboard.panes.events import EventsPane
 from fleetsim.dashboard.panes.fleet import AgentPane, FleetPane
 from fleetsim.dashboard.panes.inbox import InboxPane
 from fleetsim.dashboard.panes.tasks import TasksPane
+from fleetsim.dashboard.text import Line, fitted, line, muted, strong
 from fleetsim.dashboard.theme import CSS, THEMES
 from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.widgets import Grid, Lines
-from fleetsim.dashboard.words import Role
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Clock
@@ -42,7 +42,7 @@ DRAWS_PER_S = 8
 NOTE_S = 20.0
 
 
-class FleetApp(Intents):
+class FleetApp(Actions):
     """The screens over one feed.
 
     ``controls`` carries out what a person asks for; with ``read_only`` nothing of it is offered. ``note`` is
@@ -76,7 +76,7 @@ class FleetApp(Intents):
 
     def __init__(
         self,
-        feed: Feed,
+        feed: EventFeed,
         controls: Controls,
         *,
         clock: Clock,
@@ -191,12 +191,12 @@ class FleetApp(Intents):
         self.draws += 1
         self._announce(view)
         width = self.size.width
-        self._header.show([frame.header(view, self._link, self._fleet_name, width)])
-        self._tabs.show([frame.tabs(pane.PANE, view, width, self._note(view))])
+        self._header.show([chrome.header(view, self._link, self._fleet_name, width)])
+        self._tabs.show([chrome.tabs(pane.PANE, view, width, self._note(view))])
         self._draw_pane(pane, view)
         self._status.show([self._status_line(view)])
         keys = [(key, word) for key, word in pane.KEYS if not (self._read_only and key in {"r", "x", "F", "R"})]
-        self._keys.show([frame.footer(keys, width)])
+        self._keys.show([chrome.footer(keys, width)])
 
     def _draw_pane(self, pane: PaneBase, view: View) -> None:
         try:
@@ -209,11 +209,11 @@ class FleetApp(Intents):
         except Exception as error:
             log.exception("the %s screen failed", pane.id)
             what = f"this screen failed ({type(error).__name__}); the others go on, the log has the rest"
-            self.say(what, Role.BAD, FAILED_S)
+            self.say(what, Tone.BAD, FAILED_S)
         if isinstance(pane, InboxPane) and pane.overtaken is not None:
             settled, pane.overtaken = pane.overtaken, None
             by = f" by {settled.by}" if settled.by else ""
-            self.say(f"{settled.decision or 'settled'}{by} meanwhile; what you typed was not sent", Role.WARN, FAILED_S)
+            self.say(f"{settled.decision or 'settled'}{by} meanwhile; what you typed was not sent", Tone.WARN, FAILED_S)
 
     def _announce(self, view: View) -> None:
         """Say it when an agent begins to wait for a person, wherever one is looking."""
@@ -221,7 +221,7 @@ class FleetApp(Intents):
         fresh = [agent for key, agent in waiting.items() if key not in self._waiting]
         if fresh and self._waiting_known and self.pane.PANE is not Pane.INBOX:
             more = f" and {len(fresh) - 1} more" if len(fresh) > 1 else ""
-            self.say(f"{fresh[0]} asks you something{more}: 3 opens the inbox", Role.ACCENT)
+            self.say(f"{fresh[0]} asks you something{more}: 3 opens the inbox", Tone.ACCENT)
         self._waiting, self._waiting_known = set(waiting), self._link.state is LinkState.LIVE
 
     def _note(self, view: View) -> str:
@@ -234,34 +234,34 @@ class FleetApp(Intents):
         if until is not None and self._clock.now() < until:
             return said
         if self._link.state is LinkState.LOST:
-            return line((f" ! no more events: {self._link.why}. What you see is old.", Role.BAD))
+            return line((f" ! no more events: {self._link.why}. What you see is old.", Tone.BAD))
         if view.config_error:
-            return line((f" ! {view.config_error}", Role.BAD), muted("  Using the version loaded before."))
+            return line((f" ! {view.config_error}", Tone.BAD), muted("  Using the version loaded before."))
         pane = self.pane
         pieces = [line(strong(pane.PANE.value.capitalize()))]
         if pane.filter_text:
-            pieces.append(line(muted("filter "), (pane.filter_text, Role.ACCENT), muted("  esc clears")))
+            pieces.append(line(muted("filter "), (pane.filter_text, Tone.ACCENT), muted("  esc clears")))
         if self._feed.dropped:
-            pieces.append(line((f"{self._feed.dropped:,} events dropped", Role.WARN)))
+            pieces.append(line((f"{self._feed.dropped:,} events dropped", Tone.WARN)))
         pieces += [line(muted(piece)) for piece in pane.status(view).split("   ")]
         return (*line(" "), *fitted(pieces, self.size.width - 2, gap=3))
 
-    def say(self, words: str, role: Role = Role.PLAIN, seconds: float = SAID_S) -> None:
+    def say(self, words: str, role: Tone = Tone.PLAIN, seconds: float = SAID_S) -> None:
         """Show a message in the status line for a while."""
-        glyph = {Role.BAD: "✗ ", Role.GOOD: "✓ ", Role.WARN: "! ", Role.ACCENT: "? "}.get(role, "")
+        glyph = {Tone.BAD: "✗ ", Tone.GOOD: "✓ ", Tone.WARN: "! ", Tone.ACCENT: "? "}.get(role, "")
         self._said = line((f" {glyph}{one_line(words, 300)}", role)), self._clock.now() + timedelta(seconds=seconds)
         self._status.show([self._said[0]])
 
     def _fit(self, size: geometry.Size) -> None:
         """Tell the screens how much room there is."""
         width, height = size
-        room = frame.size_of(width, height)
+        room = chrome.size_of(width, height)
         for one in Size:
             self.screen.set_class(room is one, f"-{one.value}")
         self.screen.set_class(height < 20, "-short")
         for pane in self._panes.values():
             pane.room = room
-        self._tiny.show(frame.too_small(width, height))
+        self._tiny.show(chrome.too_small(width, height))
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit into the new size."""
@@ -289,7 +289,7 @@ class FleetApp(Intents):
     def on_click(self, event: events.Click) -> None:
         """A tab was clicked."""
         if event.widget is self._tabs and event.y == 0:
-            pane = frame.tab_at(self.pane.PANE, self._view, self.size.width, event.x)
+            pane = chrome.tab_at(self.pane.PANE, self._view, self.size.width, event.x)
             if pane is not None:
                 self.show_pane(pane.value)
 
@@ -396,6 +396,6 @@ class FleetApp(Intents):
         """Whatever goes wrong in the background is said, not lost."""
         if event.state is WorkerState.ERROR and event.worker.error is not None:
             log.error("worker %s failed", event.worker.name, exc_info=event.worker.error)
-            self.say(f"{event.worker.name}: {type(event.worker.error).__name__}", Role.BAD, FAILED_S)
+            self.say(f"{event.worker.name}: {type(event.worker.error).__name__}", Tone.BAD, FAILED_S)
             if event.worker.name == "feed":
                 self._link = Link(LinkState.LOST, self._clock.now(), type(event.worker.error).__name__)

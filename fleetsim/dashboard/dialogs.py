@@ -10,10 +10,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from fleetsim.dashboard.ink import BLANK, Line, line, muted
+from fleetsim.dashboard.labels import HEALTH, STATE, Tone
+from fleetsim.dashboard.text import BLANK, Line, line, muted
 from fleetsim.dashboard.view_fleet import RUNS_MIN
 from fleetsim.dashboard.widgets import Lines, Page
-from fleetsim.dashboard.words import HEALTH, STATE, Role
 
 EVERYWHERE = (
     ("1 2 3 4 5", "fleet, tasks, inbox, ceremonies, events"),
@@ -31,11 +31,11 @@ EVERYWHERE = (
 
 def help_lines(here: Sequence[tuple[str, str]], where: str) -> list[Line]:
     """The keys of this screen, the keys of all, and what the words mean."""
-    lines = [line((where.capitalize(), Role.PRIMARY))]
-    lines += [line((f"  {key:<15}", Role.STRONG), word) for key, word in here]
-    lines += [BLANK, line(("Everywhere", Role.PRIMARY))]
-    lines += [line((f"  {key:<15}", Role.STRONG), word) for key, word in EVERYWHERE]
-    lines += [BLANK, line(("States", Role.PRIMARY))]
+    lines = [line((where.capitalize(), Tone.PRIMARY))]
+    lines += [line((f"  {key:<15}", Tone.STRONG), word) for key, word in here]
+    lines += [BLANK, line(("Everywhere", Tone.PRIMARY))]
+    lines += [line((f"  {key:<15}", Tone.STRONG), word) for key, word in EVERYWHERE]
+    lines += [BLANK, line(("States", Tone.PRIMARY))]
     lines.append(_row([(mark.label, mark.role) for mark in HEALTH.values()]))
     states = [(mark.label, mark.role) for mark in STATE.values()]
     lines += [_row(states[at : at + 4]) for at in range(0, len(states), 4)]
@@ -50,7 +50,7 @@ def help_lines(here: Sequence[tuple[str, str]], where: str) -> list[Line]:
     return lines
 
 
-def _row(marks: Sequence[tuple[str, Role]]) -> Line:
+def _row(marks: Sequence[tuple[str, Tone]]) -> Line:
     return line("  ", *((f"{label:<14}", role) for label, role in marks))
 
 
@@ -99,6 +99,6 @@ class ConfirmScreen(ModalScreen[bool]):
         """Fill it."""
         self.set_class(bool(getattr(self.app, "ascii_only", False)), "-ascii")
         lines = self.query_one(Lines)
-        lines.entitle(line((self._title, Role.WARN)))
-        keys = line(("y", Role.PRIMARY), muted(" yes    "), ("n", Role.PRIMARY), muted(" no"))
+        lines.entitle(line((self._title, Tone.WARN)))
+        keys = line(("y", Tone.PRIMARY), muted(" yes    "), ("n", Tone.PRIMARY), muted(" no"))
         lines.show([*self._what, BLANK, keys])

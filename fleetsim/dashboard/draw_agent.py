@@ -6,9 +6,9 @@ from datetime import datetime
 
 from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.draw_fleet import push, share_role, trouble
-from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, strong, wrap
+from fleetsim.dashboard.labels import HEALTH, STATE, Tone, mark_of, money, percent, since, took
+from fleetsim.dashboard.text import BLANK, Column, Line, TableRow, fitted, line, muted, strong, wrap
 from fleetsim.dashboard.view_fleet import RUNS_MIN, AgentRow, SkillRow
-from fleetsim.dashboard.words import HEALTH, STATE, Role, mark_of, money, percent, since, took
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import WHOSE
 
@@ -26,24 +26,24 @@ SKILL_COLUMNS = (
 )
 
 
-def skill_row(skill: SkillRow, now: datetime) -> Row:
+def skill_row(skill: SkillRow, now: datetime) -> TableRow:
     """One skill as a row."""
     f = skill.figures
     runs = f.answered_outcomes
     share = percent(f.success_count, runs) if runs >= RUNS_MIN else f"{f.success_count}/{runs}" if runs else "-"
-    role = share_role(f.success_count, runs) if runs >= RUNS_MIN else Role.MUTED
+    role = share_role(f.success_count, runs) if runs >= RUNS_MIN else Tone.MUTED
     cells: tuple[Line, ...] = (
         line(strong(skill.skill)),
-        line((str(f.total_outcomes), Role.PLAIN if f.total_outcomes else Role.MUTED)),
+        line((str(f.total_outcomes), Tone.PLAIN if f.total_outcomes else Tone.MUTED)),
         line((share, role)),
         line(took(f.p50_latency_ms) if runs else muted("-")),
         line(took(f.p95_latency_ms) if runs else muted("-")),
         line(money(f.cost_per_successful_outcome) if f.total_cost_usd else muted("-")),
         line(since(f.last_outcome_at, now) + " ago" if f.last_outcome_at else muted("never")),
         line(mark_of(STATE, f.last_outcome_kind.value) if f.last_outcome_kind else muted("-")),
-        line("✓ yes" if skill.offered else ("✗ no", Role.WARN)),
+        line("✓ yes" if skill.offered else ("✗ no", Tone.WARN)),
     )
-    return Row(key=skill.skill, cells=cells)
+    return TableRow(key=skill.skill, cells=cells)
 
 
 def _pairs(pairs: list[tuple[str, Line]], width: int) -> list[Line]:
@@ -70,15 +70,15 @@ def facts(agent: AgentRow, now: datetime, width: int) -> list[Line]:
         ],
         width,
     )
-    lines += [fitted([line(("! ", Role.WARN), warning)], width) for warning in card.warnings[:3]]
+    lines += [fitted([line(("! ", Tone.WARN), warning)], width) for warning in card.warnings[:3]]
     if card.changed_at is not None:
         changed = f"card changed {since(card.changed_at, now)} ago: {card.changes}"
-        lines.append(fitted([line(("! ", Role.WARN), changed)], width))
+        lines.append(fitted([line(("! ", Tone.WARN), changed)], width))
     return lines
 
 
-def _claim(word: str, claimed: bool | None) -> tuple[str, Role]:
-    glyph, role = {True: ("✓", Role.GOOD), False: ("✗", Role.MUTED), None: ("?", Role.MUTED)}[claimed]
+def _claim(word: str, claimed: bool | None) -> tuple[str, Tone]:
+    glyph, role = {True: ("✓", Tone.GOOD), False: ("✗", Tone.MUTED), None: ("?", Tone.MUTED)}[claimed]
     return f"{glyph} {word}", role
 
 
@@ -131,6 +131,6 @@ def figures(agent: AgentRow, now: datetime, width: int) -> list[Line]:
         lines += _pairs([("sure", line(sure))], width)
     for failure in f.recent_failures[:3]:
         text = f"{since(failure.timestamp, now)} ago {failure.skill}: {failure.failure_reason}"
-        mark = ("✗ ", Role.BAD) if failure.blame is Blame.AGENT else ("– ", Role.MUTED)
+        mark = ("✗ ", Tone.BAD) if failure.blame is Blame.AGENT else ("– ", Tone.MUTED)
         lines.append(fitted([line(mark, text)], width))
     return lines

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from fleetsim.caller.ceremonies.ceremony import zone_of
 from fleetsim.caller.ceremonies.cron import next_slot, parse_cron
-from fleetsim.dashboard.ink import BLANK, Column, Line, Row, Span, fitted, line, muted, strong, wrap
+from fleetsim.dashboard.labels import RUN, Tone, countdown, mark_of, near, percent, plural, since, span, took
+from fleetsim.dashboard.text import BLANK, Column, Line, Span, TableRow, fitted, line, muted, strong, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_ceremonies import CeremonyRow, RunRow
-from fleetsim.dashboard.words import RUN, Role, countdown, mark_of, near, percent, plural, since, span, took
 from fleetsim.model.errors import ConfigError
 
 HISTORY_MAX = 24
@@ -27,7 +27,7 @@ COLUMNS = (
 )
 
 
-def row(ceremony: CeremonyRow, now: datetime) -> Row:
+def row(ceremony: CeremonyRow, now: datetime) -> TableRow:
     """One ceremony as a row."""
     last = ceremony.last
     late = next((run.lateness_ms for run in ceremony.runs if run.lateness_ms is not None), None)
@@ -42,7 +42,7 @@ def row(ceremony: CeremonyRow, now: datetime) -> Row:
         history(ceremony),
         line(percent(ceremony.ok, runs) if runs >= 5 else muted(f"{ceremony.ok}/{runs}" if runs else "-")),
     )
-    return Row(key=ceremony.ceremony_id, cells=cells, faded=not ceremony.enabled)
+    return TableRow(key=ceremony.ceremony_id, cells=cells, faded=not ceremony.enabled)
 
 
 def _zone(zone: str) -> str:
@@ -51,24 +51,24 @@ def _zone(zone: str) -> str:
 
 def _state(ceremony: CeremonyRow) -> Line:
     if ceremony.error:
-        return line(("✗ broken", Role.BAD))
+        return line(("✗ broken", Tone.BAD))
     if ceremony.running:
         return line(mark_of(RUN, "running"))
     if ceremony.enabled and ceremony.warnings:
-        return line(("! on", Role.WARN))
-    return line(("● on", Role.GOOD)) if ceremony.enabled else line(muted("‖ paused"))
+        return line(("! on", Tone.WARN))
+    return line(("● on", Tone.GOOD)) if ceremony.enabled else line(muted("‖ paused"))
 
 
 def _next(ceremony: CeremonyRow, now: datetime) -> Line:
     if ceremony.error:
-        return line((ceremony.error, Role.BAD))
+        return line((ceremony.error, Tone.BAD))
     if not ceremony.enabled:
         return line(muted("paused in its file"))
     if ceremony.next_at is None:
         return line(muted("-"))
     left = (ceremony.next_at - now).total_seconds()
     if left <= 0:
-        return line(("due now", Role.PRIMARY), muted("  " + near(ceremony.next_at, now)))
+        return line(("due now", Tone.PRIMARY), muted("  " + near(ceremony.next_at, now)))
     return line(countdown(left), muted("  " + near(ceremony.next_at, now)))
 
 
@@ -123,10 +123,10 @@ def facts(ceremony: CeremonyRow, now: datetime, width: int) -> list[Line]:
     if ceremony.error:
         hint = "The other files are in force. Correct this one; it is read again within seconds."
         return [
-            *wrap(ceremony.error, width, Role.BAD),
+            *wrap(ceremony.error, width, Tone.BAD),
             BLANK,
-            *wrap(ceremony.path, width, Role.MUTED),
-            *wrap(hint, width, Role.MUTED),
+            *wrap(ceremony.path, width, Tone.MUTED),
+            *wrap(hint, width, Tone.MUTED),
         ]
     pairs: list[tuple[str, Line]] = [
         ("name", line(ceremony.name or "-")),
@@ -146,9 +146,9 @@ def facts(ceremony: CeremonyRow, now: datetime, width: int) -> list[Line]:
         pairs.append(("file", line(muted(ceremony.path))))
     lines = [(*line(muted(f"{name:<9} ")), *fitted([value], width - 10)) for name, value in pairs]
     for warning in ceremony.warnings:
-        lines += wrap(f"! {warning}", width, Role.WARN)
+        lines += wrap(f"! {warning}", width, Tone.WARN)
     if ceremony.description:
-        lines += [BLANK, *wrap(ceremony.description, width, Role.MUTED)]
+        lines += [BLANK, *wrap(ceremony.description, width, Tone.MUTED)]
     return lines
 
 
@@ -162,7 +162,7 @@ RUN_COLUMNS = (
 )
 
 
-def run_row(run: RunRow, now: datetime) -> Row:
+def run_row(run: RunRow, now: datetime) -> TableRow:
     """One run."""
     running = run.status == "running"
     cells = (
@@ -171,9 +171,9 @@ def run_row(run: RunRow, now: datetime) -> Row:
         line(since(run.at, now) if running else took(run.duration_ms)),
         line(mark_of(RUN, run.status)),
         line(muted(run.children[0][:8] + (" +" if len(run.children) > 1 else "") if run.children else "-")),
-        line((run.error, Role.WARN)),
+        line((run.error, Tone.WARN)),
     )
-    return Row(key=run.run_id, cells=cells)
+    return TableRow(key=run.run_id, cells=cells)
 
 
 def empty(view: View) -> list[Line]:

@@ -7,11 +7,11 @@ from collections import deque
 from itertools import islice
 
 from fleetsim.caller.events import Event, Level
-from fleetsim.dashboard.ink import Column, Line, Row, line, muted, wrap
+from fleetsim.dashboard.labels import LEVEL, Tone, mark_of
 from fleetsim.dashboard.query import Query
+from fleetsim.dashboard.text import Column, Line, TableRow, line, muted, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_events import EVENTS_MAX, detail, event_row, pretty, short_topic
-from fleetsim.dashboard.words import LEVEL, Role, mark_of
 
 COLUMNS = (
     Column(title="TIME", width=12),
@@ -28,11 +28,11 @@ NARROW = (
 )
 
 
-def row(event: Event, narrow: bool = False) -> Row:
+def row(event: Event, narrow: bool = False) -> TableRow:
     """One event as a row of ``COLUMNS``, or of ``NARROW``."""
     told = event_row(event)
     level = mark_of(LEVEL, told.level)
-    loud = level.role if level.role in {Role.WARN, Role.BAD} else Role.PLAIN
+    loud = level.role if level.role in {Tone.WARN, Tone.BAD} else Tone.PLAIN
     if narrow:
         topic = told.topic.removeprefix("agent.").removeprefix("autonomous.")
         cells: tuple[Line, ...] = (
@@ -40,7 +40,7 @@ def row(event: Event, narrow: bool = False) -> Row:
             line((topic, loud)),
             line((told.detail, loud)),
         )
-        return Row(key=str(event.seq), cells=cells, faded=event.level is Level.DEBUG)
+        return TableRow(key=str(event.seq), cells=cells, faded=event.level is Level.DEBUG)
     cells = (
         line(muted(f"{told.at:%H:%M:%S}.{told.at.microsecond // 1000:03d}")),
         line(level),
@@ -49,7 +49,7 @@ def row(event: Event, narrow: bool = False) -> Row:
         line(muted(told.task)),
         line((told.detail, loud)),
     )
-    return Row(key=str(event.seq), cells=cells, faded=event.level is Level.DEBUG)
+    return TableRow(key=str(event.seq), cells=cells, faded=event.level is Level.DEBUG)
 
 
 def fields(event: Event) -> dict[str, str]:
@@ -74,7 +74,7 @@ class EventRows:
     def __len__(self) -> int:
         return len(self.events)
 
-    def __getitem__(self, at: int, /) -> Row:
+    def __getitem__(self, at: int, /) -> TableRow:
         return row(self.events[at], self._narrow)
 
     def find(self, key: str, near: int) -> int | None:

@@ -6,16 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from fleetsim.caller.health import HealthWord
-from fleetsim.dashboard.ink import Column, Line, Row, Span, fitted, line, muted, strong
-from fleetsim.dashboard.view import View
-from fleetsim.dashboard.view_ceremonies import CeremonyRow
-from fleetsim.dashboard.view_fleet import AgentRow, Push
-from fleetsim.dashboard.view_tasks import TaskRow
-from fleetsim.dashboard.words import (
+from fleetsim.dashboard.labels import (
     HEALTH,
     RUN,
     STATE,
-    Role,
+    Tone,
     bar,
     countdown,
     mark_of,
@@ -27,6 +22,11 @@ from fleetsim.dashboard.words import (
     spark,
     took,
 )
+from fleetsim.dashboard.text import Column, Line, Span, TableRow, fitted, line, muted, strong
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_ceremonies import CeremonyRow
+from fleetsim.dashboard.view_fleet import AgentRow, PushState
+from fleetsim.dashboard.view_tasks import TaskRow
 from fleetsim.model.errors import Blame
 
 LABEL_MAX = 24
@@ -52,7 +52,7 @@ def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
     )
 
 
-def row(agent: AgentRow, now: datetime) -> Row:
+def row(agent: AgentRow, now: datetime) -> TableRow:
     """One agent as a row; stale data is grey and tells its age."""
     f = agent.figures
     cells: tuple[Line, ...] = (
@@ -64,17 +64,17 @@ def row(agent: AgentRow, now: datetime) -> Row:
         trend(agent.trend),
         line(took(f.p50_latency_ms) if f.answered_outcomes else muted("-")),
         line(took(f.p95_latency_ms) if f.answered_outcomes else muted("-")),
-        _count(agent.running, Role.PRIMARY),
-        _count(agent.waiting, Role.ACCENT),
+        _count(agent.running, Tone.PRIMARY),
+        _count(agent.waiting, Tone.ACCENT),
         line(money(f.cost_per_successful_outcome) if f.total_cost_usd else muted("-")),
         push(agent),
         trouble(agent, now),
     )
-    return Row(key=agent.name, cells=cells, faded=agent.stale_since is not None)
+    return TableRow(key=agent.name, cells=cells, faded=agent.stale_since is not None)
 
 
-def _count(number: int, role: Role = Role.PLAIN) -> Line:
-    return line((str(number), role if number else Role.MUTED))
+def _count(number: int, role: Tone = Tone.PLAIN) -> Line:
+    return line((str(number), role if number else Tone.MUTED))
 
 
 def ok_share(agent: AgentRow) -> Line:
@@ -87,10 +87,10 @@ def ok_share(agent: AgentRow) -> Line:
     return line((percent(f.success_count, f.answered_outcomes), share_role(f.success_count, f.answered_outcomes)))
 
 
-def share_role(ok: int, runs: int) -> Role:
+def share_role(ok: int, runs: int) -> Tone:
     """The colour of a share of successes."""
     rate = ok / runs if runs else 1.0
-    return Role.GOOD if rate >= 0.95 else Role.WARN if rate >= 0.5 else Role.BAD
+    return Tone.GOOD if rate >= 0.95 else Tone.WARN if rate >= 0.5 else Tone.BAD
 
 
 def trend(cells: Sequence[tuple[int, int]]) -> Line:
@@ -98,7 +98,7 @@ def trend(cells: Sequence[tuple[int, int]]) -> Line:
     spans: list[Span] = []
     for ok, runs in cells:
         role = share_role(ok, runs)
-        piece = (bar(ok / runs), Role.CALM if role is Role.GOOD else role) if runs else ("·", Role.MUTED)
+        piece = (bar(ok / runs), Tone.CALM if role is Tone.GOOD else role) if runs else ("·", Tone.MUTED)
         if spans and spans[-1][1] is piece[1]:
             spans[-1] = (spans[-1][0] + piece[0], piece[1])
         else:
@@ -109,11 +109,11 @@ def trend(cells: Sequence[tuple[int, int]]) -> Line:
 def push(agent: AgentRow) -> Line:
     """Whether webhooks arrive."""
     return {
-        Push.UNKNOWN: line(muted("-")),
-        Push.OFF: line(muted("poll")),
-        Push.REGISTERED: line(muted("· set")),
-        Push.WORKING: line(("✓ ok", Role.GOOD)),
-        Push.SILENT: line(("✗ mute", Role.WARN)),
+        PushState.UNKNOWN: line(muted("-")),
+        PushState.OFF: line(muted("poll")),
+        PushState.REGISTERED: line(muted("· set")),
+        PushState.WORKING: line(("✓ ok", Tone.GOOD)),
+        PushState.SILENT: line(("✗ mute", Tone.WARN)),
     }[agent.push]
 
 
@@ -121,13 +121,13 @@ def trouble(agent: AgentRow, now: datetime) -> Line:
     """Why the agent is not up, else its last failure."""
     if agent.breaker_until is not None:
         wait = max(0, int((agent.breaker_until - now).total_seconds()))
-        return line((f"left alone, again in {wait}s: {agent.why}", Role.BAD))
+        return line((f"left alone, again in {wait}s: {agent.why}", Tone.BAD))
     if agent.health in {HealthWord.DOWN, HealthWord.DEGRADED} and agent.card.failed_at is None:
-        role = Role.BAD if agent.health is HealthWord.DOWN else Role.WARN
+        role = Tone.BAD if agent.health is HealthWord.DOWN else Tone.WARN
         return line(muted(f"{since(agent.since, now)} " if agent.since else ""), (agent.why, role))
     if agent.card.failed_at is not None:
         age = f"card is {since(agent.stale_since, now)} old: " if agent.stale_since else ""
-        return line(muted(since(agent.card.failed_at, now) + " "), (age + agent.card.error, Role.WARN))
+        return line(muted(since(agent.card.failed_at, now) + " "), (age + agent.card.error, Tone.WARN))
     own = [failure for failure in agent.figures.recent_failures if failure.blame is Blame.AGENT]
     if own:
         last = own[0]
@@ -159,7 +159,7 @@ OUTCOME_COLUMNS = (
 )
 
 
-def outcome_row(task: TaskRow) -> Row:
+def outcome_row(task: TaskRow) -> TableRow:
     """One recent outcome."""
     why = task.reason if not task.success else ""
     cells = (
@@ -169,10 +169,10 @@ def outcome_row(task: TaskRow) -> Row:
         line(task.skill or "-"),
         line(took(task.duration_ms)),
         line(muted(origin(task.origin))),
-        line((why, Role.WARN)),
+        line((why, Tone.WARN)),
         line(muted(task.correlation_id[:8])),
     )
-    return Row(key=task.correlation_id, cells=cells)
+    return TableRow(key=task.correlation_id, cells=cells)
 
 
 def origin(actor: str) -> str:
@@ -194,7 +194,7 @@ def fleet_card(view: View, width: int) -> list[Line]:
     """Is it up, is it well, what does it cost."""
     c, f = view.counters, view.counters.figures
     numbers = [(mark, c.health.get(word, 0)) for word, mark in HEALTH.items()]
-    counts = [line((f"{mark.glyph} {n} {mark.word}", mark.role if n else Role.MUTED)) for mark, n in numbers]
+    counts = [line((f"{mark.glyph} {n} {mark.word}", mark.role if n else Tone.MUTED)) for mark, n in numbers]
     down, degraded, unknown, up, _ = counts
     share = percent(f.success_count, f.answered_outcomes)
     cost = [
@@ -227,17 +227,17 @@ def work_card(view: View, width: int) -> list[Line]:
     done = [float(ok) for ok, _ in c.trend][-room:]
     failed = [float(runs - ok) for ok, runs in c.trend][-room:]
     working, waiting = mark_of(STATE, "working"), mark_of(STATE, "submitted")
-    refused = line((f"{c.push_refused} refused", Role.WARN if c.push_refused else Role.MUTED))
+    refused = line((f"{c.push_refused} refused", Tone.WARN if c.push_refused else Tone.MUTED))
     return [
         fitted(
             [
-                line((f"{working.glyph} {c.working} working", working.role if c.working else Role.MUTED)),
+                line((f"{working.glyph} {c.working} working", working.role if c.working else Tone.MUTED)),
                 line(muted(f"{waiting.glyph} {c.submitted} submitted")),
             ],
             width,
         ),
-        line(muted("done "), (spark(done), Role.CALM), f" {sum(map(int, done)):,}"),
-        line(muted("fail "), (spark(failed), Role.BAD if any(failed) else Role.MUTED), f" {sum(map(int, failed)):,}"),
+        line(muted("done "), (spark(done), Tone.CALM), f" {sum(map(int, done)):,}"),
+        line(muted("fail "), (spark(failed), Tone.BAD if any(failed) else Tone.MUTED), f" {sum(map(int, failed)):,}"),
         fitted([line(muted("push "), f"{c.push_ok} ok"), refused, line(muted(f"{c.push_again} twice"))], width),
     ]
 
@@ -246,7 +246,7 @@ def needs_card(view: View, width: int) -> list[Line]:
     """Does it need me: questions first, then what changed by itself."""
     lines = needs(view)
     if not lines:
-        return [line(("✓ nothing waits for you", Role.GOOD))]
+        return [line(("✓ nothing waits for you", Tone.GOOD))]
     return [fitted([one], width) for one in lines[:4]]
 
 
@@ -255,15 +255,15 @@ def needs(view: View) -> list[Line]:
     found: list[Line] = []
     if view.questions:
         oldest = since(view.questions[0].asked_at, view.now)
-        found.append(line((f"? {len(view.questions)} waiting, oldest {oldest}", Role.ACCENT)))
+        found.append(line((f"? {len(view.questions)} waiting, oldest {oldest}", Tone.ACCENT)))
     if view.config_error:
-        found.append(line(("! " + view.config_error, Role.BAD)))
+        found.append(line(("! " + view.config_error, Tone.BAD)))
     down = [row for row in view.agents if row.health is HealthWord.DOWN]
-    found += [line(("! ", Role.BAD), f"{row.name} is down{_lasting(row, view)}: {row.why}") for row in down]
+    found += [line(("! ", Tone.BAD), f"{row.name} is down{_lasting(row, view)}: {row.why}") for row in down]
     for notice in view.notices:
         if not notice.error:
             what = f"{notice.about} {notice.text}".strip()
-            found.append(line(("! ", Role.WARN), what, muted(f" {since(notice.at, view.now)}")))
+            found.append(line(("! ", Tone.WARN), what, muted(f" {since(notice.at, view.now)}")))
     return found
 
 
@@ -294,9 +294,9 @@ def ceremony_card(view: View, width: int) -> list[Line]:
         line(muted("last "), *((mark.glyph, mark.role) for mark in marks)) if marks else line(muted("none yet"))
     )
     troubles = [
-        line((f"{broken} broken", Role.BAD if broken else Role.MUTED)),
-        line((f"{c.missed} missed", Role.WARN if c.missed else Role.MUTED)),
-        line((f"{c.skipped} skipped", Role.WARN if c.skipped else Role.MUTED)),
+        line((f"{broken} broken", Tone.BAD if broken else Tone.MUTED)),
+        line((f"{c.missed} missed", Tone.WARN if c.missed else Tone.MUTED)),
+        line((f"{c.skipped} skipped", Tone.WARN if c.skipped else Tone.MUTED)),
     ]
     return [fitted([one], width) for one in (*lines, fitted(troubles, width))]
 
@@ -305,7 +305,7 @@ def notes(view: View, width: int, limit: int) -> list[Line]:
     """The cards as lines, for a narrow terminal."""
     degraded = [row for row in view.agents if row.health is HealthWord.DEGRADED]
     told = needs(view) + [
-        line(("! ", Role.WARN), f"{row.name} is degraded{_lasting(row, view)}: {row.why}") for row in degraded
+        line(("! ", Tone.WARN), f"{row.name} is degraded{_lasting(row, view)}: {row.why}") for row in degraded
     ]
     lines = [(*line("  "), *one) for one in told[: max(1, limit - 1)]]
     if (soon := upcoming(view)) and soon.next_at:
@@ -319,7 +319,7 @@ def empty(view: View) -> list[Line]:
     if view.configured:
         return [
             line(strong("No agents yet.")),
-            line(muted("Add one to agents.yaml, or look at a made-up fleet:  "), ("fleetsim demo", Role.PRIMARY)),
+            line(muted("Add one to agents.yaml, or look at a made-up fleet:  "), ("fleetsim demo", Tone.PRIMARY)),
         ]
     return [line(muted("Waiting for the hub to read agents.yaml …"))]
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.draw_fleet import LABEL_MAX, origin
 from fleetsim.dashboard.draw_tasks import mark, spoken
-from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, strong
+from fleetsim.dashboard.labels import DECISION, WANTS, Tone, mark_of, near, since, span
+from fleetsim.dashboard.text import BLANK, Column, Line, TableRow, fitted, line, muted, strong
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
 from fleetsim.dashboard.view_tasks import TaskDetail
-from fleetsim.dashboard.words import DECISION, WANTS, Role, mark_of, near, since, span
 
 SOON_S = 600
 """A question that expires this soon is marked."""
@@ -33,7 +33,7 @@ SETTLED_COLUMNS = (
 )
 
 
-def open_row(question: QuestionRow, now: datetime) -> Row:
+def open_row(question: QuestionRow, now: datetime) -> TableRow:
     """One question that waits."""
     cells = (
         line(since(question.asked_at, now)),
@@ -42,7 +42,7 @@ def open_row(question: QuestionRow, now: datetime) -> Row:
         line(mark_of(WANTS, question.kind)),
         _expiry(question, now),
     )
-    return Row(key=question.question_id, cells=cells)
+    return TableRow(key=question.question_id, cells=cells)
 
 
 def _expiry(question: QuestionRow, now: datetime) -> Line:
@@ -50,11 +50,11 @@ def _expiry(question: QuestionRow, now: datetime) -> Line:
         return line(muted("never"))
     left = (question.expires_at - now).total_seconds()
     if left <= 0:
-        return line(("now !", Role.WARN))
-    return line((f"in {span(left)} !", Role.WARN)) if left < SOON_S else line(f"in {span(left)}")
+        return line(("now !", Tone.WARN))
+    return line((f"in {span(left)} !", Tone.WARN)) if left < SOON_S else line(f"in {span(left)}")
 
 
-def settled_row(question: QuestionRow, now: datetime) -> Row:
+def settled_row(question: QuestionRow, now: datetime) -> TableRow:
     """One question that is over."""
     cells = (
         line(mark_of(DECISION, question.decision)),
@@ -63,7 +63,7 @@ def settled_row(question: QuestionRow, now: datetime) -> Row:
         line(question.skill or "-"),
         line(muted(question.by or "-")),
     )
-    return Row(key=question.question_id, cells=cells)
+    return TableRow(key=question.question_id, cells=cells)
 
 
 def title(question: QuestionRow) -> Line:
@@ -80,10 +80,10 @@ def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, wid
     """When it was asked and until when, what was said before, and the question; without room, that first."""
     said: list[Line] = []
     if detail is not None and detail.request:
-        said += [*spoken("you", detail.request, width, Role.MUTED), BLANK]
+        said += [*spoken("you", detail.request, width, Tone.MUTED), BLANK]
     if detail is not None and detail.text and not detail.final:
-        said += [*spoken(question.agent or "agent", detail.text[-600:], width, Role.MUTED), BLANK]
-    asked = spoken(question.agent or "agent", question.text or "(no text)", width, Role.STRONG)
+        said += [*spoken(question.agent or "agent", detail.text[-600:], width, Tone.MUTED), BLANK]
+    asked = spoken(question.agent or "agent", question.text or "(no text)", width, Tone.STRONG)
     if question.cut:
         asked.append(mark(f"the first {len(question.text):,} of {question.chars:,} characters"))
     asked += [line(muted(part)) for part in question.parts]
@@ -123,8 +123,8 @@ def _then(question: QuestionRow) -> str:
 def stopping(width: int) -> list[Line]:
     """What the keys do about work that may be stopped."""
     keys = [
-        line(("ctrl+r", Role.PRIMARY), muted(" veto, cancels the task")),
-        line(("esc", Role.PRIMARY), muted(" back")),
+        line(("ctrl+r", Tone.PRIMARY), muted(" veto, cancels the task")),
+        line(("esc", Tone.PRIMARY), muted(" back")),
     ]
     return [fitted(keys, width)]
 
@@ -139,14 +139,14 @@ def sending(question: QuestionRow, draft: str, width: int) -> list[Line]:
     """What the keys do, and what will go where."""
     keys = fitted(
         [
-            line(("ctrl+s", Role.PRIMARY), muted(" send")),
-            line(("ctrl+r", Role.PRIMARY), muted(" reject, cancels the task")),
-            line(("esc", Role.PRIMARY), muted(" back")),
+            line(("ctrl+s", Tone.PRIMARY), muted(" send")),
+            line(("ctrl+r", Tone.PRIMARY), muted(" reject, cancels the task")),
+            line(("esc", Tone.PRIMARY), muted(" back")),
         ],
         width,
     )
     goes = [
-        line(("type JSON: ", Role.PRIMARY), muted("it must fit a schema, see fleetsim inbox show"))
+        line(("type JSON: ", Tone.PRIMARY), muted("it must fit a schema, see fleetsim inbox show"))
         if question.asks_for_data
         else (),
         line(muted("goes to the same task "), question.task_id or question.correlation_id[:8]),
@@ -159,7 +159,7 @@ def sending(question: QuestionRow, draft: str, width: int) -> list[Line]:
 def empty(view: View) -> list[Line]:
     """An inbox without questions."""
     return [
-        line(("✓ ", Role.GOOD), strong("Nothing waits for you.")),
+        line(("✓ ", Tone.GOOD), strong("Nothing waits for you.")),
         line(muted("An agent that asks shows up here at once.")),
     ]
 

@@ -8,11 +8,11 @@ from datetime import datetime
 
 from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.draw_fleet import LABEL_MAX, origin
-from fleetsim.dashboard.ink import BLANK, Column, Line, Row, fitted, line, muted, wrap
+from fleetsim.dashboard.labels import STATE, Tone, mark_of, money, since, took
+from fleetsim.dashboard.text import BLANK, Column, Line, TableRow, fitted, line, muted, wrap
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
 from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow
-from fleetsim.dashboard.words import STATE, Role, mark_of, money, since, took
 from fleetsim.model.text import one_line, placeholder
 
 SILENT_S = 30
@@ -31,32 +31,32 @@ COLUMNS = (
 )
 
 
-def row(task: TaskRow, now: datetime) -> Row:
+def row(task: TaskRow, now: datetime) -> TableRow:
     """One task as a row."""
-    role = Role.PLAIN if task.open else Role.MUTED
+    role = Tone.PLAIN if task.open else Tone.MUTED
     cells = (
         line(mark_of(STATE, task.state)),
         line(muted(task.correlation_id[:8])),
-        line((task.agent or "-", Role.STRONG if task.open else Role.MUTED)),
+        line((task.agent or "-", Tone.STRONG if task.open else Tone.MUTED)),
         line((task.skill or "-", role)),
         line(muted(origin(task.origin))),
         line((since(task.ended_at or task.since, now), role)),
         line(muted(task.via or "-")),
         last_update(task, now),
-        line((str(task.attempt), Role.WARN if task.attempt > 1 else Role.MUTED)),
+        line((str(task.attempt), Tone.WARN if task.attempt > 1 else Tone.MUTED)),
     )
-    return Row(key=task.correlation_id, cells=cells)
+    return TableRow(key=task.correlation_id, cells=cells)
 
 
 def last_update(task: TaskRow, now: datetime) -> Line:
     """What was heard last, and how long ago if the task is at work."""
     if not task.open:
-        return line(muted(task.last or "-")) if task.success else line((task.last or "-", Role.WARN))
+        return line(muted(task.last or "-")) if task.success else line((task.last or "-", Tone.WARN))
     quiet = (now - task.updated_at).total_seconds()
     if task.waiting:
-        return line((task.last or "-", Role.ACCENT))
+        return line((task.last or "-", Tone.ACCENT))
     if task.state == "working" and quiet >= SILENT_S:
-        return line((f"silent for {since(task.updated_at, now)}", Role.WARN), muted("  " + task.last))
+        return line((f"silent for {since(task.updated_at, now)}", Tone.WARN), muted("  " + task.last))
     return line(muted(f"{since(task.updated_at, now)} "), task.last or "-")
 
 
@@ -129,7 +129,7 @@ def story(detail: TaskDetail, now: datetime, width: int) -> list[Line]:
 
 def _step(step: Step, width: int) -> Line:
     mark = mark_of(STATE, step.state) if step.state else None
-    role = Role.PRIMARY if step.arrow == "→" else Role.MUTED
+    role = Tone.PRIMARY if step.arrow == "→" else Tone.MUTED
     pieces = [
         line(muted(f"{step.at:%H:%M:%S}"), " ", (step.arrow, role)),
         line(mark) if mark else BLANK,
@@ -140,10 +140,10 @@ def _step(step: Step, width: int) -> Line:
 
 
 def _clipped(pieces: Sequence[Line], width: int) -> Line:
-    joined: list[tuple[str, Role]] = []
+    joined: list[tuple[str, Tone]] = []
     for piece in pieces:
         if any(text for text, _ in piece):
-            joined += [*([(" ", Role.PLAIN)] if joined else []), *piece]
+            joined += [*([(" ", Tone.PLAIN)] if joined else []), *piece]
     return fitted([tuple(joined)], width)
 
 
@@ -154,11 +154,11 @@ def live_title(detail: TaskDetail | None, follow: bool) -> Line:
     word = "Answer" if detail.final else "Live output"
     pieces = [line(word)]
     if detail.cut:
-        pieces.append(line((amount(detail), Role.WARN)))
+        pieces.append(line((amount(detail), Tone.WARN)))
     elif detail.chars:
         pieces.append(line(muted(amount(detail))))
     if not detail.final:
-        pieces.append(line(("FOLLOW", Role.GOOD) if follow else muted("f follow")))
+        pieces.append(line(("FOLLOW", Tone.GOOD) if follow else muted("f follow")))
     return fitted(pieces, 100, gap=3)
 
 
@@ -181,7 +181,7 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[L
     row = detail.row
     lines: list[Line] = []
     if detail.request or detail.sent:
-        lines += spoken("you", "\n".join(filter(None, (detail.request, *detail.sent))), width, Role.MUTED)
+        lines += spoken("you", "\n".join(filter(None, (detail.request, *detail.sent))), width, Tone.MUTED)
         if detail.request_chars > len(detail.request):
             lines.append(mark(f"the first {len(detail.request):,} of {detail.request_chars:,} characters"))
         lines.append(BLANK)
@@ -193,7 +193,7 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[L
     if detail.text:
         lines += wrap(detail.text, width)
     elif detail.final and row.success:
-        lines += wrap(placeholder(row.skill, row.agent or "the agent"), width, Role.MUTED)
+        lines += wrap(placeholder(row.skill, row.agent or "the agent"), width, Tone.MUTED)
     if detail.cut and detail.first:
         lines.append(mark(amount(detail)))
     if detail.parts:
@@ -202,12 +202,12 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[L
             lines += wrap(part, width)
         if left := detail.parts_total - len(detail.parts):
             lines.append(line(muted(f"and {left:,} more")))
-        lines += wrap(f"to save them: fleetsim task download {one_line(row.correlation_id)}", width, Role.MUTED)
+        lines += wrap(f"to save them: fleetsim task download {one_line(row.correlation_id)}", width, Tone.MUTED)
     if row.waiting:
         lines += [BLANK] if detail.text else []
         asked = question.text if question else row.last
-        lines += spoken(row.agent or "agent", asked, width, Role.ACCENT)
-        lines += [BLANK, line(muted("press "), ("r", Role.PRIMARY), muted(" to answer"))]
+        lines += spoken(row.agent or "agent", asked, width, Tone.ACCENT)
+        lines += [BLANK, line(muted("press "), ("r", Tone.PRIMARY), muted(" to answer"))]
     elif not detail.text and not detail.parts and not detail.final:
         lines.append(line(muted("nothing said yet")))
     return lines
@@ -215,10 +215,10 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[L
 
 def mark(words: str) -> Line:
     """Where a text is not whole."""
-    return line((f"… {words}", Role.WARN))
+    return line((f"… {words}", Tone.WARN))
 
 
-def spoken(who: str, text: str, width: int, role: Role) -> list[Line]:
+def spoken(who: str, text: str, width: int, role: Tone) -> list[Line]:
     """Who said it in the margin, the text beside it."""
     margin = min(12, max(5, len(who) + 2))
     lines = wrap(text, width - margin, role)

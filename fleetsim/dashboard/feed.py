@@ -25,7 +25,7 @@ WAIT_MAX_S = 1.0
 """The longest a paced replay waits between two events."""
 
 
-class Feed(Protocol):
+class EventFeed(Protocol):
     """Batches of events in order."""
 
     @property

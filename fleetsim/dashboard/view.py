@@ -15,16 +15,16 @@ from typing import Any
 
 from fleetsim.caller import events
 from fleetsim.caller.events import Event, Level
-from fleetsim.caller.figures import Figures
 from fleetsim.caller.health import HealthWord
+from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
+from fleetsim.dashboard.labels import HEALTH
 from fleetsim.dashboard.trend import span_for
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyRow
 from fleetsim.dashboard.view_events import EVENTS_MAX, EventsFold
 from fleetsim.dashboard.view_fleet import AgentRow, FleetFold
 from fleetsim.dashboard.view_inbox import InboxFold, QuestionRow
 from fleetsim.dashboard.view_tasks import TASKS_MAX, TaskDetail, TaskFold, TaskRow
-from fleetsim.dashboard.words import HEALTH
 from fleetsim.model.text import one_line
 
 RECENT_MAX = 100
@@ -53,7 +53,7 @@ class Counters:
     waiting: int = 0
     finished: int = 0
     errors_5m: int = 0
-    figures: Figures = field(default_factory=Figures)
+    figures: OutcomeStats = field(default_factory=OutcomeStats)
     trend: tuple[tuple[int, int], ...] = ()
     span: str = "4m"
     push_ok: int = 0

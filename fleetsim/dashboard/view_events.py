@@ -18,7 +18,7 @@ from fleetsim.caller import events as e
 from fleetsim.caller.event_wire import event_classes, payload
 from fleetsim.caller.events import Event, Excerpt, OtherEvent
 from fleetsim.dashboard import read
-from fleetsim.dashboard.words import STATE, mark_of, money, plural, took
+from fleetsim.dashboard.labels import STATE, mark_of, money, plural, took
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
 

@@ -25,11 +25,11 @@ from fleetsim.caller.events import (
     WebhookRejected,
     WebhooksDegraded,
 )
-from fleetsim.caller.figures import Bucket, Figures, row_of
 from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, Thresholds
+from fleetsim.caller.outcome_stats import Bucket, OutcomeStats, row_of
 from fleetsim.dashboard import read
+from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.dashboard.trend import Trend
-from fleetsim.dashboard.words import HEALTH_ORDER
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, OutcomeKind
@@ -39,7 +39,7 @@ RUNS_MIN = Thresholds().outcomes_min
 """Fewer runs than this judge nobody: a share of almost nothing is neither good nor bad."""
 
 
-class Push(StrEnum):
+class PushState(StrEnum):
     """What is known of an agent's webhooks."""
 
     UNKNOWN = "unknown"
@@ -75,7 +75,7 @@ class SkillRow:
 
     skill: str
     offered: bool
-    figures: Figures
+    figures: OutcomeStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +91,12 @@ class AgentRow:
     health: HealthWord
     why: str
     since: datetime | None
-    figures: Figures
+    figures: OutcomeStats
     trend: tuple[tuple[int, int], ...]
     running: int
     waiting: int
     card: CardFacts
-    push: Push
+    push: PushState
     skills: tuple[SkillRow, ...]
     stale_since: datetime | None
     breaker_until: datetime | None
@@ -134,7 +134,7 @@ class _Agent:
         self.listed_at = at
         self.card = CardFacts()
         self.trend = Trend()
-        self.push = Push.UNKNOWN
+        self.push = PushState.UNKNOWN
         self.reachable: bool | None = None
         self.why = ""
         self.paused = False
@@ -156,7 +156,7 @@ class _Agent:
         return Condition(
             reachable=self.reachable,
             breaker_open=self.breaker_until is not None,
-            push_silent=self.push is Push.SILENT,
+            push_silent=self.push is PushState.SILENT,
             auth_refused=self.refused_since is not None,
             paused=self.paused,
             paused_why=self.paused_why,
@@ -274,9 +274,9 @@ class FleetFold:
             changes=changes or before.changes,
         )
         if agent.card.push is False:
-            agent.push = Push.OFF
-        elif agent.push is Push.OFF:
-            agent.push = Push.UNKNOWN
+            agent.push = PushState.OFF
+        elif agent.push is PushState.OFF:
+            agent.push = PushState.UNKNOWN
         return agent.name, before, agent.card
 
     def card_failed(self, event: CardFailed) -> None:
@@ -317,7 +317,7 @@ class FleetFold:
         self.push_again += event.duplicate
         self.push_ok += not event.duplicate
         if agent := self._of(event):
-            agent.push, agent.silent_since = Push.WORKING, None
+            agent.push, agent.silent_since = PushState.WORKING, None
 
     def webhook_rejected(self, event: WebhookRejected) -> None:
         """A webhook was refused, whoever sent it."""
@@ -326,13 +326,13 @@ class FleetFold:
 
     def webhook_registered(self, event: WebhookRegistered) -> None:
         """The agent has our webhook; whether it comes is not known yet."""
-        if (agent := self._of(event)) and agent.push is not Push.WORKING:
-            agent.push = Push.REGISTERED
+        if (agent := self._of(event)) and agent.push is not PushState.WORKING:
+            agent.push = PushState.REGISTERED
 
     def webhooks_degraded(self, event: WebhooksDegraded) -> None:
         """The agent's webhooks do not come, or it takes none."""
         if agent := self._of(event):
-            agent.push, agent.silent_since = Push.SILENT, agent.silent_since or event.at
+            agent.push, agent.silent_since = PushState.SILENT, agent.silent_since or event.at
 
     def outcome(self, event: OutcomeDecided) -> None:
         """A request of the agent ended."""
@@ -352,7 +352,7 @@ class FleetFold:
         elif outcome.kind not in {OutcomeKind.UNKNOWN, OutcomeKind.LOST, OutcomeKind.EXPIRED, OutcomeKind.CANCELED}:
             agent.reached()
 
-    def total(self, now: datetime) -> Figures:
+    def total(self, now: datetime) -> OutcomeStats:
         """The figures of the whole fleet."""
         return self._total.figures(now.timestamp())
 
@@ -368,7 +368,7 @@ class FleetFold:
         self._total.drop_before(now.timestamp() - 24 * 3600)
         health = self._health.snapshot(now, {name: agent.condition() for name, agent in self._agents.items()})
         judged = {row.agent_name: row for row in health.agents}
-        skills: dict[str, dict[str, Figures]] = {}
+        skills: dict[str, dict[str, OutcomeStats]] = {}
         for skill in health.skills:
             skills.setdefault(skill.agent_name, {})[skill.skill] = skill.figures
         rows: list[AgentRow] = []
@@ -402,10 +402,10 @@ def _worst_first(row: AgentRow) -> tuple[int, float, str]:
     return HEALTH_ORDER[row.health], rate if rate is not None and row.settled else 1.0, row.name
 
 
-def _skill_rows(offered: tuple[str, ...], used: dict[str, Figures]) -> tuple[SkillRow, ...]:
+def _skill_rows(offered: tuple[str, ...], used: dict[str, OutcomeStats]) -> tuple[SkillRow, ...]:
     """Skills the card offers or outcomes tell of; the most used first."""
     rows = [
-        SkillRow(skill=name, offered=name in offered, figures=used.get(name, Figures()))
+        SkillRow(skill=name, offered=name in offered, figures=used.get(name, OutcomeStats()))
         for name in dict.fromkeys((*offered, *used))
     ]
     return tuple(sorted(rows, key=lambda row: (-row.figures.total_outcomes, row.skill)))

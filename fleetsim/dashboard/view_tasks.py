@@ -23,7 +23,7 @@ from fleetsim.dashboard import read
 from fleetsim.dashboard.live_text import LIVE_CHARS_MAX, LiveText, tokens
 from fleetsim.model.task import INTERRUPTED, TaskState
 from fleetsim.model.text import neutralise, one_line
-from fleetsim.model.work import Via
+from fleetsim.model.work import UpdateSource
 
 TASKS_MAX = 2_000
 """Tasks kept; the oldest finished ones go first."""
@@ -297,7 +297,7 @@ class TaskFold:
         state, via, said = one_line(event.state, 40), one_line(event.via, 20), one_line(event.text.text)
         task.via = via or task.via
         task.last = said or task.last
-        if said and via != Via.STREAM and state == TaskState.WORKING:
+        if said and via != UpdateSource.STREAM and state == TaskState.WORKING:
             task.live.replace_all(event.text.text, event.text.chars)
         moved = state != task.state
         task.move(state, event.at)

@@ -13,13 +13,13 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import TextArea
 
-from fleetsim.dashboard.ink import Column, Layout, Line, RowList, Rows, layout
-from fleetsim.dashboard.paint import Inked
-from fleetsim.dashboard.words import Role
+from fleetsim.dashboard.labels import Tone
+from fleetsim.dashboard.text import Column, Layout, Line, RowList, Rows, layout
+from fleetsim.dashboard.widget import NeutralisedWidget
 from fleetsim.model.text import neutralise
 
 
-class Lines(Inked):
+class Lines(NeutralisedWidget):
     """A few lines that do not scroll."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -44,7 +44,7 @@ class Lines(Inked):
         return self.strip(self.lines[y] if y < len(self.lines) else (), self.inner_width)
 
 
-class Page(ScrollView, Inked, can_focus=True):
+class Page(ScrollView, NeutralisedWidget, can_focus=True):
     """Lines to scroll through; with ``follow`` the end stays in sight until somebody scrolls away."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -85,7 +85,7 @@ class Page(ScrollView, Inked, can_focus=True):
         self.scroll_to(y=len(self.lines), animate=False)
 
 
-class Grid(ScrollView, Inked, can_focus=True):
+class Grid(ScrollView, NeutralisedWidget, can_focus=True):
     """A table. The cursor stays on its row's key when rows come, go and change places.
 
     Without ``hold`` it stays on the first row until somebody moves it.
@@ -234,14 +234,14 @@ class Grid(ScrollView, Inked, can_focus=True):
             return self.strip(self._layout.head(), width)
         if self.hollow:
             one = self.hollow[y - 1] if y <= len(self.hollow) else ()
-            return self.strip((("  ", Role.PLAIN), *one), width)
+            return self.strip((("  ", Tone.PLAIN), *one), width)
         at = y - 1 + self.scroll_offset.y
         if at >= len(self.rows):
             return self.strip((), width)
         one = self._layout.row(self.rows[at])
         if at != self._index:
             return self.strip(one, width)
-        glyph = ("▌ ", Role.PRIMARY if self.has_focus else Role.MUTED)
+        glyph = ("▌ ", Tone.PRIMARY if self.has_focus else Tone.MUTED)
         return self.strip((glyph, *one[1:]), width, cursor=self.has_focus)
 
     def on_focus(self) -> None:

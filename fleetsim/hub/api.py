@@ -22,9 +22,9 @@ from fleetsim.caller.ceremonies.row import ceremony_facts, run_facts
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event, HubStopping, OutcomeDecided, QuestionAsked
-from fleetsim.caller.figures import WINDOW
+from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody, VetoBody
-from fleetsim.hub.http import Door, Refusal, answer, endpoint, hosts_of, read_body
+from fleetsim.hub.http import ApiGuard, Refusal, answer, endpoint, hosts_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import CHALLENGE, prove
 from fleetsim.hub.rows import (
@@ -60,7 +60,7 @@ def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
         return hosts_of(hub.url, settings.base_url, settings.internal_base_url) | allowed
 
     app = Starlette(routes=[*api.routes(), *hub.receiver.routes()])
-    return Door(app, keys=hub.keys, hosts=hosts, running=lambda: hub.running)
+    return ApiGuard(app, keys=hub.keys, hosts=hosts, running=lambda: hub.running)
 
 
 class Api:

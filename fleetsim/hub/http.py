@@ -136,7 +136,7 @@ def hosts_of(*urls: str | None) -> frozenset[str]:
     return frozenset(found)
 
 
-class Door:
+class ApiGuard:
     """ASGI middleware that lets in whoever may come in.
 
     ``hosts`` gives the Host headers that are ours now; ``running`` says whether the hub behind the door works: a

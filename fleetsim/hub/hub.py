@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.closing import publish_outcome
-from fleetsim.caller.declared import drift
-from fleetsim.caller.dispatcher import Dispatcher, Way
+from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import (
     BreakerClosed,
@@ -36,18 +36,18 @@ from fleetsim.caller.events import (
     StorageFailed,
 )
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.figures import WINDOW
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, difference
 from fleetsim.caller.fleet_file import FleetFile
-from fleetsim.caller.gate import Gate
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken
-from fleetsim.caller.ledger.heed import heeded
+from fleetsim.caller.ledger.fail_fast import heeded
+from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Judge, Registry
+from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
 from fleetsim.hub.journal import Journal
@@ -106,7 +106,7 @@ class Hub:
             runtime.rng,
             disabled=self.broker.disabled,
         )
-        self.gate = Gate(runtime, self.events, gate_limits_of(settings))
+        self.gate = AgentLimiter(runtime, self.events, gate_limits_of(settings))
         tokens = keys.tokens()
         executor = Executor(
             self.broker,
@@ -237,7 +237,7 @@ class Hub:
         """
         for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
             told = await self.ledger.request(outcome.correlation_id)
-            publish_outcome(self.events, outcome, drift=drift(told.declared, outcome) if told else [])
+            publish_outcome(self.events, outcome, drift=undeclared_effects(told.declared, outcome) if told else [])
         questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
         early: dict[str, list[EarlyWebhook]] = {}
         for webhook in await self.ledger.early_webhooks():
@@ -374,7 +374,7 @@ class Hub:
     def _callback_base(self, agent: str, url: str = "") -> str | None:
         return callback_base(self.broker.entry(agent, url), self.config.settings, self.url)
 
-    def _way(self, agent: str, request: SkillRequest) -> Way:
+    def _way(self, agent: str, request: SkillRequest) -> AgentRoute:
         reachable = self._callback_base(agent) is not None and agent not in self._notes.push_refused
         limit = self.config.settings.skill_limits_s.get(request.skill or DEFAULT_SKILL)
         return way_of(self.broker.view(agent), request, reachable_by_webhook=reachable, timeout_s=limit)

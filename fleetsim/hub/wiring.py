@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from fleetsim.caller.agent_limiter import GateLimits
 from fleetsim.caller.cards import AgentView
-from fleetsim.caller.declared import read_declared
-from fleetsim.caller.dispatcher import Way
-from fleetsim.caller.fleet import AgentEntry, Settings
-from fleetsim.caller.gate import GateLimits
+from fleetsim.caller.dispatcher import AgentRoute
+from fleetsim.caller.fleet import AgentEntry, FleetSettings
 from fleetsim.caller.ledger import OtherWay
+from fleetsim.caller.skill_policy import read_declared
 from fleetsim.caller.track import Rules
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.work import SkillRequest
@@ -18,7 +18,7 @@ from fleetsim.wire.dialect import dialect
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def rules_of(settings: Settings) -> Rules:
+def rules_of(settings: FleetSettings) -> Rules:
     """The limits a request lives by."""
     return Rules(
         poll_interval_s=settings.poll_interval_s,
@@ -30,7 +30,7 @@ def rules_of(settings: Settings) -> Rules:
     )
 
 
-def gate_limits_of(settings: Settings) -> GateLimits:
+def gate_limits_of(settings: FleetSettings) -> GateLimits:
     """How much of an agent may be used at once, and when it is left alone."""
     return GateLimits(
         calls_max=settings.calls_max,
@@ -40,7 +40,7 @@ def gate_limits_of(settings: Settings) -> GateLimits:
     )
 
 
-def callback_base(entry: AgentEntry, settings: Settings, own_url: str | None) -> str | None:
+def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | None) -> str | None:
     """Where the agent can reach our webhooks; None means polling only.
 
     In order: ``external`` agents take ``base_url``; single-label hosts ``internal_base_url``; agents on this
@@ -58,7 +58,7 @@ def callback_base(entry: AgentEntry, settings: Settings, own_url: str | None) ->
 
 def way_of(
     view: AgentView, request: SkillRequest, *, reachable_by_webhook: bool, timeout_s: float | None = None
-) -> Way:
+) -> AgentRoute:
     """How the agent is called for the request now. An explicit ``push`` in agents.yaml overrules the card's silence."""
     entry, capabilities = view.entry, view.capabilities
     wanted = entry.push in {"inline", "set"} or (entry.push == "auto" and capabilities.push_notifications)
@@ -72,7 +72,7 @@ def way_of(
     if view.choice is not None and (way := view.choice.other) is not None:
         rejoin = rejoins(way.dialect_name)
         other = OtherWay(dialect=way.dialect_name, rpc_url=way.url, tenant=way.tenant, rejoin=rejoin)
-    return Way(
+    return AgentRoute(
         agent=entry.name,
         url=entry.url,
         dialect=dialect_name,

@@ -185,7 +185,7 @@ BLAME: Mapping[tuple[OutcomeKind, Cause], Blame] = {
 """The one table of who answers for what. Total over what the caller can produce (tests/house)."""
 
 
-class Via(StrEnum):
+class UpdateSource(StrEnum):
     """Which channel brought a signal."""
 
     REPLY = "reply"
@@ -225,7 +225,7 @@ class Outcome:
     parent_id: str | None = None
     task_id: str | None = None
     context_id: str | None = None
-    via: Via = Via.LOCAL
+    via: UpdateSource = UpdateSource.LOCAL
     usage: Usage | None = None
     cost_usd: float | None = None
     model: str | None = None

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.runtime.yaml import Document, Path
+from fleetsim.runtime.yaml import Path, YamlDocument
 
 PROBLEMS_MAX = 20
 _QUOTE = "'"
@@ -55,14 +55,14 @@ def did_you_mean(key: str, valid: Iterable[str]) -> str:
     return f" (known: {', '.join(sorted(names)[:12])})" if names else ""
 
 
-def unknown_key(document: Document, path: Path, valid: Iterable[str]) -> ConfigError:
+def unknown_key(document: YamlDocument, path: Path, valid: Iterable[str]) -> ConfigError:
     """The error about a key nobody knows."""
     key = str(path[-1]) if path else ""
     return document.error(path, f"unknown key {one_line(key, 60)!r}{did_you_mean(key, valid)}", key=True)
 
 
 def explain(
-    document: Document, error: ValidationError, model: type[BaseModel] | None = None, *, prefix: Path = ()
+    document: YamlDocument, error: ValidationError, model: type[BaseModel] | None = None, *, prefix: Path = ()
 ) -> tuple[ConfigError, ...]:
     """One ConfigError per problem, in the order of the file, at most ``PROBLEMS_MAX``.
 
@@ -107,14 +107,14 @@ def combine(problems: tuple[ConfigError, ...]) -> ConfigError:
     return ConfigError("\n".join(str(problem) for problem in problems), hint=hint)
 
 
-def _order(document: Document, path: Path) -> tuple[int, int]:
+def _order(document: YamlDocument, path: Path) -> tuple[int, int]:
     while path and path not in document.places and path not in document.keys:
         path = path[:-1]
     place = document.keys.get(path) or document.places.get(path)
     return (place.line, place.column) if place else (0, 0)
 
 
-def _real_path(document: Document, problem: dict[str, Any], prefix: Path) -> Path:
+def _real_path(document: YamlDocument, problem: dict[str, Any], prefix: Path) -> Path:
     """The path without the union branches pydantic puts into it: steps the document does not have."""
     loc: Path = tuple(problem["loc"])
     real = prefix
@@ -126,7 +126,7 @@ def _real_path(document: Document, problem: dict[str, Any], prefix: Path) -> Pat
 
 
 def _one(
-    document: Document, problem: dict[str, Any], path: Path, model: type[BaseModel] | None, prefix: Path
+    document: YamlDocument, problem: dict[str, Any], path: Path, model: type[BaseModel] | None, prefix: Path
 ) -> ConfigError:
     kind: str = problem["type"]
     name = _named(path)

@@ -20,7 +20,7 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.ports import Incoming
-from fleetsim.runtime.room import Document, Room
+from fleetsim.runtime.room import BodyPlace, Room
 
 PIECE_BYTES = 8 * 1024
 """So much of a stream is looked at before others have a turn: a millisecond, if lines are not all short."""
@@ -78,7 +78,7 @@ async def read_events(
     *,
     limits: StreamLimits | None = None,
     turns: Turns | None = None,
-    document: Document | None = None,
+    document: BodyPlace | None = None,
 ) -> AsyncGenerator[SseEvent, None]:
     """Yield the events of a response until it ends or says ``[DONE]``.
 
@@ -128,7 +128,7 @@ class _Guard:
     """Counts what passes. Lines end at CR, LF or CRLF, wherever the chunks are cut."""
 
     def __init__(
-        self, chunks: AsyncIterator[bytes], limits: StreamLimits, turns: Turns | None, document: Document
+        self, chunks: AsyncIterator[bytes], limits: StreamLimits, turns: Turns | None, document: BodyPlace
     ) -> None:
         self._chunks = chunks
         self._document = document

@@ -13,7 +13,7 @@ from typing import Any
 
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.runtime.yaml import Document, Path, strings
+from fleetsim.runtime.yaml import Path, YamlDocument, strings
 
 _REFERENCE = re.compile(
     r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}|(?P<open>\$\{)", re.ASCII
@@ -37,12 +37,12 @@ class Missing:
 class Interpolated:
     """The document with references replaced; those in ``missing`` stand as written."""
 
-    document: Document
+    document: YamlDocument
     missing: tuple[Missing, ...]
 
 
 def interpolate(
-    document: Document,
+    document: YamlDocument,
     env: Mapping[str, str],
     *,
     where: Callable[[Path], bool] = lambda _path: True,
@@ -64,7 +64,7 @@ def interpolate(
 
 
 def _expand(
-    document: Document,
+    document: YamlDocument,
     path: Path,
     text: str,
     env: Mapping[str, str],

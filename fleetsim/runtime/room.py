@@ -26,9 +26,9 @@ class Room:
         self._inside: Counter[str] = Counter()
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
 
-    def document(self, owner: str) -> Document:
+    def document(self, owner: str) -> BodyPlace:
         """One that is about to be read; to be used as ``with``."""
-        return Document(self, owner)
+        return BodyPlace(self, owner)
 
     def take(self, owner: str) -> bool:
         """Take a place if there is one for the owner."""
@@ -65,14 +65,14 @@ class Room:
                 waiting[1].set_result(None)
 
 
-class Document:
+class BodyPlace:
     """One document being read. ``since`` is when it took a place, on the loop's clock."""
 
     def __init__(self, room: Room, owner: str) -> None:
         self._room, self._owner = room, owner
         self.since: float | None = None
 
-    def __enter__(self) -> Document:
+    def __enter__(self) -> BodyPlace:
         return self
 
     def __exit__(

@@ -51,7 +51,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class YamlDocument:
     """What a file holds, and where each value and key of it stands."""
 
     source: str
@@ -87,7 +87,7 @@ class Document:
 
 def load(
     text: str | bytes, source: str, *, bytes_max: int = CEREMONY_BYTES_MAX, nodes_max: int = NODES_MAX
-) -> Document:
+) -> YamlDocument:
     """Read one document of up to ``nodes_max`` values, keys counted too. ``source`` is how errors name the file.
 
     Raises:
@@ -105,7 +105,7 @@ def load(
         raise ConfigError(f"{source}:{place}: {said}", hint=_syntax_hint(decoded, mark)) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}:1:1: {one_line(str(error), 160)}") from error
-    return Document(source=source, value=builder.value, places=builder.places, keys=builder.keys)
+    return YamlDocument(source=source, value=builder.value, places=builder.places, keys=builder.keys)
 
 
 def _decode(text: str | bytes, source: str, bytes_max: int) -> str:

@@ -20,11 +20,11 @@ from fleetsim.model.text import one_line
 from fleetsim.runtime.exchange import Origin, exchange, origin_of
 from fleetsim.runtime.ports import Incoming, Reply, Request
 from fleetsim.runtime.workers import Workers
+from fleetsim.testbed.active_faults import ActiveFaults, Weather
 from fleetsim.testbed.asgi import App, Scope
 from fleetsim.testbed.faults import Fault, Match, Moment
 from fleetsim.testbed.mount import Mount
-from fleetsim.testbed.trip import Seen, Trip, http_scope
-from fleetsim.testbed.weather import Sky, Weather
+from fleetsim.testbed.simulated_exchange import Seen, SimulatedExchange, http_scope
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
@@ -46,7 +46,7 @@ class MemoryNetwork:
         self.addresses: dict[str, tuple[str, ...]] = {}
         self.seen: deque[Seen] = deque(maxlen=SEEN_MAX)
         self.spec_version = spec_version
-        self._sky = Sky(rng if rng is not None else random.Random(f"{seed}/network"))
+        self._sky = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
         self._mounts: dict[Origin, Mount] = {}
         self._ports: dict[str, int] = {}
         self._entered = False
@@ -165,7 +165,7 @@ class MemoryNetwork:
 
     @asynccontextmanager
     async def _open(self, request: Request, source: str, policy: AddressPolicy | None) -> AsyncIterator[Incoming]:
-        trip = Trip(self, request, source, policy)
+        trip = SimulatedExchange(self, request, source, policy)
         self.seen.append(trip.seen)
         try:
             mount = await trip.connect(self.spec_version)

@@ -21,9 +21,9 @@ from fleetsim.model.errors import ConnectionLost, LimitReached, TransportError, 
 from fleetsim.runtime.exchange import Origin, origin_of
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
-from fleetsim.testbed.carriage import Carriage, Sent, pause
+from fleetsim.testbed.active_faults import ActiveFaults, Weather
+from fleetsim.testbed.fault_pipeline import FaultPipeline, Sent, pause
 from fleetsim.testbed.faults import Again, Break, Data, End, Fault, Match, Start, Wait
-from fleetsim.testbed.weather import Sky, Weather
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -49,7 +49,7 @@ class FaultProxy:
         self._target = origin_of(target)
         self._listen_host = listen_host
         self._port = port
-        self._sky = Sky(random.Random(f"{seed}/proxy"))
+        self._sky = ActiveFaults(random.Random(f"{seed}/proxy"))
         self._server: asyncio.Server | None = None
         self._workers = Workers("proxy")
         self.connections = 0
@@ -118,7 +118,7 @@ class FaultProxy:
         method, path, _ = line.split(" ", 2)
         request = Request(method=method, url=f"{self._target}{path}", headers=dict(headers), body=body)
         self.requests.append(request)
-        carriage = Carriage(self._sky.over(request, ""), where=f"{method} {self._target}")
+        carriage = FaultPipeline(self._sky.over(request, ""), where=f"{method} {self._target}")
         async with asyncio.TaskGroup() as group:
             watch = group.create_task(_until_gone(reader))
             work = group.create_task(self._answer(request, headers, carriage, writer))
@@ -127,7 +127,7 @@ class FaultProxy:
             work.add_done_callback(lambda _: watch.cancel())
 
     async def _answer(
-        self, request: Request, headers: Headers, carriage: Carriage, writer: asyncio.StreamWriter
+        self, request: Request, headers: Headers, carriage: FaultPipeline, writer: asyncio.StreamWriter
     ) -> None:
         try:
             await carriage.connect()
@@ -143,7 +143,7 @@ class FaultProxy:
             _reset(writer)
 
     async def _relay(
-        self, request: Request, headers: Headers, sent: Sent, carriage: Carriage, writer: asyncio.StreamWriter
+        self, request: Request, headers: Headers, sent: Sent, carriage: FaultPipeline, writer: asyncio.StreamWriter
     ) -> None:
         upstream, out = await self._dial(request, headers, sent.body)
         loop = asyncio.get_running_loop()
@@ -161,7 +161,7 @@ class FaultProxy:
             out.close()
 
     async def _do(
-        self, piece: Data | Wait | Break | End, sent_at: float, carriage: Carriage, writer: asyncio.StreamWriter
+        self, piece: Data | Wait | Break | End, sent_at: float, carriage: FaultPipeline, writer: asyncio.StreamWriter
     ) -> bool:
         match piece:
             case Data():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from fleetsim.agent.draft import Tally
+from fleetsim.agent.artifact_builder import UsageTotals
 from fleetsim.agent.engine import Engine
 from fleetsim.agent.skills import Skill, SkillContext
 from fleetsim.model.task import Artifact, Message, Part, Role, TextPart
@@ -198,7 +198,7 @@ def at_work(made: Skill, *parts: Part, paper: Paper | None = None, message_id: s
         metadata={},
         rng=Random(1),
         pen=paper or Paper(),
-        tally=Tally(),
+        tally=UsageTotals(),
     )
 
 

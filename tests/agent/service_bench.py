@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.breaker import Breaker
+from fleetsim.agent.dialect_behaviour import MANNERS
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.manners import MANNERS
 from fleetsim.agent.notify import Notifier
+from fleetsim.agent.quirks import Quirks
 from fleetsim.agent.rate import Rate
 from fleetsim.agent.record import ANYONE
 from fleetsim.agent.runner import Runner
-from fleetsim.agent.service import Caller, Offer, Service
-from fleetsim.agent.shape import Shape
+from fleetsim.agent.service import Principal, Service, ServiceConfig
 from fleetsim.agent.skills import Skill, SkillContext, skill
 from fleetsim.agent.store import Store
 from fleetsim.model.call import (
@@ -35,7 +35,7 @@ from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 
-V1, V03, V01 = (Caller(owner=ANYONE, manners=MANNERS[name]) for name in ("1.0", "0.3", "0.1"))
+V1, V03, V01 = (Principal(owner=ANYONE, manners=MANNERS[name]) for name in ("1.0", "0.3", "0.1"))
 HOOK = PushConfig(url="http://hook:8080/x")
 
 
@@ -63,17 +63,17 @@ class Bench:
     store: Store
     runner: Runner
 
-    async def send(self, text: str = "x", caller: Caller = V03, *, skill: str = "wait", **options: Any) -> Task:
+    async def send(self, text: str = "x", caller: Principal = V03, *, skill: str = "wait", **options: Any) -> Task:
         metadata = options.pop("metadata", {"skillHint": skill} if skill else {})
         call = SendMessage(message=said(text, **options.pop("message", {})), metadata=metadata, **options)
         reply = await self.service.call(call, caller)
         assert isinstance(reply, Task)
         return reply
 
-    async def call(self, call: Any, caller: Caller = V03) -> Any:
+    async def call(self, call: Any, caller: Principal = V03) -> Any:
         return await self.service.call(call, caller)
 
-    async def refused(self, call: Any, kind: type[RpcError], caller: Caller = V03) -> str:
+    async def refused(self, call: Any, kind: type[RpcError], caller: Principal = V03) -> str:
         with pytest.raises(kind) as raised:
             await self.service.call(call, caller)
         assert type(raised.value) is kind
@@ -105,7 +105,7 @@ async def bench() -> AsyncIterator[Benches]:
             offered = skills or (wait, work, echo)
             runner = Runner(store=store, workers=workers, rng=runtime.rng, limits=bounds, crash_reason="{error}")
             service = Service(
-                offer=Offer(
+                offer=ServiceConfig(
                     skills={each.skill_id: each for each in offered}, default_skill=offered[0].skill_id, **options
                 ),
                 store=store,
@@ -117,7 +117,7 @@ async def bench() -> AsyncIterator[Benches]:
                     limits=bounds,
                     breaker=Breaker(runtime.clock, runtime.rng.stream("b")),
                     rate=Rate(runtime.clock, per_s=100, burst=100),
-                    shape=Shape(),
+                    shape=Quirks(),
                 ),
                 sender=sender,
                 ids=runtime.ids,

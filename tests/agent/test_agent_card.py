@@ -11,8 +11,8 @@ import pytest
 from fleetsim.agent import Agent, Effect, SkillContext, skill
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.cards import drift
-from fleetsim.agent.settings import Settings
-from fleetsim.agent.shape import REFERENCE, Shape
+from fleetsim.agent.quirks import REFERENCE, Quirks
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
 from tests.agent.rigs import Rig, Rigging, sent
@@ -203,7 +203,7 @@ def test_a_copy_of_an_agent_differs_in_what_was_named() -> None:
 
 def test_an_agent_is_made_as_its_page_says_where_nothing_is_named() -> None:
     settings = Agent("x").settings
-    assert settings == Settings(name="x")
+    assert settings == AgentSettings(name="x")
     assert (settings.version, settings.dialects) == ("1.0.0", ("1.0", "0.3", "0.1"))
     assert (settings.streaming, settings.push_notifications, settings.state_transition_history) == (True, True, False)
     assert (settings.api_keys, settings.bearers, settings.input_modes, settings.state) == ({}, {}, None, None)
@@ -212,7 +212,7 @@ def test_an_agent_is_made_as_its_page_says_where_nothing_is_named() -> None:
 
 
 def test_the_reference_agents_shape_is_the_published_one() -> None:
-    shape = Shape()
+    shape = Quirks()
     assert shape == REFERENCE
     assert (shape.rpc_paths, shape.stream_paths, shape.rest) == (("/a2a", "/a2a/"), (), True)
     assert (shape.oversize_status, shape.content_type_status, shape.bare_401) == (413, 415, False)

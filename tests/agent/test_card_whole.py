@@ -9,10 +9,10 @@ import pytest
 from starlette.requests import Request
 
 from fleetsim.agent import Agent, skill
-from fleetsim.agent.cardface import CardFace
+from fleetsim.agent.card_endpoint import CardEndpoint
 from fleetsim.agent.cards import INTERFACES, build, drift
+from fleetsim.agent.dialect_behaviour import MANNERS
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.manners import MANNERS
 from fleetsim.agent.record import ANYONE
 from fleetsim.agent.runner import Job
 from fleetsim.agent.skills import Effect, Skill, SkillContext
@@ -153,7 +153,7 @@ def test_an_agent_may_have_either_kind_of_address(url: str | None) -> None:
 def test_the_address_is_the_sockets_own(server: Any, scheme: str, url: str) -> None:
     headers = [(b"host", b"evil.example")]
     scope = {"type": "http", "server": server, "scheme": scheme, "path": "/", "query_string": b"", "headers": headers}
-    plain = CardFace(lambda url: build(Agent("n", skills=[offered("a")]).settings.mounted(), url), None, "/a2a")
+    plain = CardEndpoint(lambda url: build(Agent("n", skills=[offered("a")]).settings.mounted(), url), None, "/a2a")
     assert plain.url_for(Request(scope)) == url
 
 

@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.pace import ABORT
+from fleetsim.agent.paced_response import ABORT
 from fleetsim.agent.server import Connections, GuardedProtocol
 
 HEAD = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.auth import CREDENTIAL_BYTES_MAX, Gate
+from fleetsim.agent.auth import CREDENTIAL_BYTES_MAX, Authenticator
 from fleetsim.agent.record import ANYONE
 from fleetsim.model.errors import ConfigError
 
-BOTH = Gate(api_keys={"ada": "k1", "bob": "k2"}, bearers={"cy": "t1", "ada": "t2"})
-KEYS = Gate(api_keys={"ada": "k1"}, bearers={})
-TOKENS = Gate(api_keys={}, bearers={"cy": "t1"})
+BOTH = Authenticator(api_keys={"ada": "k1", "bob": "k2"}, bearers={"cy": "t1", "ada": "t2"})
+KEYS = Authenticator(api_keys={"ada": "k1"}, bearers={})
+TOKENS = Authenticator(api_keys={}, bearers={"cy": "t1"})
 
 
 def key(secret: bytes) -> tuple[bytes, bytes]:
@@ -53,12 +53,12 @@ def auth(value: bytes) -> tuple[bytes, bytes]:
         (TOKENS, [key(b"t1")], None),
     ],
 )
-def test_a_caller_is_who_all_that_it_shows_says(gate: Gate, headers: Any, who: str | None) -> None:
+def test_a_caller_is_who_all_that_it_shows_says(gate: Authenticator, headers: Any, who: str | None) -> None:
     assert gate.admit(headers) == who
 
 
 def test_without_secrets_everybody_is_the_same_caller() -> None:
-    gate = Gate(api_keys={}, bearers={})
+    gate = Authenticator(api_keys={}, bearers={})
     assert gate.open
     assert gate.admit([key(b"any"), key(b"any")]) == ANYONE
     assert not any(closed.open for closed in (BOTH, KEYS, TOKENS))
@@ -68,12 +68,12 @@ def test_without_secrets_everybody_is_the_same_caller() -> None:
 @pytest.mark.parametrize("kind", ["api_keys", "bearers"])
 def test_a_secret_nobody_could_send_is_refused(kind: str, secret: str) -> None:
     with pytest.raises(ConfigError, match="'bob'"):
-        Gate(**{"api_keys": {}, "bearers": {}, kind: {"ada": "fine", "bob": secret}})
+        Authenticator(**{"api_keys": {}, "bearers": {}, kind: {"ada": "fine", "bob": secret}})
 
 
 def test_the_longest_secret_an_agent_takes_lets_in() -> None:
     secret = "k" * CREDENTIAL_BYTES_MAX
-    gate = Gate(api_keys={"ada": secret}, bearers={})
+    gate = Authenticator(api_keys={"ada": secret}, bearers={})
     assert gate.admit([key(secret.encode())]) == "ada"
     assert gate.admit([key(secret.encode() + b"k")]) is None
 
@@ -94,7 +94,7 @@ def test_the_longest_secret_an_agent_takes_lets_in() -> None:
     ],
 )
 def test_what_a_caller_needs_is_said_on_the_card_and_with_the_refusal(
-    gate: Gate, schemes: dict[str, Any], challenge: str
+    gate: Authenticator, schemes: dict[str, Any], challenge: str
 ) -> None:
     assert gate.schemes() == schemes
     assert gate.challenge() == challenge

@@ -7,7 +7,7 @@ import gc
 
 from fleetsim.agent import AgentLimits, SkillContext, skill
 from fleetsim.agent.breaker import Breaker
-from fleetsim.agent.feed import Feed
+from fleetsim.agent.feed import TaskFeed
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.testbed.runtime import SeededRng, VirtualClock
 from tests.agent.rigs import HOOK, URL, Rig, Rigging, sent
@@ -25,7 +25,7 @@ async def test_a_thousand_aborted_streams_leave_nothing_behind(rigged: Rigging) 
     assert len(rig.engine.store) == 0
     assert rig.engine.store.shelf.chars == 0
     gc.collect()
-    assert sum(isinstance(o, Feed) for o in gc.get_objects()) < 50
+    assert sum(isinstance(o, TaskFeed) for o in gc.get_objects()) < 50
 
 
 async def _abort_streams(rig: Rig, count: int) -> None:
@@ -66,7 +66,7 @@ async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(rigged: R
             group.create_task(stall())
         await asyncio.sleep(5)
         assert rig.engine.service.seats.total == 200
-        feeds = [o for o in gc.get_objects() if isinstance(o, Feed)]
+        feeds = [o for o in gc.get_objects() if isinstance(o, TaskFeed)]
         assert sum(len(feed) for feed in feeds) < 2_000  # one feed for all of them
         await asyncio.sleep(40)
         assert rig.engine.service.seats.total == 0

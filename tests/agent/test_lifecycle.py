@@ -10,7 +10,7 @@ import pytest
 from fleetsim.agent import SkillContext, SkillFailed, skill
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.record import TaskEnded
-from fleetsim.agent.watch import Seats
+from fleetsim.agent.watch import StreamSlots
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import DataPart
 from tests.agent.rigs import HOOK, Rig, Rigging, sent, sent_v1
@@ -383,7 +383,7 @@ async def test_every_kind_of_token_is_told_under_its_own_name(rigged: Rigging) -
 
 
 async def test_a_stream_that_ends_makes_room_for_one_more_of_its_task() -> None:
-    seats, key = Seats(AgentLimits(streams_per_task_max=2, streams_max=3)), ("ada", "t")
+    seats, key = StreamSlots(AgentLimits(streams_per_task_max=2, streams_max=3)), ("ada", "t")
     first, _ = seats.take(key), seats.take(key)
     with pytest.raises(AtCapacity, match="a task may have at most 2"):
         seats.take(key)

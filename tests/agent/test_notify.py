@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import SkillContext, skill
+from fleetsim.agent.dialect_behaviour import MANNERS
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.manners import MANNERS
 from fleetsim.agent.record import ANYONE
-from fleetsim.agent.service import Caller
+from fleetsim.agent.service import Principal
 from fleetsim.model.call import CancelTask, PushConfig, SendMessage
 from fleetsim.model.task import Message, Role, Task, TextPart
 from tests.agent.rigs import HOOK, Hook, Rig, Rigging, sent, sent_v1, state_of
@@ -59,7 +59,7 @@ async def test_questions_and_cancel_are_told(rig: Rig) -> None:
 
 async def test_a_cancel_before_the_skills_first_step_is_told_once(rig: Rig) -> None:
     """U24: the notice belongs to the move; a worker cancelled this early never runs a handler of its own."""
-    caller = Caller(owner=ANYONE, manners=MANNERS["0.3"])
+    caller = Principal(owner=ANYONE, manners=MANNERS["0.3"])
     message = Message(message_id="1", role=Role.USER, parts=(TextPart(text="60"),))
     push = PushConfig(url=f"{HOOK}/x")
     task = await rig.engine.service.call(SendMessage(message=message, push=push), caller)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import kit
+from fleetsim.agent.artifact_builder import UsageTotals
 from fleetsim.agent.builtin import builtin_skills, flaky_skill, reference_agent
 from fleetsim.agent.cards import Mounted, build
-from fleetsim.agent.draft import Tally
 from fleetsim.agent.kit import kit_skills
 from fleetsim.agent.personas import almanac_skills, quinn_skills, selectools_skills
 from fleetsim.agent.skills import Skill, SkillFailed, SkillRejected
@@ -31,7 +31,7 @@ class Did:
         self.answer: str | None = None
         self.error: Exception | None = None
         self.written: list[Any] = []
-        self.tally = Tally()
+        self.tally = UsageTotals()
         self.took_s = 0.0
 
     @property
@@ -92,7 +92,7 @@ async def test_stream_says_its_text_word_by_word() -> None:
     assert did.took_s == pytest.approx(0.15)
     assert did.answer is None
     tokens = {"input_tokens": 3, "output_tokens": 3}
-    assert did.tally == Tally(tokens=tokens, cost_usd=pytest.approx(3e-5), model="parrot")
+    assert did.tally == UsageTotals(tokens=tokens, cost_usd=pytest.approx(3e-5), model="parrot")
 
 
 async def test_ask_greets_whoever_is_named() -> None:
@@ -139,7 +139,7 @@ async def test_of_ten_flaky_calls_one_fails_and_its_place_is_chance() -> None:
 async def test_estimate_tells_what_it_cost_and_how_sure_it_is() -> None:
     did = await done("estimate", "abc")
     assert did.answer == "3 characters, give or take"
-    assert did.tally == Tally(
+    assert did.tally == UsageTotals(
         tokens={"input_tokens": 120, "output_tokens": 40},
         cost_usd=0.0042,
         model="abacus",
@@ -192,7 +192,7 @@ async def test_a_qa_skill_uses_its_tools_and_accounts_for_a_model_call(
     assert did.written == [f"running {tool}" for tool in tools]
     assert did.took_s == pytest.approx(0.4 * len(tools))
     tokens = {"input_tokens": 210, "output_tokens": len(did.answer) // 4 + 1}
-    assert did.tally == Tally(tokens=tokens, model="stand-in", effects=changes, **sure)
+    assert did.tally == UsageTotals(tokens=tokens, model="stand-in", effects=changes, **sure)
 
 
 async def test_a_review_of_nothing_fails_and_is_accounted_for_all_the_same() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from fleetsim.agent.dialect_behaviour import MANNERS, DialectBehaviour
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.manners import MANNERS, Manners
+from fleetsim.agent.quirks import Quirks
 from fleetsim.agent.record import ANYONE
-from fleetsim.agent.service import Caller
-from fleetsim.agent.shape import Shape
+from fleetsim.agent.service import Principal
 from fleetsim.agent.skills import SkillContext, skill
 from fleetsim.agent.watch import Watch
 from fleetsim.model.call import (
@@ -53,8 +53,8 @@ from tests.agent.service_bench import HOOK, V01, V03, V1, Benches, echo, said
     ],
 )
 async def test_a_send_waits_as_its_dialect_does(bench: Benches, manners: str, wait: bool | None, waited: bool) -> None:
-    always = Manners(dialect="0.3", waits_always=True)
-    caller = Caller(owner=ANYONE, manners=MANNERS.get(manners, always))
+    always = DialectBehaviour(dialect="0.3", waits_always=True)
+    caller = Principal(owner=ANYONE, manners=MANNERS.get(manners, always))
     task = await (await bench()).send("hi", caller, skill="echo", wait=wait)
     assert (task.state is TaskState.COMPLETED) is waited
 
@@ -87,7 +87,7 @@ async def test_an_agent_that_stops_takes_no_message(bench: Benches) -> None:
 async def test_a_message_no_skill_is_for_is_told_which_there_are(
     bench: Benches, metadata: dict[str, Any], reason: str
 ) -> None:
-    made = await bench(shape=Shape(matches_text=True))
+    made = await bench(shape=Quirks(matches_text=True))
     for caller, state in ((V03, TaskState.REJECTED), (V01, TaskState.FAILED)):
         task = await made.send("nothing of that kind", caller, metadata=metadata)
         assert task.status.message is not None
@@ -155,7 +155,7 @@ async def test_only_where_the_client_names_tasks_does_its_id_count(bench: Benche
 
 
 async def test_an_agent_that_needs_text_says_so(bench: Benches) -> None:
-    made = await bench(shape=Shape(needs_text=True))
+    made = await bench(shape=Quirks(needs_text=True))
     data = Message(message_id="m", role=Role.USER, parts=(DataPart(data=1), DataPart(data=2)))
     await made.refused(SendMessage(message=data), InvalidParams)
     assert await made.send("x", message={})
@@ -169,7 +169,7 @@ async def test_text_is_taken_up_to_its_limit(bench: Benches) -> None:
 
 
 async def test_a_direct_reply_is_a_message_in_the_senders_context(bench: Benches) -> None:
-    made = await bench(shape=Shape(direct_reply=lambda message: message.text.removeprefix("!") or None))
+    made = await bench(shape=Quirks(direct_reply=lambda message: message.text.removeprefix("!") or None))
     reply = await made.call(SendMessage(message=said("hi", context_id="c")))
     assert isinstance(reply, Message)
     assert (reply.text, reply.role, reply.context_id) == ("hi", Role.AGENT, "c")
@@ -197,7 +197,7 @@ async def test_an_answer_goes_to_the_skill_that_asked(bench: Benches) -> None:
 
 @pytest.mark.parametrize("caller", [V1, V03, V01])
 async def test_a_message_for_a_finished_task_is_refused_first_and_changes_nothing(
-    bench: Benches, caller: Caller
+    bench: Benches, caller: Principal
 ) -> None:
     made = await bench()
     task = await made.send("x", V1, skill="echo", wait=True)
@@ -239,7 +239,7 @@ async def test_an_answer_may_bring_a_webhook(bench: Benches) -> None:
 
 
 async def test_an_agent_that_forgets_tasks_takes_every_message_for_a_new_one(bench: Benches) -> None:
-    made = await bench(shape=Shape(forgets_tasks=True))
+    made = await bench(shape=Quirks(forgets_tasks=True))
     task = await made.send("x", V1, wait=True)
     again = await made.send("x", V1, wait=True, message={"task_id": task.task_id})
     assert again.task_id != task.task_id

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.manners import MANNERS
+from fleetsim.agent.dialect_behaviour import MANNERS
+from fleetsim.agent.quirks import Quirks
 from fleetsim.agent.record import ANYONE
-from fleetsim.agent.service import Caller
-from fleetsim.agent.shape import Shape
+from fleetsim.agent.service import Principal
 from fleetsim.model.call import (
     CancelTask,
     DeletePush,
@@ -54,7 +54,7 @@ async def test_an_agent_that_has_no_extended_card_says_so_as_the_dialect_has_it(
 
 
 async def test_an_agent_has_only_the_operations_of_its_kind(bench: Benches) -> None:
-    made = await bench(shape=Shape(operations=frozenset({Operation.SEND, Operation.GET})))
+    made = await bench(shape=Quirks(operations=frozenset({Operation.SEND, Operation.GET})))
     task = await made.send("x")
     assert await made.call(GetTask(task_id=task.task_id))
     await made.refused(CancelTask(task_id=task.task_id), MethodNotFound)
@@ -63,7 +63,7 @@ async def test_an_agent_has_only_the_operations_of_its_kind(bench: Benches) -> N
 
 
 async def test_an_agent_that_cancels_nothing_leaves_the_task_at_work(bench: Benches) -> None:
-    made = await bench(shape=Shape(cancels=False))
+    made = await bench(shape=Quirks(cancels=False))
     task = await made.send("x", skill="work")
     assert "submitted" in await made.refused(CancelTask(task_id=task.task_id), TaskNotCancelable)
     assert not (await made.call(GetTask(task_id=task.task_id))).terminal
@@ -124,7 +124,7 @@ async def test_a_list_shows_what_it_was_asked_for_of_each_task(bench: Benches) -
     assert whole == done
     later = done.status.timestamp + timedelta(seconds=1) if done.status.timestamp else None
     assert (await made.call(ListTasks(updated_after=later))).tasks == ()
-    assert (await made.call(ListTasks(), Caller(owner="ada", manners=MANNERS["1.0"]))).total_size == 0
+    assert (await made.call(ListTasks(), Principal(owner="ada", manners=MANNERS["1.0"]))).total_size == 0
 
 
 # -- webhooks ------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ async def test_a_webhook_that_could_not_be_told_is_refused(bench: Benches, confi
 
 
 async def test_where_one_scheme_alone_is_taken_another_has_its_own_code(bench: Benches) -> None:
-    shape = Shape(webhook_schemes=("https",), webhook_scheme_code=-32004)
+    shape = Quirks(webhook_schemes=("https",), webhook_scheme_code=-32004)
     made = await bench(shape=shape)
     call = SendMessage(message=said("x"), push=replace(HOOK, url="HTTP://hook:8080/x"))
     with pytest.raises(RpcError, match="must use https") as raised:

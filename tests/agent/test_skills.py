@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.draft import Tally
+from fleetsim.agent.artifact_builder import UsageTotals
 from fleetsim.agent.skills import Effect, Skill, SkillContext, choose, make_skill, skill
 from fleetsim.model.card import AgentSkill
 from fleetsim.model.errors import ConfigError, WireError
@@ -296,7 +296,7 @@ def test_a_call_without_tokens_is_told_as_two_zeros() -> None:
     context.use(cost_usd=0.5)
     assert context.tally.tokens == {"input_tokens": 0, "output_tokens": 0}
     context.use(1, 2, 0.25, "m", cache_creation_input_tokens=3, cache_read_input_tokens=4)
-    assert context.tally == Tally(
+    assert context.tally == UsageTotals(
         tokens={
             "input_tokens": 1,
             "output_tokens": 2,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
-from fleetsim.agent.record import ANYONE, Push, TaskEnded, TaskKey, Transition
+from fleetsim.agent.record import ANYONE, PushTarget, TaskEnded, TaskKey, Transition
 from fleetsim.agent.store import Store
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
@@ -291,7 +291,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.store.delete_push(key, config_id)
             else:
                 config = PushConfig(url="http://x", config_id=config_id)
-                self.store.set_push(key, Push(config=config, dialect="0.3"))
+                self.store.set_push(key, PushTarget(config=config, dialect="0.3"))
 
     @rule(key=keys)
     def read_on(self, key: TaskKey) -> None:

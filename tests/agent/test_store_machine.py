@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from fleetsim.agent.dialect_behaviour import MANNERS
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
-from fleetsim.agent.manners import MANNERS
-from fleetsim.agent.record import Push, Record, TaskEnded
-from fleetsim.agent.service import Caller, Offer, Service
+from fleetsim.agent.record import PushTarget, Record, TaskEnded
+from fleetsim.agent.service import Principal, Service, ServiceConfig
 from fleetsim.agent.store import Store
 from fleetsim.model.call import ListTasks, PushConfig, TaskPage
 from fleetsim.model.errors import FleetsimError, InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
@@ -111,7 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.shelf.busy = lambda key: key in self.model.busy
         self.store.shelf.forgotten.append(self.forgotten.append)
         self.store.keepers.append(lambda record: self.kept.update({record.key: record}))
-        offer = Offer(skills={}, default_skill="")
+        offer = ServiceConfig(skills={}, default_skill="")
         self.service = Service(
             offer=offer, store=self.store, runner=None, notifier=None, sender=None, ids=self.hands, limits=OURS
         )
@@ -210,7 +210,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=numbers, name=st.sampled_from(["p", "q", "r"]), remove=st.booleans())
     def push(self, number: int, name: str, remove: bool) -> None:
         key = self.key(number)
-        config = Push(config=PushConfig(url="http://x", config_id=name), dialect="1.0")
+        config = PushTarget(config=PushConfig(url="http://x", config_id=name), dialect="1.0")
         if remove:
             self.both(lambda: self.store.delete_push(key, name), lambda: self.model.delete_push(key, name))
         else:
@@ -268,7 +268,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [task_id for task_id in met if (owner, task_id) != changed] == expected
 
     def page(self, owner: str, **asked: Any) -> TaskPage:
-        caller = Caller(owner=owner, manners=MANNERS["1.0"])
+        caller = Principal(owner=owner, manners=MANNERS["1.0"])
         page = _finished(self.service.call(ListTasks(**asked), caller))
         assert isinstance(page, TaskPage)
         return page

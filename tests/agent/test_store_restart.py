@@ -10,7 +10,7 @@ import pytest
 
 from fleetsim.agent.entry import TRANSITIONS_MAX, weigh_message
 from fleetsim.agent.limits import AgentLimits, OutputLimit
-from fleetsim.agent.record import ANYONE, Push, Record, TaskKey, with_history
+from fleetsim.agent.record import ANYONE, PushTarget, Record, TaskKey, with_history
 from fleetsim.agent.store import Store
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove
@@ -102,7 +102,7 @@ def test_what_is_put_back_is_what_was_kept() -> None:
         Artifact(artifact_id="a", name="n", parts=(TextPart(text="one"), DataPart(data={"k": 1}))),
         Artifact(artifact_id="b", parts=(TextPart(text="two"),), metadata={"m": 2}),
     )
-    push = Push(config=PushConfig(url="http://x", config_id="p"), dialect="0.1")
+    push = PushTarget(config=PushConfig(url="http://x", config_id="p"), dialect="0.1")
     before = replace(kept("a", ended=True, history=placed, artifacts=artifacts, metadata={"mine": 1}), pushes=(push,))
     store, _ = made()
     told: list[Any] = []
@@ -274,8 +274,8 @@ def test_a_webhook_is_replaced_where_it_stood_and_the_number_of_them_is_limited(
     saved: list[Record] = []
     store.keepers.append(saved.append)
 
-    def push(config_id: str, url: str = "http://x") -> Push:
-        return Push(config=PushConfig(url=url, config_id=config_id), dialect="1.0")
+    def push(config_id: str, url: str = "http://x") -> PushTarget:
+        return PushTarget(config=PushConfig(url=url, config_id=config_id), dialect="1.0")
 
     store.set_push(key, push("a"))
     store.set_push(key, push("b"))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.feed import ClosingUpdate, Feed
+from fleetsim.agent.feed import ClosingUpdate, TaskFeed
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.record import ANYONE, TaskKey
 from fleetsim.agent.store import Store
-from fleetsim.agent.watch import DirectWatch, Seats, Watch, closing_pair
+from fleetsim.agent.watch import DirectWatch, StreamSlots, Watch, closing_pair
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, Part, TaskState, TextPart
 from fleetsim.runtime.ports import Runtime
@@ -45,7 +45,7 @@ DATA = DataPart(data=1)
     ],
 )
 def test_pieces_of_text_that_adjoin_are_read_as_one(told: list[Any], read: list[Any]) -> None:
-    feed = Feed()
+    feed = TaskFeed()
     feed.tell(told)
     assert feed.since(0) == (tuple(read), len(told))
     assert len(feed) == len(told)
@@ -53,7 +53,7 @@ def test_pieces_of_text_that_adjoin_are_read_as_one(told: list[Any], read: list[
 
 
 async def test_a_reader_waits_at_the_end_and_nowhere_else() -> None:
-    feed = Feed()
+    feed = TaskFeed()
     waiting = [asyncio.ensure_future(feed.beyond(cursor)) for cursor in (0, 1)]
     await asyncio.sleep(1)
     assert [reader.done() for reader in waiting] == [False, False]
@@ -73,7 +73,7 @@ async def test_a_reader_waits_at_the_end_and_nowhere_else() -> None:
 
 
 def test_a_task_and_the_agent_have_so_many_seats() -> None:
-    seats = Seats(AgentLimits(streams_max=3, streams_per_task_max=2))
+    seats = StreamSlots(AgentLimits(streams_max=3, streams_per_task_max=2))
     one, other = (ANYONE, "1"), (ANYONE, "2")
     first, second = seats.take(one), seats.take(one)
     with pytest.raises(AtCapacity, match="a task may have at most 2"):
@@ -97,7 +97,7 @@ def test_a_task_and_the_agent_have_so_many_seats() -> None:
 
 
 def test_a_seat_taken_before_its_task_is_known_is_counted_for_it_once() -> None:
-    seats = Seats(AgentLimits(streams_per_task_max=2))
+    seats = StreamSlots(AgentLimits(streams_per_task_max=2))
     seat = seats.take()
     for _ in range(3):
         seat.settle((ANYONE, "1"))
@@ -119,7 +119,7 @@ def begun(runtime: Runtime) -> tuple[Store, TaskKey]:
 
 def watching(store: Store, key: TaskKey, **options: Any) -> Watch:
     record = store.read(key)
-    seat = Seats(AgentLimits()).take(key)
+    seat = StreamSlots(AgentLimits()).take(key)
     said_of = {"joins_question": True, "repeats_artifact": True, **options}
     return Watch(record=record, task=record.task, feed=store.feed(key), seat=seat, keepalive_s=15, **said_of)
 
@@ -195,7 +195,7 @@ async def test_the_end_of_an_artifact_is_what_was_not_told(
 
 async def test_a_watch_of_a_feed_that_closes_without_a_word_ends(runtime: Runtime) -> None:
     store, key = begun(runtime)
-    feed = Feed()
+    feed = TaskFeed()
     watch = watching(store, key)
     watch.feed = feed
     reading = asyncio.ensure_future(read(watch))
@@ -206,7 +206,7 @@ async def test_a_watch_of_a_feed_that_closes_without_a_word_ends(runtime: Runtim
 
 def test_a_watch_gives_its_seat_back_once(runtime: Runtime) -> None:
     store, key = begun(runtime)
-    seats = Seats(AgentLimits())
+    seats = StreamSlots(AgentLimits())
     watch = watching(store, key)
     watch.seat = seats.take(key)
     seats.take(key)

@@ -27,7 +27,7 @@ from fleetsim.caller.event_wire import from_wire
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.cli.logs import HIDDEN
 from fleetsim.client import AgentClient, Credential
-from fleetsim.dashboard.shot import take
+from fleetsim.dashboard.screenshot import take
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import API_KEY_FILE, CALLBACK_KEYS_FILE, HUB_FILE, LEDGER_FILE, HubAddress, StateDir
 from fleetsim.model.errors import FleetsimError

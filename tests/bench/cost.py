@@ -34,7 +34,7 @@ from starlette.types import Receive, Scope, Send
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.server import listen
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings, SkillEntry
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
 from fleetsim.hub.server import running_hub
@@ -283,7 +283,7 @@ async def hub(peer: str) -> AsyncIterator[Side]:
         AgentEntry(name=w, url=f"{peer}/{w}", rpc_url=f"{peer}/{w}", push="off", skills=(SkillEntry(name=w),))
         for w in ways
     )
-    settings = Settings(poll_interval_s=1.0, calls_per_agent_max=IN_FLIGHT)
+    settings = FleetSettings(poll_interval_s=1.0, calls_per_agent_max=IN_FLIGHT)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cost-")))
         runtime = await stack.enter_async_context(running_runtime())

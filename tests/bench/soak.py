@@ -24,7 +24,7 @@ from pathlib import Path
 
 from fleetsim.agent import AgentLimits
 from fleetsim.caller.event_log import KEEP_MAX
-from fleetsim.caller.fleet import FleetConfig, Settings
+from fleetsim.caller.fleet import FleetConfig, FleetSettings
 from fleetsim.caller.health import FleetHealth
 from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
 from fleetsim.hub.hub import Hub
@@ -227,7 +227,7 @@ async def run(minutes: float, agents: Agents, folder: Path, seed: int, rate: flo
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(running_runtime())
         ledger = await stack.enter_async_context(open_ledger(folder / "ledger.db", clock=runtime.clock, limits=LEDGER))
-        config = FleetConfig(agents=agents.entries, settings=Settings(poll_interval_s=1.0))
+        config = FleetConfig(agents=agents.entries, settings=FleetSettings(poll_interval_s=1.0))
         ceremonies = folder / "ceremonies"
         hub = await stack.enter_async_context(
             running_hub(config, runtime, ledger, port=agents.hub_port, ceremonies=ceremonies)

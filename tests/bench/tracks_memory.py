@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings, SkillEntry
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
@@ -93,7 +93,7 @@ async def measure(tracks: int, folder: Path) -> tuple[float, float, float, int]:
         open_ledger(folder / "ledger.db", clock=real.clock) as ledger,
     ):
         runtime = replace(real, transport=endless)  # type: ignore[arg-type]
-        config = FleetConfig(agents=entries, settings=Settings(poll_interval_s=30.0))
+        config = FleetConfig(agents=entries, settings=FleetSettings(poll_interval_s=30.0))
         async with Hub(config, runtime, ledger, keys=HubKeys.fresh(runtime.ids)) as hub:
             (cid,) = await hub.submit(_request("warm-up", names[0]))
             await asyncio.sleep(2)

@@ -14,15 +14,15 @@ from starlette.applications import Starlette
 from fleetsim.agent import Agent
 from fleetsim.agent.app import build_app
 from fleetsim.agent.engine import Engine
-from fleetsim.caller.declared import Declared
-from fleetsim.caller.dispatcher import Dispatcher, Way
+from fleetsim.caller.agent_limiter import AgentLimiter
+from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.gate import Gate
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
+from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
@@ -155,7 +155,7 @@ async def fleet(
     dialect: str | None = None,
     before: Callable[[MemoryNetwork], None] | None = None,
     disk_s: float = 0.0,
-    declared: Mapping[str, Declared] | None = None,
+    declared: Mapping[str, SkillPolicy] | None = None,
 ) -> AsyncIterator[Fleet]:
     """Agents at http://NAME.example:8000, a hub that webhooks reach, and a caller that dispatches to them."""
     network = network or MemoryNetwork(seed=seed)
@@ -168,7 +168,7 @@ async def fleet(
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_ledger(None, clock=runtime.clock, storage="inline"))
         ledger: Any = SlowLedger(opened, runtime.rng.stream("disk"), disk_s) if disk_s else opened
-        gate = Gate(runtime, events)
+        gate = AgentLimiter(runtime, events)
         executor = WatchedExecutor(
             Clients(clients),
             gate,
@@ -187,15 +187,15 @@ async def fleet(
         for client in clients.values():
             await client.discover()
 
-        def way(agent: str, request: SkillRequest) -> Way:
+        def way(agent: str, request: SkillRequest) -> AgentRoute:
             client = clients[agent]
             caps = client.card.capabilities if client.card else None
             choice = client._choice
-            return Way(
+            return AgentRoute(
                 agent=agent,
                 rpc_url=choice.url if choice else "",
                 hint=skill_hint(client.card, request.skill),
-                declared=(declared or {}).get(agent, Declared()),
+                declared=(declared or {}).get(agent, SkillPolicy()),
                 dialect=choice.dialect_name if choice else "0.3",
                 streaming=streaming and bool(caps and caps.streaming),
                 push=push and bool(caps and caps.push_notifications),

@@ -21,27 +21,27 @@ from fleetsim.caller.signals import (
     Close,
     Due,
     Effect,
-    Find,
     Found,
+    LookUpTask,
     Poll,
     PollFailed,
     Publish,
     Recovered,
     RegisterPush,
     Replied,
+    ResolveQuestion,
     Resume,
     Resumed,
     ResumeFailed,
     Save,
     Send,
     SendFailed,
-    Settle,
     Signal,
     StreamEnded,
     Subscribe,
     TurnedAway,
 )
-from fleetsim.caller.track import Heard
+from fleetsim.caller.track import TaskUpdate
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -58,7 +58,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import DirectReply, Snapshot, TaskEvent
 from fleetsim.model.task import Task
-from fleetsim.model.work import Answer, Decision, Outcome, Question, Via
+from fleetsim.model.work import Answer, Decision, Outcome, Question, UpdateSource
 from tests.caller.step_agent import Agent, names_ours, status_in
 
 INTERVAL, LIMIT, QUESTION_LIFE, CANCEL_PATIENCE, CONFIRM, YOUNG = 30.0, 3600.0, 24 * 3600.0, 30.0, 5.0, 60.0
@@ -142,23 +142,27 @@ class Checker:
         self.now, self.ended_before = now, self.life.ended_as
         if self.life.closed:
             return
-        brought_by_poll = isinstance(signal, PollFailed) or (isinstance(signal, Heard) and signal.via is Via.POLL)
+        brought_by_poll = isinstance(signal, PollFailed) or (
+            isinstance(signal, TaskUpdate) and signal.via is UpdateSource.POLL
+        )
         if not isinstance(signal, Due) and not brought_by_poll:
             self.life.only_polls_since = None
         match signal:
             case Replied(reply=reply):
                 self.life.sending = False
-                self._news(Snapshot(task=reply) if isinstance(reply, Task) else DirectReply(message=reply), Via.REPLY)
+                self._news(
+                    Snapshot(task=reply) if isinstance(reply, Task) else DirectReply(message=reply), UpdateSource.REPLY
+                )
             case SendFailed(error=error):
                 self._send_failed(error)
-            case Heard(event=event, via=via):
+            case TaskUpdate(event=event, via=via):
                 self._news(event, via)
             case Recovered(early=early):
                 self._recall(early)
             case TurnedAway() if self.life.bound:
                 self.life.gap_until = min(self.life.gap_until, now + CONFIRM + SOON)
             case Found(task=Task() as found) if not self.life.bound:
-                self._news(Snapshot(task=found), Via.REPLY)
+                self._news(Snapshot(task=found), UpdateSource.REPLY)
             case Found(task=None, possible=possible, error=None):
                 self.life.searched += 1
                 self.life.unsearchable = not possible
@@ -174,13 +178,13 @@ class Checker:
                 self.life.last_look = now
                 self.life.resumes = dict.fromkeys(self.life.resumes, "done")
                 if isinstance(reply, Task):
-                    self._news(Snapshot(task=reply), Via.REPLY)
+                    self._news(Snapshot(task=reply), UpdateSource.REPLY)
             case ResumeFailed(error=error):
                 self._resume_failed(error)
             case CancelAsked():
                 self.cancel_wanted = True
             case CancelReplied(task=task):
-                self._news(Snapshot(task=task), Via.REPLY)
+                self._news(Snapshot(task=task), UpdateSource.REPLY)
             case _:
                 pass
 
@@ -196,31 +200,31 @@ class Checker:
             self.life.refused = "protocol_error"
         self._unpark()
 
-    def _news(self, event: TaskEvent, via: Via) -> None:
+    def _news(self, event: TaskEvent, via: UpdateSource) -> None:
         life = self.life
-        if via is Via.POLL:
+        if via is UpdateSource.POLL:
             life.polls -= 1
             life.patience = 0.0
             life.refusals.clear()
             life.gone.clear()
             life.last_look = self.now
-        if via is Via.STREAM:
+        if via is UpdateSource.STREAM:
             life.sending = False
-        if via is Via.PUSH and not life.bound and life.sending:
+        if via is UpdateSource.PUSH and not life.bound and life.sending:
             life.parked.append(event)
             return
-        if via is Via.PUSH and not names_ours(event):
+        if via is UpdateSource.PUSH and not names_ours(event):
             return
         if not life.bound:
             life.bound, life.last_look = True, self.now
         status = status_in(event)
         if status is not None and status.state.value in OF_THE_AGENT and names_ours(event):
             life.ended_as = life.ended_as or status.state.value
-        elif via is Via.POLL and life.ended_as:
+        elif via is UpdateSource.POLL and life.ended_as:
             life.paid += 1
-        if via is Via.POLL and status is not None:
+        if via is UpdateSource.POLL and status is not None:
             life.seen_waiting = status.message.text if status.message else None
-        if isinstance(event, DirectReply) and via is not Via.PUSH:
+        if isinstance(event, DirectReply) and via is not UpdateSource.PUSH:
             life.ended_as = "completed"
         self._unpark()
 
@@ -228,7 +232,7 @@ class Checker:
         """Webhooks kept from an earlier life: which task it is, or how the one that is known has ended."""
         if not self.life.bound:
             for event in early:
-                self._news(event, Via.PUSH)
+                self._news(event, UpdateSource.PUSH)
             return
         for status in filter(None, map(status_in, filter(names_ours, early))):
             if status.state.value in OF_THE_AGENT:
@@ -238,7 +242,7 @@ class Checker:
         """Webhooks that overtook the reply are news once it is there, or known to be lost."""
         early, self.life.parked = self.life.parked, []
         for event in early:
-            self._news(event, Via.PUSH)
+            self._news(event, UpdateSource.PUSH)
 
     def _poll_failed(self, error: FleetsimError) -> None:
         life = self.life
@@ -306,12 +310,12 @@ class Checker:
                 self._poll()
             case Subscribe() | RegisterPush():
                 assert self.life.bound
-            case Find():
+            case LookUpTask():
                 assert not was_bound, "looked for a task that is known"
                 assert self.maybe_started
             case Ask(question=question):
                 self._ask(question, signal)
-            case Settle(question_id=question_id) if question_id == self.life.open:
+            case ResolveQuestion(question_id=question_id) if question_id == self.life.open:
                 self._withdraw(question_id, signal)
             case Resume(answer=answer):
                 self._resume(answer)
@@ -339,7 +343,7 @@ class Checker:
         assert "air" not in life.resumes.values(), "asked while an answer is on its way"
         assert not self.ended_before, "asked on behalf of a task that has ended"
         assert words not in life.rejected, "asked again what was rejected"
-        loose = isinstance(signal, Heard) and signal.via in {Via.PUSH, Via.STREAM}
+        loose = isinstance(signal, TaskUpdate) and signal.via in {UpdateSource.PUSH, UpdateSource.STREAM}
         if words in life.shown_before:
             assert not loose, "a webhook or stream reopened a question"
         assert self.taken.get(words, 0) < self.agent.times_asked[words], "asked again what was answered"
@@ -350,8 +354,8 @@ class Checker:
 
     def _withdraw(self, question_id: str, signal: Signal) -> None:
         self.life.open = None
-        if isinstance(signal, Heard) and not self.life.ended_as:
-            assert signal.via is Via.POLL, "a webhook or stream withdrew a question"
+        if isinstance(signal, TaskUpdate) and not self.life.ended_as:
+            assert signal.via is UpdateSource.POLL, "a webhook or stream withdrew a question"
             assert signal.began >= self.life.asked[question_id], "withdrawn for news older than the question"
 
     def _resume(self, answer: Answer) -> None:

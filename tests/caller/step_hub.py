@@ -18,21 +18,21 @@ from fleetsim.caller.signals import (
     Close,
     Due,
     Effect,
-    Find,
     Left,
+    LookUpTask,
     Poll,
     RegisterPush,
+    ResolveQuestion,
     Resume,
     Save,
     Send,
-    Settle,
     Signal,
     StreamEnded,
     Subscribe,
     TurnedAway,
 )
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Heard, Now, Rules
+from fleetsim.caller.track import Now, Rules, TaskUpdate
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -54,7 +54,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task
-from fleetsim.model.work import Answer, Outcome, Question, Via
+from fleetsim.model.work import Answer, Outcome, Question, UpdateSource
 from tests.caller.step_agent import Agent
 from tests.caller.step_checker import Checker
 from tests.caller.steps import START
@@ -168,7 +168,7 @@ class Hub:
 
     def start(self, accepted: RequestRecord) -> None:
         self.rules = Rules()
-        self.now, self.luck, self.broken, self.busy = 0.0, 0.5, False, False
+        self.now, self.jitter, self.broken, self.busy = 0.0, 0.5, False, False
         self.calls: list[Call] = []
         self.ledger = Ledger(accepted)
         self.agent = Agent()
@@ -177,7 +177,7 @@ class Hub:
         self.tell(Begin())
 
     def moment(self) -> Now:
-        return Now(self.now, START + timedelta(seconds=self.now), self.luck)
+        return Now(self.now, START + timedelta(seconds=self.now), self.jitter)
 
     def tell(self, signal: Signal) -> None:
         was_bound, self.broken = self.checker.life.bound, True
@@ -219,13 +219,13 @@ class Hub:
 
     def carry(self, effect: Effect) -> None:
         match effect:
-            case Send() | Subscribe() | Poll() | Find() | RegisterPush() | Resume() | Cancel():
+            case Send() | Subscribe() | Poll() | LookUpTask() | RegisterPush() | Resume() | Cancel():
                 self.calls.append(Call(effect, self.now))
             case Save():
                 self.ledger.write(lambda: self.ledger.keep(self.track.record))
             case Ask(question=question):
                 self.ledger.write(lambda: self.ledger.ask(question))
-            case Settle(question_id=question_id, state=state):
+            case ResolveQuestion(question_id=question_id, state=state):
                 self.ledger.write(lambda: self.ledger.settle(question_id, state))
             case Close(outcome=outcome):
                 self.ledger.write(lambda: self.ledger.close(outcome))
@@ -240,7 +240,7 @@ class Hub:
         if self.track.awaits_reply:
             self.ledger.early.append(event)
             self.checker.promised.append(event)
-        self.tell(Heard(event=event, via=Via.PUSH, began=self.now))
+        self.tell(TaskUpdate(event=event, via=UpdateSource.PUSH, began=self.now))
 
     def in_air(self, *kinds: type) -> list[Call]:
         return [call for call in self.calls if isinstance(call.effect, kinds)] if hasattr(self, "calls") else []
@@ -294,12 +294,12 @@ class Peace:
             case Send() if call.heard:
                 m.land(call, StreamEnded())
             case Send():
-                m.send_is_answered(early=False, luck=0.5)
+                m.send_is_answered(early=False, jitter=0.5)
             case Subscribe():
                 m.land(call, StreamEnded(error=UnsupportedOperation()))
             case Poll():
-                m.poll_is_answered(luck=0.5)
-            case Find():
+                m.poll_is_answered(jitter=0.5)
+            case LookUpTask():
                 m.search_comes_back(how="found")
             case RegisterPush():
                 m.webhook_is_registered(error=None)

@@ -121,9 +121,9 @@ class People(Hub):
         self.land(call, Resumed(reply=reply, began=call.began))
 
     @precondition(lambda self: self.in_air(Resume) and not self.in_air(Resume)[0].reached)
-    @rule(error=st.sampled_from(UNTAKEN), luck=lucks)
-    def answer_fails(self, error: FleetsimError, luck: float) -> None:
-        self.luck = luck
+    @rule(error=st.sampled_from(UNTAKEN), jitter=lucks)
+    def answer_fails(self, error: FleetsimError, jitter: float) -> None:
+        self.jitter = jitter
         self.land(self.in_air(Resume)[0], ResumeFailed(error=error))
 
     @precondition(going)

@@ -12,11 +12,11 @@ from fleetsim.caller.events import EPOCH, Level
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.signals import Begin, Close, Due, Effect, Left, Publish, Signal
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Heard, Now, Rules, Track
+from fleetsim.caller.track import Now, Rules, TaskUpdate, Track
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import COST_TYPE
 from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskState, TaskStatus, TextPart
-from fleetsim.model.work import Outcome, SkillRequest, Via
+from fleetsim.model.work import Outcome, SkillRequest, UpdateSource
 from tests.recorded import recorded
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -73,7 +73,7 @@ class Hand:
     mono: float = 0.0
     effects: tuple[Effect, ...] = ()
     outcomes: list[Outcome] = field(default_factory=list)
-    luck: float = 0.5
+    jitter: float = 0.5
 
     @classmethod
     def begun(cls, rules: Rules | None = None, **kind: bool) -> Hand:
@@ -87,7 +87,7 @@ class Hand:
         return cls.begun(rules, **kind).tell(Left())
 
     def now(self) -> Now:
-        return Now(self.mono, START + timedelta(seconds=self.mono), self.luck)
+        return Now(self.mono, START + timedelta(seconds=self.mono), self.jitter)
 
     def at(self, mono: float) -> Hand:
         """The same hand at another moment, nothing having been looked at meanwhile."""
@@ -99,9 +99,9 @@ class Hand:
         self.outcomes += [e.outcome for e in self.effects if isinstance(e, Close)]
         return self
 
-    def hear(self, event: TaskEvent | Task, via: Via, *, began: float | None = None) -> Hand:
+    def hear(self, event: TaskEvent | Task, via: UpdateSource, *, began: float | None = None) -> Hand:
         event = Snapshot(task=event) if isinstance(event, Task) else event
-        return self.tell(Heard(event=event, via=via, began=self.mono if began is None else began))
+        return self.tell(TaskUpdate(event=event, via=via, began=self.mono if began is None else began))
 
     def wait(self, seconds: float) -> Hand:
         """Let time pass, stopping at every moment something falls due; collects all effects."""

@@ -11,7 +11,7 @@ from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, Via
+from fleetsim.model.work import Answer, UpdateSource
 from tests.caller.steps import START, Hand, status, task
 
 W, C, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -32,7 +32,7 @@ def took(hand: Hand) -> tuple[int, int | None]:
 def asking() -> Hand:
     """Sent at once, taken at 1 s; at 10 s the agent asks."""
     hand = at(Hand.begun().tell(Left()), 1).tell(Replied(reply=task(W), began=0.0))
-    return at(hand, 10).hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    return at(hand, 10).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
 
 
 def answer(hand: Hand) -> Hand:
@@ -55,7 +55,7 @@ def test_pauses_before_a_send_that_is_taken_are_not_the_agents() -> None:
 def test_an_hour_until_a_person_answers_is_not_the_agents() -> None:
     hand = at(answer(at(asking(), 3_610)), 3_620).tell(Left())
     at(hand, 3_621).tell(Resumed(reply=task(W), began=3_610.0))
-    at(hand, 3_626).hear(task(C, "done"), Via.POLL)
+    at(hand, 3_626).hear(task(C, "done"), UpdateSource.POLL)
     assert took(hand) == (3_626, 16)
 
 
@@ -68,15 +68,15 @@ def test_an_answer_that_does_not_get_through_keeps_the_agent_waiting() -> None:
 
 
 def test_the_agents_time_goes_on_where_it_dropped_its_own_question() -> None:
-    hand = at(asking(), 20).hear(task(W), Via.POLL)
-    at(hand, 50).hear(task(C, "done"), Via.POLL)
+    hand = at(asking(), 20).hear(task(W), UpdateSource.POLL)
+    at(hand, 50).hear(task(C, "done"), UpdateSource.POLL)
     assert took(hand) == (50, 40)
 
 
 def test_polls_owed_after_the_end_are_not_the_agents_time() -> None:
     hand = at(Hand.begun(push=True).tell(Left()), 1).tell(Replied(reply=task(W), began=0.0))
-    at(hand, 5).hear(status(C, final=True), Via.PUSH)
-    at(hand, 45).hear(task(C, "all of it"), Via.POLL)
+    at(hand, 5).hear(status(C, final=True), UpdateSource.PUSH)
+    at(hand, 45).hear(task(C, "all of it"), UpdateSource.POLL)
     assert took(hand) == (45, 5)
 
 
@@ -101,5 +101,5 @@ def test_the_agents_time_survives_a_restart() -> None:
     working = at(Hand.begun().tell(Left()), 1).tell(Replied(reply=task(W), began=0.0)).track.record
     later = Hand(track=new_track(working, Now(5_000.0, START + timedelta(seconds=40))), mono=5_000.0)
     later.tell(Recovered())
-    at(later, 5_010).hear(task(C, "done"), Via.POLL)
+    at(later, 5_010).hear(task(C, "done"), UpdateSource.POLL)
     assert later.outcomes[0].agent_ms == 50_000

@@ -20,7 +20,7 @@ from fleetsim.caller.ledger import Phase
 from fleetsim.caller.track import Rules
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import Blame
-from fleetsim.model.work import Answer, OutcomeKind, Via
+from fleetsim.model.work import Answer, OutcomeKind, UpdateSource
 from fleetsim.runtime.ports import Request as Sent
 from fleetsim.testbed.faults import (
     CutAfter,
@@ -445,7 +445,7 @@ async def test_nothing_is_kept_of_a_question_whose_request_ended_before_the_answ
         f.network.fault(SlowStart(seconds=5), SEND)
         await f.tracker.answer(Answer(question_id=question.question_id, text="this"))
         outcome = await f.tracker.wait(cid)
-        assert (outcome.kind, outcome.via) == (OutcomeKind.COMPLETED, Via.PUSH)
+        assert (outcome.kind, outcome.via) == (OutcomeKind.COMPLETED, UpdateSource.PUSH)
         await asyncio.sleep(10)
         assert f.tracker._on_record == set()
 

@@ -19,7 +19,7 @@ from fleetsim.caller.cards import CardBroker, reconcile
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
-from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, Settings, SkillEntry
+from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client.address import CARD_PATHS
@@ -81,7 +81,7 @@ class Ground:
         self.events = EventLog(runtime.clock)
 
     def broker(self, *, ledger: Ledger | None = None, **settings: Any) -> CardBroker:
-        config = FleetConfig(agents=(self.entry,), settings=Settings(**settings))
+        config = FleetConfig(agents=(self.entry,), settings=FleetSettings(**settings))
         return CardBroker(self.runtime, config, self.events, ledger=ledger)
 
     def said(self, topic: str) -> list[dict[str, Any]]:

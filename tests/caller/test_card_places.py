@@ -11,7 +11,7 @@ import pytest
 from fleetsim.caller.cards import AgentView, CardBroker, changes
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger import CardSnapshot
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
@@ -47,7 +47,7 @@ class Place:
             self.made.append(Watched(entry.url, runtime=runtime))
             return self.made[-1]
 
-        config = FleetConfig(agents=entries or (ENTRY,), settings=Settings())
+        config = FleetConfig(agents=entries or (ENTRY,), settings=FleetSettings())
         self.broker = CardBroker(runtime, config, self.events, client_factory=make, **more)
 
     def levels(self, topic: str) -> list[Level]:

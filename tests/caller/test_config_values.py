@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.config import AgentEntry, AuthEntry, FleetConfig, Settings, SkillEntry, parse_fleet
+from fleetsim.caller.config import AgentEntry, AuthEntry, FleetConfig, FleetSettings, SkillEntry, parse_fleet
 from fleetsim.caller.fleet import AT_START, FleetChange, difference
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
@@ -28,7 +28,7 @@ def problems(text: str, *, strict: bool = False, **env: str) -> list[str]:
 
 
 def test_a_file_that_says_nothing_more_is_an_agent_and_a_fleet_with_every_default() -> None:
-    assert parse(ONE) == FleetConfig(agents=(AgentEntry(name="a", url="http://h/a2a"),), settings=Settings())
+    assert parse(ONE) == FleetConfig(agents=(AgentEntry(name="a", url="http://h/a2a"),), settings=FleetSettings())
 
 
 def test_every_key_of_an_agent_is_in_its_entry() -> None:
@@ -69,7 +69,7 @@ def test_every_key_of_the_fleet_is_in_its_settings() -> None:
         "  health: {up_at: 0.9, down_below: 0.4, outcomes_min: 3, p95_limit_ms: 700}\n"
     )
     mine = Rate(input_usd=1, output_usd=2, cache_read_usd=3, cache_write_usd=4)
-    assert parse(ONE + written).settings == Settings(
+    assert parse(ONE + written).settings == FleetSettings(
         poll_interval_s=2,
         card_refresh_s=3,
         task_limit_s=4,
@@ -258,7 +258,7 @@ def test_the_first_of_several_that_share_a_name_is_the_one_that_has_it() -> None
 
 
 def config(*entries: AgentEntry, **settings: Any) -> FleetConfig:
-    return FleetConfig(agents=entries, settings=Settings(**settings))
+    return FleetConfig(agents=entries, settings=FleetSettings(**settings))
 
 
 A, B, C = (AgentEntry(name=name, url=f"http://{name}") for name in "abc")
@@ -303,7 +303,7 @@ OTHER: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("key", [f.name for f in fields(Settings)])
+@pytest.mark.parametrize("key", [f.name for f in fields(FleetSettings)])
 def test_a_setting_that_differs_is_told_and_whether_it_waits_for_the_next_start(key: str) -> None:
     found = difference(config(A), config(A, **{key: OTHER[key]}))
     at_start = key in {"calls_max", "calls_per_agent_max", "rates", "health"}

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.declared import Declared, HitlMode, HitlRule
-from fleetsim.caller.dispatcher import Dispatcher, TaskBusy, Way
+from fleetsim.caller.dispatcher import AgentRoute, Dispatcher, TaskBusy
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import OtherWay, RequestRecord, RunRecord, SlotClaim
 from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.skill_policy import HitlMode, HitlRule, SkillPolicy
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.limits import TooMuchText
@@ -28,7 +28,9 @@ from fleetsim.model.work import SkillRequest, Source
 from fleetsim.testbed.loop import START
 from tests.caller.fleet import Fleet, fleet
 
-PLAIN = Way(agent="scout", dialect="1.0", url="http://scout.example:8000", rpc_url="http://scout.example:8000/a2a")
+PLAIN = AgentRoute(
+    agent="scout", dialect="1.0", url="http://scout.example:8000", rpc_url="http://scout.example:8000/a2a"
+)
 
 
 def worker(name: str = "scout") -> Agent:
@@ -74,7 +76,7 @@ class Door:
     """A dispatcher whose agents, ways and ledger the test decides on."""
 
     f: Fleet
-    ways: dict[str, Way] = field(default_factory=dict)
+    ways: dict[str, AgentRoute] = field(default_factory=dict)
     agents: tuple[str, ...] | None = None
     cooldowns_s: Mapping[str, float] | None = None
 
@@ -125,7 +127,7 @@ def asked(cid: str = "c-1", **changes: Any) -> SkillRequest:
 
 
 async def test_a_record_holds_the_way_its_agent_is_called_at_that_moment() -> None:
-    way = Way(
+    way = AgentRoute(
         agent="scout",
         dialect="0.3",
         url="http://u",
@@ -133,7 +135,7 @@ async def test_a_record_holds_the_way_its_agent_is_called_at_that_moment() -> No
         tenant="t",
         other=OtherWay(dialect="1.0", rpc_url="http://u/other"),
         hint="h",
-        declared=Declared(hitl=HitlRule(mode=HitlMode.VETO)),
+        declared=SkillPolicy(hitl=HitlRule(mode=HitlMode.VETO)),
         streaming=True,
         rejoin=False,
         push=True,
@@ -151,9 +153,9 @@ async def test_a_record_holds_the_way_its_agent_is_called_at_that_moment() -> No
         assert (record.push, record.register_push, record.token_epoch) == (True, True, 1)
         (plain,) = d.dispatcher.plan(asked())
         assert plain.skill == "echo"
-        d.ways["scout"] = Way(agent="scout", dialect="1.0")
+        d.ways["scout"] = AgentRoute(agent="scout", dialect="1.0")
         (bare,) = d.dispatcher.plan(asked())
-        assert (bare.hint, bare.declared) == ("", Declared()), "no hint, which is not that none was noted"
+        assert (bare.hint, bare.declared) == ("", SkillPolicy()), "no hint, which is not that none was noted"
         assert (bare.streaming, bare.rejoin, bare.push, bare.register_push) == (False, True, False, False)
         assert len({r.message_id for r in (record, plain, bare)}) == 3
 

@@ -17,7 +17,7 @@ from fleetsim.caller.events import ENVELOPE, Event, Excerpt, Level, OtherEvent, 
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)
 TEXT = st.text(max_size=12).filter(lambda text: text.isprintable())
@@ -45,7 +45,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "OutcomeKind": st.sampled_from(OutcomeKind),
     "Cause | None": st.none() | st.sampled_from(Cause),
     "Blame": st.sampled_from(Blame),
-    "Via": st.sampled_from(Via),
+    "Via": st.sampled_from(UpdateSource),
     "Usage | None": st.none() | st.builds(Usage, input_tokens=st.integers(0, 99)),
 }
 ENVELOPES = st.fixed_dictionaries(

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.figures import Bucket, Figures, RecentFailure, TrendBucket
 from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, SystemActor, Thresholds
+from fleetsim.caller.outcome_stats import Bucket, OutcomeStats, RecentFailure, TrendBucket
 from fleetsim.caller.rates import BUILT_IN, DEFAULT, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 from tests.caller.test_health import NOW, ago, folded, outcome
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -34,7 +34,7 @@ def any_outcome(n: int, rng: random.Random) -> Outcome:
         success=success,
         kind=OutcomeKind.COMPLETED if success else rng.choice(list(OutcomeKind)),
         blame=Blame.NOBODY if success else rng.choice(list(Blame)),
-        via=rng.choice(list(Via)),
+        via=rng.choice(list(UpdateSource)),
         duration_ms=rng.randrange(100),
         agent_ms=rng.choice([None, rng.randrange(100)]),
         cost_usd=rng.choice([None, rng.randrange(10**6) / 1e6]),
@@ -44,7 +44,7 @@ def any_outcome(n: int, rng: random.Random) -> Outcome:
     )
 
 
-def recount(outcomes: Sequence[Outcome], now: datetime) -> Figures:
+def recount(outcomes: Sequence[Outcome], now: datetime) -> OutcomeStats:
     """The figures as docs/reference/health.md defines them, counted anew."""
     mine = sorted((o for o in outcomes if o.ended_at >= now - DAY), key=lambda o: o.ended_at)
     answered = [o for o in mine if o.success or o.blame is Blame.AGENT]
@@ -56,7 +56,7 @@ def recount(outcomes: Sequence[Outcome], now: datetime) -> Figures:
     buckets: list[list[Outcome]] = [[] for _ in range(16)]
     for one in answered:
         buckets[min(int((one.ended_at - now + DAY) / (DAY / 16)), 15)].append(one)
-    return Figures(
+    return OutcomeStats(
         total_outcomes=len(mine),
         answered_outcomes=len(answered),
         success_count=len(won),
@@ -133,10 +133,10 @@ def _actor(name: str, kept: Sequence[Outcome]) -> SystemActor:
 
 
 def test_nothing_done_is_no_figure_but_a_trend_of_nothing() -> None:
-    assert Bucket().figures(NOW.timestamp()) == Figures(trend=EMPTY)
-    nothing = Figures()
+    assert Bucket().figures(NOW.timestamp()) == OutcomeStats(trend=EMPTY)
+    nothing = OutcomeStats()
     assert {
-        getattr(nothing, name) for name in Figures.__slots__ if isinstance(getattr(nothing, name), int | float)
+        getattr(nothing, name) for name in OutcomeStats.__slots__ if isinstance(getattr(nothing, name), int | float)
     } == {0}
 
 
@@ -148,7 +148,7 @@ def test_configured_agents_come_first_in_their_order_and_others_by_name() -> Non
     found = health.snapshot(NOW, {"quinn": Condition(), "idle": Condition(reachable=True)})
     assert [agent.agent_name for agent in found.agents] == ["quinn", "idle", "ava", "zoe"]
     assert found.agent("idle") == AgentHealth(
-        agent_name="idle", health=HealthWord.UP, why="", since=None, figures=Figures(trend=EMPTY)
+        agent_name="idle", health=HealthWord.UP, why="", since=None, figures=OutcomeStats(trend=EMPTY)
     )
     assert found.agent("nobody") is None
 

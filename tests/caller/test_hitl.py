@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.declared import (
-    VETO_WINDOW_MAX_S,
-    VETO_WINDOW_S,
-    Declared,
-    HitlMode,
-    HitlRule,
-    read_hitl,
-)
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.hitl import DISPATCHER_PATIENCE_S, HitlDesk
+from fleetsim.caller.skill_policy import (
+    VETO_WINDOW_MAX_S,
+    VETO_WINDOW_S,
+    HitlMode,
+    HitlRule,
+    SkillPolicy,
+    read_hitl,
+)
 from fleetsim.caller.track import Rules
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import UnknownTarget
@@ -95,7 +95,7 @@ class Scene:
 async def scene(
     *agents: Agent, rules: Rules = QUICK, declared: HitlRule | None = None, streaming: bool = True
 ) -> AsyncIterator[Scene]:
-    said = {"scout": Declared(hitl=declared)}
+    said = {"scout": SkillPolicy(hitl=declared)}
     async with fleet(*agents, rules=rules, streaming=streaming, declared=said) as f, desk_of(f) as desk:
         yield Scene(f, desk)
 

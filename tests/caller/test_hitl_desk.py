@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.caller.declared import Declared, HitlMode, HitlRule
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.hitl import HitlDesk, Veto
+from fleetsim.caller.skill_policy import HitlMode, HitlRule, SkillPolicy
 from fleetsim.model.work import Answer, OutcomeKind, SkillRequest
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.fleet import Fleet, fleet
@@ -116,7 +116,7 @@ async def test_the_agent_that_dispatched_the_work_is_asked_in_a_request_of_the_d
 
 
 async def test_work_that_ended_in_this_moment_is_not_vetoed_and_its_window_is_told_to_be_over() -> None:
-    async with fleet(worker(), rules=QUICK, declared={"scout": Declared(hitl=VETO)}) as f:
+    async with fleet(worker(), rules=QUICK, declared={"scout": SkillPolicy(hitl=VETO)}) as f:
         desk = desk_of(f)
         answers: list[bool] = []
 
@@ -151,7 +151,7 @@ async def restarted(f: Fleet, jump_s: float = 0.0) -> HitlDesk:
     ("jump_s", "left_s"), [(0.0, 20.0), (19.5, 0.5), (-3_600.0, 30.0), (20.0, None), (21.0, None), (3_600.0, None)]
 )
 async def test_a_window_has_the_time_it_had_left_whatever_the_clock_did(jump_s: float, left_s: float | None) -> None:
-    async with fleet(worker(), rules=QUICK, declared={"scout": Declared(hitl=VETO)}) as f:
+    async with fleet(worker(), rules=QUICK, declared={"scout": SkillPolicy(hitl=VETO)}) as f:
         async with desk_of(f) as desk:
             cid = await f.ask("scout", "go", skill="long")
             await asyncio.sleep(5)
@@ -174,7 +174,7 @@ async def test_a_window_has_the_time_it_had_left_whatever_the_clock_did(jump_s: 
 
 @pytest.mark.parametrize(("after_s", "answered"), [(5, False), (45, False), (60, True)])
 async def test_what_a_gated_agent_asked_before_a_restart_counts(after_s: float, answered: bool) -> None:
-    async with fleet(asker(), rules=QUICK, declared={"scout": Declared(hitl=GATED)}) as f:
+    async with fleet(asker(), rules=QUICK, declared={"scout": SkillPolicy(hitl=GATED)}) as f:
         async with desk_of(f):
             cid = await f.ask("scout", "go", skill="late")
             await asyncio.sleep(40 if answered else after_s)
@@ -197,7 +197,7 @@ async def _answer(f: Fleet) -> None:
 
 
 async def test_a_gate_passed_by_during_two_hubs_is_called_out_by_the_second() -> None:
-    async with fleet(worker(), rules=QUICK, declared={"scout": Declared(hitl=GATED)}) as f:
+    async with fleet(worker(), rules=QUICK, declared={"scout": SkillPolicy(hitl=GATED)}) as f:
         async with desk_of(f):
             cid = await f.ask("scout", "go", skill="long")
             await asyncio.sleep(20)

@@ -12,7 +12,7 @@ import pytest
 from fleetsim.caller.ledger import LedgerDamaged
 from fleetsim.caller.ledger.commit import Connection, NoGuard, Operation, Transactions, explain
 from fleetsim.model.errors import NotAccepting
-from fleetsim.runtime.faults import installed
+from fleetsim.runtime.failpoints import installed
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from fleetsim.caller.ledger.commit import NoGuard, Opened
 from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger, open_ledger
 from fleetsim.caller.ledger.storage import ThreadedStorage
 from fleetsim.model.errors import NotAccepting
-from fleetsim.runtime.faults import installed
+from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import at, outcome, record
 from tests.storms.sqlite_vfs import FULL, IOERR, WHY_NOT, Disk, Step, available
@@ -237,7 +237,7 @@ async def test_an_answer_that_was_decided_is_never_refused_for_the_tidying_behin
     def full(_: sqlite3.Connection, **__: object) -> int:
         raise NotAccepting("the disk is full")
 
-    monkeypatch.setattr("fleetsim.caller.ledger.diary.prune", full)
+    monkeypatch.setattr("fleetsim.caller.ledger.sql_journal.prune", full)
     for form in ("inline", "threaded"):
         async with open_ledger(None, clock=runtime.clock, storage=form) as ledger:
             await ledger.accept([record("c-0")])

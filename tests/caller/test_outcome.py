@@ -20,7 +20,7 @@ from fleetsim.model.errors import Blame
 from fleetsim.model.event import Snapshot
 from fleetsim.model.extensions import DELTAS_MAX, WORLDSTATE_DELTA_TYPE, EffectDelta
 from fleetsim.model.task import Artifact, DataPart, Task, TaskState
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.steps import START, message, record, status, task
 
@@ -36,7 +36,7 @@ W, C, F, X, I = (  # noqa: E741
 def track_of(seen: Task | None, **changes: Any) -> Track:
     """A track that began at 50 s and has been at the agent's since 60 s."""
     kept = replace(record(), phase=Phase.ACCEPTED, task=seen, **changes)
-    return replace(new_track(kept, Now(50.0, START)), turn_from=60.0, via=Via.POLL)
+    return replace(new_track(kept, Now(50.0, START)), turn_from=60.0, via=UpdateSource.POLL)
 
 
 def ended(seen: Task | None, *, kind: OutcomeKind | None = None, reason: str = "", **changes: Any) -> Outcome:
@@ -49,7 +49,7 @@ def ended(seen: Task | None, *, kind: OutcomeKind | None = None, reason: str = "
 
 def test_an_outcome_says_how_long_it_took_and_how_long_the_agent_had_it() -> None:
     outcome = ended(task(C, "done", cost=True))
-    assert (outcome.duration_ms, outcome.agent_ms, outcome.via) == (30_000, 20_000, Via.POLL)
+    assert (outcome.duration_ms, outcome.agent_ms, outcome.via) == (30_000, 20_000, UpdateSource.POLL)
     assert (outcome.task_id, outcome.context_id, outcome.text, outcome.text_chars) == ("t-1", "ctx", "done", 4)
     assert (outcome.cost_usd, outcome.cost_estimated, outcome.truncated) == (0.5, False, False)
     assert outcome.usage is not None

@@ -11,7 +11,7 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.push_watch import SILENT_AFTER, PushWatch
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import OutcomeKind, Via
+from fleetsim.model.work import OutcomeKind, UpdateSource
 from fleetsim.runtime.ports import Runtime
 from tests.caller.steps import Hand, task
 
@@ -23,8 +23,10 @@ class Watched:
         self.events = EventLog(runtime.clock)
         self.watch = PushWatch(self.events)
 
-    def end(self, *, pushes: int = 0, push: bool = True, via: Via = Via.POLL, lost: bool = False) -> None:
-        hand = Hand.sent(push=push).hear(task(TaskState.COMPLETED, "x"), Via.POLL)
+    def end(
+        self, *, pushes: int = 0, push: bool = True, via: UpdateSource = UpdateSource.POLL, lost: bool = False
+    ) -> None:
+        hand = Hand.sent(push=push).hear(task(TaskState.COMPLETED, "x"), UpdateSource.POLL)
         outcome = replace(hand.outcomes[0], via=via, kind=OutcomeKind.LOST if lost else OutcomeKind.COMPLETED)
         self.watch.ended(replace(hand.track, pushes=pushes), outcome)
 
@@ -70,7 +72,7 @@ async def test_what_was_missed_is_counted_for_each_agent_by_itself(watched: Watc
     assert watched.told == 1
 
 
-@pytest.mark.parametrize("other", [{"push": False}, {"via": Via.STREAM}, {"lost": True}])
+@pytest.mark.parametrize("other", [{"push": False}, {"via": UpdateSource.STREAM}, {"lost": True}])
 async def test_an_end_that_says_nothing_of_webhooks_does_not_count(watched: Watched, other: dict[str, object]) -> None:
     for _ in range(5):
         watched.end(**other)

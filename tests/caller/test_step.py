@@ -21,12 +21,12 @@ from fleetsim.caller.signals import (
     PollFailed,
     RegisterPush,
     Replied,
+    ResolveQuestion,
     Resume,
     Resumed,
     ResumeFailed,
     Send,
     SendFailed,
-    Settle,
     StreamEnded,
     Subscribe,
 )
@@ -54,7 +54,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import DirectReply
 from fleetsim.model.task import DataPart, Task, TaskState, TaskStatus
-from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
+from fleetsim.model.work import Answer, Decision, OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, chunk, message, record, status, task
 
 W, C, F, S, I = (  # noqa: E741
@@ -70,7 +70,7 @@ def bound(**kind: bool) -> Hand:
     return Hand.begun(**kind).tell(Replied(reply=task(S), began=0.0))
 
 
-def asking(via: Via = Via.POLL) -> Hand:
+def asking(via: UpdateSource = UpdateSource.POLL) -> Hand:
     return bound().hear(task(I, said="which branch?", said_id="q1"), via)
 
 
@@ -89,9 +89,9 @@ def test_a_submitted_task_is_polled_until_it_ends() -> None:
     hand = bound()
     assert hand.track.record.phase is Phase.ACCEPTED
     assert len(hand.wait(31).asked_for(Poll)) == 1
-    hand.hear(task(W), Via.POLL).wait(34)
+    hand.hear(task(W), UpdateSource.POLL).wait(34)
     assert len(hand.asked_for(Poll)) == 1
-    hand.hear(task(C, "done"), Via.POLL)
+    hand.hear(task(C, "done"), UpdateSource.POLL)
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
@@ -102,21 +102,21 @@ def test_at_most_one_poll_is_in_the_air_however_long_it_takes() -> None:
 
 def test_a_webhook_that_lands_during_a_poll_leaves_one_outcome() -> None:
     hand = bound(push=True).wait(31)
-    hand.hear(task(C, "done"), Via.PUSH)
-    hand.hear(task(C, "done"), Via.POLL, began=15.0)
+    hand.hear(task(C, "done"), UpdateSource.PUSH)
+    hand.hear(task(C, "done"), UpdateSource.POLL, began=15.0)
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
 def test_a_bare_terminal_webhook_owes_a_poll_and_the_outcome_has_its_text_and_cost() -> None:
-    hand = bound(push=True).hear(status(C, final=True), Via.PUSH)
+    hand = bound(push=True).hear(status(C, final=True), UpdateSource.PUSH)
     assert not hand.outcomes
     assert len(hand.wait(0.1).asked_for(Poll)) == 1
-    hand.hear(task(C, "all of it", cost=True), Via.POLL)
+    hand.hear(task(C, "all of it", cost=True), UpdateSource.POLL)
     assert (hand.outcomes[0].text, hand.outcomes[0].cost_usd) == ("all of it", 0.5)
 
 
 def test_an_owed_poll_that_never_succeeds_still_ends_in_the_agents_state() -> None:
-    hand = bound(push=True).hear(status(C, final=True), Via.PUSH)
+    hand = bound(push=True).hear(status(C, final=True), UpdateSource.PUSH)
     for _ in range(6):
         hand.wait(31).tell(PollFailed(error=Unreachable("gone")))
     assert only_outcome(hand) is OutcomeKind.COMPLETED
@@ -125,15 +125,15 @@ def test_an_owed_poll_that_never_succeeds_still_ends_in_the_agents_state() -> No
 def test_webhooks_never_postpone_the_safety_poll_beyond_two_intervals() -> None:
     hand, polls = bound(push=True), 0
     for _ in range(1200):
-        hand.hear(status(W), Via.PUSH)
+        hand.hear(status(W), UpdateSource.PUSH)
         polls += len(hand.wait(0.1).asked_for(Poll))
         if polls and hand.track.poll_began is not None:
-            hand.hear(task(W), Via.POLL)
+            hand.hear(task(W), UpdateSource.POLL)
     assert polls >= 2
 
 
 def test_working_after_completed_is_stale() -> None:
-    hand = bound(push=True).hear(status(C), Via.PUSH).hear(status(W), Via.PUSH)
+    hand = bound(push=True).hear(status(C), UpdateSource.PUSH).hear(status(W), UpdateSource.PUSH)
     assert hand.track.task is not None
     assert hand.track.task.state is C
 
@@ -141,14 +141,14 @@ def test_working_after_completed_is_stale() -> None:
 def test_a_poll_begun_before_the_last_news_is_not_applied() -> None:
     hand = bound(push=True)
     hand.mono = 10.0
-    hand.hear(status(W, "step 2", said_id="s2"), Via.PUSH)
-    hand.hear(task(S), Via.POLL, began=9.0)
+    hand.hear(status(W, "step 2", said_id="s2"), UpdateSource.PUSH)
+    hand.hear(task(S), UpdateSource.POLL, began=9.0)
     assert hand.track.task is not None
     assert hand.track.task.state is W
 
 
 def test_a_webhook_that_overtakes_the_reply_is_kept_for_it() -> None:
-    hand = Hand.begun(push=True).hear(task(C, "quick"), Via.PUSH)
+    hand = Hand.begun(push=True).hear(task(C, "quick"), UpdateSource.PUSH)
     assert not hand.outcomes
     hand.tell(Replied(reply=task(S), began=0.0))
     assert only_outcome(hand) is OutcomeKind.COMPLETED
@@ -156,7 +156,7 @@ def test_a_webhook_that_overtakes_the_reply_is_kept_for_it() -> None:
 
 
 def test_news_of_another_task_is_ignored() -> None:
-    hand = bound(push=True).hear(replace(task(C, "theirs"), task_id="t-2"), Via.PUSH)
+    hand = bound(push=True).hear(replace(task(C, "theirs"), task_id="t-2"), UpdateSource.PUSH)
     assert not hand.outcomes
 
 
@@ -164,22 +164,22 @@ def test_a_stream_with_its_closing_pair_needs_no_poll() -> None:
     hand = Hand.begun(streaming=True)
     assert hand.asked_for(Send) == [Send(stream=True)]
     for event in (task(S), status(W), chunk("one "), chunk("two"), chunk("one two", append=False, last=True)):
-        hand.hear(event, Via.STREAM)
-    hand.hear(status(C, final=True), Via.STREAM)
+        hand.hear(event, UpdateSource.STREAM)
+    hand.hear(status(C, final=True), UpdateSource.STREAM)
     assert only_outcome(hand) is OutcomeKind.COMPLETED
     assert hand.outcomes[0].text == "one two"
 
 
 def test_a_stream_of_chunks_without_a_closing_artifact_owes_a_poll() -> None:
-    hand = Hand.begun(streaming=True).hear(task(S), Via.STREAM).hear(chunk("half"), Via.STREAM)
-    hand.hear(status(C, final=True), Via.STREAM)
+    hand = Hand.begun(streaming=True).hear(task(S), UpdateSource.STREAM).hear(chunk("half"), UpdateSource.STREAM)
+    hand.hear(status(C, final=True), UpdateSource.STREAM)
     assert not hand.outcomes
-    hand.wait(0.1).hear(task(C, "half and half"), Via.POLL)
+    hand.wait(0.1).hear(task(C, "half and half"), UpdateSource.POLL)
     assert hand.outcomes[0].text == "half and half"
 
 
 def test_a_stream_that_breaks_is_rejoined_and_polled_and_is_no_outcome() -> None:
-    hand = Hand.begun(streaming=True).hear(task(W), Via.STREAM).tell(StreamEnded(error=ConnectionLost("cut")))
+    hand = Hand.begun(streaming=True).hear(task(W), UpdateSource.STREAM).tell(StreamEnded(error=ConnectionLost("cut")))
     assert not hand.outcomes
     hand.wait(2)
     assert len(hand.asked_for(Subscribe)) == 1
@@ -187,18 +187,18 @@ def test_a_stream_that_breaks_is_rejoined_and_polled_and_is_no_outcome() -> None
 
 
 def test_a_stream_that_breaks_is_only_polled_where_joining_it_again_could_double_its_text() -> None:
-    hand = Hand.begun(streaming=True, rejoin=False).hear(task(W), Via.STREAM)
+    hand = Hand.begun(streaming=True, rejoin=False).hear(task(W), UpdateSource.STREAM)
     hand.tell(StreamEnded(error=ConnectionLost("cut"))).wait(2)
     assert hand.asked_for(Subscribe) == []
     assert len(hand.asked_for(Poll)) == 1
 
 
 def test_after_a_gap_chunks_wait_for_a_snapshot_so_no_text_is_doubled() -> None:
-    hand = Hand.begun(streaming=True).hear(task(W), Via.STREAM).hear(chunk("ab"), Via.STREAM)
-    hand.tell(StreamEnded()).hear(chunk("zz"), Via.STREAM)
+    hand = Hand.begun(streaming=True).hear(task(W), UpdateSource.STREAM).hear(chunk("ab"), UpdateSource.STREAM)
+    hand.tell(StreamEnded()).hear(chunk("zz"), UpdateSource.STREAM)
     assert hand.track.task is not None
     assert hand.track.task.text == "ab"
-    hand.hear(task(W, "abc"), Via.STREAM).hear(chunk("d"), Via.STREAM)
+    hand.hear(task(W, "abc"), UpdateSource.STREAM).hear(chunk("d"), UpdateSource.STREAM)
     assert hand.track.task.text == "abcd"
 
 
@@ -301,7 +301,7 @@ def test_a_lost_reply_is_looked_for_and_never_sent_again(error: FleetsimError) -
 
 def test_a_webhook_binds_a_task_whose_reply_was_lost() -> None:
     hand = Hand.begun(push=True).tell(SendFailed(error=TimedOut("silent")))
-    hand.hear(task(C, "it did run"), Via.PUSH)
+    hand.hear(task(C, "it did run"), UpdateSource.PUSH)
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
@@ -357,19 +357,19 @@ def test_an_unreachable_agent_is_polled_on() -> None:
 
 
 def test_a_request_past_its_limit_expires_and_its_task_is_cancelled() -> None:
-    hand = bound().wait(1).hear(task(W), Via.POLL)
+    hand = bound().wait(1).hear(task(W), UpdateSource.POLL)
     while not hand.outcomes:
         hand.wait(30)
         cancels = hand.asked_for(Cancel)
         if hand.track.poll_began is not None:
-            hand.hear(task(W), Via.POLL)
+            hand.hear(task(W), UpdateSource.POLL)
     assert only_outcome(hand) is OutcomeKind.EXPIRED
     assert cancels
     assert 3600 <= hand.mono < 3700
 
 
-@pytest.mark.parametrize("via", [Via.POLL, Via.PUSH, Via.STREAM])
-def test_input_required_opens_one_question_from_any_channel(via: Via) -> None:
+@pytest.mark.parametrize("via", [UpdateSource.POLL, UpdateSource.PUSH, UpdateSource.STREAM])
+def test_input_required_opens_one_question_from_any_channel(via: UpdateSource) -> None:
     hand = asking(via)
     (ask,) = hand.asked_for(Ask)
     assert ask.question.text == "which branch?"
@@ -391,8 +391,8 @@ def test_one_answer_makes_one_resume_on_the_agents_own_context() -> None:
     assert hand.asked_for(Resume) == [Resume(answer=answer)]
     assert hand.tell(Answered(answer=answer)).effects == ()
     hand.tell(Resumed(reply=task(W), began=hand.mono))
-    assert [e.state for e in hand.asked_for(Settle)] == ["delivered"]
-    hand.hear(task(C, "merged"), Via.POLL)
+    assert [e.state for e in hand.asked_for(ResolveQuestion)] == ["delivered"]
+    hand.hear(task(C, "merged"), UpdateSource.POLL)
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
@@ -409,7 +409,7 @@ def test_the_same_question_in_the_reply_to_our_answer_is_not_asked_again() -> No
 
 def test_the_same_question_is_new_once_a_later_poll_reports_it() -> None:
     hand = answered_hand().wait(1.1)
-    hand.hear(task(I, said="which branch?", said_id="q1"), Via.POLL)
+    hand.hear(task(I, said="which branch?", said_id="q1"), UpdateSource.POLL)
     assert hand.track.asked is not None
     assert hand.track.asked.question.checkpoint == 2
 
@@ -420,24 +420,24 @@ def test_a_question_left_without_its_words_after_our_answer_is_not_asked_anew(st
     asks = task(I, said="which branch?")
     asks = replace(asks, status=replace(asks.status, timestamp=START))
     taken = replace(task(I, "merging main"), status=TaskStatus(state=I, timestamp=START))
-    hand = bound(streaming=streaming).hear(asks, Via.POLL)
+    hand = bound(streaming=streaming).hear(asks, UpdateSource.POLL)
     hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
     hand.tell(Resumed(reply=taken, began=hand.mono))
     assert hand.track.asked is None
-    hand.wait(1.1).hear(taken, Via.POLL)
+    hand.wait(1.1).hear(taken, UpdateSource.POLL)
     assert hand.track.asked is None
     hand.wait(60)
     assert hand.asked_for(Poll)
     later = replace(taken, status=TaskStatus(state=I, timestamp=START + timedelta(seconds=1)))
-    hand.hear(later, Via.POLL)
+    hand.hear(later, UpdateSource.POLL)
     assert hand.track.asked is not None
-    hand.hear(task(C, "merged"), Via.POLL)
+    hand.hear(task(C, "merged"), UpdateSource.POLL)
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
 def test_a_late_webhook_of_an_answered_question_only_causes_a_poll() -> None:
-    hand = answered_hand().wait(1.1).hear(task(W), Via.POLL)
-    hand.hear(status(I, "which branch?", said_id="q1"), Via.PUSH)
+    hand = answered_hand().wait(1.1).hear(task(W), UpdateSource.POLL)
+    hand.hear(status(I, "which branch?", said_id="q1"), UpdateSource.PUSH)
     assert hand.track.asked is None
     assert hand.wait(0.1).asked_for(Poll)
 
@@ -445,8 +445,8 @@ def test_a_late_webhook_of_an_answered_question_only_causes_a_poll() -> None:
 def test_a_question_the_agent_dropped_is_withdrawn() -> None:
     hand = asking()
     hand.mono += 1
-    hand.hear(task(W), Via.POLL)
-    assert [e.state for e in hand.asked_for(Settle)] == ["withdrawn"]
+    hand.hear(task(W), UpdateSource.POLL)
+    assert [e.state for e in hand.asked_for(ResolveQuestion)] == ["withdrawn"]
 
 
 def test_an_unanswered_question_expires_and_cancels_the_remote_task() -> None:
@@ -455,7 +455,7 @@ def test_an_unanswered_question_expires_and_cancels_the_remote_task() -> None:
         hand.wait(600)
         last = hand.effects
         if hand.track.poll_began is not None:
-            hand.hear(task(I, said="which branch?", said_id="q1"), Via.POLL)
+            hand.hear(task(I, said="which branch?", said_id="q1"), UpdateSource.POLL)
     assert only_outcome(hand) is OutcomeKind.EXPIRED
     assert hand.outcomes[0].blame is Blame.HUMAN
     assert any(isinstance(e, Cancel) for e in last)
@@ -487,7 +487,7 @@ def test_cancel_is_the_agents_word_when_it_races_completion() -> None:
     hand = bound().tell(CancelAsked())
     assert hand.asked_for(Cancel)
     hand.tell(CancelFailed(error=TaskNotCancelable()))
-    hand.wait(0.1).hear(task(C, "too late"), Via.POLL)
+    hand.wait(0.1).hear(task(C, "too late"), UpdateSource.POLL)
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
 
@@ -505,7 +505,7 @@ def test_cancel_between_retries_ends_without_another_send() -> None:
 
 
 def test_a_canceled_task_is_no_success() -> None:
-    hand = bound().hear(task(TaskState.CANCELED), Via.POLL)
+    hand = bound().hear(task(TaskState.CANCELED), UpdateSource.POLL)
     assert not hand.outcomes[0].success
 
 
@@ -515,53 +515,57 @@ def test_completed_with_success_false_in_its_payload_is_no_success() -> None:
 
     part = DataPart(data={"confidence": 0.9, "success": False}, metadata={"mimeType": CONFIDENCE_TYPE})
     done = replace(task(C, "Error: no"), artifacts=(Artifact(artifact_id="x", parts=(part,)),))
-    hand = bound().hear(done, Via.POLL)
+    hand = bound().hear(done, UpdateSource.POLL)
     assert hand.outcomes[0].kind is OutcomeKind.COMPLETED
     assert not hand.outcomes[0].success
 
 
 def test_a_failed_tasks_reason_is_its_message_not_its_partial_output() -> None:
-    hand = bound().hear(task(F, "partial output", said="disk full"), Via.POLL)
+    hand = bound().hear(task(F, "partial output", said="disk full"), UpdateSource.POLL)
     assert hand.outcomes[0].reason == "disk full"
 
 
 def test_a_silent_webhook_channel_leads_to_one_registration() -> None:
-    hand = bound(push=True).wait(31).hear(task(W), Via.POLL)
+    hand = bound(push=True).wait(31).hear(task(W), UpdateSource.POLL)
     assert len(hand.asked_for(RegisterPush)) == 1
-    hand.wait(70).hear(task(W), Via.POLL)
+    hand.wait(70).hear(task(W), UpdateSource.POLL)
     assert not hand.asked_for(RegisterPush)
 
 
 def test_a_last_piece_that_is_appended_may_have_lost_others_on_the_way_and_is_looked_at_once() -> None:
-    hand = Hand.begun(streaming=True).hear(task(S), Via.STREAM).hear(chunk("one ", append=False), Via.STREAM)
-    hand.hear(chunk("", last=True), Via.STREAM).hear(status(C, final=True), Via.STREAM)
+    hand = (
+        Hand.begun(streaming=True)
+        .hear(task(S), UpdateSource.STREAM)
+        .hear(chunk("one ", append=False), UpdateSource.STREAM)
+    )
+    hand.hear(chunk("", last=True), UpdateSource.STREAM).hear(status(C, final=True), UpdateSource.STREAM)
     assert not hand.outcomes
-    hand.wait(0.1).hear(task(C, "one two"), Via.POLL)
+    hand.wait(0.1).hear(task(C, "one two"), UpdateSource.POLL)
     assert hand.outcomes[0].text == "one two"
 
 
 @pytest.mark.parametrize("first_appended", [False, True])
 def test_pieces_add_up_whether_or_not_the_first_says_append(first_appended: bool) -> None:
-    hand = Hand.begun(streaming=True).hear(task(S), Via.STREAM)
+    hand = Hand.begun(streaming=True).hear(task(S), UpdateSource.STREAM)
     for event in (chunk("one ", append=first_appended), chunk("two")):
-        hand.hear(event, Via.STREAM)
+        hand.hear(event, UpdateSource.STREAM)
     assert hand.track.task is not None
     assert hand.track.task.text == "one two"
 
 
 def test_a_message_in_a_webhook_does_not_end_a_task_at_work() -> None:
-    hand = bound(push=True).hear(DirectReply(message=replace(message("still at it"), task_id="t-1")), Via.PUSH)
+    hand = bound(push=True).hear(DirectReply(message=replace(message("still at it"), task_id="t-1")), UpdateSource.PUSH)
     assert not hand.outcomes
     assert hand.track.task is not None
     assert hand.track.task.state is W
     assert hand.wait(0.1).asked_for(Poll)
-    hand.hear(task(C, "the answer"), Via.POLL)
+    hand.hear(task(C, "the answer"), UpdateSource.POLL)
     assert hand.outcomes[0].text == "the answer"
 
 
 def test_a_message_in_a_webhook_binds_a_task_whose_reply_was_lost_and_does_not_end_it() -> None:
     hand = Hand.begun(push=True).tell(SendFailed(error=ConnectionLost("cut")))
-    hand.hear(DirectReply(message=replace(message("at it"), task_id="t-1")), Via.PUSH)
+    hand.hear(DirectReply(message=replace(message("at it"), task_id="t-1")), UpdateSource.PUSH)
     assert not hand.outcomes
     assert hand.track.task is not None
     assert hand.wait(5).asked_for(Poll)
@@ -573,15 +577,17 @@ def test_a_question_that_differs_in_its_data_alone_replaces_the_one_before() -> 
         form = replace(message("", "s-1"), parts=parts)
         return replace(task(I), status=TaskStatus(state=I, message=form))
 
-    hand = bound().hear(asks(1), Via.POLL)
+    hand = bound().hear(asks(1), UpdateSource.POLL)
     (first,) = hand.asked_for(Ask)
-    assert not hand.hear(asks(1), Via.POLL).asked_for(Ask)
+    assert not hand.hear(asks(1), UpdateSource.POLL).asked_for(Ask)
     hand.mono += 1
-    hand.hear(asks(2), Via.POLL)
+    hand.hear(asks(2), UpdateSource.POLL)
     (second,) = hand.asked_for(Ask)
     assert isinstance(first, Ask)
     assert isinstance(second, Ask)
-    assert hand.asked_for(Settle) == [Settle(question_id=first.question.question_id, state="withdrawn")]
+    assert hand.asked_for(ResolveQuestion) == [
+        ResolveQuestion(question_id=first.question.question_id, state="withdrawn")
+    ]
     assert '"page": 2' in second.question.text
 
 
@@ -610,15 +616,15 @@ def test_a_poll_begun_at_the_moment_of_the_answer_asks_no_question_again() -> No
     hand.tell(Answered(answer=answer))
     hand.mono = 5.0
     hand.tell(Resumed(reply=task(W), began=0.0))
-    hand.hear(task(I, said="which branch?", said_id="q1"), Via.POLL, began=5.0)
+    hand.hear(task(I, said="which branch?", said_id="q1"), UpdateSource.POLL, began=5.0)
     assert not hand.asked_for(Ask)
     hand.mono = 9.0
-    hand.hear(task(I, said="which branch?", said_id="q1"), Via.POLL, began=5.1)
+    hand.hear(task(I, said="which branch?", said_id="q1"), UpdateSource.POLL, began=5.1)
     assert hand.asked_for(Ask)
 
 
 def test_an_answer_joins_no_stream_that_is_open_or_being_joined() -> None:
-    hand = Hand.begun(streaming=True).hear(task(I, said="which branch?", said_id="q1"), Via.STREAM)
+    hand = Hand.begun(streaming=True).hear(task(I, said="which branch?", said_id="q1"), UpdateSource.STREAM)
     (ask,) = hand.asked_for(Ask)
     answer = Answer(question_id=ask.question.question_id, decision=Decision.ANSWER, text="main", by="ada")
     hand.tell(Answered(answer=answer)).tell(Resumed(reply=task(W), began=0.0))

@@ -19,12 +19,12 @@ from fleetsim.caller.signals import (
     Poll,
     Publish,
     Replied,
+    ResolveQuestion,
     Resume,
     Resumed,
     ResumeFailed,
     Save,
     SendFailed,
-    Settle,
     StreamEnded,
     Subscribe,
 )
@@ -42,7 +42,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import DirectReply
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Via
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, UpdateSource
 from tests.caller.steps import Hand, message, published, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -52,7 +52,7 @@ WHICH = task(I, said="which?", said_id="q1")
 def asking(rules: Rules | None = None, **kind: bool) -> Hand:
     """Sent at 0 s; at 10 s the agent asks, and its time stands still."""
     hand = Hand.sent(rules, **kind).tell(Replied(reply=task(S), began=0.0)).at(10.0)
-    return hand.hear(WHICH, Via.POLL)
+    return hand.hear(WHICH, UpdateSource.POLL)
 
 
 def question_of(hand: Hand) -> str:
@@ -75,9 +75,9 @@ def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Leve
     return published(topic="agent.skill.retry", level=level, payload=payload)
 
 
-def delivered(hand: Hand) -> Settle:
+def delivered(hand: Hand) -> ResolveQuestion:
     assert hand.track.resume is not None
-    return Settle(question_id=hand.track.resume.question_id, state="delivered")
+    return ResolveQuestion(question_id=hand.track.resume.question_id, state="delivered")
 
 
 # ------------------------------------------------------------------ the answer
@@ -112,7 +112,7 @@ def test_a_rejection_is_delivered_to_nobody_and_has_the_task_canceled() -> None:
     assert hand.effects == (
         published(topic="hitl.response.", payload=told),
         Save(),
-        Settle(question_id=no.question_id, state="delivered"),
+        ResolveQuestion(question_id=no.question_id, state="delivered"),
         Cancel(),
     )
     assert (hand.track.record.rejected, hand.track.record.cancel_wanted, hand.track.cancel_due) == (True, True, 50.0)
@@ -149,7 +149,7 @@ def test_a_question_in_the_reply_to_an_answer_is_watched_slowly() -> None:
 
 
 def test_after_an_answer_a_stream_that_is_closed_is_joined_at_once() -> None:
-    hand = Hand.sent(streaming=True).hear(task(W), Via.STREAM).hear(WHICH, Via.STREAM)
+    hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).hear(WHICH, UpdateSource.STREAM)
     for _ in range(3):
         hand.tell(StreamEnded())
     answered(hand).at(25.0).tell(Resumed(reply=task(W), began=20.0))
@@ -183,7 +183,7 @@ def test_how_often_an_answer_failed_says_how_long_it_waits_and_starts_anew_with_
 
 def test_an_answer_is_never_sent_again_without_any_pause() -> None:
     hand = answered()
-    hand.luck = 0.0
+    hand.jitter = 0.0
     hand.tell(ResumeFailed(error=Unreachable("down")))
     assert hand.track.resume_due == hand.mono + 0.05
 
@@ -258,7 +258,7 @@ def test_a_question_that_lapses_is_expired_and_its_task_stopped_unless_told_othe
     hand.wait(1.0)
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.cause, outcome.reason) == (OutcomeKind.EXPIRED, Cause.UNANSWERED, reason)
-    settled = Settle(question_id=asked, state="expired")
+    settled = ResolveQuestion(question_id=asked, state="expired")
     assert hand.effects == (*([Cancel()] if cancels else []), settled, Close(outcome=outcome))
     assert hand.track.asked is None
 
@@ -266,8 +266,8 @@ def test_a_question_that_lapses_is_expired_and_its_task_stopped_unless_told_othe
 def test_a_question_whose_task_ends_is_withdrawn() -> None:
     hand = asking()
     asked = question_of(hand)
-    hand.hear(task(C, "done"), Via.POLL)
-    assert hand.asked_for(Settle) == [Settle(question_id=asked, state="withdrawn")]
+    hand.hear(task(C, "done"), UpdateSource.POLL)
+    assert hand.asked_for(ResolveQuestion) == [ResolveQuestion(question_id=asked, state="withdrawn")]
     assert hand.track.asked is None
 
 
@@ -292,7 +292,7 @@ def test_a_task_is_asked_to_stop_once_however_often_somebody_wants_it() -> None:
 
 
 def test_a_task_that_is_still_at_work_after_a_cancel_is_looked_at_in_a_second() -> None:
-    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(20.0).tell(Due()).hear(task(W), Via.POLL)
+    hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(20.0).tell(Due()).hear(task(W), UpdateSource.POLL)
     hand.tell(CancelAsked()).tell(CancelReplied(task=task(W, "stopping"), began=20.0))
     assert hand.track.task is not None
     assert hand.track.task.text == "stopping"
@@ -303,7 +303,7 @@ def test_a_task_that_ended_at_the_cancel_is_at_its_end() -> None:
     hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).tell(CancelAsked())
     hand.tell(CancelReplied(task=task(TaskState.CANCELED), began=0.0))
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.CANCELED]
-    assert hand.outcomes[0].via is Via.REPLY
+    assert hand.outcomes[0].via is UpdateSource.REPLY
     assert hand.track.wake is None
 
 
@@ -339,7 +339,7 @@ def test_a_cancel_nobody_confirmed_ends_with_those_words() -> None:
 def test_what_is_heard_after_the_end_is_told_as_stale_and_changes_nothing(late: Any, told: str) -> None:
     hand = Hand.sent().tell(Replied(reply=task(C, "done"), began=0.0))
     ended = hand.track
-    hand.hear(late, Via.PUSH)
+    hand.hear(late, UpdateSource.PUSH)
     payload = {"state": told, "via": "push", "why": "already ended"}
     assert hand.said == [("agent.skill.stale", Level.DEBUG, payload)]
     assert hand.track == ended

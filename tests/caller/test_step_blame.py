@@ -24,7 +24,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, Cause, Decision, Via
+from fleetsim.model.work import Answer, Cause, Decision, UpdateSource
 from tests.caller.steps import Hand, task
 
 S, W, C, F, X, R, I = (  # noqa: E741
@@ -43,7 +43,7 @@ def bound(**kind: bool) -> Hand:
 
 
 def asking() -> Hand:
-    return bound().hear(task(I, said="which branch?", said_id="q1"), Via.POLL)
+    return bound().hear(task(I, said="which branch?", said_id="q1"), UpdateSource.POLL)
 
 
 def asked(hand: Hand) -> str:
@@ -65,17 +65,17 @@ def hurried(hand: Hand) -> Hand:
 
 
 def test_an_agent_that_cancels_unasked_answers_for_it() -> None:
-    assert end(bound().hear(task(X), Via.POLL)) == ("canceled", "canceled_unasked", "agent", True)
+    assert end(bound().hear(task(X), UpdateSource.POLL)) == ("canceled", "canceled_unasked", "agent", True)
 
 
 @pytest.mark.parametrize("became", [X, F, R])
 def test_whatever_a_task_becomes_after_an_operators_cancel_is_a_persons(became: TaskState) -> None:
-    hand = bound().tell(CancelAsked()).hear(task(became), Via.POLL)
+    hand = bound().tell(CancelAsked()).hear(task(became), UpdateSource.POLL)
     assert end(hand) == (became.value, "canceled_by_person", "human", False)
 
 
 def test_work_that_finished_before_the_cancel_reached_it_is_the_agents_success() -> None:
-    hand = bound().tell(CancelAsked()).hear(task(C, "done"), Via.POLL)
+    hand = bound().tell(CancelAsked()).hear(task(C, "done"), UpdateSource.POLL)
     assert end(hand) == ("completed", "agent_said", "nobody", True)
 
 
@@ -83,7 +83,7 @@ def test_work_that_finished_before_the_cancel_reached_it_is_the_agents_success()
 def test_a_rejected_question_is_a_persons_whatever_the_agent_makes_of_it(became: TaskState) -> None:
     hand = asking()
     hand.tell(Answered(answer=Answer(question_id=asked(hand), text="", decision=Decision.REJECT)))
-    assert end(hand.hear(task(became), Via.POLL)) == (became.value, "rejected_by_person", "human", False)
+    assert end(hand.hear(task(became), UpdateSource.POLL)) == (became.value, "rejected_by_person", "human", False)
 
 
 def test_a_cancel_that_nobody_confirms_is_still_a_persons() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fleetsim.caller.ledger import Phase, RequestRecord
 from fleetsim.caller.signals import (
     Answered,
-    Find,
+    LookUpTask,
     Poll,
     PollFailed,
     Recovered,
@@ -35,7 +35,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate, TaskEvent
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, OutcomeKind, Question, Via
+from fleetsim.model.work import Answer, OutcomeKind, Question, UpdateSource
 from tests.caller.steps import START, Hand, chunk, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -69,16 +69,16 @@ def bound(state: TaskState, text: str = "") -> RequestRecord:
 @pytest.mark.parametrize("error", REPLIES, ids=lambda e: type(e).__name__)
 def test_a_webhook_that_came_first_outranks_a_reply_that_brings_no_task(error: FleetsimError) -> None:
     hand = Hand.begun(push=True)
-    hand.hear(DONE, Via.PUSH)
+    hand.hear(DONE, UpdateSource.PUSH)
     assert hand.track.awaits_reply
     hand.tell(SendFailed(error=error))
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "all of it")]
-    assert not hand.asked_for(Send) + hand.asked_for(Find), "neither sent again nor looked for"
+    assert not hand.asked_for(Send) + hand.asked_for(LookUpTask), "neither sent again nor looked for"
 
 
 def test_a_webhook_that_came_first_counts_when_the_time_is_over_before_the_reply() -> None:
     hand = Hand.begun(push=True)
-    hand.hear(DONE, Via.PUSH)
+    hand.hear(DONE, UpdateSource.PUSH)
     hand.wait(3600)
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "all of it")]
 
@@ -88,7 +88,7 @@ def test_a_kept_webhook_binds_a_request_whose_send_was_in_the_air() -> None:
     assert hand.track.task is not None
     assert hand.track.record.phase is Phase.ACCEPTED
     assert hand.asked_for(Save)
-    assert not hand.asked_for(Find)
+    assert not hand.asked_for(LookUpTask)
     hand.wait(2)
     assert hand.asked_for(Poll)
 
@@ -101,7 +101,7 @@ def test_a_kept_webhook_keeps_a_request_from_being_sent_again() -> None:
 
 def test_a_kept_webhook_that_names_no_task_changes_nothing() -> None:
     nameless = replace(status(W), task_id="")
-    assert recovered(sending(), nameless).asked_for(Find)
+    assert recovered(sending(), nameless).asked_for(LookUpTask)
     assert recovered(replace(sending(), phase=Phase.INTENT), nameless).asked_for(Send)
 
 
@@ -109,7 +109,7 @@ def test_a_kept_webhook_ends_a_bound_task_whole_without_a_poll() -> None:
     hand = recovered(bound(C, "all of it"), DONE)
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.text, outcome.reason) == (OutcomeKind.COMPLETED, "all of it", "")
-    assert hand.track.owed == 0
+    assert hand.track.confirming_polls_left == 0
 
 
 def test_kept_pieces_of_an_artifact_make_a_bound_task_whole() -> None:
@@ -141,7 +141,7 @@ def test_a_webhook_turned_away_while_the_reply_is_lost_has_the_task_looked_for()
     hand.tell(SendFailed(error=TimedOut("silent")))
     hand.tell(TurnedAway())
     hand.wait(5.1)
-    assert hand.asked_for(Find)
+    assert hand.asked_for(LookUpTask)
 
 
 def test_looks_owed_to_webhooks_are_seconds_apart() -> None:
@@ -149,14 +149,14 @@ def test_looks_owed_to_webhooks_are_seconds_apart() -> None:
     hand.tell(Replied(reply=task(W), began=0.0))
     for _ in range(20):  # a young task is looked at often anyway
         hand.wait(31)
-        hand.hear(task(W), Via.POLL)
+        hand.hear(task(W), UpdateSource.POLL)
     began, looks = hand.mono, []
     for _ in range(40):
         hand.tell(TurnedAway())
         hand.wait(0.5)
         if hand.asked_for(Poll):
             looks.append(hand.mono)
-            hand.hear(task(W), Via.POLL)
+            hand.hear(task(W), UpdateSource.POLL)
     assert looks[0] <= began + 5.0
     assert all(later - earlier >= 4.9 for earlier, later in pairwise(looks))
 
@@ -165,7 +165,7 @@ def test_an_answer_in_doubt_that_no_poll_can_clear_up_does_not_hold_the_request(
     asked = replace(record(), phase=Phase.ACCEPTED, task=task(I, "", "which?"), bound_at=START)
     asking = Hand(track=new_track(replace(asked, task=task(W)), Now(0.0, START)))
     asking.tell(Recovered())
-    asking.hear(task(I, "", "which?"), Via.POLL)
+    asking.hear(task(I, "", "which?"), UpdateSource.POLL)
     question: Question = asking.track.asked.question  # type: ignore[union-attr]
     answer = Answer(question_id=question.question_id, text="that one")
     asking.tell(Answered(answer=answer))

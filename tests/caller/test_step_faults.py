@@ -15,18 +15,18 @@ from fleetsim.caller.signals import (
     CancelAsked,
     Close,
     Due,
-    Find,
+    LookUpTask,
     Poll,
     PollFailed,
     Publish,
     PushRegistered,
     Recovered,
     Replied,
+    ResolveQuestion,
     Resume,
     Save,
     Send,
     SendFailed,
-    Settle,
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules
@@ -40,7 +40,7 @@ from fleetsim.model.errors import (
     Unreachable,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, Cause, OutcomeKind, Via
+from fleetsim.model.work import Answer, Cause, OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -128,14 +128,14 @@ def test_a_request_cancelled_before_a_restart_is_not_sent_after_it() -> None:
 def test_a_send_under_way_at_the_crash_is_looked_for_and_never_sent_again() -> None:
     hand = Hand(track=new_track(replace(record(), phase=Phase.SENDING), Now(0.0, START)))
     hand.tell(Recovered())
-    assert hand.asked_for(Find)
+    assert hand.asked_for(LookUpTask)
     hand.wait(61)
     assert not hand.asked_for(Send)
     assert hand.outcomes[0].kind is OutcomeKind.UNKNOWN
 
 
 def test_an_open_question_is_remembered_at_half_its_life_once() -> None:
-    hand = bound().hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    hand = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert hand.asked_for(Ask)
     reminders, at = 0, 0.0
     while not hand.outcomes:
@@ -143,14 +143,14 @@ def test_an_open_question_is_remembered_at_half_its_life_once() -> None:
         if found := said(hand, QuestionOverdue):
             reminders, at = reminders + len(found), hand.mono
         if hand.track.poll_began is not None:
-            hand.hear(task(I, said="which?", said_id="q1"), Via.POLL)
+            hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert reminders == 1
     assert RULES.question_ttl_s / 2 <= at <= RULES.question_ttl_s / 2 + 60
     assert hand.outcomes[0].kind is OutcomeKind.EXPIRED
 
 
 def test_a_question_reopened_after_its_reminder_is_not_remembered_twice() -> None:
-    before = bound().hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    before = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert before.track.asked is not None
     kept = replace(before.track.record, phase=Phase.ACCEPTED)
     late = Now(0.0, START + timedelta(hours=20))
@@ -168,7 +168,7 @@ def test_a_deadline_that_passed_while_nobody_looked_gets_one_grace_and_a_poll_fi
     hand.tell(Due())
     assert not hand.outcomes
     assert hand.asked_for(Poll)
-    hand.hear(task(C, "done long ago"), Via.POLL)
+    hand.hear(task(C, "done long ago"), UpdateSource.POLL)
     assert hand.outcomes[0].kind is OutcomeKind.COMPLETED
 
 
@@ -195,7 +195,7 @@ def test_a_lost_reply_is_not_given_up_while_nobody_looked() -> None:
     hand.mono = 500.0
     hand.tell(Due())
     assert not hand.outcomes
-    hand.hear(task(C, "it did run"), Via.PUSH)
+    hand.hear(task(C, "it did run"), UpdateSource.PUSH)
     assert hand.outcomes[0].kind is OutcomeKind.COMPLETED
 
 
@@ -211,7 +211,7 @@ def test_a_clock_that_jumped_over_a_restart_neither_ends_a_request_at_once_nor_m
 
 def answered_at_the_crash() -> Hand:
     """A hub that starts again with an answer that may have reached the agent."""
-    before = bound().hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    before = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert before.track.asked is not None
     question = before.track.asked.question
     hand = Hand(track=new_track(before.track.record, Now(0.0, START)))
@@ -223,26 +223,26 @@ def answered_at_the_crash() -> Hand:
 
 
 def test_an_answer_under_way_at_the_crash_is_sent_only_if_the_agent_still_waits() -> None:
-    hand = answered_at_the_crash().hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    hand = answered_at_the_crash().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert len(hand.asked_for(Resume)) == 1
     assert not hand.asked_for(Ask)
 
 
 def test_an_answer_that_had_arrived_before_the_crash_is_not_sent_again() -> None:
-    hand = answered_at_the_crash().hear(task(W), Via.POLL)
-    assert [e.state for e in hand.asked_for(Settle) if isinstance(e, Settle)] == ["delivered"]
+    hand = answered_at_the_crash().hear(task(W), UpdateSource.POLL)
+    assert [e.state for e in hand.asked_for(ResolveQuestion) if isinstance(e, ResolveQuestion)] == ["delivered"]
     assert not hand.wait(100).asked_for(Resume)
     assert hand.track.resume is None
 
 
 def test_the_next_question_does_not_get_the_answer_of_the_one_before_the_crash() -> None:
-    hand = answered_at_the_crash().hear(task(I, said="sure?", said_id="q2"), Via.POLL)
+    hand = answered_at_the_crash().hear(task(I, said="sure?", said_id="q2"), UpdateSource.POLL)
     assert not hand.asked_for(Resume)
     assert [e.question.text for e in hand.asked_for(Ask) if isinstance(e, Ask)] == ["sure?"]
 
 
 def test_a_late_webhook_does_not_settle_whether_the_answer_arrived() -> None:
-    hand = answered_at_the_crash().hear(status(W), Via.PUSH)
+    hand = answered_at_the_crash().hear(status(W), UpdateSource.PUSH)
     assert hand.track.resume_doubt
-    hand.hear(task(I, said="which?", said_id="q1"), Via.POLL, began=hand.mono + 1)
+    hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL, began=hand.mono + 1)
     assert hand.asked_for(Resume)

@@ -50,7 +50,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import ArtifactUpdate, DirectReply, TaskEvent
 from fleetsim.model.task import Artifact, Task, TaskState, TextPart
-from fleetsim.model.work import Cause, OutcomeKind, Via
+from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, chunk, message, published, record, status, task
 
 W, C, F, S, I = (  # noqa: E741
@@ -63,8 +63,8 @@ W, C, F, S, I = (  # noqa: E741
 WHICH = task(I, said="which?", said_id="q1")
 
 
-def of(kept: RequestRecord, rules: Rules | None = None, *, luck: float = 0.5, mono: float = 0.0) -> Hand:
-    hand = Hand(track=new_track(kept, Now(mono, START)), rules=rules or Rules(), luck=luck).at(mono)
+def of(kept: RequestRecord, rules: Rules | None = None, *, jitter: float = 0.5, mono: float = 0.0) -> Hand:
+    hand = Hand(track=new_track(kept, Now(mono, START)), rules=rules or Rules(), jitter=jitter).at(mono)
     return hand.tell(Begin()).tell(Left())
 
 
@@ -112,11 +112,11 @@ def test_the_first_news_binds_the_task_is_told_and_put_on_record() -> None:
     assert hand.effects == (Save(), dispatched, update("submitted", None, "reply"))
     kept = hand.track
     assert (kept.record.phase, kept.record.bound_at) == (Phase.ACCEPTED, START + timedelta(seconds=5))
-    assert (kept.taken_at, kept.applied_at, kept.via, hand.next_look) == (5.0, 5.0, Via.REPLY, 1.0)
+    assert (kept.taken_at, kept.applied_at, kept.via, hand.next_look) == (5.0, 5.0, UpdateSource.REPLY, 1.0)
 
 
 def test_a_webhook_that_binds_what_had_not_left_makes_it_the_agents_turn() -> None:
-    hand = Hand.begun(push=True).tell(SendFailed(error=TimedOut("silent"))).at(5.0).hear(status(W), Via.PUSH)
+    hand = Hand.begun(push=True).tell(SendFailed(error=TimedOut("silent"))).at(5.0).hear(status(W), UpdateSource.PUSH)
     assert hand.track.turn_from == 5.0
 
 
@@ -149,7 +149,7 @@ def test_a_task_that_ends_with_the_reply_is_neither_registered_nor_canceled_nor_
 
 def test_a_webhook_turned_away_before_the_reply_owes_a_look_at_once() -> None:
     hand = Hand.sent(push=True).tell(TurnedAway())
-    assert hand.track.look_owed
+    assert hand.track.look_due
     assert hand.tell(Replied(reply=task(W), began=0.0)).next_look == 0.0
 
 
@@ -158,15 +158,15 @@ def test_a_webhook_turned_away_before_the_reply_owes_a_look_at_once() -> None:
     [(0.5, 30.0, 15.0), (1.0, 30.0, 30.0), (0.0, 30.0, 0.5), (0.0, 0.2, 0.2), (0.5, 4.0, 2.0)],
 )
 def test_looks_at_streams_for_safetys_sake_are_spread_over_the_interval(
-    luck: float, interval: float, first: float
+    jitter: float, interval: float, first: float
 ) -> None:
-    hand = of(record(streaming=True), Rules(poll_interval_s=interval), luck=luck).at(3.0)
-    assert hand.hear(task(W), Via.STREAM).next_look == pytest.approx(first)
+    hand = of(record(streaming=True), Rules(poll_interval_s=interval), jitter=jitter).at(3.0)
+    assert hand.hear(task(W), UpdateSource.STREAM).next_look == pytest.approx(first)
 
 
 @pytest.mark.parametrize(("luck", "first"), [(0.0, 0.9), (0.5, 1.0), (1.0, 1.1)])
-def test_first_looks_come_after_about_a_second(luck: float, first: float) -> None:
-    hand = of(record(), luck=luck).tell(Replied(reply=task(W), began=0.0))
+def test_first_looks_come_after_about_a_second(jitter: float, first: float) -> None:
+    hand = of(record(), jitter=jitter).tell(Replied(reply=task(W), began=0.0))
     assert hand.next_look == pytest.approx(first)
 
 
@@ -200,33 +200,33 @@ def test_a_good_poll_wipes_out_what_the_failed_ones_left() -> None:
     worn = hand.track
     assert (worn.polls, worn.failed_polls, worn.refusals, worn.misses) == (3, 1, ("InvalidParams ",), 1)
     assert worn.trouble == str(TaskNotFound())
-    fresh = polling(hand, hand.mono + 70.0).hear(task(W), Via.POLL).track
+    fresh = polling(hand, hand.mono + 70.0).hear(task(W), UpdateSource.POLL).track
     assert (fresh.polls, fresh.failed_polls, fresh.refusals, fresh.misses, fresh.trouble) == (4, 0, (), 0, "")
     assert fresh.poll_began is None
 
 
 def test_webhooks_are_counted() -> None:
-    assert bound(push=True).hear(status(W), Via.PUSH).hear(status(W), Via.PUSH).track.pushes == 2
+    assert bound(push=True).hear(status(W), UpdateSource.PUSH).hear(status(W), UpdateSource.PUSH).track.pushes == 2
 
 
 @pytest.mark.parametrize(
     ("before", "event", "via", "effects"),
     [
-        (S, task(W), Via.POLL, (update("working", "submitted", "poll"), Save())),
-        (W, task(W), Via.POLL, ()),
-        (W, task(W, "more"), Via.POLL, (update("working", "working", "poll", "more"),)),
-        (W, status(W, "more"), Via.PUSH, ()),
+        (S, task(W), UpdateSource.POLL, (update("working", "submitted", "poll"), Save())),
+        (W, task(W), UpdateSource.POLL, ()),
+        (W, task(W, "more"), UpdateSource.POLL, (update("working", "working", "poll", "more"),)),
+        (W, status(W, "more"), UpdateSource.PUSH, ()),
     ],
 )
 def test_what_moved_is_told_and_a_new_state_put_on_record(
-    before: TaskState, event: Task | TaskEvent, via: Via, effects: tuple[Publish, ...]
+    before: TaskState, event: Task | TaskEvent, via: UpdateSource, effects: tuple[Publish, ...]
 ) -> None:
     hand = polling(bound(before), 20.0)
     assert hand.hear(event, via).effects == effects
 
 
 def test_a_question_that_is_shown_again_is_put_on_record_again() -> None:
-    hand = bound().hear(WHICH, Via.POLL).at(60.0).hear(WHICH, Via.POLL)
+    hand = bound().hear(WHICH, UpdateSource.POLL).at(60.0).hear(WHICH, UpdateSource.POLL)
     assert hand.effects == (Save(),)
 
 
@@ -240,25 +240,25 @@ def test_a_question_that_is_shown_again_is_put_on_record_again() -> None:
     ],
 )
 def test_what_a_stream_brings_is_told_piece_by_piece(event: Task | TaskEvent, told: dict[str, Any]) -> None:
-    hand = Hand.sent(streaming=True).hear(task(W), Via.STREAM).hear(event, Via.STREAM)
+    hand = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).hear(event, UpdateSource.STREAM)
     assert hand.said == [("agent.chat.inbound", Level.DEBUG, told)]
 
 
 def test_a_message_on_a_stream_is_told_and_the_end() -> None:
-    hand = Hand.sent(streaming=True).hear(DirectReply(message=message("hello")), Via.STREAM)
+    hand = Hand.sent(streaming=True).hear(DirectReply(message=message("hello")), UpdateSource.STREAM)
     assert ("agent.chat.inbound", Level.DEBUG, {"type": "message", "text": "hello"}) in hand.said
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "hello")]
 
 
 def test_of_webhooks_only_pieces_of_the_answer_are_told_like_a_streams() -> None:
     hand = bound(push=True)
-    assert [topic for topic, _, _ in hand.hear(named("a"), Via.PUSH).said] == [
+    assert [topic for topic, _, _ in hand.hear(named("a"), UpdateSource.PUSH).said] == [
         "agent.chat.inbound",
         "agent.skill.update",
     ]
-    assert hand.hear(status(W, "at it"), Via.PUSH).said == []
-    assert [topic for topic, _, _ in hand.hear(task(W, "more"), Via.PUSH).said] == ["agent.skill.update"]
-    polled = bound().hear(named("a"), Via.POLL)
+    assert hand.hear(status(W, "at it"), UpdateSource.PUSH).said == []
+    assert [topic for topic, _, _ in hand.hear(task(W, "more"), UpdateSource.PUSH).said] == ["agent.skill.update"]
+    polled = bound().hear(named("a"), UpdateSource.POLL)
     assert [topic for topic, _, _ in polled.said] == ["agent.skill.update"]
 
 
@@ -266,91 +266,91 @@ def test_of_webhooks_only_pieces_of_the_answer_are_told_like_a_streams() -> None
 
 
 def test_a_webhook_of_another_task_is_told_as_stale() -> None:
-    hand = bound(push=True).hear(replace(task(C, "theirs"), task_id="t-2"), Via.PUSH)
+    hand = bound(push=True).hear(replace(task(C, "theirs"), task_id="t-2"), UpdateSource.PUSH)
     told = {"state": "completed", "via": "push", "why": "it names another task"}
     assert hand.said == [("agent.skill.stale", Level.DEBUG, told)]
 
 
 def test_a_message_of_another_task_is_stale_and_one_that_names_none_is_of_this() -> None:
     theirs = DirectReply(message=replace(message("theirs"), task_id="t-2"))
-    assert stale(bound(push=True).hear(theirs, Via.PUSH)) == "it names another task"
-    assert stale(bound().hear(theirs, Via.STREAM)) == "it names another task"
-    assert stale(bound(push=True).hear(DirectReply(message=message("ours")), Via.PUSH)) == ""
+    assert stale(bound(push=True).hear(theirs, UpdateSource.PUSH)) == "it names another task"
+    assert stale(bound().hear(theirs, UpdateSource.STREAM)) == "it names another task"
+    assert stale(bound(push=True).hear(DirectReply(message=message("ours")), UpdateSource.PUSH)) == ""
 
 
 @pytest.mark.parametrize(
     ("hand", "event", "via", "why"),
     [
-        (lambda: bound(W), task(S), Via.POLL, "the task has moved on since"),
-        (lambda: bound(S), task(S), Via.POLL, ""),
-        (lambda: bound(W), status(S), Via.PUSH, "the task has moved on since"),
-        (lambda: bound().hear(status(C), Via.PUSH), status(W), Via.PUSH, "the task has ended"),
-        (lambda: bound().hear(status(C), Via.PUSH), status(C), Via.STREAM, "the task has ended"),
-        (lambda: bound().hear(status(C), Via.PUSH), status(F), Via.PUSH, ""),
-        (lambda: bound(W), chunk("b"), Via.PUSH, "a chunk whose predecessors may be missing"),
-        (lambda: bound(W), chunk("b", append=False), Via.PUSH, ""),
-        (lambda: bound(W), chunk("b"), Via.STREAM, ""),
+        (lambda: bound(W), task(S), UpdateSource.POLL, "the task has moved on since"),
+        (lambda: bound(S), task(S), UpdateSource.POLL, ""),
+        (lambda: bound(W), status(S), UpdateSource.PUSH, "the task has moved on since"),
+        (lambda: bound().hear(status(C), UpdateSource.PUSH), status(W), UpdateSource.PUSH, "the task has ended"),
+        (lambda: bound().hear(status(C), UpdateSource.PUSH), status(C), UpdateSource.STREAM, "the task has ended"),
+        (lambda: bound().hear(status(C), UpdateSource.PUSH), status(F), UpdateSource.PUSH, ""),
+        (lambda: bound(W), chunk("b"), UpdateSource.PUSH, "a chunk whose predecessors may be missing"),
+        (lambda: bound(W), chunk("b", append=False), UpdateSource.PUSH, ""),
+        (lambda: bound(W), chunk("b"), UpdateSource.STREAM, ""),
     ],
 )
 def test_what_cannot_be_news_any_more_is_stale(
-    hand: Callable[[], Hand], event: Task | TaskEvent, via: Via, why: str
+    hand: Callable[[], Hand], event: Task | TaskEvent, via: UpdateSource, why: str
 ) -> None:
     assert stale(hand().hear(event, via)) == why
 
 
 def test_a_stale_end_of_no_state_is_told_without_one() -> None:
-    hand = bound(W).hear(chunk("b"), Via.PUSH)
+    hand = bound(W).hear(chunk("b"), UpdateSource.PUSH)
     assert [(p["state"], p["via"]) for _, _, p in hand.said] == [(None, "push")]
 
 
 @pytest.mark.parametrize(
     ("via", "began", "why"),
     [
-        (Via.POLL, 19.9, "it was asked for before the last news arrived"),
-        (Via.POLL, 20.0, ""),
-        (Via.REPLY, 19.9, "it was asked for before the last news arrived"),
-        (Via.PUSH, 19.9, ""),
-        (Via.STREAM, 19.9, ""),
+        (UpdateSource.POLL, 19.9, "it was asked for before the last news arrived"),
+        (UpdateSource.POLL, 20.0, ""),
+        (UpdateSource.REPLY, 19.9, "it was asked for before the last news arrived"),
+        (UpdateSource.PUSH, 19.9, ""),
+        (UpdateSource.STREAM, 19.9, ""),
     ],
 )
-def test_what_was_asked_for_before_the_last_news_is_stale(via: Via, began: float, why: str) -> None:
-    hand = bound(push=True).at(20.0).hear(status(W, "at it"), Via.PUSH).at(21.0)
+def test_what_was_asked_for_before_the_last_news_is_stale(via: UpdateSource, began: float, why: str) -> None:
+    hand = bound(push=True).at(20.0).hear(status(W, "at it"), UpdateSource.PUSH).at(21.0)
     assert stale(hand.hear(task(W), via, began=began)) == why
 
 
 def test_a_poll_asked_for_before_the_last_news_still_tells_the_end() -> None:
-    hand = bound(push=True).at(20.0).hear(status(W, "at it"), Via.PUSH).at(21.0)
-    hand.hear(task(C, "done"), Via.POLL, began=19.9)
+    hand = bound(push=True).at(20.0).hear(status(W, "at it"), UpdateSource.PUSH).at(21.0)
+    hand.hear(task(C, "done"), UpdateSource.POLL, began=19.9)
     assert [o.text for o in hand.outcomes] == ["done"]
 
 
 def test_a_stale_poll_is_made_again_in_a_second() -> None:
-    hand = polling(bound(), 20.0).hear(task(S), Via.POLL)
+    hand = polling(bound(), 20.0).hear(task(S), UpdateSource.POLL)
     assert (stale(hand), hand.next_look) == ("the task has moved on since", 1.0)
-    pushed = polling(bound(push=True), 20.0).hear(status(S), Via.PUSH)
+    pushed = polling(bound(push=True), 20.0).hear(status(S), UpdateSource.PUSH)
     assert (stale(pushed), pushed.next_look) == ("the task has moved on since", None)
 
 
 def test_a_look_that_lags_behind_the_end_is_one_of_those_that_are_owed() -> None:
-    hand = bound(push=True).hear(status(C), Via.PUSH)
+    hand = bound(push=True).hear(status(C), UpdateSource.PUSH)
     for left, wait in ((5, 1.0), (4, 3.0), (3, 9.0), (2, 27.0), (1, 30.0)):
-        polling(hand, hand.mono + (hand.next_look or 0.0)).hear(task(W), Via.POLL)
+        polling(hand, hand.mono + (hand.next_look or 0.0)).hear(task(W), UpdateSource.POLL)
         assert stale(hand) == "the task has ended"
-        assert (hand.track.owed, hand.next_look) == (left, wait)
-    polling(hand, hand.mono + 30.0).hear(task(W), Via.POLL)
+        assert (hand.track.confirming_polls_left, hand.next_look) == (left, wait)
+    polling(hand, hand.mono + 30.0).hear(task(W), UpdateSource.POLL)
     said = "the agent said completed, and its result could not be confirmed: its record of the task lags behind"
     assert [(o.kind, o.reason) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, said)]
 
 
 def test_a_piece_that_could_not_be_placed_leaves_its_artifact_incomplete() -> None:
-    hand = bound(push=True).hear(named("a"), Via.PUSH).hear(named("b"), Via.PUSH)
-    hand.hear(named("b", append=True), Via.PUSH)
+    hand = bound(push=True).hear(named("a"), UpdateSource.PUSH).hear(named("b"), UpdateSource.PUSH)
+    hand.hear(named("b", append=True), UpdateSource.PUSH)
     assert (stale(hand), hand.track.whole) == ("a chunk whose predecessors may be missing", {"a"})
 
 
 def test_a_webhook_that_names_no_task_binds_none() -> None:
     hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent")))
-    assert stale(hand.hear(replace(status(W), task_id=""), Via.PUSH)) == "a webhook without a task id"
+    assert stale(hand.hear(replace(status(W), task_id=""), UpdateSource.PUSH)) == "a webhook without a task id"
     assert hand.track.task is None
 
 
@@ -364,18 +364,20 @@ def test_a_reply_that_shows_the_past_says_that_the_message_was_taken() -> None:
 
 
 def test_a_stream_that_begins_with_the_past_is_looked_at_in_a_second() -> None:
-    assert of(replace(follow_up(), streaming=True)).hear(task(C, "of before"), Via.STREAM).next_look == 1.0
+    assert of(replace(follow_up(), streaming=True)).hear(task(C, "of before"), UpdateSource.STREAM).next_look == 1.0
 
 
 def test_a_stream_that_shows_the_past_later_is_stale_and_looked_at_in_a_second() -> None:
     hand = polling(of(follow_up()).tell(Replied(reply=task(W), began=0.0)), 20.0)
-    hand.hear(task(C, "of before"), Via.STREAM)
+    hand.hear(task(C, "of before"), UpdateSource.STREAM)
     assert stale(hand) == "it shows the task as it was before this message"
     assert hand.next_look == 1.0
 
 
 def test_a_poll_that_shows_the_past_is_believed() -> None:
-    hand = polling(of(follow_up()).tell(Replied(reply=task(W), began=0.0)), 20.0).hear(task(C, "of before"), Via.POLL)
+    hand = polling(of(follow_up()).tell(Replied(reply=task(W), began=0.0)), 20.0).hear(
+        task(C, "of before"), UpdateSource.POLL
+    )
     assert [o.text for o in hand.outcomes] == ["of before"]
 
 
@@ -384,26 +386,26 @@ def test_a_poll_that_shows_the_past_is_believed() -> None:
 
 def test_a_message_in_a_webhook_is_a_remark_that_owes_a_look_while_the_task_is_open() -> None:
     remark = DirectReply(message=message("still at it"))
-    assert polling(bound(push=True), 20.0).hear(remark, Via.PUSH).next_look == 0.0
-    ended = bound(push=True).hear(status(C), Via.PUSH)
-    polling(ended, 1.0).hear(remark, Via.PUSH)
+    assert polling(bound(push=True), 20.0).hear(remark, UpdateSource.PUSH).next_look == 0.0
+    ended = bound(push=True).hear(status(C), UpdateSource.PUSH)
+    polling(ended, 1.0).hear(remark, UpdateSource.PUSH)
     assert ended.next_look is None
-    reply = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, Via.PUSH)
+    reply = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, UpdateSource.PUSH)
     assert (stale(reply), reply.track.poll_due) == ("a webhook without a task id", None)
 
 
 def test_a_message_in_a_webhook_binds_the_task_in_the_context_it_names() -> None:
     remark = DirectReply(message=replace(message("at it"), task_id="t-1", context_id="theirs"))
-    hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, Via.PUSH)
+    hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, UpdateSource.PUSH)
     assert hand.track.task is not None
     assert hand.track.task.context_id == "theirs"
 
 
 def test_webhooks_that_waited_for_the_reply_are_heard_once() -> None:
-    hand = Hand.sent(push=True).hear(status(W, "at it"), Via.PUSH).tell(Replied(reply=task(S), began=0.0))
+    hand = Hand.sent(push=True).hear(status(W, "at it"), UpdateSource.PUSH).tell(Replied(reply=task(S), began=0.0))
     assert hand.track.task is not None
-    assert (hand.track.task.state, hand.track.parked) == (W, ())
-    ended = Hand.sent(push=True).hear(status(W), Via.PUSH).tell(Replied(reply=task(C, "done"), began=0.0))
+    assert (hand.track.task.state, hand.track.early_updates) == (W, ())
+    ended = Hand.sent(push=True).hear(status(W), UpdateSource.PUSH).tell(Replied(reply=task(C, "done"), began=0.0))
     assert [o.text for o in ended.outcomes] == ["done"]
 
 
@@ -411,45 +413,62 @@ def test_webhooks_that_waited_for_the_reply_are_heard_once() -> None:
 
 
 def test_an_end_in_words_alone_stops_the_clocks_and_owes_six_looks_the_first_now() -> None:
-    hand = polling(bound(push=True).tell(CancelAsked()), 10.0).hear(status(C), Via.PUSH)
+    hand = polling(bound(push=True).tell(CancelAsked()), 10.0).hear(status(C), UpdateSource.PUSH)
     kept = hand.track
-    assert (kept.owed, kept.cancel_due, kept.resume_due, kept.turn_from) == (6, None, None, None)
+    assert (kept.confirming_polls_left, kept.cancel_due, kept.resume_due, kept.turn_from) == (6, None, None, None)
     assert hand.next_look == 0.0
     assert not hand.outcomes
 
 
 def test_an_end_that_is_told_twice_owes_no_more() -> None:
-    hand = polling(bound(push=True).hear(status(C), Via.PUSH), 1.0).tell(PollFailed(error=Unreachable("down")))
-    assert hand.track.owed == 5
-    assert hand.hear(status(C), Via.PUSH).track.owed == 5
+    hand = polling(bound(push=True).hear(status(C), UpdateSource.PUSH), 1.0).tell(PollFailed(error=Unreachable("down")))
+    assert hand.track.confirming_polls_left == 5
+    assert hand.hear(status(C), UpdateSource.PUSH).track.confirming_polls_left == 5
 
 
 def test_all_pieces_must_be_whole() -> None:
-    half = bound(push=True).hear(named("a"), Via.PUSH).hear(named("b", last=False), Via.PUSH).hear(status(C), Via.PUSH)
+    half = (
+        bound(push=True)
+        .hear(named("a"), UpdateSource.PUSH)
+        .hear(named("b", last=False), UpdateSource.PUSH)
+        .hear(status(C), UpdateSource.PUSH)
+    )
     assert not half.outcomes
-    whole = bound(push=True).hear(named("a"), Via.PUSH).hear(named("b"), Via.PUSH).hear(status(C), Via.PUSH)
+    whole = (
+        bound(push=True)
+        .hear(named("a"), UpdateSource.PUSH)
+        .hear(named("b"), UpdateSource.PUSH)
+        .hear(status(C), UpdateSource.PUSH)
+    )
     assert len(whole.outcomes) == 1
 
 
 @pytest.mark.parametrize(
     ("via", "text", "whole"),
     [
-        (Via.POLL, "", True),
-        (Via.REPLY, "", True),
-        (Via.PUSH, "all", True),
-        (Via.PUSH, "", False),
-        (Via.STREAM, "all", True),
-        (Via.STREAM, "", False),
+        (UpdateSource.POLL, "", True),
+        (UpdateSource.REPLY, "", True),
+        (UpdateSource.PUSH, "all", True),
+        (UpdateSource.PUSH, "", False),
+        (UpdateSource.STREAM, "all", True),
+        (UpdateSource.STREAM, "", False),
     ],
 )
-def test_an_end_is_whole_where_it_was_asked_for_or_shows_what_was_made(via: Via, text: str, whole: bool) -> None:
+def test_an_end_is_whole_where_it_was_asked_for_or_shows_what_was_made(
+    via: UpdateSource, text: str, whole: bool
+) -> None:
     assert bool(bound().hear(task(C, text), via).outcomes) is whole
 
 
 def test_a_task_seen_at_work_is_not_known_whole_and_fills_the_gap() -> None:
-    hand = Hand.sent(streaming=True).hear(task(W), Via.STREAM).hear(named("a"), Via.STREAM).tell(StreamEnded())
+    hand = (
+        Hand.sent(streaming=True)
+        .hear(task(W), UpdateSource.STREAM)
+        .hear(named("a"), UpdateSource.STREAM)
+        .tell(StreamEnded())
+    )
     assert (hand.track.whole, hand.track.gap) == ({"a"}, True)
-    hand.hear(task(W), Via.POLL)
+    hand.hear(task(W), UpdateSource.POLL)
     assert (hand.track.whole, hand.track.gap) == (frozenset(), False)
 
 
@@ -457,17 +476,17 @@ def test_a_task_seen_at_work_is_not_known_whole_and_fills_the_gap() -> None:
 
 
 def test_news_that_comes_during_a_look_has_the_next_one_due_and_later_news_leaves_it() -> None:
-    hand = polling(bound(push=True), 20.0).at(21.0).hear(status(W), Via.PUSH)
+    hand = polling(bound(push=True), 20.0).at(21.0).hear(status(W), UpdateSource.PUSH)
     assert hand.next_look == 60.0
-    hand.luck = 0.0
-    assert hand.at(22.0).hear(status(W), Via.PUSH).next_look == 59.0
+    hand.jitter = 0.0
+    assert hand.at(22.0).hear(status(W), UpdateSource.PUSH).next_look == 59.0
 
 
 @pytest.mark.parametrize(("luck", "slowly"), [(0.0, 54.0), (0.5, 60.0), (1.0, 66.0)])
-def test_while_a_person_thinks_the_task_is_looked_at_every_two_intervals(luck: float, slowly: float) -> None:
+def test_while_a_person_thinks_the_task_is_looked_at_every_two_intervals(jitter: float, slowly: float) -> None:
     hand = polling(bound(), 20.0)
-    hand.luck = luck
-    assert hand.hear(WHICH, Via.POLL).next_look == pytest.approx(slowly)
+    hand.jitter = jitter
+    assert hand.hear(WHICH, UpdateSource.POLL).next_look == pytest.approx(slowly)
 
 
 @pytest.mark.parametrize(("at", "registers"), [(24.9, False), (25.0, True)])
@@ -475,14 +494,14 @@ def test_a_webhook_that_may_have_been_overlooked_is_registered_after_half_an_int
     at: float, registers: bool
 ) -> None:
     hand = Hand.sent(push=True).at(10.0).tell(Replied(reply=task(W), began=0.0))
-    polling(hand, at).hear(task(W), Via.POLL)
+    polling(hand, at).hear(task(W), UpdateSource.POLL)
     assert hand.asked_for(RegisterPush) == ([RegisterPush()] if registers else [])
     assert hand.track.registered is registers
 
 
 def test_a_webhook_that_came_needs_no_registration_nor_does_one_nobody_wants() -> None:
-    came = polling(bound(push=True).hear(status(W), Via.PUSH), 25.0).hear(task(W), Via.POLL)
-    unwanted = polling(bound(), 25.0).hear(task(W), Via.POLL)
+    came = polling(bound(push=True).hear(status(W), UpdateSource.PUSH), 25.0).hear(task(W), UpdateSource.POLL)
+    unwanted = polling(bound(), 25.0).hear(task(W), UpdateSource.POLL)
     assert came.asked_for(RegisterPush) + unwanted.asked_for(RegisterPush) == []
 
 

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from fleetsim.caller.signals import (
     Due,
-    Find,
     Found,
+    LookUpTask,
     Poll,
     PollFailed,
     PushRegistered,
@@ -31,7 +31,7 @@ from fleetsim.caller.signals import (
     TurnedAway,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.track import Heard
+from fleetsim.caller.track import TaskUpdate
 from fleetsim.model.errors import (
     ConnectionLost,
     FleetsimError,
@@ -42,7 +42,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import Snapshot
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Via
+from fleetsim.model.work import UpdateSource
 from tests.caller.step_agent import ENDS, MOVES
 from tests.caller.step_hub import (
     NO_TASK,
@@ -77,7 +77,7 @@ class StepMachine(People, RuleBasedStateMachine):
         self.reask_unclear = False
         self.start(replace(record(streaming=streaming, push=bool(push)), register_push=push == "after"))
         if at_once:
-            self.send_is_answered(early=True, luck=0.5)
+            self.send_is_answered(early=True, jitter=0.5)
 
     @precondition(lambda self: hasattr(self, "track") and self.track.outcome is not None)
     @rule(streaming=st.booleans(), push=pushes, at_once=st.booleans())
@@ -88,10 +88,10 @@ class StepMachine(People, RuleBasedStateMachine):
     # ------------------------------------------------------------------ the agent goes on by itself
 
     @precondition(lambda self: self.truth is not None and not self.agent.ended)
-    @rule(moves=st.lists(st.tuples(st.sampled_from(MOVES), channels), min_size=1, max_size=4), luck=lucks)
-    def agent_moves(self, moves: list[tuple[str, str]], luck: float) -> None:
+    @rule(moves=st.lists(st.tuples(st.sampled_from(MOVES), channels), min_size=1, max_size=4), jitter=lucks)
+    def agent_moves(self, moves: list[tuple[str, str]], jitter: float) -> None:
         """It goes on, and each move is heard over some channel at once, or not yet."""
-        self.luck = luck
+        self.jitter = jitter
         for what, heard in moves:
             if not self.agent.ended:
                 self.agent.move("work" if what == "ask again" and self.reask_unclear else what)
@@ -100,7 +100,7 @@ class StepMachine(People, RuleBasedStateMachine):
     @precondition(lambda self: bound(self) and not self.agent.ended)
     @rule(before=channels, last=st.sampled_from(list(ENDS)), heard=channels)
     def agent_ends(self, before: str, last: str, heard: str) -> None:
-        self.agent_moves([("text", before), (last, heard)], self.luck)
+        self.agent_moves([("text", before), (last, heard)], self.jitter)
 
     def hear_of_it(self, channel: str) -> None:
         if channel == "stream" and self.streams(heard=True):
@@ -119,9 +119,9 @@ class StepMachine(People, RuleBasedStateMachine):
     # ------------------------------------------------------------------ the first send
 
     @precondition(lambda self: self.on_the_wire and self.in_air(Send)[0].heard == 0)
-    @rule(early=st.booleans(), luck=lucks)
-    def send_is_answered(self, early: bool, luck: float) -> None:
-        (call,), self.luck = self.in_air(Send), luck
+    @rule(early=st.booleans(), jitter=lucks)
+    def send_is_answered(self, early: bool, jitter: float) -> None:
+        (call,), self.jitter = self.in_air(Send), jitter
         first = task(TaskState.SUBMITTED) if early else self.agent.accept()
         self.agent.accept()
         if call.effect == Send(stream=True):
@@ -139,9 +139,9 @@ class StepMachine(People, RuleBasedStateMachine):
             self.land(call, Replied(reply=task(TaskState.COMPLETED, "end", cost=True), began=call.began))
 
     @precondition(lambda self: self.in_air(Send) and self.truth is None)
-    @rule(error=st.sampled_from(NOT_STARTED), luck=lucks)
-    def send_fails_before_it_started(self, error: FleetsimError, luck: float) -> None:
-        self.luck = luck
+    @rule(error=st.sampled_from(NOT_STARTED), jitter=lucks)
+    def send_fails_before_it_started(self, error: FleetsimError, jitter: float) -> None:
+        self.jitter = jitter
         self.land(self.in_air(Send)[0], SendFailed(error=error))
 
     @precondition(lambda self: self.on_the_wire and self.in_air(Send)[0].heard == 0)
@@ -153,7 +153,7 @@ class StepMachine(People, RuleBasedStateMachine):
             self.hear_of_it(heard)
         self.land(self.in_air(Send)[0], SendFailed(error=error))
 
-    @precondition(lambda self: self.in_air(Find))
+    @precondition(lambda self: self.in_air(LookUpTask))
     @rule(how=st.sampled_from(["found", "found", "not there", "impossible", "unreachable"]))
     def search_comes_back(self, how: str) -> None:
         found = Found(
@@ -161,7 +161,7 @@ class StepMachine(People, RuleBasedStateMachine):
             possible=how != "impossible",
             error=Unreachable("down") if how == "unreachable" else None,
         )
-        self.land(self.in_air(Find)[0], found)
+        self.land(self.in_air(LookUpTask)[0], found)
 
     # ------------------------------------------------------------------ streams
 
@@ -176,11 +176,13 @@ class StepMachine(People, RuleBasedStateMachine):
         if not call.heard:
             assert self.truth is not None
             call.heard, call.at = 1, len(self.agent.told)
-            self.tell(Heard(event=Snapshot(task=self.truth), via=Via.STREAM, began=self.now))
+            self.tell(TaskUpdate(event=Snapshot(task=self.truth), via=UpdateSource.STREAM, began=self.now))
         elif call.at < len(self.agent.told):
             call.at += 1
             for _ in range(1 + double):
-                self.tell(Heard(event=self.agent.told[call.at - 1].update, via=Via.STREAM, began=self.now))
+                self.tell(
+                    TaskUpdate(event=self.agent.told[call.at - 1].update, via=UpdateSource.STREAM, began=self.now)
+                )
 
     @precondition(lambda self: self.truth is not None and self.in_air(Subscribe) and not self.in_air(Send))
     @rule()
@@ -194,9 +196,9 @@ class StepMachine(People, RuleBasedStateMachine):
         call.at = min(call.at + 1, len(self.agent.told))
 
     @precondition(lambda self: self.streams(heard=True) or self.in_air(Subscribe))
-    @rule(error=st.sampled_from([None, ConnectionLost("cut"), UnsupportedOperation(), TaskNotFound()]), luck=lucks)
-    def stream_ends(self, error: FleetsimError | None, luck: float) -> None:
-        self.luck = luck
+    @rule(error=st.sampled_from([None, ConnectionLost("cut"), UnsupportedOperation(), TaskNotFound()]), jitter=lucks)
+    def stream_ends(self, error: FleetsimError | None, jitter: float) -> None:
+        self.jitter = jitter
         call = (self.streams(heard=True) or self.in_air(Subscribe))[0]
         self.land(call, StreamEnded(error=error))
 
@@ -220,7 +222,7 @@ class StepMachine(People, RuleBasedStateMachine):
     @rule(state=st.sampled_from([TaskState.COMPLETED, TaskState.WORKING, TaskState.INPUT_REQUIRED]))
     def webhook_about_another_task_arrives(self, state: TaskState) -> None:
         event = replace(status(state, "theirs", said_id="x"), task_id="t-2")
-        self.tell(Heard(event=event, via=Via.PUSH, began=self.now))
+        self.tell(TaskUpdate(event=event, via=UpdateSource.PUSH, began=self.now))
 
     @precondition(lambda self: self.in_air(RegisterPush))
     @rule(error=st.sampled_from([None, MethodNotFound()]))
@@ -235,12 +237,12 @@ class StepMachine(People, RuleBasedStateMachine):
         self.in_air(Poll)[0].seen = self.truth
 
     @precondition(lambda self: self.in_air(Poll))
-    @rule(luck=lucks)
-    def poll_is_answered(self, luck: float) -> None:
-        self.luck, call = luck, self.in_air(Poll)[0]
+    @rule(jitter=lucks)
+    def poll_is_answered(self, jitter: float) -> None:
+        self.jitter, call = jitter, self.in_air(Poll)[0]
         seen = call.seen or self.truth
         assert seen is not None
-        self.land(call, Heard(event=Snapshot(task=seen), via=Via.POLL, began=call.began))
+        self.land(call, TaskUpdate(event=Snapshot(task=seen), via=UpdateSource.POLL, began=call.began))
 
     @precondition(bound)
     @rule(errors=st.lists(st.sampled_from(NO_TASK), max_size=7), same=st.booleans(), read=st.booleans())
@@ -250,7 +252,7 @@ class StepMachine(People, RuleBasedStateMachine):
             if self.poll_falls_due():
                 self.poll_fails(errors[0] if same else error)
         if read and self.poll_falls_due():
-            self.poll_is_answered(luck=self.luck)
+            self.poll_is_answered(jitter=self.jitter)
 
     def poll_falls_due(self) -> bool:
         for _ in range(3):
@@ -259,8 +261,8 @@ class StepMachine(People, RuleBasedStateMachine):
         return bool(self.in_air(Poll))
 
     @precondition(lambda self: bound(self) and not self.agent.ended)
-    @rule(moves=st.lists(st.tuples(st.sampled_from(MOVES), channels), max_size=3), answered=st.booleans(), luck=lucks)
-    def news_overtakes_a_poll(self, moves: list[tuple[str, str]], answered: bool, luck: float) -> None:
+    @rule(moves=st.lists(st.tuples(st.sampled_from(MOVES), channels), max_size=3), answered=st.booleans(), jitter=lucks)
+    def news_overtakes_a_poll(self, moves: list[tuple[str, str]], answered: bool, jitter: float) -> None:
         """The agent reads its task for us, and while that is on its way the task goes on."""
         if not self.poll_falls_due():
             return
@@ -268,9 +270,9 @@ class StepMachine(People, RuleBasedStateMachine):
         self.now += 0.25
         if answered and self.open_questions() and not self.ledger.slow:
             self.person_answers(reject=False, killed=False, how="message")
-        self.agent_moves(moves, luck)
+        self.agent_moves(moves, jitter)
         if self.in_air(Poll):
-            self.poll_is_answered(luck)
+            self.poll_is_answered(jitter)
 
     @precondition(lambda self: self.in_air(Poll))
     @rule(error=st.sampled_from(NO_TASK))
@@ -285,9 +287,9 @@ class StepMachine(People, RuleBasedStateMachine):
         self.tell(Due())
 
     @precondition(lambda self: going(self) and self.track.wake < self.now + SOON_S)
-    @rule(times=st.integers(1, 3), luck=lucks)
-    def next_thing_falls_due(self, times: int, luck: float) -> None:
-        self.luck = luck
+    @rule(times=st.integers(1, 3), jitter=lucks)
+    def next_thing_falls_due(self, times: int, jitter: float) -> None:
+        self.jitter = jitter
         for _ in range(times):
             if self.track.wake is not None:
                 self.wake()

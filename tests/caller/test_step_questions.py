@@ -6,13 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from fleetsim.caller.signals import Answered, Ask, CancelReplied, Recovered, Replied, Resume, Resumed, Save, Settle
+from fleetsim.caller.signals import (
+    Answered,
+    Ask,
+    CancelReplied,
+    Recovered,
+    Replied,
+    ResolveQuestion,
+    Resume,
+    Resumed,
+    Save,
+)
 from fleetsim.caller.step import new_track
 from fleetsim.caller.step.questions import OVER_MAX
 from fleetsim.caller.track import Now
 from fleetsim.model.asking import key_of
 from fleetsim.model.task import DataPart, Task, TaskState, TaskStatus
-from fleetsim.model.work import Answer, QuestionKind, Via
+from fleetsim.model.work import Answer, QuestionKind, UpdateSource
 from tests.caller.steps import START, Hand, message, record, status, task
 
 W, S, I = TaskState.WORKING, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -28,7 +38,7 @@ def asks(said: str = "", said_id: str = "", *, at: bool = False, page: int = 0) 
 
 def asking(seen: Task = WHICH) -> Hand:
     hand = Hand.sent(push=True).tell(Replied(reply=task(S), began=0.0)).at(10.0)
-    return hand.hear(seen, Via.POLL)
+    return hand.hear(seen, UpdateSource.POLL)
 
 
 def answer(hand: Hand) -> Hand:
@@ -65,29 +75,29 @@ def test_questions_are_told_apart_by_id_then_time_then_text_and_by_their_data(
     assert (key_of(one) == key_of(other)) is same
 
 
-@pytest.mark.parametrize("via", [Via.PUSH, Via.STREAM])
-def test_another_question_that_only_a_webhook_or_stream_tells_of_is_looked_at_first(via: Via) -> None:
+@pytest.mark.parametrize("via", [UpdateSource.PUSH, UpdateSource.STREAM])
+def test_another_question_that_only_a_webhook_or_stream_tells_of_is_looked_at_first(via: UpdateSource) -> None:
     hand = asking().hear(SURE, via)
-    assert hand.asked_for(Ask) + hand.asked_for(Settle) == []
+    assert hand.asked_for(Ask) + hand.asked_for(ResolveQuestion) == []
     assert hand.track.poll_due is not None
     assert hand.track.poll_due <= hand.mono
 
 
 def test_the_same_question_told_once_more_changes_nothing() -> None:
     hand = asking().wait(0.0)
-    hand.hear(WHICH, Via.POLL)
+    hand.hear(WHICH, UpdateSource.POLL)
     assert (hand.effects, hand.next_look) == ((Save(),), 60.0)
-    assert hand.hear(status(I, "which?", said_id="q1"), Via.PUSH).next_look == 60.0
+    assert hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH).next_look == 60.0
 
 
 def test_a_question_is_not_asked_again_while_its_answer_is_on_its_way() -> None:
-    hand = answer(asking()).at(20.0).hear(WHICH, Via.POLL)
+    hand = answer(asking()).at(20.0).hear(WHICH, UpdateSource.POLL)
     assert (hand.asked_for(Ask), hand.next_look) == ([], 1.0)
 
 
 def test_a_question_left_without_its_words_is_looked_at_after_an_interval() -> None:
     hand = answer(asking(asks("which?", "q1", at=True))).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
-    hand.wait(0.0).hear(asks(at=True), Via.POLL)
+    hand.wait(0.0).hear(asks(at=True), UpdateSource.POLL)
     assert (hand.asked_for(Ask), hand.next_look) == ([], 30.0)
 
 
@@ -97,7 +107,7 @@ def test_a_status_the_agent_has_not_set_anew_is_looked_at_ever_more_seldom_and_a
 ) -> None:
     still = asks("which?", "q1", at=True)
     hand = answer(asking(still)).tell(Resumed(reply=task(W), began=10.0)).at(10.0 + after_s)
-    hand.wait(0.0).hear(still, Via.POLL)
+    hand.wait(0.0).hear(still, UpdateSource.POLL)
     assert hand.asked_for(Ask) == []
     assert hand.next_look == pytest.approx(next_look)
 
@@ -105,21 +115,21 @@ def test_a_status_the_agent_has_not_set_anew_is_looked_at_ever_more_seldom_and_a
 def test_a_status_that_stays_for_a_minute_after_its_answer_asks_again() -> None:
     still = asks("which?", "q1", at=True)
     hand = answer(asking(still)).tell(Resumed(reply=task(W), began=10.0)).at(70.0)
-    assert len(hand.hear(still, Via.POLL).asked_for(Ask)) == 1
+    assert len(hand.hear(still, UpdateSource.POLL).asked_for(Ask)) == 1
 
 
 def test_a_question_that_never_had_words_is_asked_again_by_the_same_status() -> None:
     hand = answer(asking(asks(at=True))).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
-    assert len(hand.hear(asks(at=True), Via.POLL).asked_for(Ask)) == 1
+    assert len(hand.hear(asks(at=True), UpdateSource.POLL).asked_for(Ask)) == 1
 
 
 def test_a_question_the_agent_dropped_gives_the_request_its_time_back() -> None:
-    hand = asking().at(100.0).hear(task(W), Via.POLL)
+    hand = asking().at(100.0).hear(task(W), UpdateSource.POLL)
     assert (hand.track.deadline, hand.track.paused_left, hand.track.turn_from) == (3_690.0, None, 100.0)
 
 
 def test_a_task_that_is_only_accepted_again_has_not_gone_on_from_its_question() -> None:
-    hand = asking().at(100.0).hear(task(S), Via.POLL)
+    hand = asking().at(100.0).hear(task(S), UpdateSource.POLL)
     assert hand.track.asked is not None
 
 
@@ -127,26 +137,26 @@ def test_a_question_at_the_end_of_a_limit_the_caller_set_leaves_no_time_at_all()
     kept = record(limit_s=20)
     kept = replace(kept, request=replace(kept.request, timeout_s=20.0))
     hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered()).tell(Replied(reply=task(S), began=0.0))
-    assert hand.at(21.0).hear(WHICH, Via.POLL).track.paused_left == 0.0
+    assert hand.at(21.0).hear(WHICH, UpdateSource.POLL).track.paused_left == 0.0
 
 
 def test_of_many_questions_the_last_32_are_remembered_and_one_that_is_over_twice_once() -> None:
     hand = asking()
     for number in range(40):
-        hand.at(hand.mono + 1.0).hear(task(W), Via.POLL)
-        hand.at(hand.mono + 1.0).hear(task(I, said="next?", said_id=f"n{number}"), Via.POLL)
+        hand.at(hand.mono + 1.0).hear(task(W), UpdateSource.POLL)
+        hand.at(hand.mono + 1.0).hear(task(I, said="next?", said_id=f"n{number}"), UpdateSource.POLL)
     answer(hand)
     over = hand.track.record.over
     assert (len(over), OVER_MAX) == (32, 32)
     assert over[-1] == key_of(task(I, said="next?", said_id="n39"))
     hand.tell(Resumed(reply=task(W), began=hand.mono)).at(hand.mono + 1.0)
-    answer(hand.hear(task(I, said="next?", said_id="n39"), Via.POLL))
+    answer(hand.hear(task(I, said="next?", said_id="n39"), UpdateSource.POLL))
     assert hand.track.record.over == over
 
 
 def test_a_question_that_is_over_twice_in_a_row_is_remembered_once() -> None:
     hand = answer(asking()).tell(Resumed(reply=task(W), began=10.0)).at(20.0)
-    answer(hand.hear(WHICH, Via.POLL))
+    answer(hand.hear(WHICH, UpdateSource.POLL))
     assert hand.track.record.over == (key_of(WHICH),)
 
 

@@ -18,11 +18,11 @@ from fleetsim.caller.signals import (
     PushRegistered,
     Recovered,
     Replied,
+    ResolveQuestion,
     Resume,
     Resumed,
     ResumeFailed,
     SendFailed,
-    Settle,
 )
 from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now
@@ -37,7 +37,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, Decision, OutcomeKind, Via
+from fleetsim.model.work import Answer, Decision, OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -48,13 +48,13 @@ def bound() -> Hand:
 
 
 def asking() -> Hand:
-    return bound().hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    return bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
 
 
 def test_an_end_that_is_known_is_the_outcome_even_if_the_time_limit_passes_before_all_of_it_is() -> None:
     hand = bound()
     hand.mono = hand.track.deadline - 0.5
-    hand.hear(status(C, final=True), Via.PUSH).wait(0.6)
+    hand.hear(status(C, final=True), UpdateSource.PUSH).wait(0.6)
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.COMPLETED]
     assert not hand.asked_for(Cancel)
 
@@ -64,18 +64,18 @@ def test_a_cancel_nobody_confirms_does_not_outweigh_an_end_that_is_known(cancell
     hand = bound()
     if cancelled == "before":
         hand.tell(CancelAsked())
-    hand.hear(status(C, final=True), Via.PUSH)
+    hand.hear(status(C, final=True), UpdateSource.PUSH)
     if cancelled == "after":
         hand.tell(CancelAsked())
         assert not hand.asked_for(Cancel)
     hand.wait(0).tell(PollFailed(error=Unreachable("down"))).wait(40)
-    hand.hear(task(C, "all of it"), Via.POLL)
+    hand.hear(task(C, "all of it"), UpdateSource.POLL)
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "all of it")]
 
 
 def test_a_question_is_withdrawn_as_soon_as_its_task_is_known_to_have_ended() -> None:
-    hand = asking().hear(status(C, final=True), Via.PUSH)
-    assert [e.state for e in hand.asked_for(Settle) if isinstance(e, Settle)] == ["withdrawn"]
+    hand = asking().hear(status(C, final=True), UpdateSource.PUSH)
+    assert [e.state for e in hand.asked_for(ResolveQuestion) if isinstance(e, ResolveQuestion)] == ["withdrawn"]
     assert hand.track.asked is None
 
 
@@ -85,9 +85,9 @@ def test_an_answer_that_fails_because_the_task_ended_meanwhile_leaves_its_end_as
     assert hand.track.asked is not None
     hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
     assert hand.asked_for(Resume)
-    hand.hear(status(C, final=True), Via.PUSH).tell(ResumeFailed(error=error))
+    hand.hear(status(C, final=True), UpdateSource.PUSH).tell(ResumeFailed(error=error))
     assert not hand.wait(10).asked_for(Resume)
-    hand.hear(task(C, "all of it"), Via.POLL)
+    hand.hear(task(C, "all of it"), UpdateSource.POLL)
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "all of it")]
     assert not hand.asked_for(Cancel)
 
@@ -133,34 +133,34 @@ def test_polls_that_never_arrived_do_not_count_as_answers_that_cannot_be_read() 
 def test_webhooks_that_repeat_an_open_question_never_postpone_the_next_look() -> None:
     hand, polls = asking(), 0
     for _ in range(13):
-        hand.hear(status(I, "which?", said_id="q1"), Via.PUSH)
+        hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
         polls += len(hand.wait(10).asked_for(Poll))
     assert polls
 
 
 def test_a_late_webhook_does_not_reopen_a_question_that_the_agent_went_on_from() -> None:
-    hand = asking().wait(0).hear(task(W), Via.POLL)
-    hand.hear(status(I, "which?", said_id="q1"), Via.PUSH)
+    hand = asking().wait(0).hear(task(W), UpdateSource.POLL)
+    hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
     hand.mono += 1.0
-    hand.hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert len(hand.asked_for(Ask)) == 1
 
 
 def test_a_late_webhook_does_not_reopen_a_question_that_another_one_replaced() -> None:
-    hand = asking().hear(task(I, said="sure?", said_id="q2"), Via.POLL)
+    hand = asking().hear(task(I, said="sure?", said_id="q2"), UpdateSource.POLL)
     assert hand.track.asked is not None
     answer = Answer(question_id=hand.track.asked.question.question_id, text="yes")
     hand.tell(Answered(answer=answer)).tell(Resumed(reply=task(W), began=hand.mono))
-    hand.hear(status(I, "which?", said_id="q1"), Via.PUSH)
+    hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
 
 
 def test_what_a_webhook_shows_of_a_running_task_is_not_taken_for_the_whole() -> None:
     beside = replace(status(W), artifacts=task(W, "half").artifacts)
-    hand = bound().hear(beside, Via.PUSH).hear(status(C, final=True), Via.PUSH)
+    hand = bound().hear(beside, UpdateSource.PUSH).hear(status(C, final=True), UpdateSource.PUSH)
     assert not hand.outcomes
-    hand.wait(0).hear(task(C, "half and half"), Via.POLL)
+    hand.wait(0).hear(task(C, "half and half"), UpdateSource.POLL)
     assert [o.text for o in hand.outcomes] == ["half and half"]
 
 
@@ -169,7 +169,7 @@ def test_an_end_known_before_a_restart_is_owed_its_polls_after_it() -> None:
     hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered()).wait(5)
     hand.tell(PollFailed(error=Unreachable("down")))
     assert not hand.outcomes
-    hand.wait(5).hear(task(C, "all of it"), Via.POLL)
+    hand.wait(5).hear(task(C, "all of it"), UpdateSource.POLL)
     assert [o.text for o in hand.outcomes] == ["all of it"]
 
 
@@ -177,9 +177,9 @@ def test_after_a_restart_a_late_webhook_does_not_reopen_the_question_the_record_
     kept = replace(record(push=True), phase=Phase.ACCEPTED, task=task(I, said="which?", said_id="q1"), answers=1)
     hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered())
     hand.mono = 1.0
-    hand.hear(status(I, "which?", said_id="q1"), Via.PUSH)
+    hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
-    hand.wait(1).hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    hand.wait(1).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert len(hand.asked_for(Ask)) == 1
 
 
@@ -187,10 +187,10 @@ def test_a_rejected_question_is_not_asked_again_while_its_task_is_being_cancelle
     hand = asking()
     assert hand.track.asked is not None
     no = Answer(question_id=hand.track.asked.question.question_id, text="", decision=Decision.REJECT)
-    hand.tell(Answered(answer=no)).hear(status(I, "which?", said_id="q1"), Via.PUSH)
+    hand.tell(Answered(answer=no)).hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
     hand.mono += 1.0
-    hand.hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert not hand.asked_for(Ask)
 
 
@@ -202,7 +202,7 @@ def test_a_rejection_under_way_at_the_crash_cancels_and_is_never_sent_as_an_answ
     no = Answer(question_id=question.question_id, text="", decision=Decision.REJECT)
     hand.tell(Recovered(question=question, answer=no))
     assert len(hand.asked_for(Cancel)) == 1
-    hand.wait(5).hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    hand.wait(5).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert not hand.asked_for(Resume)
 
 

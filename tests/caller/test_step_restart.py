@@ -16,17 +16,17 @@ from fleetsim.caller.signals import (
     CancelAsked,
     Close,
     Due,
-    Find,
+    LookUpTask,
     Poll,
     PollFailed,
     Publish,
     Recovered,
     Replied,
+    ResolveQuestion,
     Resume,
     Resumed,
     Send,
     SendFailed,
-    Settle,
 )
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.track import Now, Rules
@@ -34,7 +34,7 @@ from fleetsim.model.asking import key_of
 from fleetsim.model.errors import MethodNotFound, TimedOut, Unreachable
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import Task, TaskState
-from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, Via
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, UpdateSource
 from tests.caller.steps import START, Hand, published, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -61,7 +61,7 @@ def again(
 
 
 def asking() -> Hand:
-    return Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(10.0).hear(WHICH, Via.POLL)
+    return Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(10.0).hear(WHICH, UpdateSource.POLL)
 
 
 def question_of(hand: Hand) -> Question:
@@ -112,25 +112,25 @@ def test_what_was_canceled_before_it_was_sent_ends_with_those_words() -> None:
 def test_what_may_have_left_is_looked_for_and_the_restart_named_as_the_reason() -> None:
     hand = again(replace(record(), phase=Phase.SENDING))
     assert hand.track.lost == "the hub restarted before the reply arrived"
-    assert hand.asked_for(Find) == [Find()]
+    assert hand.asked_for(LookUpTask) == [LookUpTask()]
 
 
 def test_a_task_that_was_at_work_is_the_agents_turn_and_looked_at() -> None:
     hand = again(bound(W), after_s=20.0)
     assert hand.effects == ()
-    assert (hand.track.turn_from, hand.track.owed, hand.next_look) == (20.0, 0, 4.0)
+    assert (hand.track.turn_from, hand.track.confirming_polls_left, hand.next_look) == (20.0, 0, 4.0)
 
 
 def test_a_task_bound_while_its_phase_was_not_yet_on_record_is_not_looked_for() -> None:
     hand = again(replace(bound(W), phase=Phase.SENDING))
-    assert hand.asked_for(Find) == []
+    assert hand.asked_for(LookUpTask) == []
     assert hand.next_look == 4.0
 
 
 def test_a_task_that_had_ended_is_owed_its_looks_and_no_cancel() -> None:
     hand = again(replace(bound(C), cancel_wanted=True))
     assert hand.effects == ()
-    assert (hand.track.owed, hand.track.turn_from, hand.next_look) == (6, None, 4.0)
+    assert (hand.track.confirming_polls_left, hand.track.turn_from, hand.next_look) == (6, None, 4.0)
 
 
 def test_a_wish_to_cancel_is_told_again_after_a_restart() -> None:
@@ -148,7 +148,7 @@ def test_a_question_that_was_open_is_open_again_and_the_agent_is_not_at_its_turn
     assert asked is not None
     assert (asked.question, hand.track.turn_from, hand.track.paused_left) == (question, None, 600.0)
     assert (asked.due, asked.remind) == (86_410.0, 43_210.0)
-    assert hand.hear(WHICH, Via.POLL).asked_for(Ask) == [], "it is the same one"
+    assert hand.hear(WHICH, UpdateSource.POLL).asked_for(Ask) == [], "it is the same one"
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,10 @@ def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whate
     hand = again(replace(before.track.record, task=task(W)), question=question_of(before), after_s=20.0)
     assert hand.track.asked is not None
     assert hand.track.asked.key == ""
-    hand.hear(WHICH, Via.POLL)
-    assert hand.asked_for(Settle) == [Settle(question_id=question_of(before).question_id, state="withdrawn")]
+    hand.hear(WHICH, UpdateSource.POLL)
+    assert hand.asked_for(ResolveQuestion) == [
+        ResolveQuestion(question_id=question_of(before).question_id, state="withdrawn")
+    ]
     assert len(hand.asked_for(Ask)) == 1
 
 
@@ -188,7 +190,7 @@ def test_a_rejection_on_record_cancels_after_a_restart() -> None:
     before = asking()
     question = question_of(before)
     hand = again(before.track.record, question=question, answer=answer_to(question, Decision.REJECT), after_s=20.0)
-    assert hand.asked_for(Settle) == [Settle(question_id=question.question_id, state="delivered")]
+    assert hand.asked_for(ResolveQuestion) == [ResolveQuestion(question_id=question.question_id, state="delivered")]
     assert hand.asked_for(Cancel) == [Cancel()]
 
 
@@ -210,7 +212,9 @@ def test_an_answer_in_doubt_has_the_task_looked_at_now_and_nothing_sent() -> Non
 @pytest.mark.parametrize("held", [task(W), task(I, said="sure?", said_id="q2")])
 def test_an_answer_to_what_the_task_does_not_wait_for_any_more_is_settled(held: Task) -> None:
     hand = in_doubt(bound(held))
-    assert hand.asked_for(Settle) == [Settle(question_id=question_of(asking()).question_id, state="delivered")]
+    assert hand.asked_for(ResolveQuestion) == [
+        ResolveQuestion(question_id=question_of(asking()).question_id, state="delivered")
+    ]
     assert (hand.track.resume, hand.track.resume_doubt) == (None, False)
 
 
@@ -218,22 +222,24 @@ def test_an_answer_the_agent_still_waits_for_is_sent_once() -> None:
     hand = in_doubt().tell(Due()).at(21.0)
     given = hand.track.resume
     assert given is not None
-    hand.hear(WHICH, Via.POLL)
+    hand.hear(WHICH, UpdateSource.POLL)
     assert hand.asked_for(Resume) == [Resume(answer=given)]
-    assert hand.hear(WHICH, Via.POLL, began=22.0).asked_for(Resume) == []
+    assert hand.hear(WHICH, UpdateSource.POLL, began=22.0).asked_for(Resume) == []
 
 
 def test_an_answer_that_had_arrived_is_settled_counted_and_the_agents_turn() -> None:
     hand = in_doubt().tell(Due()).at(21.0)
     assert hand.track.turn_from is None
-    hand.hear(task(W), Via.POLL)
-    assert hand.asked_for(Settle) == [Settle(question_id=question_of(asking()).question_id, state="delivered")]
+    hand.hear(task(W), UpdateSource.POLL)
+    assert hand.asked_for(ResolveQuestion) == [
+        ResolveQuestion(question_id=question_of(asking()).question_id, state="delivered")
+    ]
     assert (hand.track.record.answers, hand.track.turn_from) == (1, 21.0)
     assert (hand.track.resume, hand.track.resume_doubt) == (None, False)
 
 
-@pytest.mark.parametrize("via", [Via.PUSH, Via.STREAM])
-def test_only_a_poll_clears_up_a_doubt(via: Via) -> None:
+@pytest.mark.parametrize("via", [UpdateSource.PUSH, UpdateSource.STREAM])
+def test_only_a_poll_clears_up_a_doubt(via: UpdateSource) -> None:
     hand = in_doubt().tell(Due()).at(21.0).hear(WHICH, via)
     assert (hand.asked_for(Resume), hand.track.resume_doubt) == ([], True)
     hand.hear(status(W), via)
@@ -264,9 +270,9 @@ def test_an_open_question_nobody_can_be_told_the_answer_of_is_withdrawn() -> Non
     before = asking()
     question = question_of(before)
     hand = again(before.track.record, question=question, uncallable=GONE, after_s=20.0)
-    assert hand.asked_for(Settle) == [Settle(question_id=question.question_id, state="withdrawn")]
+    assert hand.asked_for(ResolveQuestion) == [ResolveQuestion(question_id=question.question_id, state="withdrawn")]
     told = again(before.track.record, question=question, answer=answer_to(question), uncallable=GONE, after_s=20.0)
-    assert told.asked_for(Settle) == [], "it was answered"
+    assert told.asked_for(ResolveQuestion) == [], "it was answered"
 
 
 # ------------------------------------------------------------------ the limit
@@ -335,7 +341,7 @@ def test_polling_that_was_given_up_is_told_with_the_limit() -> None:
 
 
 def test_a_question_in_a_webhook_that_outran_the_reply_is_asked_at_the_limit() -> None:
-    hand = Hand.sent(push=True).hear(WHICH, Via.PUSH)
+    hand = Hand.sent(push=True).hear(WHICH, UpdateSource.PUSH)
     at_limit(hand)
     assert not hand.outcomes
     assert len(hand.asked_for(Ask)) == 1
@@ -343,7 +349,7 @@ def test_a_question_in_a_webhook_that_outran_the_reply_is_asked_at_the_limit() -
 
 
 def test_work_in_a_webhook_that_outran_the_reply_expires_as_a_task_at_the_limit() -> None:
-    hand = Hand.sent(push=True).hear(status(W), Via.PUSH)
+    hand = Hand.sent(push=True).hear(status(W), UpdateSource.PUSH)
     (outcome,) = at_limit(hand).outcomes
     assert (outcome.kind, outcome.cause) == (OutcomeKind.EXPIRED, Cause.TASK_DEADLINE)
     assert hand.asked_for(Cancel) == [Cancel()]
@@ -401,7 +407,7 @@ def test_a_look_that_took_too_long_is_followed_by_another_at_once() -> None:
 
 def test_a_search_that_lapsed_while_nobody_looked_is_made_at_once() -> None:
     hand = Hand.sent().tell(SendFailed(error=TimedOut("silent"))).at(500.0).tell(Due())
-    assert hand.effects == (Find(),)
+    assert hand.effects == (LookUpTask(),)
     assert (hand.track.reconcile_due, hand.track.find_due) == (505.0, None)
 
 
@@ -428,13 +434,13 @@ def test_an_answer_leaves_the_time_that_was_left_when_it_was_asked_and_a_minute_
     hand.at(3_590.0)
     early = hand.tell(Answered(answer=answer_to(question_of(hand))))
     assert (early.track.deadline, early.track.paused_left) == (3_590.0 + 3_590.0, None)
-    late = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(3_590.0).hear(WHICH, Via.POLL)
+    late = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(3_590.0).hear(WHICH, UpdateSource.POLL)
     late.at(5_000.0).tell(Answered(answer=answer_to(question_of(late))))
     assert late.track.deadline == 5_060.0
 
 
 def test_a_second_question_in_the_same_pause_takes_nothing_of_what_was_left() -> None:
-    hand = asking().at(1_000.0).hear(task(I, said="sure?", said_id="q2"), Via.POLL)
+    hand = asking().at(1_000.0).hear(task(I, said="sure?", said_id="q2"), UpdateSource.POLL)
     hand.at(2_000.0).tell(Answered(answer=answer_to(question_of(hand))))
     hand.tell(Resumed(reply=task(W), began=2_000.0))
     assert hand.track.deadline == 2_000.0 + 3_590.0

@@ -15,9 +15,9 @@ from fleetsim.caller.signals import (
     Close,
     Due,
     Effect,
-    Find,
     Found,
     Left,
+    LookUpTask,
     Poll,
     Publish,
     Replied,
@@ -47,7 +47,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Cause, OutcomeKind, Via
+from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, message, published, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -84,7 +84,7 @@ def test_a_request_goes_out_in_the_form_its_record_names(streaming: bool) -> Non
 
 def test_what_the_agent_took_is_not_in_the_air_any_more() -> None:
     assert not Hand.sent().tell(Replied(reply=task(W), began=0.0)).track.in_air
-    streamed = Hand.sent(streaming=True).hear(task(W), Via.STREAM).track
+    streamed = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).track
     assert (streamed.in_air, streamed.stream_open, streamed.joining) == (False, True, False)
 
 
@@ -113,17 +113,17 @@ def test_each_try_is_told_and_recorded_with_the_pause_before_it() -> None:
     [(None, 0.5, 0.5), (None, 0.0, 0.05), (None, 1.0, 1.0), (-5.0, 0.5, 0.5), (0.0, 0.5, 0.5), (20.0, 0.5, 20.0)],
 )
 def test_a_pause_is_chances_but_never_none_nor_less_than_the_agent_asks(
-    retry_after_s: float | None, luck: float, waits: float
+    retry_after_s: float | None, jitter: float, waits: float
 ) -> None:
     hand = Hand.sent()
-    hand.luck = luck
+    hand.jitter = jitter
     hand.tell(SendFailed(error=HttpRefused("busy", status=503, retry_after_s=retry_after_s)))
     assert hand.track.retry_due == waits
 
 
 def test_a_pause_is_told_to_a_tenth_of_a_second() -> None:
     hand = Hand.sent()
-    hand.luck = 0.33
+    hand.jitter = 0.33
     hand.tell(SendFailed(error=Unreachable("refused")))
     assert hand.effects == (Save(), retry("refused", 2, 0.3))
 
@@ -167,7 +167,7 @@ def test_the_other_dialect_is_tried_in_those_words_and_never_as_a_stream() -> No
 
 
 def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
-    hand = Hand.sent(push=True).hear(task(W), Via.PUSH).tell(SendFailed(error=TimedOut("silent")))
+    hand = Hand.sent(push=True).hear(task(W), UpdateSource.PUSH).tell(SendFailed(error=TimedOut("silent")))
     assert hand.effects[-1] == retry("a webhook told of the task already: silent", level=Level.INFO)
     assert hand.track.task is not None
 
@@ -233,7 +233,7 @@ def test_a_cancel_while_the_send_was_in_the_air_ends_what_was_refused() -> None:
 def test_a_cancel_while_the_send_was_in_the_air_does_not_end_what_may_have_arrived(error: FleetsimError) -> None:
     hand = Hand.sent().tell(CancelAsked()).tell(SendFailed(error=error))
     assert not hand.outcomes
-    assert hand.asked_for(Find)
+    assert hand.asked_for(LookUpTask)
 
 
 # ------------------------------------------------------------------ the reply is lost
@@ -246,10 +246,10 @@ def lost(error: FleetsimError | None = None, **kind: bool) -> Hand:
 def test_a_lost_reply_is_looked_for_now_and_once_more_before_it_is_given_up() -> None:
     hand = lost()
     told = retry("no task in the answer, looking for it: silent", attempt=1, seconds=60)
-    assert hand.effects == (told, Find())
+    assert hand.effects == (told, LookUpTask())
     assert (hand.track.find_due, hand.track.reconcile_due, hand.track.poll_due) == (35.0, 65.0, None)
     hand.tell(Found(task=None)).at(35.0).tell(Due())
-    assert hand.effects == (Find(),)
+    assert hand.effects == (LookUpTask(),)
     assert (hand.track.find_due, hand.track.looked_at) == (None, 35.0)
     assert not hand.tell(Found(task=None)).outcomes
     hand.at(65.0).tell(Due())
@@ -259,7 +259,7 @@ def test_a_lost_reply_is_looked_for_now_and_once_more_before_it_is_given_up() ->
 def test_which_try_was_lost_is_told() -> None:
     hand = Hand.sent().tell(SendFailed(error=Unreachable("down"))).wait(1).tell(SendFailed(error=TimedOut("silent")))
     told = retry("no task in the answer, looking for it: silent", attempt=2, seconds=60)
-    assert hand.effects == (told, Find())
+    assert hand.effects == (told, LookUpTask())
 
 
 def test_what_came_instead_of_a_reply_is_kept_up_to_400_characters() -> None:
@@ -273,7 +273,7 @@ def test_after_a_stream_without_a_word_the_second_look_is_five_seconds_later() -
     assert hand.track.find_due == 10.0
     assert not hand.tell(Found(task=None)).outcomes
     hand.at(10.0).tell(Due())
-    assert hand.effects == (Find(),)
+    assert hand.effects == (LookUpTask(),)
     hand.tell(Found(task=None))
     (outcome,) = hand.outcomes
     said = "the agent ended the stream without a word and its task was not found: it may have run"
@@ -293,11 +293,11 @@ def test_a_task_that_is_found_is_bound_and_told() -> None:
     assert hand.effects[0] == retry("found the task whose reply was lost", level=Level.INFO)
     kept = hand.track
     assert (kept.record.phase, kept.reconcile_due, kept.find_due) == (Phase.ACCEPTED, None, None)
-    assert (kept.via, kept.turn_from) == (Via.POLL, 0.0)
+    assert (kept.via, kept.turn_from) == (UpdateSource.POLL, 0.0)
 
 
 def test_a_search_that_comes_back_after_the_webhook_is_not_needed() -> None:
-    hand = lost(push=True).hear(status(W), Via.PUSH)
+    hand = lost(push=True).hear(status(W), UpdateSource.PUSH)
     before = hand.track
     assert hand.tell(Found(task=task(C, "done"))).effects == ()
     assert hand.track == before
@@ -337,9 +337,9 @@ def test_after_a_stream_without_a_word_no_webhook_is_given_longer() -> None:
 
 
 def streamed(*, rejoin: bool = True) -> Hand:
-    hand = Hand.sent(streaming=True, rejoin=rejoin).hear(task(W), Via.STREAM).at(100.0)
+    hand = Hand.sent(streaming=True, rejoin=rejoin).hear(task(W), UpdateSource.STREAM).at(100.0)
     hand.tell(Due())
-    return hand.hear(task(W), Via.POLL)
+    return hand.hear(task(W), UpdateSource.POLL)
 
 
 def test_a_stream_that_ended_is_joined_again_ever_later_and_three_times_at_most() -> None:
@@ -350,7 +350,7 @@ def test_a_stream_that_ended_is_joined_again_ever_later_and_three_times_at_most(
         assert (hand.track.resubscribes, hand.track.gap, hand.track.stream_open) == (count, True, False)
         assert hand.track.retry_due == hand.mono + wait
         assert hand.next_look == 1.0
-        hand.at(hand.mono + 1.0).tell(Due()).hear(task(W), Via.POLL, began=hand.mono)
+        hand.at(hand.mono + 1.0).tell(Due()).hear(task(W), UpdateSource.POLL, began=hand.mono)
         hand.at(hand.mono + wait - 1.0).tell(Due()) if wait > 1 else None
         assert (hand.track.joining, hand.track.retry_due) == (True, None)
     hand.tell(StreamEnded())
@@ -389,8 +389,8 @@ def test_why_a_stream_broke_is_told_in_500_characters() -> None:
 
 
 def test_the_end_of_a_stream_is_expected_while_a_question_is_open_or_the_task_has_ended() -> None:
-    asking = streamed().hear(task(I, said="which?"), Via.STREAM).tell(StreamEnded())
-    ended = streamed().hear(status(C), Via.STREAM).tell(StreamEnded())
+    asking = streamed().hear(task(I, said="which?"), UpdateSource.STREAM).tell(StreamEnded())
+    ended = streamed().hear(status(C), UpdateSource.STREAM).tell(StreamEnded())
     for hand in (asking, ended):
         assert (hand.track.retry_due, hand.track.gap, hand.track.stream_open) == (None, False, False)
 
@@ -398,7 +398,7 @@ def test_the_end_of_a_stream_is_expected_while_a_question_is_open_or_the_task_ha
 def test_a_stream_that_ended_before_any_task_is_one_without_a_word() -> None:
     hand = Hand.sent(streaming=True).tell(StreamEnded())
     assert hand.track.silent
-    assert hand.asked_for(Find)
+    assert hand.asked_for(LookUpTask)
     cut = Hand.sent(streaming=True).tell(StreamEnded(error=ConnectionLost("cut")))
     assert (cut.track.silent, cut.track.lost) == (False, "cut")
 

@@ -38,11 +38,11 @@ from fleetsim.caller.signals import (
     Subscribe,
 )
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Heard, Now, Rules
+from fleetsim.caller.track import Now, Rules, TaskUpdate
 from fleetsim.model.errors import ConnectionLost, TimedOut, Unreachable
 from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import Task, TaskState
-from fleetsim.model.work import Answer, Outcome, Via
+from fleetsim.model.work import Answer, Outcome, UpdateSource
 from tests.caller.steps import START, chunk, record, status, task
 
 W, C, F, I, S = (  # noqa: E741
@@ -142,7 +142,7 @@ class Storm:
             event = replace(update, artifacts=self.truth.artifacts)
         for _ in range(self.rng.choice([0, 1, 1, 1, 2, 3])):
             delay = self.rng.choice([0.0, 0.05, 1.0, 20.0, 90.0])
-            self.later(delay, lambda: self.tell(Heard(event=event, via=Via.PUSH, began=self.now)))
+            self.later(delay, lambda: self.tell(TaskUpdate(event=event, via=UpdateSource.PUSH, began=self.now)))
 
     # ---- the caller's effects
 
@@ -200,7 +200,9 @@ class Storm:
 
         def deliver(event: TaskEvent, last: bool) -> None:
             line[0] = max(line[0], self.now) + self.rng.choice([0.0, 0.01, 0.3])
-            self.later(line[0] - self.now, lambda: self.tell(Heard(event=event, via=Via.STREAM, began=self.now)))
+            self.later(
+                line[0] - self.now, lambda: self.tell(TaskUpdate(event=event, via=UpdateSource.STREAM, began=self.now))
+            )
             if last:
                 broken = ConnectionLost("cut") if cut[0] <= 0 else None
                 self.later(line[0] - self.now, lambda: self.tell(StreamEnded(error=broken)))
@@ -235,7 +237,7 @@ class Storm:
             if seen is None:
                 self.tell(PollFailed(error=Unreachable("down")))
             else:
-                self.tell(Heard(event=Snapshot(task=seen), via=Via.POLL, began=began))
+                self.tell(TaskUpdate(event=Snapshot(task=seen), via=UpdateSource.POLL, began=began))
 
         self.later(self.rng.choice([0.01, 0.2, 3.0]), read)
 

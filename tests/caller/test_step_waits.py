@@ -15,8 +15,8 @@ from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import (
     Answered,
     CancelAsked,
-    Find,
     Found,
+    LookUpTask,
     Poll,
     PollFailed,
     Publish,
@@ -52,7 +52,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, Cause, OutcomeKind, Via
+from fleetsim.model.work import Answer, Cause, OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, chunk, record, status, task
 
 W, C, F, S, I = (  # noqa: E741
@@ -160,19 +160,19 @@ def test_one_good_look_forgets_the_refusals_before_it() -> None:
     for _ in range(10):
         look(hand, WireError("HTML"))
         look(hand, WireError("HTML"))
-        hand.wait(40).hear(task(W), Via.POLL)
+        hand.wait(40).hear(task(W), UpdateSource.POLL)
     assert not hand.outcomes
 
 
 def test_while_a_stream_is_open_polling_ends_and_the_request_goes_on() -> None:
-    hand = Hand.begun(streaming=True).hear(task(W), Via.STREAM)
+    hand = Hand.begun(streaming=True).hear(task(W), UpdateSource.STREAM)
     while look(hand, TOO_LARGE):
         pass
     assert not hand.outcomes
     assert hand.track.stopped is not None
     assert not hand.wait(600).asked_for(Poll)
     for event in (chunk("all", append=False, last=True), status(C, final=True)):
-        hand.hear(event, Via.STREAM)
+        hand.hear(event, UpdateSource.STREAM)
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "all")]
 
 
@@ -180,7 +180,7 @@ def test_while_a_stream_is_open_polling_ends_and_the_request_goes_on() -> None:
 def test_when_the_stream_ends_too_the_request_ends(rejoin: bool) -> None:
     hand = Hand(track=new_track(record(streaming=True, rejoin=rejoin), Now(0.0, START)))
     hand.tell(Recovered())
-    hand.hear(task(W), Via.STREAM)
+    hand.hear(task(W), UpdateSource.STREAM)
     while look(hand, MethodNotFound()):
         pass
     for _ in range(4 if rejoin else 1):
@@ -212,7 +212,7 @@ def test_a_webhook_the_agent_does_not_take_is_not_waited_for() -> None:
 
 
 def test_an_open_question_keeps_the_request_and_its_answer_may_end_it() -> None:
-    hand = bound().hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    hand = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     while look(hand, MethodNotFound()):
         pass
     assert not hand.outcomes
@@ -240,7 +240,7 @@ def test_a_cancel_under_way_is_waited_for() -> None:
 def test_an_end_already_heard_closes_at_once_when_the_agent_has_dropped_the_task(
     error: FleetsimError, end: TaskState
 ) -> None:
-    hand = bound(push=True).hear(status(end, "it broke", final=True), Via.PUSH)
+    hand = bound(push=True).hear(status(end, "it broke", final=True), UpdateSource.PUSH)
     assert hand.wait(0.1).asked_for(Poll)
     hand.tell(PollFailed(error=error))
     (outcome,) = hand.outcomes
@@ -250,7 +250,7 @@ def test_an_end_already_heard_closes_at_once_when_the_agent_has_dropped_the_task
 
 
 def test_an_end_that_no_look_confirms_says_so() -> None:
-    hand = bound(push=True).hear(status(C, final=True), Via.PUSH)
+    hand = bound(push=True).hear(status(C, final=True), UpdateSource.PUSH)
     while look(hand, Unreachable("the agent is down")):
         pass
     assert hand.outcomes[0].kind is OutcomeKind.COMPLETED
@@ -262,7 +262,7 @@ def test_after_polling_has_stopped_an_end_that_is_heard_is_the_end() -> None:
     hand = bound(push=True)
     while look(hand, TOO_LARGE):
         pass
-    hand.tell(PushRegistered()).hear(status(C, final=True), Via.PUSH)
+    hand.tell(PushRegistered()).hear(status(C, final=True), UpdateSource.PUSH)
     assert hand.outcomes[0].kind is OutcomeKind.COMPLETED
     assert str(TOO_LARGE) in hand.outcomes[0].reason
 
@@ -276,9 +276,9 @@ def empty(*, push: bool = False) -> Hand:
 
 def test_a_stream_without_a_word_is_looked_into_at_once_and_is_the_agents_doing() -> None:
     hand = empty()
-    assert hand.asked_for(Find)
+    assert hand.asked_for(LookUpTask)
     hand.tell(Found(task=None)).wait(6)
-    assert hand.asked_for(Find)
+    assert hand.asked_for(LookUpTask)
     hand.tell(Found(task=None))
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.blame) == (OutcomeKind.PROTOCOL_ERROR, Blame.AGENT)
@@ -305,7 +305,7 @@ def test_where_nobody_can_look_only_a_webhook_is_waited_for(push: bool) -> None:
 def test_a_look_that_fails_is_made_again_before_a_stream_without_a_word_is_given_up() -> None:
     hand = empty()
     hand.tell(Found(task=None, error=Unreachable("restarting"))).wait(6)
-    assert hand.asked_for(Find)
+    assert hand.asked_for(LookUpTask)
     hand.tell(Found(task=task(C, "it did run")))
     assert [(o.kind, o.text) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, "it did run")]
 
@@ -335,12 +335,12 @@ def test_a_webhook_of_a_long_task_is_waited_for_where_nobody_can_look() -> None:
     hand = lost(push=True).tell(Found(task=None, possible=False))
     hand.wait(250)
     assert not hand.outcomes
-    hand.hear(status(W), Via.PUSH)
+    hand.hear(status(W), UpdateSource.PUSH)
     assert hand.track.task is not None
     hand = lost(push=True).tell(Found(task=None, possible=False))
     for _ in range(12):
         hand.wait(30)
-        if hand.asked_for(Find):
+        if hand.asked_for(LookUpTask):
             hand.tell(Found(task=None, possible=False))
     assert [(o.kind, o.duration_ms) for o in hand.outcomes] == [(OutcomeKind.UNKNOWN, 300_000)]
 
@@ -358,7 +358,7 @@ def test_a_reply_that_was_never_found_says_why_it_could_not_be(push: bool, found
     hand = lost(push=push).tell(found)
     for _ in range(12):
         hand.wait(30)
-        if hand.asked_for(Find):
+        if hand.asked_for(LookUpTask):
             hand.tell(found)
     (outcome,) = hand.outcomes
     assert outcome.kind is OutcomeKind.UNKNOWN
@@ -376,7 +376,7 @@ def looks(hand: Hand, seconds: float) -> list[float]:
         if hand.track.poll_began is not None:
             made.append(hand.mono)
             hand.mono += 0.01
-            hand.hear(task(W), Via.POLL, began=hand.mono)
+            hand.hear(task(W), UpdateSource.POLL, began=hand.mono)
     return made
 
 
@@ -398,7 +398,7 @@ def test_a_short_interval_is_kept_from_the_first_look_on() -> None:
 def test_after_an_answer_the_next_looks_are_soon_again() -> None:
     hand = bound()
     looks(hand, 300)
-    hand.wait(40).hear(task(I, said="which?", said_id="q1"), Via.POLL)
+    hand.wait(40).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert hand.track.asked is not None
     hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
     hand.tell(Resumed(reply=task(W), began=hand.mono))
@@ -413,7 +413,7 @@ def test_after_a_restart_old_tasks_are_looked_at_once_and_then_at_their_interval
 
 
 def test_while_a_stream_tells_nobody_hurries_to_look() -> None:
-    hand = Hand.begun(streaming=True).hear(task(W), Via.STREAM)
+    hand = Hand.begun(streaming=True).hear(task(W), UpdateSource.STREAM)
     assert len(looks(hand, 20)) <= 1
 
 
@@ -430,7 +430,7 @@ def limited(*, seconds: float = 5.0, streaming: bool = False) -> Hand:
 def phases() -> dict[str, Hand]:
     return {
         "sending": limited(),
-        "streaming": limited(streaming=True).hear(task(W), Via.STREAM),
+        "streaming": limited(streaming=True).hear(task(W), UpdateSource.STREAM),
         "pausing before the next try": limited(seconds=0.4).tell(SendFailed(error=Unreachable("down"))),
         "looking for a lost reply": limited().tell(SendFailed(error=TimedOut("silent"))),
         "bound": limited().tell(Replied(reply=task(W), began=0.0)),
@@ -450,7 +450,7 @@ def test_a_limit_the_caller_set_ends_the_request_on_time_in_whatever_phase(phase
 
 def test_a_limit_the_caller_set_stands_still_while_a_question_is_open_and_is_not_made_longer() -> None:
     hand = limited().tell(Replied(reply=task(W), began=0.0)).wait(4.0)
-    hand.hear(task(I, said="which?", said_id="q1"), Via.REPLY)
+    hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.REPLY)
     hand.wait(100)
     assert hand.track.asked is not None
     hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
@@ -464,9 +464,9 @@ def test_after_a_restart_tasks_are_looked_at_one_by_one_within_four_seconds() ->
     """All at once would be a flood: chance says when, from at once to four seconds on."""
     kept = replace(record(), task=task(W), phase=Phase.ACCEPTED, bound_at=START)
     wakes = []
-    for luck in (0.0, 0.05, 1.0):
-        hand = Hand(track=new_track(kept, Now(0.0, START, luck)))
-        hand.track, _ = step(hand.track, Recovered(), Now(0.0, START, luck), Rules())
+    for jitter in (0.0, 0.05, 1.0):
+        hand = Hand(track=new_track(kept, Now(0.0, START, jitter)))
+        hand.track, _ = step(hand.track, Recovered(), Now(0.0, START, jitter), Rules())
         wakes.append(hand.track.wake)
     assert wakes == [0.0, 1.5, 4.0]
 
@@ -491,21 +491,21 @@ def test_the_agents_time_goes_on_over_a_restart_and_a_clock_that_jumped_adds_no_
 def test_a_webhook_that_was_turned_away_owes_a_look_in_a_second() -> None:
     hand = Hand.begun(push=True).tell(Replied(reply=task(W), began=0.0))
     hand.wait(16)
-    hand.hear(task(W), Via.POLL).wait(14)
+    hand.hear(task(W), UpdateSource.POLL).wait(14)
     hand.tell(TurnedAway())
     assert hand.track.poll_due == hand.mono + 1.0
-    hand.wait(1.0).hear(task(W), Via.POLL).tell(TurnedAway())
+    hand.wait(1.0).hear(task(W), UpdateSource.POLL).tell(TurnedAway())
     assert hand.track.poll_due == hand.mono + 5.0, "a flood of webhooks makes no flood of looks"
 
 
 def test_while_something_else_tells_a_task_is_looked_at_every_two_intervals_and_else_sooner() -> None:
-    streamed = Hand.begun(streaming=True).hear(task(W), Via.STREAM)
-    pushed = Hand.begun(push=True).tell(Replied(reply=task(W), began=0.0)).hear(task(W), Via.PUSH)
+    streamed = Hand.begun(streaming=True).hear(task(W), UpdateSource.STREAM)
+    pushed = Hand.begun(push=True).tell(Replied(reply=task(W), began=0.0)).hear(task(W), UpdateSource.PUSH)
     alone = Hand.begun().tell(Replied(reply=task(W), began=0.0))
     due = []
     for hand in (streamed, pushed, alone):
         assert len(hand.wait(16).asked_for(Poll)) == 1
-        hand.hear(task(W), Via.POLL)
+        hand.hear(task(W), UpdateSource.POLL)
         assert hand.track.poll_due is not None
         due.append(hand.track.poll_due - hand.mono)
     assert due == [60.0, 60.0, 16.0]  # as long again as it has run

@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from fleetsim.caller.tokens import Bearer, CallbackTokens
+from fleetsim.caller.tokens import CallbackTokens, TokenClaims
 
 OLD, NEW = b"a" * 32, b"b" * 32
 TOKENS = CallbackTokens({1: OLD, 2: NEW}, current=2)
@@ -18,7 +18,7 @@ TOKENS = CallbackTokens({1: OLD, 2: NEW}, current=2)
 @pytest.mark.parametrize(("asked", "said"), [(None, 2), (2, 2), (1, 1), (7, 2)])
 def test_a_token_says_what_it_was_minted_for(asked: int | None, said: int, signed: bool) -> None:
     token = TOKENS.mint("scoût", "c-1", epoch=asked, signed=signed)
-    assert TOKENS.verify(token) == Bearer(epoch=said, agent="scoût", correlation_id="c-1", signed=signed)
+    assert TOKENS.verify(token) == TokenClaims(epoch=said, agent="scoût", correlation_id="c-1", signed=signed)
 
 
 def test_a_token_is_minted_under_the_current_key_and_is_no_signed_one_unless_asked() -> None:

@@ -226,7 +226,7 @@ async def test_an_agent_that_starts_another_task_is_told_of_on_stderr(shell: She
     """By URL: the ids printed are the real ones."""
     from dataclasses import replace
 
-    from fleetsim.agent.shape import REFERENCE
+    from fleetsim.agent.quirks import REFERENCE
 
     forgetful = Agent("scout", shape=replace(REFERENCE, forgets_tasks=True))
 

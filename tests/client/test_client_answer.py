@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.client.answer import Asked, describe, read_result
+from fleetsim.client.answer import AnswerRequest, describe, read_result
 from fleetsim.model.errors import (
     AuthRefused,
     FleetsimError,
@@ -22,11 +22,11 @@ from fleetsim.model.errors import (
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ASKED = Asked(request_id="r1", dialect_name="0.3", where="agent.example:80")
+ASKED = AnswerRequest(request_id="r1", dialect_name="0.3", where="agent.example:80")
 JSON = {"content-type": "application/json"}
 
 
-def read(status: int, body: bytes | Any, headers: dict[str, str] | None = None, asked: Asked = ASKED) -> Any:
+def read(status: int, body: bytes | Any, headers: dict[str, str] | None = None, asked: AnswerRequest = ASKED) -> Any:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return read_result(asked, status, JSON if headers is None else headers, data, NOW)
 
@@ -62,7 +62,7 @@ def test_401_and_403_are_about_the_credential_whatever_they_hold(status: int, bo
     error = refused(status, body)
     assert isinstance(error, AuthRefused)
     assert "none is configured" in str(error)
-    with_key = Asked(request_id="r1", dialect_name="0.3", where="x", credential="the environment variable K")
+    with_key = AnswerRequest(request_id="r1", dialect_name="0.3", where="x", credential="the environment variable K")
     with pytest.raises(AuthRefused, match="refused the credential") as caught:
         read(status, body, asked=with_key)
     assert caught.value.hint == "check the environment variable K"

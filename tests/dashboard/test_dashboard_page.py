@@ -7,11 +7,11 @@ from pathlib import Path
 from textual.binding import Binding
 
 from fleetsim.dashboard.app import FleetApp
+from fleetsim.dashboard.labels import HEALTH, RUN, STATE, plain_ascii
 from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
 from fleetsim.dashboard.view_events import EVENTS_MAX
 from fleetsim.dashboard.view_inbox import OPEN_MAX, SETTLED_MAX
 from fleetsim.dashboard.view_tasks import TASKS_MAX
-from fleetsim.dashboard.words import HEALTH, RUN, STATE, plain_ascii
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/dashboard.md").read_text()
 NAMES = {"slash": "/", "question_mark": "?"}

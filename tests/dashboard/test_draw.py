@@ -9,19 +9,19 @@ import pytest
 
 from fleetsim.caller.events import Event
 from fleetsim.dashboard import (
+    chrome,
     draw_agent,
     draw_ceremonies,
     draw_events,
     draw_fleet,
     draw_inbox,
     draw_tasks,
-    frame,
 )
-from fleetsim.dashboard.frame import Link, LinkState, Pane, Size
-from fleetsim.dashboard.ink import Column, Line, Row, layout, plain, width_of
+from fleetsim.dashboard.chrome import Link, LinkState, Pane, Size
+from fleetsim.dashboard.labels import Tone
 from fleetsim.dashboard.query import parse
+from fleetsim.dashboard.text import Column, Line, TableRow, layout, plain, width_of
 from fleetsim.dashboard.view import View, fold_view
-from fleetsim.dashboard.words import Role
 from fleetsim.model.text import neutralise
 from tests.dashboard.journal import HOSTILE, NOW, Journal, an_hour
 
@@ -66,8 +66,8 @@ def hostile() -> View:
 def everything(view: View, width: int) -> Iterator[Line]:
     """Every line every screen can show at this width."""
     for pane in Pane:
-        yield frame.header(view, LIVE, "fleet", width)
-        yield frame.tabs(pane, view, width, "read only")
+        yield chrome.header(view, LIVE, "fleet", width)
+        yield chrome.tabs(pane, view, width, "read only")
     for _, lines in draw_fleet.cards(view, width // 4):
         yield from lines
     yield from draw_fleet.notes(view, width, 9)
@@ -100,7 +100,7 @@ def everything(view: View, width: int) -> Iterator[Line]:
         yield from draw_events.full(event, width)
 
 
-def table(columns: tuple[Column, ...], rows: list[Row], width: int) -> Iterator[Line]:
+def table(columns: tuple[Column, ...], rows: list[TableRow], width: int) -> Iterator[Line]:
     found = layout(columns, width)
     yield found.head()
     yield from (found.row(row) for row in rows)
@@ -137,7 +137,7 @@ def test_a_share_of_few_runs_is_grey_and_shows_them() -> None:
     for kind in ("completed", "failed"):
         j.end(j.request("young", "echo"), kind)
     (row,) = fold_view(j.events, NOW).agents
-    assert draw_fleet.ok_share(row) == (("1/2", Role.MUTED),)
+    assert draw_fleet.ok_share(row) == (("1/2", Tone.MUTED),)
 
 
 def test_stale_data_is_grey_and_tells_its_age() -> None:
@@ -150,7 +150,7 @@ def test_stale_data_is_grey_and_tells_its_age() -> None:
     assert row.faded
     assert "card is 4m old: connection refused" in plain(row.cells)
     roles = {role for one in table(draw_fleet.columns([agent], "4m"), [row], 120) for _, role in one}
-    assert roles <= {Role.MUTED, Role.PLAIN, Role.HEAD}
+    assert roles <= {Tone.MUTED, Tone.PLAIN, Tone.HEAD}
 
 
 def test_a_working_task_that_says_nothing_is_called_silent() -> None:
@@ -203,8 +203,8 @@ def test_empty_screens_say_what_is_missing() -> None:
 
 def test_a_lost_feed_never_looks_live() -> None:
     lost = Link(LinkState.LOST, NOW - timedelta(seconds=90), "connection lost")
-    assert frame.link_line(lost, HOUR) == (("○ LOST 90s", Role.BAD),)
-    assert frame.link_line(LIVE, HOUR) == (("● LIVE", Role.GOOD),)
+    assert chrome.link_line(lost, HOUR) == (("○ LOST 90s", Tone.BAD),)
+    assert chrome.link_line(LIVE, HOUR) == (("● LIVE", Tone.GOOD),)
 
 
 @pytest.mark.parametrize(
@@ -212,15 +212,15 @@ def test_a_lost_feed_never_looks_live() -> None:
     [(39, 40, Size.TINY), (120, 11, Size.TINY), (40, 12, Size.LIST), (60, 18, Size.COMPACT), (100, 30, Size.FULL)],
 )
 def test_a_terminal_has_the_size_its_cells_give_it(width: int, height: int, size: Size) -> None:
-    assert frame.size_of(width, height) is size
+    assert chrome.size_of(width, height) is size
 
 
 def test_a_narrow_header_keeps_what_matters() -> None:
-    header = plain([frame.header(HOUR, LIVE, "demo-fleet", 60)])
+    header = plain([chrome.header(HOUR, LIVE, "demo-fleet", 60)])
     assert "LIVE" in header
     assert "2 waiting" in header
     assert "err/5m" in header
-    assert "help" in plain([frame.footer([("x", "y" * 50)], 40)])
+    assert "help" in plain([chrome.footer([("x", "y" * 50)], 40)])
 
 
 def test_the_window_of_events_is_the_filter_of_all_of_them() -> None:

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.dashboard import words
-from fleetsim.dashboard.ink import (
+from fleetsim.dashboard import labels
+from fleetsim.dashboard.labels import HEALTH, STATE, Tone, mark_of, plain_ascii
+from fleetsim.dashboard.query import parse
+from fleetsim.dashboard.text import (
     BLANK,
     Column,
-    Row,
     RowList,
+    TableRow,
     clip,
     fill,
     fitted,
@@ -25,9 +27,7 @@ from fleetsim.dashboard.ink import (
     width_of,
     wrap,
 )
-from fleetsim.dashboard.query import parse
 from fleetsim.dashboard.trend import Trend, span_for
-from fleetsim.dashboard.words import HEALTH, STATE, Role, mark_of, plain_ascii
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind
 
@@ -59,7 +59,7 @@ def test_wrapping_keeps_every_letter_and_the_width(text: str, width: int) -> Non
 @given(st.integers(10, 200))
 def test_a_table_never_writes_past_the_right_edge(width: int) -> None:
     found = layout(COLUMNS, width)
-    row = Row(key="k", cells=tuple(line("漢字" * 40) for _ in COLUMNS))
+    row = TableRow(key="k", cells=tuple(line("漢字" * 40) for _ in COLUMNS))
     assert width_of(found.row(row)) == width_of(found.head()) <= max(width, 2 + 3 * 2 + 1)
 
 
@@ -74,7 +74,7 @@ def test_columns_go_by_their_order_and_the_flexible_share_the_room() -> None:
 
 def test_a_grey_tail_that_does_not_fit_goes_whole() -> None:
     found = layout((Column(title="A", width=10),), 13)
-    row = Row(key="k", cells=(line("00:04:00", muted("  14:00Z")),))
+    row = TableRow(key="k", cells=(line("00:04:00", muted("  14:00Z")),))
     assert plain([found.row(row)]).strip() == "00:04:00"
 
 
@@ -85,7 +85,7 @@ def test_pieces_that_do_not_fit_are_left_out_whole() -> None:
 
 
 def test_a_row_is_found_by_its_key_wherever_it_went() -> None:
-    rows = RowList([Row(key=key, cells=()) for key in "abc"])
+    rows = RowList([TableRow(key=key, cells=()) for key in "abc"])
     assert (rows.find("c", 0), rows.find("c", 2), rows.find("z", 1)) == (2, 2, None)
 
 
@@ -106,14 +106,14 @@ def test_health_glyphs_stay_apart_in_ascii() -> None:
 
 def test_a_word_nobody_knows_is_shown_raw_as_a_warning() -> None:
     mark = mark_of(STATE, "pondering")
-    assert (mark.label, mark.role) == ("pondering", Role.WARN)
+    assert (mark.label, mark.role) == ("pondering", Tone.WARN)
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"), [(-1, "0s"), (8.9, "8s"), (99, "99s"), (100, "1m"), (5999, "99m"), (6000, "1h"), (2e5, "2d")]
 )
 def test_ages_are_short(seconds: float, said: str) -> None:
-    assert words.span(seconds) == said
+    assert labels.span(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -121,18 +121,18 @@ def test_ages_are_short(seconds: float, said: str) -> None:
     [(None, "-"), (412, "412ms"), (4100, "4.1s"), (99_900, "99.9s"), (182_000, "3m02s"), (7.5e6, "2h05m")],
 )
 def test_measured_times_are_short(ms: float | None, said: str) -> None:
-    assert words.took(ms) == said
+    assert labels.took(ms) == said
     assert len(said) <= 5
 
 
 def test_countdowns_shares_and_money() -> None:
-    assert [words.countdown(s) for s in (241, 0, -5, 90_061)] == ["00:04:01", "now", "now", "1d 01:01:01"]
-    assert [words.percent(*x) for x in ((0, 0), (5, 5), (9999, 10_000), (71, 100))] == ["-", "100", "99.9", "71.0"]
-    assert [words.money(x) for x in (None, 0.0114, 1.5, 1234.0)] == ["-", "0.011", "1.50", "1,234"]
+    assert [labels.countdown(s) for s in (241, 0, -5, 90_061)] == ["00:04:01", "now", "now", "1d 01:01:01"]
+    assert [labels.percent(*x) for x in ((0, 0), (5, 5), (9999, 10_000), (71, 100))] == ["-", "100", "99.9", "71.0"]
+    assert [labels.money(x) for x in (None, 0.0114, 1.5, 1234.0)] == ["-", "0.011", "1.50", "1,234"]
     now = datetime(2026, 11, 21, 13, tzinfo=UTC)
-    assert words.near(now + timedelta(hours=1), now) == "14:00Z"
-    assert words.near(now + timedelta(days=1), now) == "Sun 13:00Z"
-    assert words.near(now + timedelta(days=9), now) == "11-30 13:00Z"
+    assert labels.near(now + timedelta(hours=1), now) == "14:00Z"
+    assert labels.near(now + timedelta(days=1), now) == "Sun 13:00Z"
+    assert labels.near(now + timedelta(days=9), now) == "11-30 13:00Z"
 
 
 def test_a_trend_has_its_outcomes_in_the_right_cells() -> None:

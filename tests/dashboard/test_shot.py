@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.dashboard.shot import screenshot, take
+from fleetsim.dashboard.screenshot import screenshot, take
 from tests.dashboard.journal import NOW
 from tests.dashboard.stage import EVENTS
 

@@ -18,7 +18,7 @@ from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
 from fleetsim.dashboard.view import View, ViewBuilder, fold_view
 from fleetsim.dashboard.view_events import EVENTS_MAX
-from fleetsim.dashboard.view_fleet import Push
+from fleetsim.dashboard.view_fleet import PushState
 from fleetsim.dashboard.view_tasks import TASKS_MAX
 from fleetsim.model.extensions import Usage
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
@@ -194,15 +194,15 @@ def test_a_refused_request_of_our_own_making_does_not_put_an_agent_down() -> Non
 def test_push_states_follow_the_webhooks() -> None:
     j = journal()
     j.card("quinn", "0.3", ("echo",), pushNotifications=False)
-    assert view(j).agents[0].push is Push.OFF
+    assert view(j).agents[0].push is PushState.OFF
     j.card("quinn", "0.3", ("echo",))
     j.say("agent.push.registered", agent="quinn")
-    assert view(j).agents[0].push is Push.REGISTERED
+    assert view(j).agents[0].push is PushState.REGISTERED
     j.say("agent.push.accepted", agent="quinn", duplicate=False)
     j.say("agent.push.accepted", agent="quinn", duplicate=True)
     j.say("agent.push.rejected", why="token mismatch")
     seen = view(j)
-    assert seen.agents[0].push is Push.WORKING
+    assert seen.agents[0].push is PushState.WORKING
     assert (seen.counters.push_ok, seen.counters.push_again, seen.counters.push_refused) == (1, 1, 1)
     j.say("agent.push.degraded", agent="quinn", why="silent")
     assert view(j).agents[0].health is HealthWord.DEGRADED

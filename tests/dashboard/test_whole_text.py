@@ -9,8 +9,8 @@ import pytest
 
 from fleetsim.dashboard.controls import WholeText
 from fleetsim.dashboard.draw_tasks import amount, live, live_title
-from fleetsim.dashboard.ink import wrap
 from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
+from fleetsim.dashboard.text import wrap
 from fleetsim.dashboard.view import ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.model.errors import UnknownTarget

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.caller.gate import GateLimits
+from fleetsim.caller.agent_limiter import GateLimits
 from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.track import Rules

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.agent.shape import REFERENCE
+from fleetsim.agent.quirks import REFERENCE
 from fleetsim.caller.event_wire import payload
 from fleetsim.client import AgentClient
 from fleetsim.hub.remote import HubRemote

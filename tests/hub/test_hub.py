@@ -10,7 +10,7 @@ from fleetsim.agent.skills import Effect
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, UpdateIgnored
-from fleetsim.caller.fleet import AgentEntry, Settings
+from fleetsim.caller.fleet import AgentEntry, FleetSettings
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.wiring import callback_base, way_of
 from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
@@ -272,16 +272,16 @@ async def test_a_declared_effect_that_is_not_seen_is_told_as_drift() -> None:
     ],
 )
 def test_the_callback_address_is_one_the_agent_can_reach(url: str, external: bool, expected: str) -> None:
-    settings = Settings(base_url="http://outside:3000", internal_base_url="http://inside:3000")
+    settings = FleetSettings(base_url="http://outside:3000", internal_base_url="http://inside:3000")
     entry = AgentEntry(name="a", url=url, external=external)
     assert callback_base(entry, settings, "http://127.0.0.1:3000") == expected
 
 
 def test_without_a_base_url_only_agents_on_this_machine_get_webhooks() -> None:
     own = "http://127.0.0.1:3000"
-    assert callback_base(AgentEntry(name="a", url="http://localhost:1"), Settings(), own) == own
-    assert callback_base(AgentEntry(name="a", url="http://quinn:1"), Settings(), own) is None
-    assert callback_base(AgentEntry(name="a", url="http://quinn.example:1"), Settings(), own) is None
+    assert callback_base(AgentEntry(name="a", url="http://localhost:1"), FleetSettings(), own) == own
+    assert callback_base(AgentEntry(name="a", url="http://quinn:1"), FleetSettings(), own) is None
+    assert callback_base(AgentEntry(name="a", url="http://quinn.example:1"), FleetSettings(), own) is None
 
 
 @pytest.mark.parametrize(

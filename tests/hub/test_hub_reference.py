@@ -6,9 +6,9 @@ from pydantic import BaseModel
 
 from fleetsim.caller.ceremonies.ceremony import CeremonyFile
 from fleetsim.caller.config import AgentFile, SettingsFile
-from fleetsim.caller.figures import Figures
 from fleetsim.caller.health import FleetHealth, HealthWord
 from fleetsim.caller.jsonable import camel
+from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.caller.rates import BUILT_IN
 from fleetsim.hub.api import Api
 from fleetsim.hub.bodies import AnswerBody, RequestBody
@@ -41,7 +41,7 @@ def test_the_reference_names_every_key_of_a_ceremony() -> None:
 
 def test_the_reference_names_every_figure_and_word_of_health() -> None:
     snapshot = set(FleetHealth().snapshot(START).to_json())
-    figures = {camel(name) for name in Figures.__dataclass_fields__}
+    figures = {camel(name) for name in OutcomeStats.__dataclass_fields__}
     words = {word.value for word in HealthWord}
     assert unnamed(page("health.md"), snapshot | figures | words) == set()
 

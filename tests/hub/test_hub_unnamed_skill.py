@@ -11,11 +11,11 @@ import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.skills import Effect
-from fleetsim.caller.declared import HitlMode, HitlRule, read_declared
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import SkillEntry
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.ledger.rows import decoder, encode
+from fleetsim.caller.skill_policy import HitlMode, HitlRule, read_declared
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.extensions import HITL_MODE

@@ -12,7 +12,7 @@ from typing import Any
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.config import load_fleet
 from fleetsim.caller.events import Event
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.ledger.sqlite import open_ledger
@@ -131,7 +131,7 @@ async def town(
         network.mount(f"http://{name}.example:8000", peer)
         url = f"http://{name}.example:8000/a2a"
         made.append(AgentEntry(**{"name": name, "url": url, **(entries or {}).get(name, {})}))
-    config, file = FleetConfig(agents=tuple(made), settings=Settings(base_url=HUB, **settings)), None
+    config, file = FleetConfig(agents=tuple(made), settings=FleetSettings(base_url=HUB, **settings)), None
     if agents_yaml is not None:
         files.put(AGENTS, agents_yaml)
         config = await load_fleet(AGENTS, files=files, env=os.environ)

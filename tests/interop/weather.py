@@ -27,7 +27,7 @@ from driver.places import LOGS, SHARED
 from driver.processes import server
 from driver.weather import LATE_OFFSETS, ROWS, Row
 
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient, Credential
 from fleetsim.client.core import ClientLimits
@@ -36,6 +36,7 @@ from fleetsim.hub.server import running_hub
 from fleetsim.model.work import Answer, Outcome, SkillRequest
 from fleetsim.runtime.ports import Request, Runtime
 from fleetsim.runtime.real import running_runtime
+from fleetsim.testbed.active_faults import Weather
 from fleetsim.testbed.faults import (
     HTML_ERROR,
     CutAfter,
@@ -60,7 +61,6 @@ from fleetsim.testbed.faults import (
     rpc_method,
 )
 from fleetsim.testbed.proxy import FaultProxy
-from fleetsim.testbed.weather import Weather
 
 SCRIPT = json.loads((SHARED / "script.json").read_text(encoding="utf-8"))
 FULL_TEXT = "".join(SCRIPT["chunks"])
@@ -183,7 +183,7 @@ def is_outcome(topic: str) -> bool:
 def config(trials: list[Trial]) -> FleetConfig:
     """A fleet with an agent for each row, and intervals short enough to wait for."""
     agents = tuple(AgentEntry(name=t.row.name, url=t.proxy.url, push="inline" if t.row.push else "off") for t in trials)
-    return FleetConfig(agents=agents, settings=Settings(poll_interval_s=POLL_S, retry_waits_s=(0.5, 1.0, 1.5)))
+    return FleetConfig(agents=agents, settings=FleetSettings(poll_interval_s=POLL_S, retry_waits_s=(0.5, 1.0, 1.5)))
 
 
 def clients(runtime: Runtime, peer: str) -> Callable[[AgentEntry], AgentClient]:

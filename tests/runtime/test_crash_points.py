@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from fleetsim.runtime.faults import fault, installed
+from fleetsim.runtime.failpoints import failpoint, installed
 
 
 def test_a_point_without_a_handler_does_nothing() -> None:
-    fault("room.point")
+    failpoint("room.point")
 
 
 def test_a_handler_hears_every_point_until_it_is_taken_out() -> None:
     heard: list[str] = []
     with installed(heard.append):
-        fault("room.before")
-        fault("room.after")
-    fault("room.later")
+        failpoint("room.before")
+        failpoint("room.after")
+    failpoint("room.later")
     assert heard == ["room.before", "room.after"]
 
 
@@ -28,6 +28,6 @@ def test_what_a_handler_raises_is_raised_at_the_point_and_the_handler_before_is_
 
     with installed(heard.append):
         with pytest.raises(OSError, match=r"room\.point"), installed(stop):
-            fault("room.point")
-        fault("room.next")
+            failpoint("room.point")
+        failpoint("room.next")
     assert heard == ["room.next"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, DEPTH_MAX, NODES_MAX, Document, Place, load, strings
+from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, DEPTH_MAX, NODES_MAX, Place, YamlDocument, load, strings
 
 
 def refusal(text: str | bytes, **options: int) -> str:
@@ -247,7 +247,7 @@ def test_a_place_is_the_values_own_or_that_of_the_nearest_thing_around_it() -> N
     assert [document.at(path) for path in [("z",), ("a", "b", "c"), ("a", "b", 7), ("a", "b", 0, "x")]] == [None] * 4
     assert str(document.error(("a",), "no", key=True)) == "f.yaml:1:1: no"
     assert document.error(("a",), "no", hint="do").hint == "do"
-    assert Document(source="s", value=None, places={}, keys={}).where(("a",)) == "s:1:1"
+    assert YamlDocument(source="s", value=None, places={}, keys={}).where(("a",)) == "s:1:1"
 
 
 @pytest.mark.parametrize(

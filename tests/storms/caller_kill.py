@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, Settings
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
 from fleetsim.hub.hub import Hub
@@ -40,7 +40,7 @@ from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
-from fleetsim.runtime.faults import installed
+from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.runtime import VirtualClock
 from tests.storms.caller_fleet import HASTY, WAYS, Agents, Truth
@@ -152,7 +152,7 @@ class Life:
 
 async def _live(ground: Ground, entries: tuple[AgentEntry, ...], report: int, *, last: bool) -> None:
     born = time.monotonic()
-    settings = Settings(poll_interval_s=INTERVAL_S, retry_waits_s=(0.1, 0.3, 0.9))
+    settings = FleetSettings(poll_interval_s=INTERVAL_S, retry_waits_s=(0.1, 0.3, 0.9))
     config = FleetConfig(agents=entries, settings=settings)
     state = StateDir(ground.folder / "state").open()
     async with (

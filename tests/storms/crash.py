@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
-from fleetsim.runtime.faults import installed
+from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ledger_model import Model, read_all
 from tests.storms.work import LIMITS, Call, calls, names

@@ -63,13 +63,13 @@ DEFECTS = (
         "caller/slots.py",
         "        if not self._inside[owner]:\n            self._inside[owner] = 1\n            return\n",
         "",
-        "tests/caller/test_gate.py -k hang_with_eight_calls",
+        "tests/caller/test_agent_limiter.py -k hang_with_eight_calls",
     ),
     Planted(
         "U4",
         "a webhook puts the safety poll off",
         "caller/step/hearing.py",
-        "    if signal.via is Via.POLL or s.track.poll_due is None:\n",
+        "    if signal.via is UpdateSource.POLL or s.track.poll_due is None:\n",
         "    s.set(poll_due=None)\n    if True:\n",
         f"{STEP} -k never_postpone",
     ),
@@ -84,7 +84,7 @@ DEFECTS = (
     Planted(
         "U6",
         "a request is sent before the ledger says that it may have been",
-        "caller/carry.py",
+        "caller/effects.py",
         "        await self._ledger.update(replace(record, phase=Phase.SENDING))\n",
         "",
         f"{FAULTS} -k no_byte_leaves",
@@ -124,7 +124,7 @@ DEFECTS = (
     Planted(
         "U9b",
         "storage that refuses is taken for storage that wrote",
-        "caller/scribe.py",
+        "caller/record_writer.py",
         "                if not told:\n",
         "                return None  # type: ignore[return-value]\n                if not told:\n",
         "tests/hub/test_hub_faults.py -k 'full_disk or cannot_be_recorded'",
@@ -220,10 +220,10 @@ DEFECTS = (
     Planted(
         "F-42",
         "polls that are due at once go out at once",
-        "caller/pace.py",
+        "caller/poll_pacer.py",
         "POLLS_PER_S = 400",
         "POLLS_PER_S = 400_000",
-        f"{FAULTS} tests/caller/test_poll_pace.py -k due",
+        f"{FAULTS} tests/caller/test_poll_pacer.py -k due",
     ),
     Planted(
         "F-43",

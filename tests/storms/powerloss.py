@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleetsim.caller.ledger.head import head_path
+from fleetsim.caller.ledger.high_water_mark import head_path
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.faults import installed
+from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ledger_model import Model, read_all
 from tests.storms.sqlite_vfs import Disk, Step

@@ -25,7 +25,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import SkillRequest, Source, plain_id
 from fleetsim.runtime.explain import combine, explain
-from fleetsim.runtime.yaml import Document
+from fleetsim.runtime.yaml import YamlDocument
 
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_CATCH_UP_S = 600
@@ -173,7 +173,7 @@ class CeremonyFile(BaseModel):
         return value
 
 
-def parse_ceremony(document: Document) -> Ceremony:
+def parse_ceremony(document: YamlDocument) -> Ceremony:
     """Check one ceremony file.
 
     Raises:
@@ -216,7 +216,7 @@ def _ceremony(file: CeremonyFile, schedule: Cron) -> Ceremony:
     )
 
 
-def _checked(document: Document, key: str, check: Callable[[], T], problems: list[ConfigError]) -> T | None:
+def _checked(document: YamlDocument, key: str, check: Callable[[], T], problems: list[ConfigError]) -> T | None:
     """The checked value, or None with the problem noted at its place."""
     try:
         return check()

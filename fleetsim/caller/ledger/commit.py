@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from fleetsim.caller.ledger import LedgerDamaged
 from fleetsim.model.errors import FleetsimError, NotAccepting
-from fleetsim.runtime.faults import fault
+from fleetsim.runtime.failpoints import failpoint
 
 T = TypeVar("T")
 
@@ -122,10 +122,10 @@ class Transactions:
     ) -> list[Result]:
         results = [one(self._connection, operation) for operation in operations]
         self._guard.before_commit(self._connection)
-        fault("ledger.before_commit")
+        failpoint("ledger.before_commit")
         self._connection.execute("COMMIT")
         self._guard.after_commit()
-        fault("ledger.after_commit")
+        failpoint("ledger.after_commit")
         return results
 
     @staticmethod

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
 from fleetsim.caller.ledger.commit import NoGuard, Opened
-from fleetsim.caller.ledger.head import Head, head_path
+from fleetsim.caller.ledger.high_water_mark import HighWaterMark, head_path
 from fleetsim.caller.ledger.rows import micros, teach
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION, migrate, version_of
 from fleetsim.caller.ledger.verify import row_damage, structure_damage, version_damage
 from fleetsim.caller.ledger.wal import inspect
 from fleetsim.model.errors import ConfigError, NotAccepting
-from fleetsim.runtime.faults import fault
+from fleetsim.runtime.failpoints import failpoint
 
 MAGIC = b"SQLite format 3\x00"
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
@@ -48,7 +48,7 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float)
         opened.callback(lock(path).release)
         _create(path)
         _check_outside(path)
-        head = Head(head_path(path))
+        head = HighWaterMark(head_path(path))
         opened.callback(head.close)
         writer = connect(str(path), busy_s)
         opened.callback(writer.close)
@@ -69,7 +69,7 @@ class FileGuard:
     the log is gone, what it holds is brought into the file at once, and nothing more is taken.
     """
 
-    def __init__(self, path: Path, head: Head, writer: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, head: HighWaterMark, writer: sqlite3.Connection) -> None:
         self._head = head
         self._writer = writer
         self._log = path.with_name(path.name + "-wal")
@@ -121,14 +121,14 @@ def _check_outside(path: Path) -> None:
         raise LedgerDamaged(f"the ledger {path} is damaged: {damage}", hint=SALVAGE_HINT)
 
 
-def _check_inside(connection: sqlite3.Connection, path: Path, head: Head, now: datetime) -> None:
+def _check_inside(connection: sqlite3.Connection, path: Path, head: HighWaterMark, now: datetime) -> None:
     try:
         _check_kind(connection, path)
         _check_missing(connection, path, head)
         _prepare(connection)
         sync_folder(path.parent)  # turning WAL on used a journal; were it to come back, it would undo everything
         migrate(connection, at_micros=micros(now))
-        fault("ledger.migrated")
+        failpoint("ledger.migrated")
         damage = row_damage(connection)
     except UnicodeDecodeError as error:  # SQLite quotes the damage in its message, and not all bytes are text
         raise _damaged(path, "its tables are not described in text") from error
@@ -167,7 +167,7 @@ def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
         raise _damaged(path, damage)
 
 
-def _check_missing(connection: sqlite3.Connection, path: Path, head: Head) -> None:
+def _check_missing(connection: sqlite3.Connection, path: Path, head: HighWaterMark) -> None:
     missing = ", ".join(f"{count} {table}" for table, count in head.missing(connection).items())
     if missing:
         raise LedgerDamaged(
@@ -261,7 +261,7 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-    fault("ledger.folder_synced")
+    failpoint("ledger.folder_synced")
 
 
 def _create(path: Path) -> None:

@@ -14,8 +14,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from fleetsim.caller.declared import Declared
 from fleetsim.caller.events import Event
+from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import JsonObject, Task
@@ -105,7 +105,7 @@ class RequestRecord:
     other: OtherWay | None = None
     turned: bool = False
     hint: str | None = None
-    declared: Declared = field(default_factory=Declared)
+    declared: SkillPolicy = field(default_factory=SkillPolicy)
     streaming: bool = False
     rejoin: bool = True
     push: bool = False

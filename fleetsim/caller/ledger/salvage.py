@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from fleetsim.caller.ledger import LedgerDamaged, Phase, RequestRecord, work
-from fleetsim.caller.ledger.carve import Row, carve
 from fleetsim.caller.ledger.file import MAGIC, connect, lock, open_file, open_memory, sync_folder
-from fleetsim.caller.ledger.head import head_path
+from fleetsim.caller.ledger.high_water_mark import head_path
+from fleetsim.caller.ledger.recover import Row, carve
 from fleetsim.caller.ledger.rows import SUMMED, checked, decoder, encode, micros, moment, row_sum
 from fleetsim.caller.ledger.schema import migrate
 from fleetsim.caller.ledger.wal import replay

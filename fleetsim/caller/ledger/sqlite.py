@@ -23,7 +23,7 @@ from fleetsim.caller.ledger import (
     QuestionState,
     RequestRecord,
     RunRecord,
-    diary,
+    sql_journal,
     work,
 )
 from fleetsim.caller.ledger.commit import Connection, Opened
@@ -95,7 +95,9 @@ class SqliteLedger(Ledger):
     def _pruning(self, now: datetime) -> Callable[[Connection], int]:
         limits = self._limits
         before = micros(now) - int(limits.keep_s * 1_000_000)
-        return partial(diary.prune, before=before, outcomes_min=limits.outcomes_min, outcomes_max=limits.outcomes_max)
+        return partial(
+            sql_journal.prune, before=before, outcomes_min=limits.outcomes_min, outcomes_max=limits.outcomes_max
+        )
 
     async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
         """Keep a webhook that came before the reply, until its request ends."""
@@ -123,17 +125,17 @@ class SqliteLedger(Ledger):
 
     async def save_run(self, run: RunRecord) -> None:
         """Write a run's new status, or record a slot that did not fire."""
-        await self._storage.write(partial(diary.save_run, run=work.RunRow.of(run)))
+        await self._storage.write(partial(sql_journal.save_run, run=work.RunRow.of(run)))
 
     async def save_card(self, snapshot: CardSnapshot) -> None:
         """Keep an agent's last good card."""
-        await self._storage.write(partial(diary.save_card, snapshot=snapshot, body=encode(snapshot)))
+        await self._storage.write(partial(sql_journal.save_card, snapshot=snapshot, body=encode(snapshot)))
 
     async def append(self, events: Sequence[Event]) -> None:
         """Add to the event journal."""
-        rows = [diary.event_row(event) for event in events]
+        rows = [sql_journal.event_row(event) for event in events]
         if rows:
-            await self._storage.write(partial(diary.append, rows=rows, events_max=self._limits.events_max))
+            await self._storage.write(partial(sql_journal.append, rows=rows, events_max=self._limits.events_max))
 
     async def open_requests(self) -> tuple[RequestRecord, ...]:
         """Requests without an outcome, oldest first."""
@@ -165,15 +167,15 @@ class SqliteLedger(Ledger):
 
     async def runs(self, ceremony_id: str | None = None, *, limit: int = 100) -> tuple[RunRecord, ...]:
         """Runs, newest first."""
-        return await self._storage.read(partial(diary.runs, ceremony_id=ceremony_id, limit=limit))
+        return await self._storage.read(partial(sql_journal.runs, ceremony_id=ceremony_id, limit=limit))
 
     async def cards(self) -> tuple[CardSnapshot, ...]:
         """Every agent's last good card, by agent name."""
-        return await self._storage.read(diary.cards)
+        return await self._storage.read(sql_journal.cards)
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """Journal rows after ``after_seq``, oldest first."""
-        return await self._storage.read(partial(diary.events, after_seq=after_seq, limit=limit))
+        return await self._storage.read(partial(sql_journal.events, after_seq=after_seq, limit=limit))
 
     async def ids(self, text: str, *, limit: int = 20) -> tuple[KnownId, ...]:
         """What is known by an id that begins with ``text``, or by an agent's task id that is ``text``."""
@@ -181,7 +183,7 @@ class SqliteLedger(Ledger):
 
     async def last_seq(self) -> int:
         """The highest event number ever appended."""
-        return await self._storage.read(diary.last_seq)
+        return await self._storage.read(sql_journal.last_seq)
 
 
 def open_ledger(

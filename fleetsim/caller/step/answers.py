@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fleetsim.caller.events import QuestionAnswered
 from fleetsim.caller.outcome import cause_of
-from fleetsim.caller.signals import Cancel, Resume, Settle
+from fleetsim.caller.signals import Cancel, ResolveQuestion, Resume
 from fleetsim.caller.step import hearing, questions
-from fleetsim.caller.step.common import Stepping
-from fleetsim.caller.track import Heard
+from fleetsim.caller.step.common import StepContext
+from fleetsim.caller.track import TaskUpdate
 from fleetsim.model.errors import (
     ConfigError,
     FleetsimError,
@@ -20,10 +20,10 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import Snapshot
 from fleetsim.model.task import Message, Task
-from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Via
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, UpdateSource
 
 
-def answered(s: Stepping, answer: Answer) -> None:
+def answered(s: StepContext, answer: Answer) -> None:
     """The ledger gave this answer the question: send it, or cancel the task if it was rejected."""
     asked = s.track.asked
     if asked is None or asked.question.question_id != answer.question_id:
@@ -39,33 +39,33 @@ def answered(s: Stepping, answer: Answer) -> None:
     s.emit(Resume(answer=answer))
 
 
-def rejected(s: Stepping, answer: Answer) -> None:
+def rejected(s: StepContext, answer: Answer) -> None:
     """Somebody will not answer: nothing is said to the agent but that it should stop."""
-    s.emit(Settle(question_id=answer.question_id, state="delivered"))
+    s.emit(ResolveQuestion(question_id=answer.question_id, state="delivered"))
     s.record(rejected=True)
     s.agents_turn()
     cancel_asked(s, answer.by)
 
 
-def resumed(s: Stepping, reply: Task | Message, began: float) -> None:
+def resumed(s: StepContext, reply: Task | Message, began: float) -> None:
     """The agent took the answer; what it says now is news like any other."""
     answer = s.track.resume
     if answer is not None:
-        s.emit(Settle(question_id=answer.question_id, state="delivered"))
+        s.emit(ResolveQuestion(question_id=answer.question_id, state="delivered"))
     s.set(resume=None, resume_due=None, answered_at=s.now.mono, taken_at=s.now.mono, resubscribes=0)
     s.agents_turn()
     s.record(answers=s.track.record.answers + 1)
     if isinstance(reply, Message):
         s.poll_at(s.now.mono)
     else:
-        hearing.heard(s, Heard(event=Snapshot(task=reply), via=Via.REPLY, began=began))
+        hearing.heard(s, TaskUpdate(event=Snapshot(task=reply), via=UpdateSource.REPLY, began=began))
     if s.track.outcome is None and s.track.asked is None:
         s.poll_at(s.soon)
         if s.track.record.streaming and not (s.track.stream_open or s.track.joining):
             s.set(retry_due=s.now.mono, gap=True)
 
 
-def resume_failed(s: Stepping, error: FleetsimError) -> None:
+def resume_failed(s: StepContext, error: FleetsimError) -> None:
     """Keep trying with the same message id while nothing arrived (F-22); otherwise ask the agent what it thinks."""
     answer = s.track.resume
     if answer is None:
@@ -73,7 +73,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
     lost = isinstance(error, TransportError | HttpRefused) and error.sent
     if not lost and error.retryable and not s.ended:
         waits = (*s.rules.retry_waits_s, s.rules.poll_interval_s)
-        wait = waits[min(s.track.resume_attempt, len(waits) - 1)] * max(s.now.luck, 0.05)
+        wait = waits[min(s.track.resume_attempt, len(waits) - 1)] * max(s.now.jitter, 0.05)
         s.set(resume_attempt=s.track.resume_attempt + 1, resume_due=s.now.mono + wait)
         s.not_taken()
         attempt = s.track.resume_attempt + 1
@@ -82,7 +82,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
     s.set(resume=None, resume_due=None, answered_at=s.now.mono)
     s.agents_turn()
     s.record(answers=s.track.record.answers + 1)
-    s.emit(Settle(question_id=answer.question_id, state="delivered"))
+    s.emit(ResolveQuestion(question_id=answer.question_id, state="delivered"))
     if isinstance(error, ConfigError):
         s.close(OutcomeKind.LOST, Cause.MISCONFIGURED, f"the answer could not be sent: {error}")
         return
@@ -97,7 +97,7 @@ def resume_failed(s: Stepping, error: FleetsimError) -> None:
     s.give_up(OutcomeKind.FAILED, cause_of(error), f"the agent refused the answer{code}: {error}")
 
 
-def resume_again(s: Stepping) -> None:
+def resume_again(s: StepContext) -> None:
     """The pause before sending the answer again is over."""
     answer = s.track.resume
     s.set(resume_due=None)
@@ -105,7 +105,7 @@ def resume_again(s: Stepping) -> None:
         s.emit(Resume(answer=answer))
 
 
-def cancel_asked(s: Stepping, by: str) -> None:
+def cancel_asked(s: StepContext, by: str) -> None:
     """Cancel what is bound, remember it for what is not, and end at once what was never sent (F-25)."""
     s.record(cancel_wanted=True)
     if s.track.task is not None:
@@ -115,25 +115,25 @@ def cancel_asked(s: Stepping, by: str) -> None:
         s.close(OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, f"cancelled by {by} before it was sent")
 
 
-def cancel_replied(s: Stepping) -> None:
+def cancel_replied(s: StepContext) -> None:
     """The agent took the cancel but has not ended the task yet: look again soon."""
     if s.track.outcome is None:
         s.poll_at(s.soon)
 
 
-def cancel_failed(s: Stepping, error: FleetsimError) -> None:
+def cancel_failed(s: StepContext, error: FleetsimError) -> None:
     """Whatever the agent says wins: read the true state (F-24). An unreachable agent is asked again once."""
     s.retried(f"cancel: {error}")
     s.poll_at(s.now.mono)
 
 
-def cancel_lapsed(s: Stepping) -> None:
+def cancel_lapsed(s: StepContext) -> None:
     """Nobody confirmed the cancel in time."""
     reason = "cancel was asked for and the agent did not confirm it in time"
     s.close(OutcomeKind.EXPIRED, Cause.CANCEL_UNCONFIRMED, reason)
 
 
-def question_lapsed(s: Stepping) -> None:
+def question_lapsed(s: StepContext) -> None:
     """Nobody answered: end with that reason, and cancel the remote task unless told to leave it (F-23)."""
     reason = "nobody answered the agent's question in time"
     if s.rules.question_expiry_cancels:

@@ -7,13 +7,13 @@ from typing import Any
 
 from fleetsim.caller.events import CallRetried, Event, Level
 from fleetsim.caller.outcome import outcome_of
-from fleetsim.caller.signals import Cancel, Close, Effect, Publish, Save, Settle
+from fleetsim.caller.signals import Cancel, Close, Effect, Publish, ResolveQuestion, Save
 from fleetsim.caller.track import Now, Rules, Track
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Cause, OutcomeKind
 
 
-class Stepping:
+class StepContext:
     """One step under way: the track as it stands, the effects so far. Lives only inside ``step``."""
 
     __slots__ = ("effects", "now", "rules", "track")
@@ -50,7 +50,7 @@ class Stepping:
 
     def jitter(self, seconds: float, spread: float = 0.1) -> float:
         """``seconds`` plus or minus ``spread`` of it, by the moment's luck."""
-        return seconds * (1 + spread * (2 * self.now.luck - 1))
+        return seconds * (1 + spread * (2 * self.now.jitter - 1))
 
     def poll_at(self, when: float) -> None:
         """Poll then, or earlier if one is due earlier. At most one poll is in the air (I-10)."""
@@ -103,8 +103,8 @@ class Stepping:
         asked = self.track.asked
         if asked is not None:
             state = "expired" if kind is OutcomeKind.EXPIRED else "withdrawn"
-            self.emit(Settle(question_id=asked.question.question_id, state=state))
+            self.emit(ResolveQuestion(question_id=asked.question.question_id, state=state))
             self.set(asked=None)
         outcome = outcome_of(self.track, self.now, kind=kind, cause=cause, reason=reason, rates=self.rules.rates)
-        self.set(outcome=outcome, parked=())
+        self.set(outcome=outcome, early_updates=())
         self.emit(Close(outcome=outcome))

@@ -32,10 +32,10 @@ from fleetsim.caller.signals import (
     TurnedAway,
 )
 from fleetsim.caller.step import answers, due, hearing, sending
-from fleetsim.caller.step.common import Stepping
-from fleetsim.caller.track import Heard, Now, Rules, Track
+from fleetsim.caller.step.common import StepContext
+from fleetsim.caller.track import Now, Rules, TaskUpdate, Track
 from fleetsim.model.event import Snapshot
-from fleetsim.model.work import Via
+from fleetsim.model.work import UpdateSource
 
 
 def new_track(record: RequestRecord, now: Now) -> Track:
@@ -60,7 +60,7 @@ def new_track(record: RequestRecord, now: Now) -> Track:
 
 def step(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, tuple[Effect, ...]]:
     """Apply one signal. A closed track never changes again: late signals are recorded as stale."""
-    s = Stepping(track, now, rules)
+    s = StepContext(track, now, rules)
     if track.outcome is not None:
         _late(s, signal)
     else:
@@ -69,7 +69,7 @@ def step(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, t
     return s.track, tuple(s.effects)
 
 
-def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table, not logic
+def _apply(s: StepContext, signal: Signal) -> None:  # one arm per signal: a table, not logic
     match signal:
         case Begin():
             sending.begin(s)
@@ -85,7 +85,7 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
             sending.failed(s, error)
         case Found():
             sending.found(s, signal)
-        case Heard():
+        case TaskUpdate():
             hearing.heard(s, signal)
         case StreamEnded(error=error):
             sending.stream_ended(s, error)
@@ -104,7 +104,7 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
         case CancelAsked(by=by):
             answers.cancel_asked(s, by)
         case CancelReplied(task=task, began=began):
-            hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.REPLY, began=began))
+            hearing.heard(s, TaskUpdate(event=Snapshot(task=task), via=UpdateSource.REPLY, began=began))
             answers.cancel_replied(s)
         case CancelFailed(error=error):
             answers.cancel_failed(s, error)
@@ -112,7 +112,7 @@ def _apply(s: Stepping, signal: Signal) -> None:  # one arm per signal: a table,
             due.due(s)
 
 
-def _late(s: Stepping, signal: Signal) -> None:
-    if isinstance(signal, Heard):
+def _late(s: StepContext, signal: Signal) -> None:
+    if isinstance(signal, TaskUpdate):
         state = hearing.state_of(signal.event)
         s.publish(UpdateIgnored(state=state, via=signal.via.value, why="already ended"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fleetsim.caller.ledger import Phase
-from fleetsim.caller.signals import Find
+from fleetsim.caller.signals import LookUpTask
 from fleetsim.caller.step import answers, hearing, questions, sending
-from fleetsim.caller.step.common import Stepping
+from fleetsim.caller.step.common import StepContext
 from fleetsim.model.work import Cause, OutcomeKind
 
 
-def due(s: Stepping) -> None:
+def due(s: StepContext) -> None:
     """Do everything whose time has come, in order of weight; stop once the track is closed."""
     wake = s.track.wake
     if wake is not None and s.now.mono - wake > s.rules.stall_s:
@@ -22,7 +22,7 @@ def due(s: Stepping) -> None:
         check(s)
 
 
-def _excuse(s: Stepping) -> None:
+def _excuse(s: StepContext) -> None:
     """We were not looking (a stalled loop, a host that slept): nobody is to blame for what passed meanwhile.
 
     Whatever would end the request gets one grace to be heard first, and the agent is asked now (F-27, F-43).
@@ -41,25 +41,25 @@ def _excuse(s: Stepping) -> None:
         s.poll_at(s.now.mono)
 
 
-def _passed(s: Stepping, when: float | None) -> bool:
+def _passed(s: StepContext, when: float | None) -> bool:
     return when is not None and s.now.mono >= when
 
 
-def _question(s: Stepping) -> None:
+def _question(s: StepContext) -> None:
     if s.track.asked is not None and _passed(s, s.track.asked.due):
         answers.question_lapsed(s)
 
 
-def _reminder(s: Stepping) -> None:
+def _reminder(s: StepContext) -> None:
     if s.track.asked is not None and _passed(s, s.track.asked.remind):
         questions.remind(s)
 
 
-def _deadline(s: Stepping) -> None:
+def _deadline(s: StepContext) -> None:
     """The request's time is over, whatever it is at. What we know of why is said with it."""
     if s.track.asked is not None or not _passed(s, s.track.deadline):
         return
-    if s.track.parked:  # the reply is not waited for any longer: what webhooks told before it counts
+    if s.track.early_updates:  # the reply is not waited for any longer: what webhooks told before it counts
         s.set(in_air=False)
         hearing.unpark(s)
         if s.track.outcome is not None or s.track.asked is not None:
@@ -79,23 +79,23 @@ def _deadline(s: Stepping) -> None:
         s.close(OutcomeKind.EXPIRED, Cause.CALLER_DEADLINE if record.shortened else Cause.NEVER_SENT, reason)
 
 
-def _cancel(s: Stepping) -> None:
+def _cancel(s: StepContext) -> None:
     if _passed(s, s.track.cancel_due):
         answers.cancel_lapsed(s)
 
 
-def _reconcile(s: Stepping) -> None:
+def _reconcile(s: StepContext) -> None:
     if _passed(s, s.track.reconcile_due):
         sending.give_up_reply(s)
 
 
-def _find(s: Stepping) -> None:
+def _find(s: StepContext) -> None:
     if _passed(s, s.track.find_due):
         s.set(find_due=None, looked_at=s.now.mono)
-        s.emit(Find())
+        s.emit(LookUpTask())
 
 
-def _retry(s: Stepping) -> None:
+def _retry(s: StepContext) -> None:
     if not _passed(s, s.track.retry_due):
         return
     if s.track.task is None:
@@ -104,11 +104,11 @@ def _retry(s: Stepping) -> None:
         hearing.rejoin(s)
 
 
-def _resume(s: Stepping) -> None:
+def _resume(s: StepContext) -> None:
     if _passed(s, s.track.resume_due):
         answers.resume_again(s)
 
 
-def _poll(s: Stepping) -> None:
+def _poll(s: StepContext) -> None:
     if s.track.poll_began is None and s.track.task is not None and _passed(s, s.track.poll_due):
         hearing.poll_now(s)

@@ -21,8 +21,8 @@ from fleetsim.caller.follow_up import just_taken, shows_the_past
 from fleetsim.caller.ledger import Phase
 from fleetsim.caller.signals import Cancel, Poll, RegisterPush, Subscribe
 from fleetsim.caller.step import questions
-from fleetsim.caller.step.common import Stepping
-from fleetsim.caller.track import Heard, Stopped
+from fleetsim.caller.step.common import StepContext
+from fleetsim.caller.track import Stopped, TaskUpdate
 from fleetsim.model.errors import (
     AuthRefused,
     FleetsimError,
@@ -49,7 +49,7 @@ from fleetsim.model.task import (
     elsewhere,
 )
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Cause, OutcomeKind, Via
+from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
 from fleetsim.wire.choice import disagreement
 
 TROUBLE_MAX = 500
@@ -68,21 +68,21 @@ def state_of(event: TaskEvent) -> str | None:
             return None
 
 
-def heard(s: Stepping, signal: Heard) -> None:
+def heard(s: StepContext, signal: TaskUpdate) -> None:
     """Take one piece of news, or record why not."""
-    if signal.via is Via.POLL:
+    if signal.via is UpdateSource.POLL:
         s.set(poll_began=None, polls=s.track.polls + 1, failed_polls=0, refusals=(), trouble="", misses=0)
-    if signal.via is Via.STREAM:
+    if signal.via is UpdateSource.STREAM:
         s.set(in_air=False, stream_open=True, joining=False)
-    if signal.via is Via.PUSH:
+    if signal.via is UpdateSource.PUSH:
         s.set(pushes=s.track.pushes + 1)
     if _must_wait(s, signal):
         return
-    if signal.via is Via.PUSH and isinstance(signal.event, DirectReply):
+    if signal.via is UpdateSource.PUSH and isinstance(signal.event, DirectReply):
         signal = replace(signal, event=_remark(signal.event.message))
         if s.track.task is not None and not s.ended:
             s.poll_at(s.now.mono)
-    if s.track.task is None and signal.via is not Via.POLL and shows_the_past(s.track.record, signal.event):
+    if s.track.task is None and signal.via is not UpdateSource.POLL and shows_the_past(s.track.record, signal.event):
         signal = replace(signal, event=just_taken(signal.event))
         s.poll_at(s.soon)
     why = _stale(s, signal)
@@ -93,11 +93,11 @@ def heard(s: Stepping, signal: Heard) -> None:
     _fold(s, signal)
 
 
-def _must_wait(s: Stepping, signal: Heard) -> bool:
+def _must_wait(s: StepContext, signal: TaskUpdate) -> bool:
     """A webhook that overtakes the reply is kept until the reply has bound the task (F-15)."""
-    if signal.via is not Via.PUSH or not s.track.awaits_reply:
+    if signal.via is not UpdateSource.PUSH or not s.track.awaits_reply:
         return False
-    s.set(parked=(*s.track.parked, signal))
+    s.set(early_updates=(*s.track.early_updates, signal))
     return True
 
 
@@ -117,35 +117,35 @@ def _task_id(event: TaskEvent) -> str:
             return task_id
 
 
-def _stale(s: Stepping, signal: Heard) -> str | None:
+def _stale(s: StepContext, signal: TaskUpdate) -> str | None:
     """Why a signal must not be applied, or None. Agents' own time stamps are hints and are not read."""
     task, event = s.track.task, signal.event
     if task is None:
-        return "a webhook without a task id" if signal.via is Via.PUSH and not _task_id(event) else None
+        return "a webhook without a task id" if signal.via is UpdateSource.PUSH and not _task_id(event) else None
     if _task_id(event) not in {"", task.task_id}:
         return "it names another task"
-    if signal.via is not Via.POLL and shows_the_past(s.track.record, event):
+    if signal.via is not UpdateSource.POLL and shows_the_past(s.track.record, event):
         return "it shows the task as it was before this message"
     state = state_of(event)
     if task.terminal:
         ends = state in {t.value for t in TERMINAL}
-        return None if ends and signal.via is not Via.STREAM else "the task has ended"
+        return None if ends and signal.via is not UpdateSource.STREAM else "the task has ended"
     if state in {t.value for t in TERMINAL}:
         return None
-    if signal.via in {Via.POLL, Via.REPLY} and signal.began < s.track.applied_at:
+    if signal.via in {UpdateSource.POLL, UpdateSource.REPLY} and signal.began < s.track.applied_at:
         return "it was asked for before the last news arrived"
     if state == TaskState.SUBMITTED and task.state is not TaskState.SUBMITTED:
         return "the task has moved on since"
-    if isinstance(event, ArtifactUpdate) and event.append and (s.track.gap or signal.via is Via.PUSH):
+    if isinstance(event, ArtifactUpdate) and event.append and (s.track.gap or signal.via is UpdateSource.PUSH):
         return "a chunk whose predecessors may be missing"
     return None
 
 
-def _after_stale(s: Stepping, signal: Heard) -> None:
+def _after_stale(s: StepContext, signal: TaskUpdate) -> None:
     """A stale poll is owed again soon; a chunk that could not be placed leaves the artifact incomplete."""
-    if signal.via is Via.POLL and not (s.track.task and s.track.task.terminal):
+    if signal.via is UpdateSource.POLL and not (s.track.task and s.track.task.terminal):
         s.poll_at(s.soon)
-    elif signal.via is Via.POLL:
+    elif signal.via is UpdateSource.POLL:
         _pay_owed(s, "its record of the task lags behind")
     elif s.track.task is not None and shows_the_past(s.track.record, signal.event):
         s.poll_at(s.soon)
@@ -153,7 +153,7 @@ def _after_stale(s: Stepping, signal: Heard) -> None:
         s.set(whole=s.track.whole - {signal.event.artifact.artifact_id})
 
 
-def _fold(s: Stepping, signal: Heard) -> None:
+def _fold(s: StepContext, signal: TaskUpdate) -> None:
     before = s.track.task
     if questions.doubtful(s, signal):
         s.poll_at(s.now.mono)
@@ -182,22 +182,22 @@ def _fold(s: Stepping, signal: Heard) -> None:
         unpark(s)
 
 
-def unpark(s: Stepping) -> None:
+def unpark(s: StepContext) -> None:
     """Webhooks that came before the reply speak now: their token already proved which request they mean."""
-    parked = s.track.parked
-    s.set(parked=())
-    for early in parked:
+    early_updates = s.track.early_updates
+    s.set(early_updates=())
+    for early in early_updates:
         if s.track.outcome is None:
             heard(s, early)
 
 
-def recall(s: Stepping, early: Iterable[TaskEvent]) -> None:
+def recall(s: StepContext, early: Iterable[TaskEvent]) -> None:
     """Webhooks kept from before a restart. Of a task that was bound since, the record has all but how whole it is:
     there, only what told its end is heard again.
     """
-    told = [Heard(event=event, via=Via.PUSH, began=s.now.mono) for event in early]
+    told = [TaskUpdate(event=event, via=UpdateSource.PUSH, began=s.now.mono) for event in early]
     if s.track.task is None:
-        s.set(parked=tuple(told))
+        s.set(early_updates=tuple(told))
         unpark(s)
         return
     for signal in told:
@@ -208,7 +208,7 @@ def recall(s: Stepping, early: Iterable[TaskEvent]) -> None:
             heard(s, signal)
 
 
-def _note_parts(s: Stepping, signal: Heard) -> None:
+def _note_parts(s: StepContext, signal: TaskUpdate) -> None:
     """Keep account of which artifacts are known whole; a snapshot of a running task shows none of them whole."""
     whole = s.track.whole
     match signal.event:
@@ -228,7 +228,7 @@ def _note_parts(s: Stepping, signal: Heard) -> None:
         s.set(whole=whole)
 
 
-def _bind(s: Stepping, signal: Heard) -> None:
+def _bind(s: StepContext, signal: TaskUpdate) -> None:
     """The first news fixes which task this is (T-07), and how it will be watched."""
     s.set(reconcile_due=None, find_due=None, retry_due=None, silent=False, taken_at=s.now.mono)
     s.agents_turn()
@@ -253,17 +253,17 @@ def _bind(s: Stepping, signal: Heard) -> None:
     if s.track.record.push and s.track.record.register_push:
         s.set(registered=True)
         s.emit(RegisterPush())
-    if s.track.look_owed:
+    if s.track.look_due:
         s.poll_at(s.now.mono)
     if s.track.stream_open:  # it tells by itself: looks for safety's sake alone are spread over the interval
-        s.poll_at(s.now.mono + max(s.now.luck * s.rules.poll_interval_s, min(0.5, s.rules.poll_interval_s)))
+        s.poll_at(s.now.mono + max(s.now.jitter * s.rules.poll_interval_s, min(0.5, s.rules.poll_interval_s)))
     else:
         s.poll_at(s.now.mono + _pause(s))
     if s.track.record.cancel_wanted:
         cancel_once(s)
 
 
-def _pause(s: Stepping) -> float:
+def _pause(s: StepContext) -> float:
     """How long to the next look: as long as the task has been at work, at least a second, at most the interval.
 
     So a quick task is seen to end in about a second, and a long one, or one from before a restart, costs no more
@@ -273,18 +273,22 @@ def _pause(s: Stepping) -> float:
     return s.jitter(min(max(age, s.rules.look_first_s), s.rules.poll_interval_s))
 
 
-def cancel_once(s: Stepping) -> None:
+def cancel_once(s: StepContext) -> None:
     """Ask the agent to stop what is bound; it has a while to confirm."""
     if not s.track.cancel_sent:
         s.set(cancel_sent=True, cancel_due=s.now.mono + s.rules.cancel_patience_s)
         s.emit(Cancel())
 
 
-def _publish(s: Stepping, signal: Heard, before: Task | None, task: Task) -> None:
+def _publish(s: StepContext, signal: TaskUpdate, before: Task | None, task: Task) -> None:
     event = signal.event
-    if signal.via is Via.STREAM or (signal.via is Via.PUSH and isinstance(event, ArtifactUpdate)):
+    if signal.via is UpdateSource.STREAM or (signal.via is UpdateSource.PUSH and isinstance(event, ArtifactUpdate)):
         _publish_stream(s, event)
-    if before is None or before.state is not task.state or (signal.via is not Via.STREAM and before.text != task.text):
+    if (
+        before is None
+        or before.state is not task.state
+        or (signal.via is not UpdateSource.STREAM and before.text != task.text)
+    ):
         s.publish(
             TaskMoved(
                 state=task.state.value,
@@ -295,7 +299,7 @@ def _publish(s: Stepping, signal: Heard, before: Task | None, task: Task) -> Non
         )
 
 
-def _publish_stream(s: Stepping, event: TaskEvent) -> None:
+def _publish_stream(s: StepContext, event: TaskEvent) -> None:
     match event:
         case ArtifactUpdate(artifact=artifact, append=append):
             s.publish(
@@ -315,7 +319,7 @@ def _publish_stream(s: Stepping, event: TaskEvent) -> None:
             s.publish(StreamReceived(type="message", text=Excerpt.of(message.text)))
 
 
-def _end(s: Stepping, signal: Heard) -> None:
+def _end(s: StepContext, signal: TaskUpdate) -> None:
     """The task is terminal. Close if all of it is known, else owe a poll first."""
     if _complete(s, signal):
         s.close()
@@ -323,58 +327,60 @@ def _end(s: Stepping, signal: Heard) -> None:
     if s.track.stopped is not None:
         s.close(reason=s.track.stopped.reason)
         return
-    if s.track.owed == 0:
+    if s.track.confirming_polls_left == 0:
         questions.withdraw(s)
         s.agents_turn_over()
-        s.set(owed=s.rules.owed_polls_max, cancel_due=None, resume_due=None)
+        s.set(confirming_polls_left=s.rules.owed_polls_max, cancel_due=None, resume_due=None)
         s.poll_at(s.now.mono)
 
 
-def _complete(s: Stepping, signal: Heard) -> bool:
+def _complete(s: StepContext, signal: TaskUpdate) -> bool:
     task = s.track.task
     assert task is not None
     match signal.event:
         case DirectReply():
             return True
         case Snapshot(task=seen):
-            return signal.via in {Via.POLL, Via.REPLY} or bool(seen.artifacts)
+            return signal.via in {UpdateSource.POLL, UpdateSource.REPLY} or bool(seen.artifacts)
         case _:
             return bool(task.artifacts) and all(a.artifact_id in s.track.whole for a in task.artifacts)
 
 
-def _pay_owed(s: Stepping, why: str) -> None:
+def _pay_owed(s: StepContext, why: str) -> None:
     """A poll that was owed brought nothing better; after the last, close with what is known."""
-    owed = s.track.owed - 1
-    s.set(owed=owed)
-    if owed <= 0:
+    confirming_polls_left = s.track.confirming_polls_left - 1
+    s.set(confirming_polls_left=confirming_polls_left)
+    if confirming_polls_left <= 0:
         s.close(reason=why)
     else:
-        s.poll_at(s.now.mono + min(3.0 ** (s.rules.owed_polls_max - owed - 1), s.rules.poll_interval_s))
+        s.poll_at(
+            s.now.mono + min(3.0 ** (s.rules.owed_polls_max - confirming_polls_left - 1), s.rules.poll_interval_s)
+        )
 
 
-def _keep_watch(s: Stepping, signal: Heard) -> None:
+def _keep_watch(s: StepContext, signal: TaskUpdate) -> None:
     """See to it that the task is looked at again, at most two intervals away, whatever else arrives."""
-    if signal.via is Via.POLL or s.track.poll_due is None:
+    if signal.via is UpdateSource.POLL or s.track.poll_due is None:
         quiet = s.track.stream_open or s.track.pushes > 0
         s.poll_at(s.now.mono + (s.jitter(2 * s.rules.poll_interval_s) if quiet else _pause(s)))
-    if signal.via is Via.POLL and s.now.mono - s.track.taken_at >= s.rules.poll_interval_s / 2:
+    if signal.via is UpdateSource.POLL and s.now.mono - s.track.taken_at >= s.rules.poll_interval_s / 2:
         _register_once(s)
 
 
-def _register_once(s: Stepping) -> None:
+def _register_once(s: StepContext) -> None:
     """No webhook has come so far: perhaps the one inside the send was overlooked (decision 6)."""
     if s.track.record.push and not s.track.pushes and not s.track.registered:
         s.set(registered=True)
         s.emit(RegisterPush())
 
 
-def poll_now(s: Stepping) -> None:
+def poll_now(s: StepContext) -> None:
     """The poll fell due."""
     s.set(poll_due=None, poll_began=s.now.mono, looked_at=s.now.mono)
     s.emit(Poll())
 
 
-def push_registered(s: Stepping, error: FleetsimError | None) -> None:
+def push_registered(s: StepContext, error: FleetsimError | None) -> None:
     """The task may have moved between the reply and the registration: look once (DESIGN section 3)."""
     if error is None:
         s.publish(WebhookRegistered())
@@ -384,7 +390,7 @@ def push_registered(s: Stepping, error: FleetsimError | None) -> None:
         s.publish(WebhooksDegraded(why=str(error), refused=True))
 
 
-def turned_away(s: Stepping) -> None:
+def turned_away(s: StepContext) -> None:
     """A webhook was not taken, and may not come again: what it would have told is looked at soon.
 
     Some seconds after the last look, so that an agent's flood of webhooks makes no flood of polls.
@@ -395,16 +401,16 @@ def turned_away(s: Stepping) -> None:
     elif s.track.reconcile_due is not None:
         s.set(find_due=when if s.track.find_due is None else min(s.track.find_due, when))
     else:
-        s.set(look_owed=True)
+        s.set(look_due=True)
 
 
-def rejoin(s: Stepping) -> None:
+def rejoin(s: StepContext) -> None:
     """The pause before rejoining a stream is over."""
     s.set(retry_due=None, joining=True)
     s.emit(Subscribe())
 
 
-def poll_failed(s: Stepping, error: FleetsimError) -> None:
+def poll_failed(s: StepContext, error: FleetsimError) -> None:
     """A poll brought nothing. What will not change ends the polling, if not the task; the rest is tried again."""
     s.set(poll_began=None, polls=s.track.polls + 1, trouble=one_line(str(error), TROUBLE_MAX))
     gone = isinstance(error, TaskNotFound | AuthRefused) or (
@@ -437,7 +443,7 @@ def _may_pass(error: FleetsimError) -> bool:
     return error.retryable or isinstance(error, TransportError | InternalError) or type(error) is RpcError
 
 
-def _refused(s: Stepping, error: FleetsimError) -> None:
+def _refused(s: StepContext, error: FleetsimError) -> None:
     """An answer that polling cannot mend: after a few that are alike, nobody polls any more."""
     kind = f"{type(error).__name__} {getattr(error, 'status', '')}"
     s.set(refusals=(*s.track.refusals, kind))
@@ -460,7 +466,7 @@ def _refused(s: Stepping, error: FleetsimError) -> None:
     s.publish(PollingStopped(why=stopped.reason, answers=s.rules.refused_polls_max))
 
 
-def give_up_untold(s: Stepping) -> None:
+def give_up_untold(s: StepContext) -> None:
     """Nobody polls any more: the request ends as soon as nothing else can tell of it. It never waits in silence."""
     t = s.track
     if t.stopped is None or t.outcome is not None:
@@ -474,7 +480,7 @@ def give_up_untold(s: Stepping) -> None:
         s.close(t.stopped.kind, t.stopped.cause, t.stopped.reason)
 
 
-def _gone(s: Stepping, error: FleetsimError) -> None:
+def _gone(s: StepContext, error: FleetsimError) -> None:
     """An answer that will not change: confirmed once, three times while the task is young (F-12)."""
     confirmable = s.track.missed_at + s.rules.lost_confirm_s
     if s.now.mono < confirmable:  # other news had it asked again sooner: that confirms nothing

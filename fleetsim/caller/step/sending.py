@@ -9,10 +9,10 @@ from fleetsim.caller.events import CredentialRefused, Level, StreamBroken, Webho
 from fleetsim.caller.follow_up import shows_the_message
 from fleetsim.caller.ledger import OtherWay, Phase
 from fleetsim.caller.outcome import cause_of
-from fleetsim.caller.signals import Find, Found, Send
+from fleetsim.caller.signals import Found, LookUpTask, Send
 from fleetsim.caller.step import answers, hearing, questions
-from fleetsim.caller.step.common import Stepping
-from fleetsim.caller.track import Heard, Track
+from fleetsim.caller.step.common import StepContext
+from fleetsim.caller.track import TaskUpdate, Track
 from fleetsim.model.errors import (
     AuthRefused,
     EmptyStream,
@@ -33,7 +33,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import DirectReply, Snapshot, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Message, Task
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, Via
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, UpdateSource
 
 _UNKNOWN = (MethodNotFound, VersionNotSupported)
 """-32601 and -32009: the agent does not know what was asked, so it has done nothing."""
@@ -48,18 +48,18 @@ WEBHOOK_WAITS = 10
 """Poll intervals that a webhook is waited for where it alone can tell which task is ours: it may be a long one."""
 
 
-def begin(s: Stepping) -> None:
+def begin(s: StepContext) -> None:
     """Send for the first time."""
     _send(s)
 
 
-def _send(s: Stepping) -> None:
+def _send(s: StepContext) -> None:
     """Ask for it to be sent. It may wait for its turn, and nothing has left until then."""
     s.set(in_air=True, retry_due=None)
     s.emit(Send(stream=s.track.try_stream))
 
 
-def left(s: Stepping) -> None:
+def left(s: StepContext) -> None:
     """Its turn has come, and bytes may leave: whatever is saved of it from here on must say so (F-29).
 
     It is the carrier that records it, before the first byte; here it is only not taken back.
@@ -69,7 +69,7 @@ def left(s: Stepping) -> None:
         s.set(record=replace(s.track.record, phase=Phase.SENDING))
 
 
-def recover(s: Stepping, question: Question | None, answer: Answer | None, early: Iterable[TaskEvent]) -> None:
+def recover(s: StepContext, question: Question | None, answer: Answer | None, early: Iterable[TaskEvent]) -> None:
     """Go on where the ledger says we were: never resend what may have been accepted (F-29)."""
     unbound = s.track.task is None
     hearing.recall(s, early)
@@ -85,9 +85,9 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None, early
     if record.phase is Phase.SENDING and record.task is None:
         _reply_lost(s, "the hub restarted before the reply arrived")
         return
-    s.poll_at(s.now.mono + min(s.now.luck * s.rules.poll_interval_s, 4.0))
+    s.poll_at(s.now.mono + min(s.now.jitter * s.rules.poll_interval_s, 4.0))
     if s.ended:
-        s.set(owed=s.rules.owed_polls_max)
+        s.set(confirming_polls_left=s.rules.owed_polls_max)
     elif record.cancel_wanted:
         hearing.cancel_once(s)  # whether it was said before the restart is not known
     if question is not None:
@@ -98,7 +98,7 @@ def recover(s: Stepping, question: Question | None, answer: Answer | None, early
         questions.look_first(s, record.task)
 
 
-def abandon(s: Stepping, question: Question | None, early: Iterable[TaskEvent], why: str) -> None:
+def abandon(s: StepContext, question: Question | None, early: Iterable[TaskEvent], why: str) -> None:
     """Nobody can be asked about it any more: end it with that reason, and as what it was."""
     if question is not None:
         questions.reopen(s, question)
@@ -114,7 +114,7 @@ def abandon(s: Stepping, question: Question | None, early: Iterable[TaskEvent], 
         s.close(OutcomeKind.LOST, Cause.MISCONFIGURED, why)
 
 
-def _reopen(s: Stepping, question: Question, answer: Answer | None) -> None:
+def _reopen(s: StepContext, question: Question, answer: Answer | None) -> None:
     if answer is None:
         questions.reopen(s, question)
     elif answer.decision is Decision.REJECT:
@@ -123,14 +123,14 @@ def _reopen(s: Stepping, question: Question, answer: Answer | None) -> None:
         questions.take_up_answer(s, question, answer)
 
 
-def replied(s: Stepping, reply: Task | Message, began: float) -> None:
+def replied(s: StepContext, reply: Task | Message, began: float) -> None:
     """The agent took it: bind the task, then treat the answer like any other news of it."""
     s.set(in_air=False)
     event = Snapshot(task=reply) if isinstance(reply, Task) else DirectReply(message=reply)
-    hearing.heard(s, Heard(event=event, via=Via.REPLY, began=began))
+    hearing.heard(s, TaskUpdate(event=event, via=UpdateSource.REPLY, began=began))
 
 
-def failed(s: Stepping, error: FleetsimError) -> None:
+def failed(s: StepContext, error: FleetsimError) -> None:
     """The first send failed. Only what cannot have been accepted is tried again.
 
     What a webhook told before is true whatever the reply was: the agent has it.
@@ -179,14 +179,14 @@ def failed(s: Stepping, error: FleetsimError) -> None:
         s.close(OutcomeKind.UNDELIVERABLE, Cause.REQUEST_WRONG if ours else cause_of(error), _why(s, error))
 
 
-def _send_otherwise(s: Stepping, reason: str) -> None:
+def _send_otherwise(s: StepContext, reason: str) -> None:
     """The same message in another form, at once: it was refused, so nothing was accepted."""
     s.retried(reason, Level.INFO, attempt=s.track.attempt)
     s.not_taken()
     _send(s)
 
 
-def _turn(s: Stepping, other: OtherWay, error: RpcError) -> None:
+def _turn(s: StepContext, other: OtherWay, error: RpcError) -> None:
     """The agent does not know the dialect its card reads as: the other one, once (decision 0013)."""
     turned = replace(
         s.track.record,
@@ -201,7 +201,7 @@ def _turn(s: Stepping, other: OtherWay, error: RpcError) -> None:
     _send_otherwise(s, f"refused with {error.wire_code}: trying A2A {other.dialect}")
 
 
-def _webhook_inside(s: Stepping) -> bool:
+def _webhook_inside(s: StepContext) -> bool:
     return s.track.record.push and not s.track.record.register_push
 
 
@@ -214,7 +214,7 @@ def _certainly_refused(error: FleetsimError) -> bool:
     return not _maybe_accepted(error) and not isinstance(error, WireError | LimitReached | InternalError)
 
 
-def _why(s: Stepping, error: FleetsimError) -> str:
+def _why(s: StepContext, error: FleetsimError) -> str:
     if isinstance(error, AuthRefused):
         return f"the agent refused our credential (HTTP {error.status})"
     also = " in either dialect" if s.track.record.turned and isinstance(error, _UNKNOWN) else ""
@@ -223,9 +223,9 @@ def _why(s: Stepping, error: FleetsimError) -> str:
     return str(error)
 
 
-def _retry(s: Stepping, error: FleetsimError) -> None:
+def _retry(s: StepContext, error: FleetsimError) -> None:
     """Wait with full jitter, but never less than the agent asked for (Retry-After)."""
-    wait = max(s.rules.retry_waits_s[s.track.attempt] * s.now.luck, 0.05)
+    wait = max(s.rules.retry_waits_s[s.track.attempt] * s.now.jitter, 0.05)
     if isinstance(error, HttpRefused) and error.retry_after_s is not None:
         wait = max(wait, min(max(error.retry_after_s, 0.0), s.rules.retry_after_max_s))
     attempt = s.track.attempt + 1
@@ -235,22 +235,22 @@ def _retry(s: Stepping, error: FleetsimError) -> None:
     s.retried(str(error), attempt=attempt + 1, wait_s=wait)
 
 
-def resend(s: Stepping) -> None:
+def resend(s: StepContext) -> None:
     """The retry fell due."""
     _send(s)
 
 
-def _reply_lost(s: Stepping, why: str) -> None:
+def _reply_lost(s: StepContext, why: str) -> None:
     """The agent may have it. Look for it; never send it again (F-03)."""
     s.set(lost=one_line(why, LOST_MAX))
     wait = 2 * s.rules.poll_interval_s
     again = s.rules.lost_confirm_s if s.track.silent else wait / 2
     s.set(reconcile_due=s.now.mono + wait, find_due=s.now.mono + again, poll_due=None)
     s.retried(f"no task in the answer, looking for it: {why}", attempt=s.track.attempt + 1, wait_s=wait)
-    s.emit(Find())
+    s.emit(LookUpTask())
 
 
-def found(s: Stepping, signal: Found) -> None:
+def found(s: StepContext, signal: Found) -> None:
     """The search for a lost task came back. A follow-up's task was there before: it must tell of the message.
 
     A reply that was lost on the way may belong to a task that is still to appear. An agent that ended its own
@@ -264,7 +264,7 @@ def found(s: Stepping, signal: Found) -> None:
         task = None
     if task is not None:
         s.retried("found the task whose reply was lost", Level.INFO)
-        hearing.heard(s, Heard(event=Snapshot(task=task), via=Via.POLL, began=s.now.mono))
+        hearing.heard(s, TaskUpdate(event=Snapshot(task=task), via=UpdateSource.POLL, began=s.now.mono))
         return
     if signal.error is not None:
         s.set(trouble=one_line(str(signal.error), hearing.TROUBLE_MAX))
@@ -280,7 +280,7 @@ def found(s: Stepping, signal: Found) -> None:
         s.set(reconcile_due=s.now.mono + WEBHOOK_WAITS * s.rules.poll_interval_s)
 
 
-def give_up_reply(s: Stepping) -> None:
+def give_up_reply(s: StepContext) -> None:
     """Nothing turned up: it may have run, and nobody knows."""
     if s.track.silent:
         reason = "the agent ended the stream without a word and its task was not found: it may have run"
@@ -302,7 +302,7 @@ def _why_not_found(track: Track) -> str:
     return f"could not be asked for its task: {track.trouble or 'no answer came in time'}"
 
 
-def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
+def stream_ended(s: StepContext, error: FleetsimError | None) -> None:
     """A stream is never an outcome: rejoin it a few times where that is safe, and poll (F-10, decision 0008)."""
     s.set(stream_open=False, joining=False)
     if s.track.task is None:
@@ -314,7 +314,7 @@ def stream_ended(s: Stepping, error: FleetsimError | None) -> None:
         s.publish(StreamBroken(why=one_line(str(error), 500)))
     refused = isinstance(error, MethodNotFound | UnsupportedOperation | TaskNotFound | LimitReached)
     if s.track.record.rejoin and not refused and s.track.resubscribes < s.rules.resubscribes_max:
-        wait = s.rules.retry_waits_s[min(s.track.resubscribes, len(s.rules.retry_waits_s) - 1)] * s.now.luck
+        wait = s.rules.retry_waits_s[min(s.track.resubscribes, len(s.rules.retry_waits_s) - 1)] * s.now.jitter
         s.set(retry_due=s.now.mono + wait, resubscribes=s.track.resubscribes + 1)
     s.set(gap=True)
     s.poll_at(s.soon)

@@ -13,7 +13,7 @@ from fleetsim.agent.engine import Engine
 from fleetsim.agent.notify import Notifier
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Service
-from fleetsim.agent.settings import Settings
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.store import Store
 from fleetsim.check.broken.wire import Edit, Rewired
 from fleetsim.runtime.webhook import WebhookSender
@@ -50,7 +50,9 @@ class Mutant:
 class BrokenAgent(Agent):
     """An agent with other settings, other parts or edits in front of it; used as any ``Agent`` is."""
 
-    def __init__(self, healthy: Agent, settings: Settings, parts: Mapping[str, type], edits: tuple[Edit, ...]) -> None:
+    def __init__(
+        self, healthy: Agent, settings: AgentSettings, parts: Mapping[str, type], edits: tuple[Edit, ...]
+    ) -> None:
         super().__init__(settings.name, runtime=healthy._runtime)
         self._settings = settings
         self._parts = parts
@@ -80,7 +82,7 @@ class BrokenAgent(Agent):
 
 def breaks(
     *edits: Edit,
-    settings: Callable[[Settings], Settings] | None = None,
+    settings: Callable[[AgentSettings], AgentSettings] | None = None,
     store: type[Store] | None = None,
     sender: type[WebhookSender] | None = None,
     notifier: type[Notifier] | None = None,
@@ -104,15 +106,15 @@ def breaks(
     return make
 
 
-def with_limits(**limits: Any) -> Callable[[Settings], Settings]:
+def with_limits(**limits: Any) -> Callable[[AgentSettings], AgentSettings]:
     """Settings with some limits changed."""
     return lambda settings: replace(settings, limits=replace(settings.limits, **limits))
 
 
-def with_manners(dialect: str, **fields: Any) -> Callable[[Settings], Settings]:
+def with_manners(dialect: str, **fields: Any) -> Callable[[AgentSettings], AgentSettings]:
     """Settings in which one dialect behaves otherwise."""
 
-    def change(settings: Settings) -> Settings:
+    def change(settings: AgentSettings) -> AgentSettings:
         manners = settings.shape.manners
         changed = {**manners, dialect: replace(manners[dialect], **fields)}
         return replace(settings, shape=replace(settings.shape, manners=changed))

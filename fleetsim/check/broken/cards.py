@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from fleetsim.agent.settings import Settings
-from fleetsim.agent.shape import CARD_PATHS
+from fleetsim.agent.quirks import CARD_PATHS
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.check.broken.build import Catalogue
 from fleetsim.check.broken.editors import (
     about,
@@ -50,11 +50,11 @@ def _flag(name: str, value: bool) -> Any:
     return lambda card: {**card, "capabilities": {**card["capabilities"], name: value}}
 
 
-def _not_streaming(settings: Settings) -> Settings:
+def _not_streaming(settings: AgentSettings) -> AgentSettings:
     return replace(settings, streaming=False)
 
 
-def _not_pushing(settings: Settings) -> Settings:
+def _not_pushing(settings: AgentSettings) -> AgentSettings:
     return replace(settings, push_notifications=False)
 
 
@@ -89,7 +89,7 @@ def _no_version(card: Json) -> Json:
     return each_object(card, lambda found: found.pop("protocolVersion", None))
 
 
-def _only_current(settings: Settings) -> Settings:
+def _only_current(settings: AgentSettings) -> AgentSettings:
     return replace(settings, dialects=("1.0",))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from fleetsim.agent.shape import CARD_PATHS
+from fleetsim.agent.quirks import CARD_PATHS
 from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
 from fleetsim.model.call import Operation
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender

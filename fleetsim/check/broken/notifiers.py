@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from fleetsim.agent.notify import Notice, Notifier
-from fleetsim.agent.record import Push, Record, TaskKey, Transition
-from fleetsim.agent.service import Caller, Reply, Service
+from fleetsim.agent.record import PushTarget, Record, TaskKey, Transition
+from fleetsim.agent.service import Principal, Reply, Service
 from fleetsim.agent.watch import DirectWatch, Watch
 from fleetsim.check.broken.senders import FragileSender
 from fleetsim.model.call import Call, DeletePush, GetPush, PushConfig, SendMessage, SubscribeToTask
@@ -84,13 +84,13 @@ class HastyNotifier(Notifier):
 
     queue_s = 5.0
 
-    def _queue(self, record: Record, push: Push, update: StatusUpdate) -> None:
+    def _queue(self, record: Record, push: PushTarget, update: StatusUpdate) -> None:
         """Send at once."""
         for event in self._events(push, update):
             notice = Notice(sequence=record.version, event=event, task=record.task)
             self._workers.start(self._send(notice, push), name=f"webhook {record.task_id}")
 
-    async def _send(self, notice: Notice, push: Push) -> None:
+    async def _send(self, notice: Notice, push: PushTarget) -> None:
         body = self._body(notice, push)
         if body is not None:
             config = push.config
@@ -124,7 +124,7 @@ class UndeadNotifier(Notifier):
     def heard(self, transition: Transition) -> None:
         """Tell every webhook there ever was."""
         if not hasattr(self, "_ever"):
-            self._ever: dict[TaskKey, dict[str, Push]] = {}
+            self._ever: dict[TaskKey, dict[str, PushTarget]] = {}
         ever = self._ever.setdefault(transition.record.key, {})
         ever.update({push.config_id: push for push in transition.record.pushes})
         gone = [push for config_id, push in ever.items() if self._store.push(transition.record.key, config_id) is None]
@@ -143,7 +143,7 @@ class UndeadNotifier(Notifier):
         self._ever.setdefault(record.key, {}).update({push.config_id: push for push in record.pushes})
         super().late(record, config_id)
 
-    async def _again(self, notice: Notice, push: Push) -> None:
+    async def _again(self, notice: Notice, push: PushTarget) -> None:
         body = self._body(notice, push)
         if body is not None:
             await self._sender.deliver(_delivery(push.config, body, notice))
@@ -173,7 +173,7 @@ class FragileNotifier(Notifier):
 class SilentVetService(Service):
     """An unsafe webhook in a send is dropped without a word; the caller believes it will be told (U27)."""
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Send once more without the webhook, if it was refused with it."""
         try:
             return await super().call(call, caller)
@@ -182,7 +182,7 @@ class SilentVetService(Service):
                 raise
         return await super().call(replace(call, push=None), caller)
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
         """Stream without the webhook, if it was refused with it."""
         try:
             return await super().stream(call, caller)
@@ -195,7 +195,7 @@ class SilentVetService(Service):
 class InlineDeafService(Service):
     """A webhook that comes with the send is ignored."""
 
-    async def _accept(self, call: SendMessage, caller: Caller) -> Record:
+    async def _accept(self, call: SendMessage, caller: Principal) -> Record:
         """Accept without the webhook, if it is a safe one."""
         if call.push is not None:
             await self._vet(call.push)
@@ -205,7 +205,7 @@ class InlineDeafService(Service):
 class NoDeleteService(Service):
     """A webhook is deleted in words alone."""
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Say that it is deleted."""
         return None if isinstance(call, DeletePush) else await super().call(call, caller)
 
@@ -213,7 +213,7 @@ class NoDeleteService(Service):
 class StrictDeleteService(Service):
     """A webhook that is gone cannot be deleted again."""
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Refuse to delete what is not there."""
         if isinstance(call, DeletePush):
             await super().call(GetPush(task_id=call.task_id, config_id=call.config_id), caller)

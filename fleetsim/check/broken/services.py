@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleetsim.agent.auth import Gate, Headers
+from fleetsim.agent.auth import Authenticator, Headers
 from fleetsim.agent.record import ANYONE, Record, TaskKey
 from fleetsim.agent.runner import Runner
-from fleetsim.agent.service import Caller, Reply, Service
-from fleetsim.agent.settings import Settings
+from fleetsim.agent.service import Principal, Reply, Service
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed
 from fleetsim.agent.watch import DirectWatch, Watch
 from fleetsim.model.call import Call, CancelTask, GetTask, SendMessage, SubscribeToTask
@@ -62,15 +62,15 @@ class MuteRunner(Runner):
 class OwnerlessService(Service):
     """Everybody's tasks are everybody's."""
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Whoever asks, the task's owner is taken to ask."""
         return await super().call(call, self._taken_for_owner(call, caller))
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
         """Whoever asks, the task's owner is taken to ask."""
         return await super().stream(call, self._taken_for_owner(call, caller))
 
-    def _taken_for_owner(self, call: Call, caller: Caller) -> Caller:
+    def _taken_for_owner(self, call: Call, caller: Principal) -> Principal:
         task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
         owners = [entry.key[0] for entry in self._store.shelf if entry.key[1] == task_id]
         return replace(caller, owner=owners[0]) if owners else caller
@@ -96,7 +96,7 @@ class TiedWatch(Watch):
 class TiedService(Service):
     """The work belongs to the connection that began it (seed "Producer must be independent")."""
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
         """A stream that takes its task down."""
         watch = await super().stream(call, caller)
         return TiedWatch(**_members(watch), runner=self._runner) if isinstance(watch, Watch) else watch
@@ -109,15 +109,15 @@ class ForgettingService(Service):
         """Whether a message for this task (None: for one that is unknown) is taken for a new one; here for none."""
         return False
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Answer without the task, if it is forgotten."""
         return await super().call(await self._freed(call, caller) if isinstance(call, SendMessage) else call, caller)
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
         """Stream without the task, if it is forgotten."""
         return await super().stream(await self._freed(call, caller) if isinstance(call, SendMessage) else call, caller)
 
-    async def _freed(self, call: SendMessage, caller: Caller) -> SendMessage:
+    async def _freed(self, call: SendMessage, caller: Principal) -> SendMessage:
         if call.message.task_id is None:
             return call
         task: Task | None = None
@@ -146,7 +146,7 @@ class EagerService(ForgettingService):
 class LyingCancelService(Service):
     """A cancel is answered and not done."""
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Say that a task at work is canceled, and let it work."""
         if isinstance(call, CancelTask):
             task = await super().call(GetTask(task_id=call.task_id), caller)
@@ -158,7 +158,7 @@ class LyingCancelService(Service):
 class NoCancelService(Service):
     """Nothing can be canceled."""
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Refuse to cancel any task there is."""
         if isinstance(call, CancelTask):
             task = await super().call(GetTask(task_id=call.task_id), caller)
@@ -170,7 +170,7 @@ class NoCancelService(Service):
 class BlockingService(Service):
     """A 0.3 send that asks to block does, for as long as the work takes."""
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Wait where it is asked for."""
         if isinstance(call, SendMessage) and call.wait is True:
             caller = replace(caller, manners=replace(caller.manners, waits=True))
@@ -182,7 +182,7 @@ class SharedService(Service):
 
     _burst: tuple[Task, ...] = ()
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Hand out a task that was begun just now."""
         if not isinstance(call, SendMessage):
             return await super().call(call, caller)
@@ -196,7 +196,7 @@ class SharedService(Service):
             self._burst = (*self._burst, made)
         return made
 
-    async def _state(self, task: Task, caller: Caller) -> TaskState | None:
+    async def _state(self, task: Task, caller: Principal) -> TaskState | None:
         with suppress(TaskNotFound):
             found = await super().call(GetTask(task_id=task.task_id), caller)
             return found.state if isinstance(found, Task) else None
@@ -206,7 +206,7 @@ class SharedService(Service):
 class LegacyDeafService(Service):
     """An answer in the legacy dialect never reaches the work."""
 
-    async def call(self, call: Call, caller: Caller) -> Reply:
+    async def call(self, call: Call, caller: Principal) -> Reply:
         """Take a message for a task at work, and do nothing with it."""
         if isinstance(call, SendMessage) and caller.manners.dialect == "0.1":
             with suppress(TaskNotFound):
@@ -256,7 +256,7 @@ class HeldWatch(Watch):
 class LeakyService(Service):
     """A reader that leaves early is kept for ever, and there is room for few."""
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
         """A stream that holds on to its seat."""
         watch = await super().stream(call, caller)
         return HeldWatch(**_members(watch)) if isinstance(watch, Watch) else watch
@@ -279,7 +279,7 @@ class HurriedWatch(Watch):
 class HurriedService(Service):
     """A reader that is slow at the wrong moment never gets the closing events."""
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Caller) -> Watch | DirectWatch:
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
         """A stream that looks at the live task after a slow write."""
         watch = await super().stream(call, caller)
         return HurriedWatch(**_members(watch)) if isinstance(watch, Watch) else watch
@@ -288,7 +288,7 @@ class HurriedService(Service):
 # -- gates -----------------------------------------------------------------------------------------
 
 
-class TrustingGate(Gate):
+class TrustingGate(Authenticator):
     """Whoever shows no credentials may come in; wrong ones are refused."""
 
     def admit(self, headers: Headers) -> str | None:
@@ -297,7 +297,7 @@ class TrustingGate(Gate):
         return super().admit(headers) if names & {b"x-api-key", b"authorization"} else ANYONE
 
 
-class CarelessGate(Gate):
+class CarelessGate(Authenticator):
     """Any credentials will do."""
 
     def admit(self, headers: Headers) -> str | None:
@@ -307,14 +307,14 @@ class CarelessGate(Gate):
         return found or (ANYONE if given else None)
 
 
-def gated(kind: type[Gate]) -> Callable[[Settings], Settings]:
+def gated(kind: type[Authenticator]) -> Callable[[AgentSettings], AgentSettings]:
     """Settings with another gate."""
 
-    class Gated(Settings):
+    class Gated(AgentSettings):
         """Settings of an agent whose door is broken."""
 
-        def gate(self) -> Gate:
+        def gate(self) -> Authenticator:
             """A gate of the broken kind, with the same keys."""
             return kind(api_keys=self.api_keys, bearers=self.bearers)
 
-    return lambda settings: Gated(**{name: getattr(settings, name) for name in Settings.__dataclass_fields__})
+    return lambda settings: Gated(**{name: getattr(settings, name) for name in AgentSettings.__dataclass_fields__})

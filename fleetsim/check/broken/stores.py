@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from fleetsim.agent.record import Push, Record, TaskEnded, TaskKey
+from fleetsim.agent.record import PushTarget, Record, TaskEnded, TaskKey
 from fleetsim.agent.store import Store
 from fleetsim.model.task import TERMINAL, Artifact, TaskState, TaskStatus
 
@@ -42,7 +42,7 @@ class GenerousStore(Store):
 class StickyStore(Store):
     """A webhook that is registered again keeps its first token."""
 
-    def set_push(self, key: TaskKey, push: Push) -> Record:
+    def set_push(self, key: TaskKey, push: PushTarget) -> Record:
         """Keep the config that is there under this id, token and all."""
         return self.read(key) if self.push(key, push.config_id) is not None else super().set_push(key, push)
 
@@ -50,7 +50,7 @@ class StickyStore(Store):
 class OneSlotStore(Store):
     """A second webhook takes the first one's place."""
 
-    def set_push(self, key: TaskKey, push: Push) -> Record:
+    def set_push(self, key: TaskKey, push: PushTarget) -> Record:
         """Forget the other configs before this one is kept."""
         self.shelf.get(key).pushes = ()
         return super().set_push(key, push)

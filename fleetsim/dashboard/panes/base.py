@@ -7,8 +7,8 @@ from typing import ClassVar, TypeAlias
 
 from textual.containers import Vertical
 
+from fleetsim.dashboard.chrome import Keys, Pane, Size
 from fleetsim.dashboard.controls import WholeText
-from fleetsim.dashboard.frame import Keys, Pane, Size
 from fleetsim.dashboard.query import Query, parse
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.widgets import Grid

@@ -8,9 +8,9 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from fleetsim.dashboard import draw_ceremonies
-from fleetsim.dashboard.frame import Keys, Pane
-from fleetsim.dashboard.ink import RowList, line, muted
+from fleetsim.dashboard.chrome import Keys, Pane
 from fleetsim.dashboard.panes.base import PaneBase
+from fleetsim.dashboard.text import RowList, line, muted
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_ceremonies import CeremonyRow
 from fleetsim.dashboard.widgets import Grid, Page

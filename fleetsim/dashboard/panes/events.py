@@ -7,9 +7,9 @@ from typing import ClassVar
 from textual.app import ComposeResult
 
 from fleetsim.dashboard import draw_events
-from fleetsim.dashboard.frame import Keys, Pane, Size
-from fleetsim.dashboard.ink import line
+from fleetsim.dashboard.chrome import Keys, Pane, Size
 from fleetsim.dashboard.panes.base import PaneBase
+from fleetsim.dashboard.text import line
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.widgets import Grid, Page
 

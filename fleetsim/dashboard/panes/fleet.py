@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from fleetsim.dashboard import draw_agent, draw_fleet
-from fleetsim.dashboard.frame import Keys, Pane, Size
-from fleetsim.dashboard.ink import LazyRows, RowList, line, muted
+from fleetsim.dashboard.chrome import Keys, Pane, Size
+from fleetsim.dashboard.labels import since
 from fleetsim.dashboard.panes.base import PaneBase
+from fleetsim.dashboard.text import LazyRows, RowList, line, muted
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.widgets import Grid, Lines, Page
-from fleetsim.dashboard.words import since
 
 
 class FleetPane(PaneBase):

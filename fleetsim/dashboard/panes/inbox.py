@@ -8,9 +8,9 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
 from fleetsim.dashboard import draw_inbox
-from fleetsim.dashboard.frame import Keys, Pane, Size
-from fleetsim.dashboard.ink import RowList, line, muted
+from fleetsim.dashboard.chrome import Keys, Pane, Size
 from fleetsim.dashboard.panes.base import PaneBase
+from fleetsim.dashboard.text import RowList, line, muted
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
 from fleetsim.dashboard.widgets import AnswerBox, Grid, Lines, Page

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.applications import Starlette
 
+from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
-from fleetsim.caller.dispatcher import Dispatcher, Way
+from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.gate import Gate
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.tokens import CallbackTokens
@@ -82,7 +82,7 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
             client_factory=lambda entry: AgentClient(entry.url, runtime=runtime, credential=credential),
         )
         base = f"http://127.0.0.1:{port}"
-        gate = Gate(runtime, events)
+        gate = AgentLimiter(runtime, events)
         executor = Executor(broker, gate, tokens=tokens, callback_base=lambda _agent, _url: base)
         rules = Rules(poll_interval_s=ways.poll_s)
         tracker = Tracker(runtime, executor, ledger, events, rules, settled=[outcomes.append])
@@ -93,9 +93,9 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
         await stack.enter_async_context(broker)
         view = await broker.refresh(AGENT)
 
-        def way(agent: str, request: SkillRequest) -> Way:
+        def way(agent: str, request: SkillRequest) -> AgentRoute:
             choice = broker.choice(agent)
-            return Way(
+            return AgentRoute(
                 agent=agent,
                 dialect=choice.dialect_name if choice else "0.3",
                 hint=skill_hint(broker.card(agent), request.skill),

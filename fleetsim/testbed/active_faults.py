@@ -31,7 +31,7 @@ class Weather:
         self.lift()
 
 
-class Sky:
+class ActiveFaults:
     """All the weather there is, in the order it was put up."""
 
     def __init__(self, rng: random.Random) -> None:

@@ -15,7 +15,7 @@ Handler: TypeAlias = Callable[[str], None]
 _handler: Handler | None = None
 
 
-def fault(point: str) -> None:
+def failpoint(point: str) -> None:
     """Tell the installed handler, if there is one, that ``point`` was reached; what it raises is raised here."""
     if _handler is not None:
         _handler(point)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from fleetsim.caller.health import HealthWord
 
 
-class Role(StrEnum):
+class Tone(StrEnum):
     """What a piece of text means; a theme turns it into a colour."""
 
     PLAIN = "plain"
@@ -35,7 +35,7 @@ class Mark:
 
     glyph: str
     word: str
-    role: Role
+    role: Tone
 
     @property
     def label(self) -> str:
@@ -44,70 +44,70 @@ class Mark:
 
 
 HEALTH: Mapping[HealthWord, Mark] = {
-    HealthWord.DOWN: Mark("○", "down", Role.BAD),
-    HealthWord.DEGRADED: Mark("◐", "degraded", Role.WARN),
-    HealthWord.UNKNOWN: Mark("?", "unknown", Role.MUTED),
-    HealthWord.UP: Mark("●", "up", Role.GOOD),
-    HealthWord.PAUSED: Mark("‖", "paused", Role.MUTED),
+    HealthWord.DOWN: Mark("○", "down", Tone.BAD),
+    HealthWord.DEGRADED: Mark("◐", "degraded", Tone.WARN),
+    HealthWord.UNKNOWN: Mark("?", "unknown", Tone.MUTED),
+    HealthWord.UP: Mark("●", "up", Tone.GOOD),
+    HealthWord.PAUSED: Mark("‖", "paused", Tone.MUTED),
 }
 """An agent's word, worst first."""
 HEALTH_ORDER: Mapping[HealthWord, int] = {word: at for at, word in enumerate(HEALTH)}
 
 STATE: Mapping[str, Mark] = {
-    "submitted": Mark("·", "submitted", Role.MUTED),
-    "working": Mark("▶", "working", Role.PRIMARY),
-    "input-required": Mark("?", "input-req", Role.ACCENT),
-    "auth-required": Mark("!", "auth-req", Role.ACCENT),
-    "completed": Mark("✓", "completed", Role.GOOD),
-    "failed": Mark("✗", "failed", Role.BAD),
-    "canceled": Mark("⊘", "canceled", Role.MUTED),
-    "rejected": Mark("⊗", "rejected", Role.BAD),
-    "undeliverable": Mark("⊗", "unsent", Role.BAD),
-    "lost": Mark("✗", "lost", Role.BAD),
-    "expired": Mark("◷", "expired", Role.WARN),
-    "protocol_error": Mark("✗", "protocol", Role.BAD),
-    "unknown": Mark("?", "unknown", Role.WARN),
+    "submitted": Mark("·", "submitted", Tone.MUTED),
+    "working": Mark("▶", "working", Tone.PRIMARY),
+    "input-required": Mark("?", "input-req", Tone.ACCENT),
+    "auth-required": Mark("!", "auth-req", Tone.ACCENT),
+    "completed": Mark("✓", "completed", Tone.GOOD),
+    "failed": Mark("✗", "failed", Tone.BAD),
+    "canceled": Mark("⊘", "canceled", Tone.MUTED),
+    "rejected": Mark("⊗", "rejected", Tone.BAD),
+    "undeliverable": Mark("⊗", "unsent", Tone.BAD),
+    "lost": Mark("✗", "lost", Tone.BAD),
+    "expired": Mark("◷", "expired", Tone.WARN),
+    "protocol_error": Mark("✗", "protocol", Tone.BAD),
+    "unknown": Mark("?", "unknown", Tone.WARN),
 }
 """Task states and outcome kinds by their word in an event."""
 
 RUN: Mapping[str, Mark] = {
-    "running": Mark("▶", "running", Role.PRIMARY),
-    "success": Mark("✓", "success", Role.GOOD),
-    "failure": Mark("✗", "failure", Role.BAD),
-    "timeout": Mark("◷", "timeout", Role.WARN),
-    "skipped": Mark("–", "skipped", Role.WARN),
-    "missed": Mark("–", "missed", Role.WARN),
+    "running": Mark("▶", "running", Tone.PRIMARY),
+    "success": Mark("✓", "success", Tone.GOOD),
+    "failure": Mark("✗", "failure", Tone.BAD),
+    "timeout": Mark("◷", "timeout", Tone.WARN),
+    "skipped": Mark("–", "skipped", Tone.WARN),
+    "missed": Mark("–", "missed", Tone.WARN),
 }
 """How a ceremony's run stands."""
 
 WANTS: Mapping[str, Mark] = {
     "input-required": STATE["input-required"],
     "auth-required": STATE["auth-required"],
-    "veto": Mark("!", "veto?", Role.WARN),
+    "veto": Mark("!", "veto?", Tone.WARN),
 }
 """What is wanted of a person."""
 
 DECISION: Mapping[str, Mark] = {
-    "answer": Mark("✓", "answered", Role.GOOD),
-    "reject": Mark("✗", "rejected", Role.BAD),
-    "expired": Mark("◷", "expired", Role.WARN),
-    "withdrawn": Mark("–", "withdrawn", Role.MUTED),
-    "vetoed": Mark("✗", "vetoed", Role.BAD),
-    "lapsed": Mark("–", "let go on", Role.MUTED),
+    "answer": Mark("✓", "answered", Tone.GOOD),
+    "reject": Mark("✗", "rejected", Tone.BAD),
+    "expired": Mark("◷", "expired", Tone.WARN),
+    "withdrawn": Mark("–", "withdrawn", Tone.MUTED),
+    "vetoed": Mark("✗", "vetoed", Tone.BAD),
+    "lapsed": Mark("–", "let go on", Tone.MUTED),
 }
 """What became of a question, or of a window for a veto."""
 
 LEVEL: Mapping[str, Mark] = {
-    "debug": Mark("", "debug", Role.MUTED),
-    "info": Mark("", "info", Role.PLAIN),
-    "warn": Mark("", "warn", Role.WARN),
-    "error": Mark("", "error", Role.BAD),
+    "debug": Mark("", "debug", Tone.MUTED),
+    "info": Mark("", "info", Tone.PLAIN),
+    "warn": Mark("", "warn", Tone.WARN),
+    "error": Mark("", "error", Tone.BAD),
 }
 
 
 def mark_of(table: Mapping[str, Mark], word: str) -> Mark:
     """The mark of a word; one nobody knows is shown as it is, as a warning, never as its neighbour."""
-    return table.get(word) or Mark("", word or "?", Role.WARN)
+    return table.get(word) or Mark("", word or "?", Tone.WARN)
 
 
 ASCII: Mapping[str, str] = {

@@ -14,7 +14,7 @@ from fleetsim.agent.record import ANYONE, TaskKey
 from fleetsim.model.errors import TaskNotFound
 
 
-class Shelf:
+class Retention:
     """All entries of one store. ``busy`` says whether a finished task is still needed."""
 
     def __init__(self, limits: AgentLimits) -> None:

@@ -13,9 +13,9 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.agent.auth import Gate
+from fleetsim.agent.auth import Authenticator
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.pace import PacedResponse
+from fleetsim.agent.paced_response import PacedResponse
 from fleetsim.model.errors import ContentTypeNotSupported, FleetsimError, InvalidRequest, RpcError
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.json import dump
@@ -58,10 +58,10 @@ def error_response(
     return json_response(jsonrpc.error(request_id, problem, dialect), status=code, headers={**more, **(headers or {})})
 
 
-class Door:
+class RequestGuard:
     """What every request to the agent's operations passes through."""
 
-    def __init__(self, gate: Gate, limits: AgentLimits, *, oversize_status: int = 413) -> None:
+    def __init__(self, gate: Authenticator, limits: AgentLimits, *, oversize_status: int = 413) -> None:
         self._gate, self._limits, self._oversize_status = gate, limits, oversize_status
         self._held = 0
 

@@ -15,22 +15,22 @@ from textual.content import Content
 from textual.strip import Strip
 from textual.widget import Widget
 
-from fleetsim.dashboard.ink import Line, clip_line
-from fleetsim.dashboard.words import Role, plain_ascii
+from fleetsim.dashboard.labels import Tone, plain_ascii
+from fleetsim.dashboard.text import Line, clip_line
 from fleetsim.model.text import neutralise
 
 SPAN_CHARS_MAX = 2_000
-COLOURS: Mapping[Role, tuple[str, bool]] = {
-    Role.PLAIN: ("foreground", False),
-    Role.STRONG: ("foreground", True),
-    Role.MUTED: ("quiet", False),
-    Role.HEAD: ("quiet", True),
-    Role.PRIMARY: ("primary", False),
-    Role.ACCENT: ("accent", True),
-    Role.CALM: ("calm", False),
-    Role.GOOD: ("success", False),
-    Role.WARN: ("warning", False),
-    Role.BAD: ("error", False),
+COLOURS: Mapping[Tone, tuple[str, bool]] = {
+    Tone.PLAIN: ("foreground", False),
+    Tone.STRONG: ("foreground", True),
+    Tone.MUTED: ("quiet", False),
+    Tone.HEAD: ("quiet", True),
+    Tone.PRIMARY: ("primary", False),
+    Tone.ACCENT: ("accent", True),
+    Tone.CALM: ("calm", False),
+    Tone.GOOD: ("success", False),
+    Tone.WARN: ("warning", False),
+    Tone.BAD: ("error", False),
 }
 """The theme's variable for each role, and whether the text is bold."""
 
@@ -43,7 +43,7 @@ class Palette:
         self.on_cursor = self._styles(variables, "cursor-row")
 
     @staticmethod
-    def _styles(variables: Mapping[str, str], ground: str) -> Mapping[Role, Style]:
+    def _styles(variables: Mapping[str, str], ground: str) -> Mapping[Tone, Style]:
         return {
             role: Style(color=variables[colour], bgcolor=variables[ground], bold=bold)
             for role, (colour, bold) in COLOURS.items()
@@ -56,7 +56,7 @@ def safe(text: str, ascii_only: bool) -> str:
     return plain_ascii(text) if ascii_only else text
 
 
-class InkedApp(App[None]):
+class NeutralisedApp(App[None]):
     """An app whose widgets draw lines."""
 
     ascii_only = False
@@ -70,12 +70,12 @@ class InkedApp(App[None]):
         return self._palette[1]
 
 
-class Inked(Widget):
-    """A widget that draws lines; ``InkedApp`` knows how they look."""
+class NeutralisedWidget(Widget):
+    """A widget that draws lines; ``NeutralisedApp`` knows how they look."""
 
     @property
-    def _stage(self) -> InkedApp:
-        return cast(InkedApp, self.app)
+    def _stage(self) -> NeutralisedApp:
+        return cast(NeutralisedApp, self.app)
 
     @property
     def inner_width(self) -> int:
@@ -90,7 +90,7 @@ class Inked(Widget):
         if ascii_only:  # the ellipsis of a cut
             cleaned = tuple((plain_ascii(text), role) for text, role in cleaned)
         segments = [Segment(text, styles[role]) for text, role in cleaned if text]
-        return Strip(segments).adjust_cell_length(width, styles[Role.PLAIN])
+        return Strip(segments).adjust_cell_length(width, styles[Tone.PLAIN])
 
     def entitle(self, one: Line, sub: Line = ()) -> None:
         """Set the title in the frame, and the one below."""
@@ -103,5 +103,5 @@ class Inked(Widget):
 
 def _titled(one: Line) -> Content:
     styles = {role: f"{'bold ' if bold else ''}${colour}" for role, (colour, bold) in COLOURS.items()}
-    styles[Role.PLAIN] = styles[Role.STRONG]
+    styles[Tone.PLAIN] = styles[Tone.STRONG]
     return Content.assemble(*((text, styles[role]) for text, role in one))

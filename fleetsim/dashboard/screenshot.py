@@ -29,7 +29,7 @@ _TEXT = re.compile(
 _LOCAL_FONTS = 'font-family: "DejaVu Sans Mono", "Cascadia Mono", Menlo, Consolas, monospace'
 
 
-class StillClock:
+class StoppedClock:
     """A clock that stands at the moment of the picture."""
 
     def __init__(self, at: datetime) -> None:
@@ -100,7 +100,7 @@ async def take(
     """
     recorded = tuple(events)
     moment = at or recorded[-1].at
-    app = FleetApp(_Frozen(recorded), _NoControls(), clock=StillClock(moment), title=title, ascii=ascii)
+    app = FleetApp(_Frozen(recorded), _NoControls(), clock=StoppedClock(moment), title=title, ascii=ascii)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         app.show_pane(screen)

@@ -22,7 +22,7 @@ _CORS = {
 }
 
 
-class CardFace:
+class CardEndpoint:
     """Serves the public card. ``card_at`` builds it for the endpoint's own URL."""
 
     def __init__(self, card_at: Callable[[str], AgentCard], url: str | None, rpc_path: str) -> None:

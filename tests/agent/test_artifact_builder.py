@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.draft import Closing, Draft, Tally, weigh_data, weigh_part
+from fleetsim.agent.artifact_builder import ArtifactBuilder, Closing, UsageTotals, weigh_data, weigh_part
 from fleetsim.agent.limits import OutputLimit
 from fleetsim.model.extensions import (
     CONFIDENCE,
@@ -33,8 +33,8 @@ def piece(*parts: Part, artifact_id: str = MAIN, **fields: Any) -> Artifact:
     return Artifact(artifact_id=artifact_id, parts=parts, **fields)
 
 
-def drafted(*artifacts: Artifact, append: bool = True, chars_max: int = 1_000) -> Draft:
-    draft = Draft(MAIN, chars_max=chars_max)
+def drafted(*artifacts: Artifact, append: bool = True, chars_max: int = 1_000) -> ArtifactBuilder:
+    draft = ArtifactBuilder(MAIN, chars_max=chars_max)
     for artifact in artifacts:
         draft.put(artifact, append=append)
     return draft
@@ -44,7 +44,7 @@ def drafted(*artifacts: Artifact, append: bool = True, chars_max: int = 1_000) -
 
 
 def test_model_calls_add_up_and_the_last_named_model_is_told() -> None:
-    tally = Tally()
+    tally = UsageTotals()
     tally.use({"a": 1, "b": 0}, None, "first")
     assert tally.cost_usd is None
     tally.use({"a": 2, "c": 5}, 0.25, "second")
@@ -57,14 +57,14 @@ def test_model_calls_add_up_and_the_last_named_model_is_told() -> None:
     [({"a": -1}, None), ({"a": 1, "b": -1}, None), ({}, -0.01), ({}, math.inf), ({}, math.nan), ({"a": -1}, 1.0)],
 )
 def test_an_amount_that_cannot_be_is_refused_and_adds_nothing(tokens: dict[str, int], cost_usd: float | None) -> None:
-    tally = Tally()
+    tally = UsageTotals()
     with pytest.raises(ValueError, match="negative or infinite"):
         tally.use(tokens, cost_usd, "m")
-    assert tally == Tally()
+    assert tally == UsageTotals()
 
 
 def test_a_call_that_cost_nothing_is_a_call() -> None:
-    tally = Tally()
+    tally = UsageTotals()
     tally.use({}, 0.0, None)
     (part,), uris = tally.parts(DONE, 7)
     assert isinstance(part, DataPart)
@@ -73,7 +73,7 @@ def test_a_call_that_cost_nothing_is_a_call() -> None:
 
 
 def test_a_task_reports_so_many_effects_and_no_more() -> None:
-    tally = Tally()
+    tally = UsageTotals()
     effect = EffectDelta(domain="d", path="p", op="inc", value=1)
     for _ in range(DELTAS_MAX):
         tally.add(effect)
@@ -84,7 +84,9 @@ def test_a_task_reports_so_many_effects_and_no_more() -> None:
 
 @pytest.mark.parametrize(("state", "success"), [(DONE, True), (FAILED, False), (TaskState.CANCELED, False)])
 def test_everything_a_task_tallied_is_told_under_its_own_name(state: TaskState, success: bool) -> None:
-    tally = Tally(confidence=0.5, explanation="guess", effects=[EffectDelta(domain="d", path="p", op="inc", value=2)])
+    tally = UsageTotals(
+        confidence=0.5, explanation="guess", effects=[EffectDelta(domain="d", path="p", op="inc", value=2)]
+    )
     tally.use({"input_tokens": 3}, 0.5, "m")
     parts, uris = tally.parts(state, 12)
     told = {
@@ -107,14 +109,14 @@ def test_everything_a_task_tallied_is_told_under_its_own_name(state: TaskState, 
 @pytest.mark.parametrize(
     ("tally", "told"),
     [
-        (Tally(), []),
-        (Tally(tokens={"a": 1}), [{"usage": {"a": 1}, "durationMs": 1, "success": True}]),
-        (Tally(confidence=0.0), [{"confidence": 0.0, "success": True}]),
-        (Tally(explanation="of nothing"), []),
-        (Tally(model="named alone"), []),
+        (UsageTotals(), []),
+        (UsageTotals(tokens={"a": 1}), [{"usage": {"a": 1}, "durationMs": 1, "success": True}]),
+        (UsageTotals(confidence=0.0), [{"confidence": 0.0, "success": True}]),
+        (UsageTotals(explanation="of nothing"), []),
+        (UsageTotals(model="named alone"), []),
     ],
 )
-def test_what_was_not_tallied_is_not_told(tally: Tally, told: list[dict[str, Any]]) -> None:
+def test_what_was_not_tallied_is_not_told(tally: UsageTotals, told: list[dict[str, Any]]) -> None:
     assert [part.data for part in tally.parts(DONE, 1)[0] if isinstance(part, DataPart)] == told
 
 

@@ -32,7 +32,7 @@ async def pause(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-class Carriage:
+class FaultPipeline:
     """The faults of one request, each with its moment, in the order they were put up."""
 
     def __init__(self, faults: Iterable[tuple[Fault, Moment]], *, where: str) -> None:
@@ -106,10 +106,10 @@ class Carriage:
         await pause(begin + wait.seconds - now)
 
 
-class CarriedChunks(AsyncIterator[bytes]):
+class FaultedChunks(AsyncIterator[bytes]):
     """The body as it comes out at the reader's end. A break reaches both sides."""
 
-    def __init__(self, call: AsgiCall, carriage: Carriage, *, where: str) -> None:
+    def __init__(self, call: AsgiCall, carriage: FaultPipeline, *, where: str) -> None:
         self._call = call
         self._carriage = carriage
         self._where = where

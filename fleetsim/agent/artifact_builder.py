@@ -28,7 +28,7 @@ MAIN_NAME = "response"
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class UsageTotals:
     """What a task used, how sure it is and what it changed in the world; empty until a skill says so."""
 
     tokens: dict[str, int] = field(default_factory=dict)
@@ -123,12 +123,12 @@ class Closing:
     added: tuple[Part, ...] | None
 
 
-class Draft:
+class ArtifactBuilder:
     """The artifacts of one open task. The main one carries the task's own id."""
 
     def __init__(self, main_id: str, *, chars_max: int) -> None:
         self.main_id = main_id
-        self.tally = Tally()
+        self.tally = UsageTotals()
         self.chars = 0
         self._chars_max = chars_max
         self._pieces: dict[str, _Piece] = {}

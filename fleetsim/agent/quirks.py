@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fleetsim.agent.manners import MANNERS, Manners
+from fleetsim.agent.dialect_behaviour import MANNERS, DialectBehaviour
 from fleetsim.model.call import Operation
 from fleetsim.model.task import Message
 
@@ -18,7 +18,7 @@ SERVER_ERROR = -32000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Quirks:
     """One kind of agent.
 
     ``rpc_paths`` take every call, ``stream_paths`` only those answered by a stream. ``operations`` None
@@ -34,7 +34,7 @@ class Shape:
     its type.
     """
 
-    manners: Mapping[str, Manners] = field(default_factory=lambda: MANNERS)
+    manners: Mapping[str, DialectBehaviour] = field(default_factory=lambda: MANNERS)
     rpc_paths: tuple[str, ...] = ("/a2a", "/a2a/")
     stream_paths: tuple[str, ...] = ()
     card_paths: tuple[str, ...] = CARD_PATHS
@@ -58,5 +58,5 @@ class Shape:
     crash_reason: str = "the skill failed ({error})"
 
 
-REFERENCE = Shape()
+REFERENCE = Quirks()
 """The reference agent's own shape."""

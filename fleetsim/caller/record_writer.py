@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Scribe:
+class RecordWriter:
     """``newest`` gives the record of a request as it is now, None once it is gone.
 
     It is asked at the moment of writing: an older belief never overwrites a newer one, however long the

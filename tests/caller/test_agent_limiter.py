@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fleetsim.caller.agent_limiter import AgentLimiter, GateLimits
 from fleetsim.caller.config import AGENTS_MAX
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
-from fleetsim.caller.fleet import Settings
-from fleetsim.caller.gate import Gate, GateLimits
+from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.slots import Bulkhead, Slots
 from fleetsim.model.errors import (
     ConnectionLost,
@@ -30,12 +30,12 @@ from fleetsim.testbed.loop import VirtualLoop
 Move = tuple[str, int]
 
 
-def gate(runtime: Runtime, **limits: int) -> tuple[Gate, EventLog]:
+def gate(runtime: Runtime, **limits: int) -> tuple[AgentLimiter, EventLog]:
     events = EventLog(runtime.clock)
-    return Gate(runtime, events, GateLimits(**limits)), events  # type: ignore[arg-type]
+    return AgentLimiter(runtime, events, GateLimits(**limits)), events  # type: ignore[arg-type]
 
 
-async def fail(g: Gate, error: FleetsimError, agent: str = "a", **how: bool) -> None:
+async def fail(g: AgentLimiter, error: FleetsimError, agent: str = "a", **how: bool) -> None:
     with pytest.raises(type(error)):
         async with g.call(agent, **how):
             raise error
@@ -464,7 +464,7 @@ async def test_an_agent_in_debt_is_called_later_than_another(runtime: Runtime) -
 
 
 def test_the_gate_stands_as_the_settings_do() -> None:
-    settings = Settings()
+    settings = FleetSettings()
     assert GateLimits() == GateLimits(
         calls_max=settings.calls_max,
         calls_per_agent_max=settings.calls_per_agent_max,

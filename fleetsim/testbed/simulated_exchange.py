@@ -13,7 +13,7 @@ from fleetsim.runtime.exchange import BoundedChunks, Origin, check_head, deadlin
 from fleetsim.runtime.ports import Incoming, Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import AsgiCall, Scope
-from fleetsim.testbed.carriage import Carriage, CarriedChunks, Sent, pause
+from fleetsim.testbed.fault_pipeline import FaultedChunks, FaultPipeline, Sent, pause
 from fleetsim.testbed.faults import Again, Fault, Moment, Start, rpc_method
 from fleetsim.testbed.mount import Mount
 
@@ -52,7 +52,7 @@ class Ground(Protocol):
         ...
 
 
-class Trip:
+class SimulatedExchange:
     """A request under its limits. Raises as ``Transport.open`` does; ``leave`` ends it for both sides."""
 
     def __init__(self, ground: Ground, request: Request, source: str, policy: AddressPolicy | None) -> None:
@@ -61,7 +61,7 @@ class Trip:
         self._policy = policy
         self._where = place(request)
         self._deadline = deadline_of(request.limits)
-        self._carriage = Carriage(ground.over(request, source), where=self._where)
+        self._carriage = FaultPipeline(ground.over(request, source), where=self._where)
         self._call: AsgiCall | None = None
         self.seen = Seen(
             at_s=asyncio.get_running_loop().time(),
@@ -104,7 +104,7 @@ class Trip:
                 self._call = mount.call(scope, sent.body, where=self._where)
                 sent_at, status, headers = await self._call.head()
                 start = await self._carriage.start(sent_at, Start(status, headers))
-                return start, CarriedChunks(self._call, self._carriage, where=self._where)
+                return start, FaultedChunks(self._call, self._carriage, where=self._where)
         except TimeoutError:
             if not limit.expired():
                 raise

@@ -19,10 +19,10 @@ HINT = "stop the hub and start it with --salvage: it copies what can be read int
 
 def heeded(ledger: Ledger, failed: Callable[[LedgerBroken], None]) -> Ledger:
     """The same ledger; ``failed`` is called once, with the first failure that does not pass by itself."""
-    return cast(Ledger, _Heeded(ledger, failed))
+    return cast(Ledger, _FailFast(ledger, failed))
 
 
-class _Heeded:
+class _FailFast:
     def __init__(self, ledger: Ledger, failed: Callable[[LedgerBroken], None]) -> None:
         self._ledger = ledger
         self._failed = failed

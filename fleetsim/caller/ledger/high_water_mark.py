@@ -44,7 +44,7 @@ def read_line(line: bytes) -> dict[str, int] | None:
     return {name: int(number) for name, _, number in (word.partition("=") for word in text.split())}
 
 
-class Head:
+class HighWaterMark:
     """The witness of an open ledger."""
 
     def __init__(self, path: Path) -> None:

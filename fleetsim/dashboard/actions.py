@@ -8,15 +8,15 @@ from typing import cast
 
 from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.dialogs import ConfirmScreen
-from fleetsim.dashboard.ink import Line, line, muted, strong
-from fleetsim.dashboard.paint import InkedApp
+from fleetsim.dashboard.labels import Tone
 from fleetsim.dashboard.panes.base import PaneBase, TextKey
 from fleetsim.dashboard.panes.ceremonies import CeremoniesPane
 from fleetsim.dashboard.panes.fleet import AgentPane, FleetPane
 from fleetsim.dashboard.panes.inbox import InboxPane
+from fleetsim.dashboard.text import Line, line, muted, strong
 from fleetsim.dashboard.view import View
 from fleetsim.dashboard.view_inbox import QuestionRow
-from fleetsim.dashboard.words import Role
+from fleetsim.dashboard.widget import NeutralisedApp
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.text import neutralise
 
@@ -31,7 +31,7 @@ WRITING = frozenset({"reply", "cancel", "fire", "send_answer", "reject", "refres
 """Actions that change the fleet, or lead there: a reader does not have them."""
 
 
-class Intents(InkedApp):
+class Actions(NeutralisedApp):
     """The part of the app that acts. It waits for nothing on the way of the drawing."""
 
     def __init__(self, controls: Controls) -> None:
@@ -52,7 +52,7 @@ class Intents(InkedApp):
         """What was drawn last."""
         raise LookupError("nothing was drawn")
 
-    def say(self, words: str, role: Role = Role.PLAIN, seconds: float = SAID_S) -> None:
+    def say(self, words: str, role: Tone = Tone.PLAIN, seconds: float = SAID_S) -> None:
         """Show a message for a while."""
 
     def show_pane(self, name: str) -> None:
@@ -71,7 +71,7 @@ class Intents(InkedApp):
             try:
                 found = await self._controls.text(key[0])
             except FleetsimError as error:
-                self.say(f"only an excerpt of the text can be had: {error}", Role.WARN)
+                self.say(f"only an excerpt of the text can be had: {error}", Tone.WARN)
                 return
             self._whole[key] = replace(found, text=neutralise(found.text, limit=len(found.text) + 1))
             while len(self._whole) > WHOLE_MAX:
@@ -91,7 +91,7 @@ class Intents(InkedApp):
         task = self.pane.chosen_task()
         row = next((row for row in self.view.questions if row.correlation_id == task), None)
         if row is None:
-            self.say("this task does not wait for an answer", Role.WARN)
+            self.say("this task does not wait for an answer", Tone.WARN)
             return
         inbox.main.select(row.question_id)
         self.show_pane("inbox")
@@ -104,7 +104,7 @@ class Intents(InkedApp):
             return
         row, text = inbox.current, inbox.box.text
         if not text.strip():
-            self.say("type an answer first", Role.WARN)
+            self.say("type an answer first", Tone.WARN)
             return
 
         async def send() -> str:
@@ -148,7 +148,7 @@ class Intents(InkedApp):
         key = self.pane.chosen_task()
         row = next((row for row in self.view.tasks if row.correlation_id == key), None)
         if row is None or not row.open:
-            self.say("no running task under the cursor", Role.WARN)
+            self.say("no running task under the cursor", Tone.WARN)
             return
 
         async def cancel() -> str:
@@ -165,7 +165,7 @@ class Intents(InkedApp):
             return
         row = pane.current
         if row.error:
-            self.say("a broken ceremony cannot be fired: correct its file first", Role.WARN)
+            self.say("a broken ceremony cannot be fired: correct its file first", Tone.WARN)
             return
 
         async def fire() -> str:
@@ -204,8 +204,8 @@ class Intents(InkedApp):
 
     async def _carry_out(self, key: str, failed: str, work: Callable[[], Awaitable[str]]) -> None:
         try:
-            self.say(await work(), Role.GOOD)
+            self.say(await work(), Tone.GOOD)
         except FleetsimError as error:
-            self.say(f"{failed}: {error}" + (f" ({error.hint})" if error.hint else ""), Role.BAD, FAILED_S)
+            self.say(f"{failed}: {error}" + (f" ({error.hint})" if error.hint else ""), Tone.BAD, FAILED_S)
         finally:
             self._busy.discard(key)

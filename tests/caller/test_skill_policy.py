@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.declared import (
+from fleetsim.caller.skill_policy import (
     DRIFT_MAX,
     PROMISED_CHARS_MAX,
     PROMISED_MAX,
     SKILLS_READ_MAX,
-    Declared,
     HitlMode,
     HitlRule,
     PromisedEffect,
-    drift,
+    SkillPolicy,
     read_declared,
     read_hitl,
+    undeclared_effects,
 )
 from fleetsim.model.card import AgentCard, AgentExtension, Capabilities
 from fleetsim.model.errors import Blame
@@ -44,8 +44,8 @@ def effect(path: str, domain: str = "board") -> dict[str, Any]:
     return {"domain": domain, "path": path}
 
 
-def promised(*paths: str, any_skill: bool = False) -> Declared:
-    return Declared(effects=tuple(PromisedEffect("board", path) for path in paths), any_skill=any_skill)
+def promised(*paths: str, any_skill: bool = False) -> SkillPolicy:
+    return SkillPolicy(effects=tuple(PromisedEffect("board", path) for path in paths), any_skill=any_skill)
 
 
 def outcome(*paths: str, success: bool = True) -> Outcome:
@@ -96,16 +96,18 @@ def test_of_rules_for_all_skills_only_windows_of_the_strictest_mode_count() -> N
     said = modes(
         a={"mode": "gated", "vetoTtlMs": 7_000}, b={"mode": "veto", "vetoTtlMs": 9_000}, c={"mode": "nonsense"}
     )
-    assert read_declared(said, None) == Declared(hitl=HitlRule(mode=HitlMode.GATED, veto_window_s=7.0), any_skill=True)
+    assert read_declared(said, None) == SkillPolicy(
+        hitl=HitlRule(mode=HitlMode.GATED, veto_window_s=7.0), any_skill=True
+    )
 
 
 @pytest.mark.parametrize("params", [{}, {"skills": ["a"]}, {"skills": "a"}])
 def test_a_declaration_without_a_table_of_skills_says_nothing(params: dict[str, Any]) -> None:
     for uri in (HITL_MODE, EFFECT_DOMAIN):
-        assert read_declared(card(uri, params), None) == Declared(any_skill=True)
-        assert read_declared(card(uri, params), "a") == Declared()
-    assert read_declared(None, None) == Declared(any_skill=True)
-    assert read_declared(None, "a") == Declared()
+        assert read_declared(card(uri, params), None) == SkillPolicy(any_skill=True)
+        assert read_declared(card(uri, params), "a") == SkillPolicy()
+    assert read_declared(None, None) == SkillPolicy(any_skill=True)
+    assert read_declared(None, "a") == SkillPolicy()
 
 
 def test_no_more_than_five_hundred_skills_of_a_card_are_read() -> None:
@@ -134,7 +136,7 @@ def test_the_effects_of_a_skill_are_those_that_make_sense_once_each_and_in_order
         effect("z", domain="alpha"),
     ]
     found = read_declared(effects(s=said), "s")
-    assert found == Declared(
+    assert found == SkillPolicy(
         effects=(PromisedEffect("alpha", "z"), PromisedEffect("board", "a"), PromisedEffect("board", "b"))
     )
     assert read_declared(effects(s=said), "other").effects is None, "nothing declared is not the promise of none"
@@ -165,25 +167,25 @@ def test_what_is_promised_of_any_skill_counts_together_and_a_hundred_of_it_at_th
 
 
 def test_what_was_not_seen_is_told_before_what_was_not_declared_each_in_order() -> None:
-    assert drift(promised("d", "b", "kept"), outcome("kept", "x", "a", "a")) == [
+    assert undeclared_effects(promised("d", "b", "kept"), outcome("kept", "x", "a", "a")) == [
         "declared but not seen: board/b",
         "declared but not seen: board/d",
         "seen but not declared: board/a",
         "seen but not declared: board/x",
     ]
-    assert drift(promised("kept"), outcome("kept")) == []
-    assert drift(promised(), outcome("a")) == ["seen but not declared: board/a"]
+    assert undeclared_effects(promised("kept"), outcome("kept")) == []
+    assert undeclared_effects(promised(), outcome("a")) == ["seen but not declared: board/a"]
 
 
 def test_no_promise_is_missed_where_the_agent_chose_failed_or_declared_nothing() -> None:
-    assert drift(promised("a", any_skill=True), outcome("b")) == ["seen but not declared: board/b"]
-    assert drift(promised("a"), outcome("b", success=False)) == []
-    assert drift(Declared(), outcome("b")) == []
+    assert undeclared_effects(promised("a", any_skill=True), outcome("b")) == ["seen but not declared: board/b"]
+    assert undeclared_effects(promised("a"), outcome("b", success=False)) == []
+    assert undeclared_effects(SkillPolicy(), outcome("b")) == []
 
 
 def test_twenty_differences_are_told_at_the_most_and_each_on_one_line() -> None:
     assert DRIFT_MAX == 20
-    told = drift(promised(*(f"{n:02}" for n in range(15))), outcome(*(f"x{n:02}" for n in range(15))))
+    told = undeclared_effects(promised(*(f"{n:02}" for n in range(15))), outcome(*(f"x{n:02}" for n in range(15))))
     assert (len(told), told[14], told[-1]) == (
         20,
         "declared but not seen: board/14",

@@ -16,7 +16,7 @@ POLLS_PER_S = 400
 TICK_S = 0.05
 
 
-class Pace:
+class PollPacer:
     """Starts things in the order they were put in, a few per tick; an idle pace starts one at once."""
 
     def __init__(self, workers: Workers, *, per_s: int = POLLS_PER_S) -> None:

@@ -63,7 +63,7 @@ class PromisedEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class SkillPolicy:
     """One skill as its agent's card described it when the work was dispatched; ``effects`` None: nothing declared.
 
     ``any_skill`` says that the agent was left to choose: this is then what its card declares of all skills together.
@@ -74,17 +74,17 @@ class Declared:
     any_skill: bool = False
 
 
-def read_declared(card: AgentCard | None, skill: str | None) -> Declared:
+def read_declared(card: AgentCard | None, skill: str | None) -> SkillPolicy:
     """What the card says of the skill, bounded; what makes no sense counts as not said.
 
     Without a skill the strictest rule of the card's skills counts, and every effect one of them promises.
     """
     if skill is not None:
-        return Declared(hitl=read_hitl(card, skill), effects=_effects(card, skill))
+        return SkillPolicy(hitl=read_hitl(card, skill), effects=_effects(card, skill))
     rules = [rule for name in _spoken_of(card, HITL_MODE) if (rule := read_hitl(card, name)) is not None]
     promised = [some for name in _spoken_of(card, EFFECT_DOMAIN) if (some := _effects(card, name)) is not None]
     effects = tuple(sorted({effect for some in promised for effect in some}))[:PROMISED_MAX] if promised else None
-    return Declared(hitl=_strictest(rules), effects=effects, any_skill=True)
+    return SkillPolicy(hitl=_strictest(rules), effects=effects, any_skill=True)
 
 
 def _spoken_of(card: AgentCard | None, uri: str) -> list[str]:
@@ -140,7 +140,7 @@ def _effect(item: Any) -> PromisedEffect | None:
     return PromisedEffect(domain[:PROMISED_CHARS_MAX], path[:PROMISED_CHARS_MAX])
 
 
-def drift(promised: Declared, outcome: Outcome) -> list[str]:
+def undeclared_effects(promised: SkillPolicy, outcome: Outcome) -> list[str]:
     """Where declared and observed effects of successful work differ, in words; empty if none were declared.
 
     Of work whose skill the agent chose nothing is missed: who knows which of its promises it was to keep.

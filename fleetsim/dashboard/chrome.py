@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from fleetsim.dashboard.ink import Line, fitted, line, muted, spread, strong, width_of
+from fleetsim.dashboard.labels import Tone, plural, span
+from fleetsim.dashboard.text import Line, fitted, line, muted, spread, strong, width_of
 from fleetsim.dashboard.view import View
-from fleetsim.dashboard.words import Role, plural, span
 
 WIDTH_MIN, HEIGHT_MIN = 40, 12
 COMPACT, FULL = 60, 100
@@ -70,18 +70,18 @@ class Link:
 
 
 _LINKS = {
-    LinkState.WAITING: ("◐", "WAITING", Role.WARN),
-    LinkState.LIVE: ("●", "LIVE", Role.GOOD),
-    LinkState.REPLAY: ("▶", "REPLAY", Role.PRIMARY),
-    LinkState.ENDED: ("‖", "ENDED", Role.MUTED),
-    LinkState.LOST: ("○", "LOST", Role.BAD),
+    LinkState.WAITING: ("◐", "WAITING", Tone.WARN),
+    LinkState.LIVE: ("●", "LIVE", Tone.GOOD),
+    LinkState.REPLAY: ("▶", "REPLAY", Tone.PRIMARY),
+    LinkState.ENDED: ("‖", "ENDED", Tone.MUTED),
+    LinkState.LOST: ("○", "LOST", Tone.BAD),
 }
 
 
 def link_line(link: Link, view: View) -> Line:
     """``● LIVE``; anything that makes the screen old says since when."""
     if link.state is LinkState.LIVE and view.stopping:
-        return line(("◐ STOPPING", Role.WARN))
+        return line(("◐ STOPPING", Tone.WARN))
     glyph, word, role = _LINKS[link.state]
     age = (view.now - link.since).total_seconds()
     if link.state in {LinkState.LOST, LinkState.WAITING} and age >= 1:
@@ -97,13 +97,13 @@ def header(view: View, link: Link, title: str, width: int) -> Line:
         f"{view.now:%Y-%m-%d %H:%M:%SZ}" if wide else f"{view.now:%H:%M:%SZ}" if width >= 80 else f"{view.now:%H:%MZ}"
     )
     errors = f"{c.errors_5m} err/5m" if not wide else f"{plural(c.errors_5m, 'error')}/5m"
-    name = line((" fleetsim", Role.PRIMARY), "  ", strong(title)) if width >= 80 else line(strong(" " + title))
+    name = line((" fleetsim", Tone.PRIMARY), "  ", strong(title)) if width >= 80 else line(strong(" " + title))
     pieces = [
         name,
         link_line(link, view),
         line(muted(clock)),
-        line((f"{c.waiting} waiting", Role.ACCENT if c.waiting else Role.MUTED)),
-        line((errors, Role.BAD if c.errors_5m else Role.MUTED)),
+        line((f"{c.waiting} waiting", Tone.ACCENT if c.waiting else Tone.MUTED)),
+        line((errors, Tone.BAD if c.errors_5m else Tone.MUTED)),
         line(muted(f"{c.working} working")),
         line(muted(plural(c.agents, "agent"))),
     ]
@@ -137,10 +137,10 @@ def _labels(current: Pane, view: View, width: int) -> list[Line]:
     for at, pane in enumerate(Pane, start=1):
         waits = f" ({view.counters.waiting})" if pane is Pane.INBOX and view.counters.waiting else ""
         if pane is current:
-            labels.append(line((f"[{at} {_word(pane, width, named=True)}{waits}]", Role.PRIMARY)))
+            labels.append(line((f"[{at} {_word(pane, width, named=True)}{waits}]", Tone.PRIMARY)))
         else:
             label = f"{at} {_word(pane, width, named=False)}".rstrip() + waits
-            labels.append(line((f" {label} ", Role.ACCENT if waits else Role.MUTED)))
+            labels.append(line((f" {label} ", Tone.ACCENT if waits else Tone.MUTED)))
     return labels
 
 
@@ -164,7 +164,7 @@ def footer(keys: Keys, width: int) -> Line:
 
 
 def _key(key: str, word: str) -> Line:
-    return line((key, Role.PRIMARY), " ", muted(word))
+    return line((key, Tone.PRIMARY), " ", muted(word))
 
 
 def too_small(width: int, height: int) -> list[Line]:

@@ -11,9 +11,9 @@ import pytest
 from fleetsim.agent import AgentLimits
 from fleetsim.agent.app import build_app
 from fleetsim.agent.engine import Engine
-from fleetsim.agent.front import error_response
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.shape import Shape
+from fleetsim.agent.quirks import Quirks
+from fleetsim.agent.request_guard import error_response
 from fleetsim.model.errors import InvalidParams, RpcError
 from fleetsim.model.task import Message
 from tests.agent.rigs import Rig, Rigging, sent, sent_v1
@@ -384,7 +384,7 @@ async def test_what_nobody_foresaw_is_an_internal_error_in_every_way_of_asking(r
     def broken(message: Message) -> str:
         raise ZeroDivisionError(message.text)
 
-    rig = await rigged(shape=Shape(direct_reply=broken))
+    rig = await rigged(shape=Quirks(direct_reply=broken))
     assert await rig.refused("message/send", sent("x")) == -32603
     assert await rig.refused("SendMessage", sent_v1("x")) == -32603
     assert await rig.refused("SendStreamingMessage", sent_v1("x")) == -32603

@@ -14,7 +14,7 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import LedgerBroken, RequestRecord
-from fleetsim.caller.scribe import Scribe
+from fleetsim.caller.record_writer import RecordWriter
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
@@ -45,7 +45,7 @@ class Storage:
 class Desk:
     storage: Storage
     events: EventLog
-    scribe: Scribe
+    scribe: RecordWriter
     runtime: Runtime
     newest: dict[str, RequestRecord]
 
@@ -59,7 +59,7 @@ async def desk(runtime: Runtime, *fails: Exception | None, seconds: float = 0.0)
     storage, events, workers = Storage([*fails], seconds), EventLog(runtime.clock), Workers("test")
     newest = {f"c-{n}": record(f"c-{n}") for n in range(4)}
     try:
-        yield Desk(storage, events, Scribe(storage, events, workers, newest.get), runtime, newest)  # type: ignore[arg-type]
+        yield Desk(storage, events, RecordWriter(storage, events, workers, newest.get), runtime, newest)  # type: ignore[arg-type]
     finally:
         await workers.close()
 

@@ -16,9 +16,9 @@ from fleetsim.caller.signals import (
     CancelFailed,
     CancelReplied,
     Effect,
-    Find,
     Found,
     Left,
+    LookUpTask,
     Poll,
     PollFailed,
     PushRegistered,
@@ -33,7 +33,7 @@ from fleetsim.caller.signals import (
     StreamEnded,
     Subscribe,
 )
-from fleetsim.caller.track import Heard, Now, Rules, Track
+from fleetsim.caller.track import Now, Rules, TaskUpdate, Track
 from fleetsim.model.errors import (
     EmptyStream,
     FleetsimError,
@@ -44,8 +44,8 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import Snapshot, TaskEvent
 from fleetsim.model.forms import asked_by, in_form
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
-from fleetsim.runtime.faults import fault
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
+from fleetsim.runtime.failpoints import failpoint
 from fleetsim.runtime.ports import Runtime
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def work_for(
             return carrier.subscribe()
         case Poll():
             return carrier.poll()
-        case Find():
+        case LookUpTask():
             return carrier.find()
         case RegisterPush():
             return carrier.register_push()
@@ -133,13 +133,13 @@ class _Carrier:
         self._tell(Left())
         record = self._newest(self._cid) or self._record
         await self._ledger.update(replace(record, phase=Phase.SENDING))
-        fault("before_send")
+        failpoint("before_send")
 
     async def send(self) -> None:
         began = self._clock.monotonic()
         try:
             reply = await _declared(self._executor.send(self._record, leaving=self._sending))
-            fault("after_send_before_bind")
+            failpoint("after_send_before_bind")
         except FleetsimError as error:
             self._tell(SendFailed(error=error))
         else:
@@ -151,7 +151,7 @@ class _Carrier:
             async with aclosing(_events(self._executor.stream(self._record, leaving=self._sending))) as events:
                 async for event in events:
                     heard += 1
-                    self._tell(Heard(event=event, via=Via.STREAM, began=self._clock.monotonic()))
+                    self._tell(TaskUpdate(event=event, via=UpdateSource.STREAM, began=self._clock.monotonic()))
         except FleetsimError as error:
             self._tell(StreamEnded(error=error) if heard else SendFailed(error=error))
         else:
@@ -161,7 +161,7 @@ class _Carrier:
         try:
             async with aclosing(_events(self._executor.subscribe(self._record))) as events:
                 async for event in events:
-                    self._tell(Heard(event=event, via=Via.STREAM, began=self._clock.monotonic()))
+                    self._tell(TaskUpdate(event=event, via=UpdateSource.STREAM, began=self._clock.monotonic()))
         except FleetsimError as error:
             self._tell(StreamEnded(error=error))
         else:
@@ -174,8 +174,8 @@ class _Carrier:
         except FleetsimError as error:
             self._tell(PollFailed(error=error))
         else:
-            fault("after_poll_before_hear")
-            self._tell(Heard(event=Snapshot(task=task), via=Via.POLL, began=began))
+            failpoint("after_poll_before_hear")
+            self._tell(TaskUpdate(event=Snapshot(task=task), via=UpdateSource.POLL, began=began))
 
     async def find(self) -> None:
         if not self._executor.searchable(self._record):
@@ -204,7 +204,7 @@ class _Carrier:
         answer = replace(effect.answer, text=text, parts=parts)
         try:
             reply = await _declared(self._executor.resume(self._record, answer, leaving=self._leaving))
-            fault("after_resume_before_bind")
+            failpoint("after_resume_before_bind")
         except FleetsimError as error:
             self._tell(ResumeFailed(error=error))
         else:

@@ -20,7 +20,7 @@ from fleetsim.model.task import TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manners:
+class DialectBehaviour:
     """How one dialect wants things done.
 
     ``waits``: a send waits for a terminal or interrupted state unless it asks not to.
@@ -61,8 +61,8 @@ class Manners:
         return self.waits_always or (self.waits and wait is not False)
 
 
-MANNERS: Mapping[str, Manners] = {
-    "1.0": Manners(
+MANNERS: Mapping[str, DialectBehaviour] = {
+    "1.0": DialectBehaviour(
         dialect="1.0",
         waits=True,
         finished_send=UnsupportedOperation,
@@ -75,8 +75,8 @@ MANNERS: Mapping[str, Manners] = {
         no_extended_card=UnsupportedOperation,
         notice_type="application/a2a+json",
     ),
-    "0.3": Manners(dialect="0.3"),
-    "0.1": Manners(
+    "0.3": DialectBehaviour(dialect="0.3"),
+    "0.1": DialectBehaviour(
         dialect="0.1",
         finished_send=TaskNotCancelable,
         client_names_task=True,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from fleetsim.agent.front import while_there
-from fleetsim.agent.pace import ABORT, PIECE_BYTES, PacedResponse, pieces
-from fleetsim.agent.stream import EventStream, event_pieces
+from fleetsim.agent.paced_response import ABORT, PIECE_BYTES, PacedResponse, pieces
+from fleetsim.agent.request_guard import while_there
+from fleetsim.agent.stream import EventStreamResponse, event_pieces
 from fleetsim.agent.watch import DirectWatch
 from fleetsim.model.event import DirectReply, TaskEvent
 from fleetsim.wire.json import dump
@@ -100,7 +100,7 @@ async def test_a_stream_ends_with_its_last_event_though_the_client_stays() -> No
     async def send(message: Any) -> None:
         sent.append(message)
 
-    stream = EventStream(DirectWatch(said("x")), written, write_s=30)
+    stream = EventStreamResponse(DirectWatch(said("x")), written, write_s=30)
     async with asyncio.timeout(1):
         await stream({"type": "http"}, never, send)
     assert [message.get("body") for message in sent] == [None, b"first", b"second", b""]
@@ -125,12 +125,12 @@ async def test_a_stream_ends_when_its_client_leaves_or_does_not_read(at: int) ->
         return {"type": "http.disconnect"}
 
     before = asyncio.get_running_loop().time()
-    await EventStream(DirectWatch(said("x")), written, write_s=30)(scope, leave, send)
+    await EventStreamResponse(DirectWatch(said("x")), written, write_s=30)(scope, leave, send)
     assert asyncio.get_running_loop().time() - before == 5
     assert dropped == []
     if at:
         count = 0
-        await EventStream(DirectWatch(said("x")), written, write_s=30)(scope, never, send)
+        await EventStreamResponse(DirectWatch(said("x")), written, write_s=30)(scope, never, send)
         assert asyncio.get_running_loop().time() - before == 35
         assert dropped == [True]
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Cause, Outcome, OutcomeKind, Via
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 
 WINDOW = timedelta(hours=24)
 RECENT = timedelta(hours=1)
@@ -46,7 +46,7 @@ class TrendBucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class OutcomeStats:
     """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data.
 
     ``answered_outcomes`` are those the agent answers for: its successes, and the failures blamed on it
@@ -80,13 +80,13 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OutcomeRow:
     """What counts of one outcome, and no more: a day may bring 200,000. ``agent_ms`` is without others' time."""
 
     at: float
     correlation_id: str
     kind: OutcomeKind
-    via: Via
+    via: UpdateSource
     success: bool
     blame: Blame
     cause: Cause | None
@@ -102,9 +102,9 @@ class Row:
         return self.success or self.blame is Blame.AGENT
 
 
-def row_of(outcome: Outcome) -> Row:
+def row_of(outcome: Outcome) -> OutcomeRow:
     """What counts of an outcome: its text is let go, the reason of a failure becomes one harmless line."""
-    return Row(
+    return OutcomeRow(
         outcome.ended_at.timestamp(),
         outcome.correlation_id,
         outcome.kind,
@@ -131,7 +131,7 @@ def _failure(outcome: Outcome) -> RecentFailure:
     )
 
 
-def _at(row: Row) -> float:
+def _at(row: OutcomeRow) -> float:
     return row.at
 
 
@@ -139,14 +139,14 @@ class Bucket:
     """A set of rows with every sum kept as rows come and go, so that reading never walks them."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.failures: list[Row] = []
+        self.rows: list[OutcomeRow] = []
+        self.failures: list[OutcomeRow] = []
         self.answered_at: list[float] = []
         self.success_at: list[float] = []
         self.durations: list[int] = []
         self.sums: Counter[str] = Counter()
 
-    def add(self, row: Row) -> None:
+    def add(self, row: OutcomeRow) -> None:
         """Count a row, in whatever order rows arrive."""
         insort(self.rows, row, key=_at)
         if row.answered:
@@ -158,7 +158,7 @@ class Bucket:
             insort(self.failures, row, key=_at)
         self._count(row, 1)
 
-    def drop_before(self, cutoff: float) -> list[Row]:
+    def drop_before(self, cutoff: float) -> list[OutcomeRow]:
         """Forget rows older than ``cutoff`` and return them."""
         gone = self.rows[: bisect_left(self.rows, cutoff, key=_at)]
         if not gone:
@@ -177,7 +177,7 @@ class Bucket:
             self._count(row, -1)
         return gone
 
-    def _count(self, row: Row, by: int) -> None:
+    def _count(self, row: OutcomeRow, by: int) -> None:
         sums = self.sums
         sums["kind:" + row.kind] += by
         sums["via:" + row.via] += by
@@ -270,11 +270,11 @@ class Bucket:
             for n in range(TREND_BUCKETS)
         )
 
-    def figures(self, now: float) -> Figures:
+    def figures(self, now: float) -> OutcomeStats:
         """All figures at ``now``, in seconds since 1970."""
         last = self.rows[-1] if self.rows else None
         rated = self.sums["confident"]
-        return Figures(
+        return OutcomeStats(
             total_outcomes=len(self.rows),
             answered_outcomes=len(self.answered_at),
             success_count=self.successes(),

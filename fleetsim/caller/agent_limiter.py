@@ -31,7 +31,7 @@ class GateLimits:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _AgentState:
     slots: Slots
     failures: int = 0
     open_until: float | None = None
@@ -39,7 +39,7 @@ class _Lane:
     probing: bool = False
 
 
-class Gate:
+class AgentLimiter:
     """One lane per agent, and room that they share. ``meter`` holds what each takes of our time."""
 
     def __init__(self, runtime: Runtime, events: EventLog, limits: GateLimits | None = None) -> None:
@@ -47,7 +47,7 @@ class Gate:
         self._events = events
         self._limits = limits or GateLimits()
         self._shared = Bulkhead(self._limits.calls_max)
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, _AgentState] = {}
         self._former: dict[str, Slots] = {}
         self._rng = runtime.rng.stream("gate")
         self.meter = Meter(runtime)
@@ -85,7 +85,7 @@ class Gate:
             async with slots.hold(first=first), self._shared.hold(f"{agent}, former", first=first):
                 yield
             return
-        lane = self._lanes.setdefault(agent, _Lane(slots=Slots(self._limits.calls_per_agent_max)))
+        lane = self._lanes.setdefault(agent, _AgentState(slots=Slots(self._limits.calls_per_agent_max)))
         probe = self._admit(agent, lane) if breaks else False
         try:
             async with lane.slots.hold(first=first), self._shared.hold(agent, first=first):
@@ -99,7 +99,7 @@ class Gate:
             if probe:
                 lane.probing = False
 
-    def _admit(self, agent: str, lane: _Lane) -> bool:
+    def _admit(self, agent: str, lane: _AgentState) -> bool:
         if lane.open_until is None:
             return False
         left = lane.open_until - self._runtime.clock.monotonic()
@@ -110,7 +110,7 @@ class Gate:
         lane.probing = True
         return True
 
-    def _count(self, agent: str, lane: _Lane, error: FleetsimError) -> None:
+    def _count(self, agent: str, lane: _AgentState, error: FleetsimError) -> None:
         """Only the connection counts: an agent that answers, even with a refusal, is there."""
         if isinstance(error, NotAccepting):
             return  # our own storage, before a byte left: no news of the agent
@@ -130,7 +130,7 @@ class Gate:
                 BreakerOpened(agent=agent, failures=lane.failures, retry_in_seconds=round(pause, 1), reason=str(error))
             )
 
-    def _well(self, agent: str, lane: _Lane) -> None:
+    def _well(self, agent: str, lane: _AgentState) -> None:
         lane.failures = 0
         if lane.open_until is not None:
             lane.open_until = None

@@ -13,10 +13,10 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
-from fleetsim.dashboard.words import Mark, Role
+from fleetsim.dashboard.labels import Mark, Tone
 
 T = TypeVar("T")
-Span: TypeAlias = tuple[str, Role]
+Span: TypeAlias = tuple[str, Tone]
 Line: TypeAlias = tuple[Span, ...]
 
 BLANK: Line = ()
@@ -31,7 +31,7 @@ AIR = 24
 def line(*pieces: str | Span | Mark) -> Line:
     """A line of plain texts, (text, role) pairs and marks."""
     return tuple(
-        (piece, Role.PLAIN)
+        (piece, Tone.PLAIN)
         if isinstance(piece, str)
         else (piece.label, piece.role)
         if isinstance(piece, Mark)
@@ -42,12 +42,12 @@ def line(*pieces: str | Span | Mark) -> Line:
 
 def muted(text: str) -> Span:
     """Text of lesser importance."""
-    return text, Role.MUTED
+    return text, Tone.MUTED
 
 
 def strong(text: str) -> Span:
     """Text of greater importance."""
-    return text, Role.STRONG
+    return text, Tone.STRONG
 
 
 def plain(lines: Iterable[Line]) -> str:
@@ -93,7 +93,7 @@ def fill(one: Line, width: int, align: str = "<") -> Line:
     gap = width - width_of(short)
     if gap <= 0:
         return short
-    room: Span = (" " * gap, Role.PLAIN)
+    room: Span = (" " * gap, Tone.PLAIN)
     return (room, *short) if align == ">" else (*short, room)
 
 
@@ -102,21 +102,21 @@ def spread(left: Line, right: Line, width: int) -> Line:
     gap = width - width_of(left) - width_of(right)
     if gap < 1:
         return clip_line(left, width)
-    return (*left, (" " * gap, Role.PLAIN), *right)
+    return (*left, (" " * gap, Tone.PLAIN), *right)
 
 
-def wrap(text: str, width: int, role: Role = Role.PLAIN, indent: str = "") -> list[Line]:
+def wrap(text: str, width: int, role: Tone = Tone.PLAIN, indent: str = "") -> list[Line]:
     """Text in lines of at most ``width`` cells, broken at spaces where it can be."""
     return list(_wrap_long(text, width, role, indent) if len(text) > LONG_CHARS else _wrap(text, width, role, indent))
 
 
 @lru_cache(maxsize=4)
-def _wrap_long(text: str, width: int, role: Role, indent: str) -> tuple[Line, ...]:
+def _wrap_long(text: str, width: int, role: Tone, indent: str) -> tuple[Line, ...]:
     """A long text is drawn again every second, and seldom another one."""
     return tuple(_wrap(text, width, role, indent))
 
 
-def _wrap(text: str, width: int, role: Role, indent: str) -> list[Line]:
+def _wrap(text: str, width: int, role: Tone, indent: str) -> list[Line]:
     lines: list[Line] = []
     for paragraph in text.split("\n"):
         lines += [((indent + piece, role),) if piece else BLANK for piece in _pieces(paragraph, width - len(indent))]
@@ -170,7 +170,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row: the identity a cursor holds on to, one line per column, and whether it is shown greyed."""
 
     key: str
@@ -183,7 +183,7 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, at: int, /) -> Row: ...
+    def __getitem__(self, at: int, /) -> TableRow: ...
 
     def find(self, key: str, near: int) -> int | None:
         """Where the row of that key is; ``near`` is where it was."""
@@ -193,13 +193,13 @@ class Rows(Protocol):
 class RowList:
     """Rows that are there already."""
 
-    def __init__(self, rows: Sequence[Row] = ()) -> None:
+    def __init__(self, rows: Sequence[TableRow] = ()) -> None:
         self._rows = tuple(rows)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, at: int, /) -> Row:
+    def __getitem__(self, at: int, /) -> TableRow:
         return self._rows[at]
 
     def find(self, key: str, near: int) -> int | None:
@@ -212,7 +212,7 @@ class RowList:
 class LazyRows(Generic[T]):
     """Things that become rows when they are looked at: a list may be long, a screen shows thirty."""
 
-    def __init__(self, items: Sequence[T], key: Callable[[T], str], draw: Callable[[T], Row]) -> None:
+    def __init__(self, items: Sequence[T], key: Callable[[T], str], draw: Callable[[T], TableRow]) -> None:
         self.items = items
         self._key = key
         self._draw = draw
@@ -220,7 +220,7 @@ class LazyRows(Generic[T]):
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, at: int, /) -> Row:
+    def __getitem__(self, at: int, /) -> TableRow:
         return self._draw(self.items[at])
 
     def find(self, key: str, near: int) -> int | None:
@@ -239,27 +239,27 @@ class Layout:
 
     def head(self) -> Line:
         """The titles."""
-        return self._join([fill(line((c.title, Role.HEAD)), width, c.align) for _, c, width in self.columns])
+        return self._join([fill(line((c.title, Tone.HEAD)), width, c.align) for _, c, width in self.columns])
 
-    def row(self, row: Row) -> Line:
+    def row(self, row: TableRow) -> Line:
         """One row's cells in their columns."""
         cells = [fill(untailed(row.cells[at], width), width, c.align) for at, c, width in self.columns]
         if row.faded:
-            cells = [tuple((text, Role.MUTED) for text, _ in cell) for cell in cells]
+            cells = [tuple((text, Tone.MUTED) for text, _ in cell) for cell in cells]
         return self._join(cells)
 
     def _join(self, cells: Sequence[Line]) -> Line:
-        joined: list[Span] = [(" " * MARGIN, Role.PLAIN)]
+        joined: list[Span] = [(" " * MARGIN, Tone.PLAIN)]
         for at, cell in enumerate(cells):
             if at:
-                joined.append((" " * self.gap, Role.PLAIN))
+                joined.append((" " * self.gap, Tone.PLAIN))
             joined.extend(cell)
         return tuple(joined)
 
 
 def untailed(cell: Line, width: int) -> Line:
     """A grey tail set off by a blank goes whole when there is no room for all of it."""
-    while len(cell) > 1 and width_of(cell) > width and cell[-1][1] is Role.MUTED and cell[-1][0].startswith((" ", ",")):
+    while len(cell) > 1 and width_of(cell) > width and cell[-1][1] is Tone.MUTED and cell[-1][0].startswith((" ", ",")):
         cell = cell[:-1]
     return cell
 
@@ -306,7 +306,7 @@ def fitted(pieces: Sequence[Line], width: int, gap: int = 2) -> Line:
         if used and used + gap + size > width:
             continue
         if used:
-            joined.append((" " * gap, Role.PLAIN))
+            joined.append((" " * gap, Tone.PLAIN))
             used += gap
         joined.extend(piece)
         used += size
