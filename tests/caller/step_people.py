@@ -43,7 +43,7 @@ lateness = st.sampled_from([*[0.5, 3.0, 100.0] * 5, 4000.0])
 channels = st.sampled_from(["", "", "stream", "stream", "bare", "beside", "task", "poll"])
 pushes = st.sampled_from(["", "inside", "inside", "after"])
 seldom = st.sampled_from([False, False, False, True])
-lucks = st.sampled_from([0.0, 0.3, 0.5, 0.99])
+jitters = st.sampled_from([0.0, 0.3, 0.5, 0.99])
 numbers = st.integers(0, 31)
 
 
@@ -121,7 +121,7 @@ class People(Hub):
         self.land(call, Resumed(reply=reply, began=call.began))
 
     @precondition(lambda self: self.in_air(Resume) and not self.in_air(Resume)[0].reached)
-    @rule(error=st.sampled_from(UNTAKEN), jitter=lucks)
+    @rule(error=st.sampled_from(UNTAKEN), jitter=jitters)
     def answer_fails(self, error: FleetsimError, jitter: float) -> None:
         self.jitter = jitter
         self.land(self.in_air(Resume)[0], ResumeFailed(error=error))

@@ -66,7 +66,7 @@ def chunk(text: str, *, append: bool = True, last: bool = False) -> ArtifactUpda
 
 @dataclass
 class Hand:
-    """Signals in, effects out. ``effects`` holds those of the latest signal; ``luck`` is every draw of chance."""
+    """Signals in, effects out. ``effects`` holds those of the latest signal; ``jitter`` is every draw of chance."""
 
     track: Track
     rules: Rules = field(default_factory=Rules)

@@ -45,7 +45,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "OutcomeKind": st.sampled_from(OutcomeKind),
     "Cause | None": st.none() | st.sampled_from(Cause),
     "Blame": st.sampled_from(Blame),
-    "Via": st.sampled_from(UpdateSource),
+    "UpdateSource": st.sampled_from(UpdateSource),
     "Usage | None": st.none() | st.builds(Usage, input_tokens=st.integers(0, 99)),
 }
 ENVELOPES = st.fixed_dictionaries(

@@ -154,7 +154,7 @@ def test_a_webhook_turned_away_before_the_reply_owes_a_look_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("luck", "interval", "first"),
+    ("jitter", "interval", "first"),
     [(0.5, 30.0, 15.0), (1.0, 30.0, 30.0), (0.0, 30.0, 0.5), (0.0, 0.2, 0.2), (0.5, 4.0, 2.0)],
 )
 def test_looks_at_streams_for_safetys_sake_are_spread_over_the_interval(
@@ -164,7 +164,7 @@ def test_looks_at_streams_for_safetys_sake_are_spread_over_the_interval(
     assert hand.hear(task(W), UpdateSource.STREAM).next_look == pytest.approx(first)
 
 
-@pytest.mark.parametrize(("luck", "first"), [(0.0, 0.9), (0.5, 1.0), (1.0, 1.1)])
+@pytest.mark.parametrize(("jitter", "first"), [(0.0, 0.9), (0.5, 1.0), (1.0, 1.1)])
 def test_first_looks_come_after_about_a_second(jitter: float, first: float) -> None:
     hand = of(record(), jitter=jitter).tell(Replied(reply=task(W), began=0.0))
     assert hand.next_look == pytest.approx(first)
@@ -482,7 +482,7 @@ def test_news_that_comes_during_a_look_has_the_next_one_due_and_later_news_leave
     assert hand.at(22.0).hear(status(W), UpdateSource.PUSH).next_look == 59.0
 
 
-@pytest.mark.parametrize(("luck", "slowly"), [(0.0, 54.0), (0.5, 60.0), (1.0, 66.0)])
+@pytest.mark.parametrize(("jitter", "slowly"), [(0.0, 54.0), (0.5, 60.0), (1.0, 66.0)])
 def test_while_a_person_thinks_the_task_is_looked_at_every_two_intervals(jitter: float, slowly: float) -> None:
     hand = polling(bound(), 20.0)
     hand.jitter = jitter

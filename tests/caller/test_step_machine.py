@@ -58,7 +58,7 @@ from tests.caller.step_people import (
     channels,
     going,
     lateness,
-    lucks,
+    jitters,
     numbers,
     pushes,
     seconds,
@@ -88,7 +88,7 @@ class StepMachine(People, RuleBasedStateMachine):
     # ------------------------------------------------------------------ the agent goes on by itself
 
     @precondition(lambda self: self.truth is not None and not self.agent.ended)
-    @rule(moves=st.lists(st.tuples(st.sampled_from(MOVES), channels), min_size=1, max_size=4), jitter=lucks)
+    @rule(moves=st.lists(st.tuples(st.sampled_from(MOVES), channels), min_size=1, max_size=4), jitter=jitters)
     def agent_moves(self, moves: list[tuple[str, str]], jitter: float) -> None:
         """It goes on, and each move is heard over some channel at once, or not yet."""
         self.jitter = jitter
@@ -119,7 +119,7 @@ class StepMachine(People, RuleBasedStateMachine):
     # ------------------------------------------------------------------ the first send
 
     @precondition(lambda self: self.on_the_wire and self.in_air(Send)[0].heard == 0)
-    @rule(early=st.booleans(), jitter=lucks)
+    @rule(early=st.booleans(), jitter=jitters)
     def send_is_answered(self, early: bool, jitter: float) -> None:
         (call,), self.jitter = self.in_air(Send), jitter
         first = task(TaskState.SUBMITTED) if early else self.agent.accept()
@@ -139,7 +139,7 @@ class StepMachine(People, RuleBasedStateMachine):
             self.land(call, Replied(reply=task(TaskState.COMPLETED, "end", cost=True), began=call.began))
 
     @precondition(lambda self: self.in_air(Send) and self.truth is None)
-    @rule(error=st.sampled_from(NOT_STARTED), jitter=lucks)
+    @rule(error=st.sampled_from(NOT_STARTED), jitter=jitters)
     def send_fails_before_it_started(self, error: FleetsimError, jitter: float) -> None:
         self.jitter = jitter
         self.land(self.in_air(Send)[0], SendFailed(error=error))
@@ -196,7 +196,7 @@ class StepMachine(People, RuleBasedStateMachine):
         call.at = min(call.at + 1, len(self.agent.told))
 
     @precondition(lambda self: self.streams(heard=True) or self.in_air(Subscribe))
-    @rule(error=st.sampled_from([None, ConnectionLost("cut"), UnsupportedOperation(), TaskNotFound()]), jitter=lucks)
+    @rule(error=st.sampled_from([None, ConnectionLost("cut"), UnsupportedOperation(), TaskNotFound()]), jitter=jitters)
     def stream_ends(self, error: FleetsimError | None, jitter: float) -> None:
         self.jitter = jitter
         call = (self.streams(heard=True) or self.in_air(Subscribe))[0]
@@ -237,7 +237,7 @@ class StepMachine(People, RuleBasedStateMachine):
         self.in_air(Poll)[0].seen = self.truth
 
     @precondition(lambda self: self.in_air(Poll))
-    @rule(jitter=lucks)
+    @rule(jitter=jitters)
     def poll_is_answered(self, jitter: float) -> None:
         self.jitter, call = jitter, self.in_air(Poll)[0]
         seen = call.seen or self.truth
@@ -261,7 +261,9 @@ class StepMachine(People, RuleBasedStateMachine):
         return bool(self.in_air(Poll))
 
     @precondition(lambda self: bound(self) and not self.agent.ended)
-    @rule(moves=st.lists(st.tuples(st.sampled_from(MOVES), channels), max_size=3), answered=st.booleans(), jitter=lucks)
+    @rule(
+        moves=st.lists(st.tuples(st.sampled_from(MOVES), channels), max_size=3), answered=st.booleans(), jitter=jitters
+    )
     def news_overtakes_a_poll(self, moves: list[tuple[str, str]], answered: bool, jitter: float) -> None:
         """The agent reads its task for us, and while that is on its way the task goes on."""
         if not self.poll_falls_due():
@@ -287,7 +289,7 @@ class StepMachine(People, RuleBasedStateMachine):
         self.tell(Due())
 
     @precondition(lambda self: going(self) and self.track.wake < self.now + SOON_S)
-    @rule(times=st.integers(1, 3), jitter=lucks)
+    @rule(times=st.integers(1, 3), jitter=jitters)
     def next_thing_falls_due(self, times: int, jitter: float) -> None:
         self.jitter = jitter
         for _ in range(times):

@@ -109,7 +109,7 @@ def test_each_try_is_told_and_recorded_with_the_pause_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("retry_after_s", "luck", "waits"),
+    ("retry_after_s", "jitter", "waits"),
     [(None, 0.5, 0.5), (None, 0.0, 0.05), (None, 1.0, 1.0), (-5.0, 0.5, 0.5), (0.0, 0.5, 0.5), (20.0, 0.5, 20.0)],
 )
 def test_a_pause_is_chances_but_never_none_nor_less_than_the_agent_asks(

@@ -475,7 +475,9 @@ def test_no_payload_breaks_the_fold(events: list[Event]) -> None:
 
 
 def test_the_view_needs_no_textual_and_no_event_loop() -> None:
-    pure = "view feed controls query ink draw_fleet draw_tasks draw_inbox draw_ceremonies draw_events draw_agent frame"
+    pure = (
+        "view feed controls query text draw_fleet draw_tasks draw_inbox draw_ceremonies draw_events draw_agent chrome"
+    )
     code = (
         f"import sys, {', '.join('fleetsim.dashboard.' + name for name in pure.split())}\n"
         "assert not [m for m in sys.modules if m.split('.')[0] == 'textual'], 'textual was imported'\n"
