@@ -175,6 +175,16 @@ def test_one_caller_cannot_take_all_the_room() -> None:
         begun(store, ANYONE)
 
 
+def test_who_is_full_loses_a_finished_task_of_its_own_and_none_of_anybody_elses() -> None:
+    store, _ = made(tasks_per_caller_max=1)
+    older = begun(store, "bob")
+    store.finish(older, TaskState.COMPLETED)
+    own = begun(store, "ada")
+    store.finish(own, TaskState.COMPLETED)
+    begun(store, "ada")
+    assert (store.knows(older), store.knows(own)) == (True, False)
+
+
 def test_a_task_may_say_so_much_and_no_more() -> None:
     store, _ = made(output_chars_max=10)
     key = begun(store)

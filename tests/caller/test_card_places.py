@@ -15,7 +15,7 @@ from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger import CardSnapshot
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
-from fleetsim.model.card import AgentCard, AgentSkill, Capabilities
+from fleetsim.model.card import AgentCard, AgentExtension, AgentSkill, Capabilities
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from tests.caller.ledgers import at
@@ -38,9 +38,12 @@ class Watched(AgentClient):
 class Place:
     """A broker of one agent, whose clients can be watched."""
 
-    def __init__(self, runtime: Runtime, network: MemoryNetwork, *entries: AgentEntry, **more: Any) -> None:
+    def __init__(
+        self, runtime: Runtime, network: MemoryNetwork, *entries: AgentEntry, serves: bool = True, **more: Any
+    ) -> None:
         self.server = CardServer()
-        network.mount(ORIGIN, self.server.app())
+        if serves:
+            network.mount(ORIGIN, self.server.app())
         self.network, self.events, self.made = network, EventLog(runtime.clock), list[Watched]()
 
         def make(entry: AgentEntry) -> AgentClient:
@@ -178,7 +181,7 @@ async def test_a_remembered_card_that_is_of_no_use_keeps_no_other_back(
             await ledger.save_card(CardSnapshot(agent=name, url=URL, fetched_at=at(0), card={"name": 7}))
         network.down(ORIGIN)
         entries = (replace(ENTRY, name="bob", url="http://bob:1"), replace(ENTRY, name="carl"), ENTRY)
-        async with Place(runtime, network, *entries, ledger=ledger).broker as broker:
+        async with Place(runtime, network, *entries, serves=False, ledger=ledger).broker as broker:
             assert [view.card is not None for view in broker.views()] == [False, False, True]
             assert broker.view("quinn").stale_reason == "kept from an earlier run, not fetched since"
 
@@ -194,6 +197,7 @@ CARD = AgentCard(name="quinn", skills=(AgentSkill(skill_id="a", name="a"), Agent
         (replace(CARD, capabilities=Capabilities(streaming=True)), ["streaming on"]),
         (replace(CARD, capabilities=Capabilities(push_notifications=True)), ["push notifications on"]),
         (replace(CARD, capabilities=Capabilities(extended_card=True)), ["extended card on"]),
+        (replace(CARD, capabilities=Capabilities(extensions=(AgentExtension(uri="x:y"),))), ["extensions"]),
         (replace(CARD, version="2"), ["version"]),
         (replace(CARD, name="q", description="d"), ["name", "description"]),
         (replace(CARD, security=({"k": []},), security_schemes={"k": {}}), ["security", "security schemes"]),

@@ -276,6 +276,32 @@ def test_what_is_not_five_plain_fields_is_refused(expression: str, says: str) ->
         parse_cron(expression)
 
 
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("R * * * *", "random and hashed fields are refused: a slot must be the same each time it is computed"),
+        ("H * * * *", "random and hashed fields are refused: a slot must be the same each time it is computed"),
+        ("0 0 15W * *", "nearest weekday is not supported; name the days of the week instead"),
+        ("0 0 * * 5L", "L, the last day of the month, stands alone in day of month"),
+        ("0 0 ? * *", "write * for any"),
+        ("1-x * * * *", "numbers, names, a-b, */n and lists of them"),
+        ("0 0 * * MON#1,TUE", "MON#1 to MON#5, not mixed with plain days"),
+        ("0 0 * * TUE,MON#1", "MON#1 to MON#5, not mixed with plain days"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_what_to_write_instead(expression: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_cron(expression)
+    assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize("seconds", range(1, 5))
+def test_the_end_of_a_gap_is_found_to_the_second_from_wherever_it_is_looked_for(seconds: int) -> None:
+    cron, zone = parse_cron("30 2 * * *"), ZoneInfo("Europe/Berlin")
+    before = datetime(2026, 3, 28, 12, 0, seconds, tzinfo=UTC)
+    assert next_slot(cron, before, zone) == datetime(2026, 3, 29, 1, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(("length", "taken"), [(LENGTH_MAX - 1, True), (LENGTH_MAX, True), (LENGTH_MAX + 1, False)])
 def test_the_length_limit_is_exact(length: int, taken: bool) -> None:
     text = "* * * * *".ljust(length)

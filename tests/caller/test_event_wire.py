@@ -37,7 +37,13 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "tuple[JsonObject, ...]": st.lists(st.dictionaries(WORDS, st.integers() | TEXT, max_size=2), max_size=2).map(tuple),
     "JsonObject": st.dictionaries(WORDS, st.integers(), max_size=2),
     "tuple[ListedPart, ...]": st.lists(
-        st.builds(ListedPart, index=st.integers(1, 9), kind=st.sampled_from(("file", "data")), name=st.none() | WORDS),
+        st.builds(
+            ListedPart,
+            index=st.integers(1, 9),
+            kind=st.sampled_from(("file", "data")),
+            name=st.none() | WORDS,
+            size_bytes=st.none() | st.integers(0, 10**9),
+        ),
         max_size=2,
     ).map(tuple),
     "Excerpt": st.builds(Excerpt.of, TEXT, st.integers(0, 99)),
@@ -147,3 +153,18 @@ def test_a_ceremony_whose_id_has_dots_is_told_under_its_whole_id() -> None:
     event = from_wire({"at": AT, "topic": "ceremony.a.b.execute", "payload": {"runId": "r"}})
     assert isinstance(event, e.CeremonyFired)
     assert event.ceremony_id == "a.b"
+
+
+def test_what_says_no_more_of_a_retry_tells_of_one_at_once_that_is_not_counted() -> None:
+    assert payload(e.CallRetried(reason="x")) == {"attempt": 0, "inSeconds": 0, "reason": "x"}
+
+
+@pytest.mark.parametrize(("size", "read"), [(10**9, 10**9), (10**15, None), ("9", None), (None, None)])
+def test_the_size_of_a_file_in_a_recording_is_a_number_of_sane_size(size: object, read: int | None) -> None:
+    said = {"parts": [{"index": 2, "kind": "data", "sizeBytes": size}, "x", {"name": 5}]}
+    event = from_wire({"at": AT, "topic": "agent.skill.request", "payload": said})
+    assert isinstance(event, e.RequestAccepted)
+    assert event.parts == (
+        ListedPart(index=2, kind="data", size_bytes=read),
+        ListedPart(index=2, kind="file"),
+    )

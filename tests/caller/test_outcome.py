@@ -13,10 +13,22 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level, OutcomeDecided
 from fleetsim.caller.follow_up import follow_up, how_it_stands, shows_the_message, shows_the_past
 from fleetsim.caller.ledger import Phase, RequestRecord
-from fleetsim.caller.outcome import outcome_of
+from fleetsim.caller.outcome import cause_of, outcome_of
 from fleetsim.caller.step import new_track
 from fleetsim.caller.track import Now, Track
-from fleetsim.model.errors import Blame
+from fleetsim.model.errors import (
+    AuthRefused,
+    Blame,
+    ConfigError,
+    FleetsimError,
+    HttpRefused,
+    InternalError,
+    InvalidParams,
+    LimitReached,
+    TaskNotFound,
+    Unreachable,
+    WireError,
+)
 from fleetsim.model.event import Snapshot
 from fleetsim.model.extensions import DELTAS_MAX, WORLDSTATE_DELTA_TYPE, EffectDelta
 from fleetsim.model.task import Artifact, DataPart, Task, TaskState
@@ -82,6 +94,26 @@ def test_an_end_without_words_is_given_some(
 ) -> None:
     outcome = ended(seen, cancel_wanted=cancel, rejected=rejected)
     assert (outcome.cause, outcome.reason) == (cause, reason)
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (AuthRefused("no", status=401), Cause.CREDENTIAL_REFUSED),
+        (HttpRefused("no", status=400), Cause.REQUEST_WRONG),
+        (HttpRefused("no", status=404), Cause.REFUSED),
+        (WireError("no"), Cause.PROTOCOL),
+        (LimitReached("no"), Cause.LIMIT_REACHED),
+        (InternalError("no"), Cause.INTERNAL_ERROR),
+        (InvalidParams("no"), Cause.REQUEST_WRONG),
+        (TaskNotFound("no"), Cause.REFUSED),
+        (Unreachable("no"), Cause.UNREACHABLE),
+        (ConfigError("no"), Cause.MISCONFIGURED),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_call_that_failed_for_good_says_what_ended_its_request(error: FleetsimError, cause: Cause) -> None:
+    assert cause_of(error) is cause
 
 
 def test_a_reason_in_the_agents_words_has_500_characters() -> None:
