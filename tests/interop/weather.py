@@ -27,6 +27,7 @@ from driver.places import LOGS, SHARED
 from driver.processes import server
 from driver.weather import LATE_OFFSETS, ROWS, Row
 
+from fleetsim.caller.events import CallRetried, Event, OutcomeDecided, QuestionAsked
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient, Credential
@@ -166,18 +167,15 @@ async def run_all(url: str, peer: str, rows: list[Row], file: Path) -> list[Tria
                     group.create_task(run_one(hub, trial))
             await asyncio.sleep(SETTLE_S)
         async with open_ledger(file, clock=runtime.clock) as ledger:
-            told = Counter(e.correlation_id for e in await ledger.events(limit=100_000) if is_outcome(e.topic))
+            told = Counter(
+                e.correlation_id for e in await ledger.events(limit=100_000) if isinstance(e, OutcomeDecided)
+            )
             left = {record.request.correlation_id for record in await ledger.open_requests()}
             for trial in trials:
                 kept = await ledger.outcome(trial.cid)
                 if trial.outcome and (kept != trial.outcome or told[trial.cid] != 1 or trial.cid in left):
                     trial.trouble = f"on disk {kept and kept.kind}, told {told[trial.cid]} times"
     return trials
-
-
-def is_outcome(topic: str) -> bool:
-    """Whether an event tells an outcome."""
-    return topic.startswith("autonomous.outcome.")
 
 
 def config(trials: list[Trial]) -> FleetConfig:
@@ -218,8 +216,8 @@ async def run_one(hub: Hub, trial: Trial) -> None:
                 async for batch in news:
                     for event in batch:
                         if event.correlation_id == trial.cid:
-                            await react(hub, trial, event.topic, dict(event.payload))
-                    if any(e.correlation_id == trial.cid and is_outcome(e.topic) for e in batch):
+                            await react(hub, trial, event)
+                    if any(e.correlation_id == trial.cid and isinstance(e, OutcomeDecided) for e in batch):
                         break
                 trial.outcome = await hub.tracker.wait(trial.cid)
         except TimeoutError:
@@ -227,13 +225,14 @@ async def run_one(hub: Hub, trial: Trial) -> None:
         trial.took_s = time.monotonic() - started
 
 
-async def react(hub: Hub, trial: Trial, topic: str, payload: dict[str, object]) -> None:
+async def react(hub: Hub, trial: Trial, event: Event) -> None:
     """Answer every question, and let a server that was away come back once it was missed."""
-    if topic.startswith("hitl.request."):
-        trial.questions += 1
-        await hub.tracker.answer(Answer(question_id=str(payload["questionId"]), text=trial.answer))
-    if topic == "agent.skill.retry" and trial.row.name == "send-refused-once":
-        await trial.proxy.up()
+    match event:
+        case QuestionAsked(question_id=question_id):
+            trial.questions += 1
+            await hub.tracker.answer(Answer(question_id=question_id, text=trial.answer))
+        case CallRetried() if trial.row.name == "send-refused-once":
+            await trial.proxy.up()
 
 
 def first_sends(request: Request) -> bool:

@@ -21,6 +21,7 @@ from checks import Absent, expect, expect_shown, report
 from script import FULL_TEXT, SCRIPT
 
 from fleetsim.caller.event_log import Subscription
+from fleetsim.caller.events import StreamReceived, WebhookAccepted
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import Answer, Outcome, OutcomeKind
 
@@ -83,7 +84,7 @@ async def cost(bench: Bench) -> str:
 async def by_stream(bench: Bench) -> str:
     async with bench.caller(ONLY_STREAM) as made:
         outcome = await done(made, "stream gamma")
-        heard = [e for e in made.events.recent() if e.topic == "agent.chat.inbound"]
+        heard = [e for e in made.events.recent() if isinstance(e, StreamReceived)]
     expect(outcome.text, FULL_TEXT, "text")
     if len(heard) < len(SCRIPT["chunks"]):
         raise AssertionError(f"{len(heard)} updates were published")
@@ -102,7 +103,7 @@ async def by_poll(bench: Bench) -> str:
 async def by_webhook(bench: Bench) -> str:
     async with bench.caller(ONLY_PUSH) as made:
         outcome = await done(made, "stream epsilon")
-        accepted = [e for e in made.events.recent() if e.topic == "agent.push.accepted"]
+        accepted = [e for e in made.events.recent() if isinstance(e, WebhookAccepted)]
     expect(outcome.text, FULL_TEXT, "text")
     if not accepted:
         raise AssertionError("no webhook was accepted")
