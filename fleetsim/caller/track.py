@@ -85,14 +85,15 @@ class Track:
     """One request in flight. Times are monotonic seconds; None means not scheduled or not going on.
 
     ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``whole``
-    names artifacts known to be complete, ``gap`` that a stream may have been missed in between. ``owed``
-    counts the polls still owed before a terminal state may be believed complete. ``resume_doubt``: an answer
+    names artifacts known to be complete, ``gap`` that a stream may have been missed in between.
+    ``confirming_polls_left`` counts the polls still owed before a terminal state may be believed complete.
+    ``answer_lost``: whether the last answer arrived is not known. ``resume_doubt``: an answer
     was on its way when the hub stopped, and only the agent knows whether it arrived. ``taken_at`` is when the agent
     last took something from us: a young task is looked at often. ``refusals`` names, since the last poll that brought
     the task, each answer that polling cannot mend; ``trouble`` says why the last poll brought nothing,
     ``lost`` what came instead of the reply to the send, in the agent's own words where it had any.
     ``silent``: the agent ended its stream without a word, and ``searches`` counts the looks for its task that
-    found none; ``unsearchable``: it offers no such look. ``look_owed``: a webhook was turned away before the task
+    found none; ``unsearchable``: it offers no such look. ``look_due``: a webhook was turned away before the task
     was bound. ``looked_at`` is when the agent was last asked for the task. ``turn_from`` is since when it has
     been the agent's turn; None while the request waits to leave, or for a person.
     """
@@ -132,6 +133,7 @@ class Track:
     asked: OpenQuestion | None = None
     paused_left: float | None = None
     answered_at: float = float("-inf")
+    answer_lost: bool = False
     resume: Answer | None = None
     resume_attempt: int = 0
     resume_due: float | None = None

@@ -15,12 +15,14 @@ from fleetsim.caller.signals import (
     ResolveQuestion,
     Resume,
     Resumed,
+    ResumeFailed,
     Save,
 )
 from fleetsim.caller.step import new_track
 from fleetsim.caller.step.questions import OVER_MAX
 from fleetsim.caller.track import Now
 from fleetsim.model.asking import key_of
+from fleetsim.model.errors import ConnectionLost
 from fleetsim.model.task import DataPart, Task, TaskState, TaskStatus
 from fleetsim.model.work import Answer, QuestionKind, UpdateSource
 from tests.caller.steps import START, Hand, message, record, status, task
@@ -116,6 +118,15 @@ def test_a_status_that_stays_for_a_minute_after_its_answer_asks_again() -> None:
     still = asks("which?", "q1", at=True)
     hand = answer(asking(still)).tell(Resumed(reply=task(W), began=10.0)).at(70.0)
     assert len(hand.hear(still, UpdateSource.POLL).asked_for(Ask)) == 1
+
+
+def test_an_answer_that_was_lost_on_its_way_is_asked_for_again_at_the_first_look() -> None:
+    seen = asks("which?", "q1", at=True)
+    hand = answer(asking(seen)).wait(1).tell(ResumeFailed(error=ConnectionLost("cut", sent=True)))
+    hand.wait(1).hear(seen, UpdateSource.POLL)
+    assert len(hand.asked_for(Ask)) == 1
+    answer(hand).tell(Resumed(reply=seen, began=hand.mono)).wait(1).hear(seen, UpdateSource.POLL)
+    assert hand.asked_for(Ask) == [], "the second one arrived"
 
 
 def test_a_question_that_never_had_words_is_asked_again_by_the_same_status() -> None:

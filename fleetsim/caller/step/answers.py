@@ -79,7 +79,7 @@ def resume_failed(s: StepContext, error: FleetsimError) -> None:
         attempt = s.track.resume_attempt + 1
         s.retried(str(error), attempt=attempt, wait_s=wait)
         return
-    s.set(resume=None, resume_due=None, answered_at=s.now.mono)
+    s.set(resume=None, resume_due=None, answered_at=s.now.mono, answer_lost=lost)
     s.agents_turn()
     s.record(answers=s.track.record.answers + 1)
     s.emit(ResolveQuestion(question_id=answer.question_id, state="delivered"))

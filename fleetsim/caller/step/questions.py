@@ -110,13 +110,15 @@ def _asked_again(s: StepContext, signal: TaskUpdate) -> bool:
     """After our answer the same question is new only if a poll asked for afterwards reports it.
 
     While the agent has not set its status anew it has not asked anew: that is believed once the answer is no longer
-    young. While the task is being cancelled nothing is asked: somebody has had enough of it.
+    young, and at once of an answer that may never have arrived. While the task is being cancelled nothing is asked:
+    somebody has had enough of it.
     """
     task = s.track.task
     assert task is not None
     if signal.via is not UpdateSource.POLL or signal.began <= s.track.answered_at or s.track.cancel_sent:
         return False
-    return _since_answer(s) >= s.rules.young_s or not unmoved(task.status, s.track.record.over_at)
+    patience_s = 0.0 if s.track.answer_lost else s.rules.young_s
+    return _since_answer(s) >= patience_s or not unmoved(task.status, s.track.record.over_at)
 
 
 def _since_answer(s: StepContext) -> float:
@@ -235,7 +237,7 @@ def over(s: StepContext, key: str) -> None:
     """From now on only a later poll is believed about this question (decision 5)."""
     status = s.track.task.status if s.track.task is not None else None
     worded = status is not None and status.message is not None
-    s.set(answered_at=s.now.mono)
+    s.set(answered_at=s.now.mono, answer_lost=False)
     s.record(over_at=status.timestamp if status is not None and worded else None)
     _remember(s, key)
 
