@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
@@ -93,7 +94,7 @@ class CallbackReceiver:
         self._limits = limits or ReceiverLimits()
         self._meter, self._room = meter, room or Room()
         self._held: Counter[str] = Counter()
-        self._reading: Counter[str] = Counter()
+        self._reading: dict[str, deque[Deadline]] = {}
         self._budget: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
 
@@ -173,20 +174,20 @@ class CallbackReceiver:
         return None if token is None else self._tokens.verify(token)
 
     async def _body(self, request: Request, bearer: TokenClaims) -> bytes | Response:
-        """The body, of so many of an agent at once: one that comes slowly holds a connection and what came of it."""
-        if self._reading[bearer.agent] >= self._limits.reading_max:
-            return self._too_many(1.0)
-        self._reading[bearer.agent] += 1
-        try:
-            return await self._read(request, bearer)
-        finally:
-            self._reading[bearer.agent] -= 1
+        """The body, of so many of an agent at once: with one more, the time of the one that came first is over.
 
-    async def _read(self, request: Request, bearer: TokenClaims) -> bytes | Response:
+        A body that comes slowly holds a connection and what came of it. If the next one were refused instead,
+        whoever has one token could turn away the webhooks of all other tasks of that agent.
+        """
         body = bytearray()
+        reading = self._reading.setdefault(bearer.agent, deque())
+        deadline = Deadline(self._clock.monotonic() + self._limits.body_s)
         try:
             with self._room.document(bearer.agent) as document:
-                async with Deadline(self._clock.monotonic() + self._limits.body_s):
+                async with deadline:
+                    reading.append(deadline)
+                    if len(reading) > self._limits.reading_max:
+                        reading.popleft().reschedule(self._clock.monotonic())
                     async for chunk in request.stream():
                         body += chunk
                         if not document.fits(len(body)):
@@ -206,6 +207,11 @@ class CallbackReceiver:
             return JSONResponse({"success": False, "error": "body too slow"}, 408)
         except ClientDisconnect:
             return JSONResponse({"success": False, "error": "body cut off"}, 400)
+        finally:
+            with suppress(ValueError):  # its time was over for another's sake
+                reading.remove(deadline)
+            if not reading:
+                self._reading.pop(bearer.agent, None)
         return bytes(body)
 
     async def _deliver(
