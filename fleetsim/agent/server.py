@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from http import HTTPStatus
+from itertools import chain
 from typing import Any
 
 import h11
@@ -48,13 +49,15 @@ class Connections:
     """Who is connected, counted per peer address, and who of them could go.
 
     A connection waits while no request of its own is under way: since it was made, or since its last answer. When
-    there is no room, the one that has waited longest is closed. So nobody is locked out by connections that ask
-    nothing, and no request is cut off.
+    there is no room, the one that has waited longest is closed, of those that never asked anything if there are any.
+    So nobody is locked out by connections that ask nothing, and no request is cut off: a client that sends its next
+    one over a connection which is being closed cannot know whether it arrived.
     """
 
     def __init__(self, limits: AgentLimits) -> None:
         self.limits = limits
         self.peers: Counter[str] = Counter()
+        self._silent: dict[GuardedProtocol, str] = {}
         self._waiting: dict[GuardedProtocol, str] = {}
 
     def admit(self, who: GuardedProtocol, peer: str) -> bool:
@@ -65,27 +68,29 @@ class Connections:
         if self.peers[peer] >= limits.connections_per_peer_max and not self.make_room(peer):
             return False
         self.peers[peer] += 1
-        self._waiting[who] = peer
+        self._silent[who] = peer
         return True
 
     def leave(self, who: GuardedProtocol, peer: str) -> None:
         """Count a connection out."""
-        self._waiting.pop(who, None)
+        self.asks(who)
         self.peers[peer] -= 1
         if self.peers[peer] <= 0:
             del self.peers[peer]
 
     def waits(self, who: GuardedProtocol, peer: str) -> None:
         """Its last request is answered; it waits from now, if it did not already."""
-        self._waiting.setdefault(who, peer)
+        if who not in self._silent:
+            self._waiting.setdefault(who, peer)
 
     def asks(self, who: GuardedProtocol) -> None:
         """A request of it is under way."""
+        self._silent.pop(who, None)
         self._waiting.pop(who, None)
 
     def make_room(self, peer: str | None = None) -> bool:
-        """Close the one that has waited longest, of ``peer`` or of all; False if none waits."""
-        for who, whose in self._waiting.items():
+        """Close the one that has waited longest, of ``peer`` or of all, silent ones first; False if none waits."""
+        for who, whose in chain(self._silent.items(), self._waiting.items()):
             if peer in {None, whose}:
                 who.give_way()
                 return True

@@ -275,6 +275,15 @@ async def test_the_one_that_has_waited_longest_gives_way_and_none_at_work_does()
     assert (third.gone, seventh.gone) == (True, False)
 
 
+async def test_one_that_never_asked_gives_way_before_one_that_has_waited_longer_for_its_next_request() -> None:
+    crowd = guests(connections_max=2)
+    kept = Line(crowd, site)
+    await kept.send(HEAD % b"0")
+    silent = Line(crowd, site)
+    another = Line(crowd, site)
+    assert (kept.gone, silent.gone, another.gone) == (False, True, False)
+
+
 async def test_each_peer_has_its_own_number_and_only_its_own_give_way() -> None:
     crowd = guests(connections_per_peer_max=2, connections_max=5)
     ada = [Line(crowd, site, ("ada", 1)) for _ in range(2)]
