@@ -87,8 +87,9 @@ class AppProcess:
         ours, its = socket.socketpair()
         with its:
             # Not from the working folder: what lies there must not stand before what fleetsim itself imports.
+            # Unbuffered: what the agent prints is told when it prints it, and not lost if it ends the process.
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "fleetsim.check.app_process", str(its.fileno())),
+                *(sys.executable, "-P", "-u", "-m", "fleetsim.check.app_process", str(its.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,

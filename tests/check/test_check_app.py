@@ -36,6 +36,7 @@ PASS, FAIL, NOT_TESTED = Verdict.PASS, Verdict.FAIL, Verdict.NOT_TESTED
 def _in_their_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(AGENTS)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # few have it set, and with it nothing printed comes late
 
 
 async def checked(
