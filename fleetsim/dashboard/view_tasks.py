@@ -312,9 +312,9 @@ class TaskFold:
             task.step(event, "←", what, one_line(event.via, 20), one_line(event.state or "", 40))
 
     def retry(self, event: CallRetried) -> None:
-        """A call is made again."""
+        """A call is made again; the same attempt in another form says 0."""
         if task := self._of(event):
-            task.attempt = max(task.attempt, event.attempt or task.attempt + 1)
+            task.attempt = max(task.attempt, event.attempt)
             task.last = f"retry in {event.in_seconds:.0f}s: {one_line(event.reason)}"
             task.step(event, "→", task.last)
 

@@ -267,6 +267,15 @@ def test_live_text_keeps_its_newest_part_only() -> None:
     assert text.endswith("0399")
 
 
+def test_the_same_attempt_in_another_form_is_not_counted_as_one_more() -> None:
+    j = journal()
+    about = j.request("quinn", "echo")
+    j.say("agent.skill.retry", **about, attempt=0, inSeconds=0, reason="refused with -32004: trying without a stream")
+    assert view(j).tasks[0].attempt == 1
+    j.say("agent.skill.retry", **about, attempt=2, inSeconds=3, reason="HTTP 503")
+    assert view(j).tasks[0].attempt == 2
+
+
 def test_a_task_that_is_not_polled_any_more_says_why() -> None:
     j = journal()
     about = j.request("quinn", "echo")
