@@ -10,22 +10,23 @@ from dataclasses import fields
 from pathlib import Path
 
 import click
+from pydantic import BaseModel
 
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.agent_limiter import GateLimits
 from fleetsim.caller.early import EarlyLimits
-from fleetsim.caller.event_wire import event_classes, payload_keys
+from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.jsonable import camel
 from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.meter import MeterLimits
 from fleetsim.caller.receiver import ReceiverLimits
-from fleetsim.caller.schemas import schemas
 from fleetsim.caller.track import Rules
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
 from fleetsim.client.remote_file import REMOTE_BYTES_MAX
+from fleetsim.hub.schemas import payload_model, schemas
 from fleetsim.model.errors import RPC_ERRORS
 from fleetsim.model.limits import (
     CHARACTER_BYTES_WORST,
@@ -70,18 +71,24 @@ def _when(kind: type[Event]) -> str:
     return text[:1].lower() + text[1:]
 
 
+def _keys(model: type[BaseModel]) -> str:
+    return ", ".join(f"`{key}`" for key in model.model_fields) or "-"
+
+
 def events() -> str:
     """The event reference."""
     rows = "\n".join(
-        f"| `{_shown(kind.TOPIC)}` | {_when(kind)} | {', '.join(f'`{key}`' for key in payload_keys(kind)) or '-'} |"
-        for kind in event_classes()
+        f"| `{_shown(kind.TOPIC)}` | {_when(kind)} | {_keys(payload_model(kind))} |" for kind in event_classes()
     )
     return (
         "# Events\n\n"
         + NOTE
         + "Everything the hub does is an event: `seq`, `at`, `topic`, `level`, `correlationId`, `parentId`, `agent`, "
         "`skill`, `taskId` and a `payload`. Topics are Workstacean's where it had one. Follow them with "
-        "`fleetsim events`, `GET /api/events`, or the dashboard's fifth screen. Keys without a value are left out.\n\n"
+        "`fleetsim events`, `GET /api/events`, or the dashboard's fifth screen. Their JSON Schema is "
+        "[events.schema.json](schemas/events.schema.json), in an installed package "
+        "`fleetsim/shipped/schemas/events.schema.json`; it says too which keys are left out when they have no value. "
+        "Later versions may add keys and topics.\n\n"
         f"A text in an event has at most {EXCERPT_CHARS_MAX:,} characters. If that is not all of it, `truncated` is "
         "true and `textChars` says how many there are; the whole is at `GET /api/tasks/ID` (a question: "
         "`GET /api/inbox/ID`).\n\n"

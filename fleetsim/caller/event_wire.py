@@ -32,7 +32,7 @@ _WRONG = object()
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class Member:
     """One member of a class as the wire has it; ``kind`` is its annotation."""
 
     name: str
@@ -50,11 +50,11 @@ def event_classes() -> tuple[type[Event], ...]:
     return tuple(kind for kind in found if kind not in {Event, OtherEvent})
 
 
-def _members(kind: type[Event]) -> tuple[_Member, ...]:
+def _members(kind: type[Event]) -> tuple[Member, ...]:
     """What the payload of a class holds: all but the envelope and what is in the topic alone."""
     in_topic = set(re.findall(r"{(\w+)}", kind.TOPIC)) - {"system_actor"}
     return tuple(
-        _Member(
+        Member(
             name=member.name,
             key=camel(member.name),
             kind=str(member.type),
@@ -68,17 +68,7 @@ def _members(kind: type[Event]) -> tuple[_Member, ...]:
     )
 
 
-_MEMBERS = {kind: _members(kind) for kind in event_classes()}
-
-
-def payload_keys(kind: type[Event]) -> tuple[str, ...]:
-    """The keys that a payload of this class may have, as written."""
-    found: list[str] = []
-    for member in _MEMBERS[kind]:
-        found.append(member.key)
-        if "Excerpt" in member.kind:
-            found += ["truncated", "textChars"]
-    return tuple(found)
+PAYLOAD_MEMBERS = {kind: _members(kind) for kind in event_classes()}
 
 
 # ---------------------------------------------------------------------- writing
@@ -105,7 +95,7 @@ def payload(event: Event) -> dict[str, Any]:
     if isinstance(event, OtherEvent):
         return dict(event.payload)
     said: dict[str, Any] = {}
-    for member in _MEMBERS[type(event)]:
+    for member in PAYLOAD_MEMBERS[type(event)]:
         value = getattr(event, member.name)
         if value is None and member.seldom:
             continue
@@ -175,7 +165,7 @@ def _of_topic(topic: str) -> Iterator[tuple[type[Event], dict[str, str]]]:
 
 def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str], said: JsonObject) -> Event | None:
     values: dict[str, Any] = {**in_topic}
-    for member in _MEMBERS[kind]:
+    for member in PAYLOAD_MEMBERS[kind]:
         if member.key in said:
             values[member.name] = _sane(said[member.key])
         if "Excerpt" in member.kind and isinstance(text := values.get(member.name), str):
@@ -198,7 +188,7 @@ def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str],
         except ValidationError as error:
             wrong = {str(place["loc"][0]) for place in error.errors(include_url=False, include_context=False)}
             values = {name: value for name, value in values.items() if name not in wrong}
-            values |= {m.name: _nothing(m.kind) for m in _MEMBERS[kind] if m.required and m.name in wrong}
+            values |= {m.name: _nothing(m.kind) for m in PAYLOAD_MEMBERS[kind] if m.required and m.name in wrong}
     return None
 
 

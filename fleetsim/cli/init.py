@@ -135,10 +135,10 @@ def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list
     Raises:
         ConfigError: a file could not be written; those written before it are gone again.
     """
-    from fleetsim.caller.schemas import schemas
     from fleetsim.cli.scaffold import SCHEMA_FOLDER
+    from fleetsim.hub.schemas import file_schemas
 
-    files: dict[Path, str] = {path.parent / SCHEMA_FOLDER / name: text for name, text in schemas().items()}
+    files: dict[Path, str] = {path.parent / SCHEMA_FOLDER / name: text for name, text in file_schemas().items()}
     if first is not None:
         files[path.parent / first[0]] = first[1]
     files[path] = agents

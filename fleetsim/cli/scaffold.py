@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from fleetsim.caller.config import NAME
 from fleetsim.caller.registry import ALL
-from fleetsim.caller.schemas import AGENTS_SCHEMA, CEREMONY_SCHEMA
+from fleetsim.hub.schemas import AGENTS_SCHEMA, CEREMONY_SCHEMA
 from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.model.text import one_line

@@ -18,6 +18,7 @@ from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
+from tests.event_schema import unfit
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)
 TEXT = st.text(max_size=12).filter(lambda text: text.isprintable())
@@ -71,6 +72,11 @@ ENVELOPES = st.fixed_dictionaries(
 def made_of(kind: type[Event]) -> st.SearchStrategy[Event]:
     own = {member.name: VALUES[str(member.type)] for member in fields(kind) if member.name not in ENVELOPE}
     return st.tuples(ENVELOPES, st.fixed_dictionaries(own)).map(lambda both: kind(**both[0], **both[1]))
+
+
+@given(st.sampled_from(event_classes()).flatmap(made_of))
+def test_every_event_is_as_its_published_schema_says(event: Event) -> None:
+    assert unfit([event]) == []
 
 
 @given(st.sampled_from(event_classes()).flatmap(made_of))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetsim.caller.event_wire import event_classes, payload_keys
+from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.health import HealthWord
 from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
@@ -20,6 +20,7 @@ from fleetsim.dashboard.view import View, ViewBuilder, fold_view
 from fleetsim.dashboard.view_events import EVENTS_MAX
 from fleetsim.dashboard.view_fleet import PushState
 from fleetsim.dashboard.view_tasks import TASKS_MAX
+from fleetsim.hub.schemas import payload_model
 from fleetsim.model.extensions import Usage
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
 from tests.recorded import recorded
@@ -447,7 +448,7 @@ def test_folding_ten_thousand_events_a_second_leaves_most_of_a_processor_free() 
 
 
 PAYLOAD = st.dictionaries(
-    st.sampled_from(sorted({key for kind in event_classes() for key in payload_keys(kind)})),
+    st.sampled_from(sorted({key for kind in event_classes() for key in payload_model(kind).model_fields})),
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20) | st.just("2026-11-21T14:00:00"),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

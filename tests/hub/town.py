@@ -26,12 +26,15 @@ from fleetsim.testbed.asgi import App
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.event_schema import unfit
 
 HUB = "http://hub.example:8080"
 KEY = "k" * 43
 KEYS = HubKeys(api_key=KEY, callback={1: b"c" * 32}, proof="p" * 43)
 FOLDER = Path("ceremonies")
 AGENTS = Path("agents.yaml")
+EVENTS_CHECKED = 500
+"""Of the events of each test, the newest so many are held to the published schema."""
 
 
 def worker(name: str = "quinn", **options: Any) -> Agent:
@@ -148,3 +151,4 @@ async def town(
             yield found
         finally:
             await found.hub.__aexit__(None, None, None)
+        assert unfit(found.hub.events.recent(limit=EVENTS_CHECKED)) == []

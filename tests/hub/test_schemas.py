@@ -1,19 +1,22 @@
-"""The JSON Schemas that editors use take what fleetsim takes and name what it refuses."""
+"""The published JSON Schemas take what fleetsim takes and writes, and name what it refuses."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from fleetsim.caller.schemas import AGENTS_SCHEMA, CEREMONY_SCHEMA, schemas
+from fleetsim.caller.event_wire import to_wire
+from fleetsim.hub.schemas import AGENTS_SCHEMA, CEREMONY_SCHEMA, EVENTS_SCHEMA, schemas
 from fleetsim.runtime.yaml import load
+from tests.hub.town import town, worker
 
 TOP = Path(__file__).resolve().parents[2]
-DATA = Path(__file__).parent / "data" / "workstacean"
+DATA = TOP / "tests" / "caller" / "data" / "workstacean"
 
 
 def problems(schema: str, value: Any) -> list[str]:
@@ -68,3 +71,21 @@ def test_a_shipped_file_names_its_schema(path: Path) -> None:
     name = AGENTS_SCHEMA if path.parent == TOP else CEREMONY_SCHEMA
     assert (path.parent / pointer).resolve() == TOP / "docs" / "reference" / "schemas" / name
     assert (path.parent / pointer).read_text(encoding="utf-8") == schemas()[name]
+
+
+async def test_events_are_told_apart_by_their_topic() -> None:
+    async with town(worker()) as t:
+        await t.hub.tracker.wait((await t.remote.submit({"text": "x", "skill": "echo"}))[0])
+        written = [to_wire(event) for event in t.hub.events.recent()]
+    whole = Draft202012Validator(json.loads(schemas()[EVENTS_SCHEMA]))
+    assert [event for event in written if not whole.is_valid(event)] == []
+    (ended,) = [event for event in written if event["topic"].startswith("autonomous.outcome.")]
+    assert not whole.is_valid({**ended, "payload": {}})
+    assert not whole.is_valid({**ended, "topic": "agent.skill.update"})
+
+
+def test_the_wheel_carries_every_schema() -> None:
+    wheel = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"]["docs/reference/schemas"] == "fleetsim/shipped/schemas"
+    folder = TOP / "docs" / "reference" / "schemas"
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == schemas()

@@ -1,0 +1,107 @@
+"""JSON Schemas of what crosses the hub's border, made from the classes that read and write it.
+
+``docs/reference/schemas`` holds them as files, and so does the wheel (``fleetsim/shipped/schemas``); ``fleetsim init``
+writes those of the files people edit beside the files it makes, so that editors check as they type.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal, get_type_hints
+
+from pydantic import BaseModel, Field, create_model
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+
+from fleetsim.caller.ceremonies.ceremony import CeremonyFile
+from fleetsim.caller.config import AgentsFile
+from fleetsim.caller.event_wire import PAYLOAD_MEMBERS
+from fleetsim.caller.events import ENVELOPE, Event
+from fleetsim.caller.jsonable import camel
+
+AGENTS_SCHEMA = "agents.schema.json"
+CEREMONY_SCHEMA = "ceremony.schema.json"
+EVENTS_SCHEMA = "events.schema.json"
+
+
+class _Plain(GenerateJsonSchema):
+    """Without titles: pydantic makes them of the keys, and ``Apikeyenv`` tells nobody anything."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def file_schemas() -> dict[str, str]:
+    """The schemas of the files that people write: their text by file name."""
+    return {
+        AGENTS_SCHEMA: _of_file(AgentsFile, "agents.yaml of fleetsim"),
+        CEREMONY_SCHEMA: _of_file(CeremonyFile, "A ceremony of fleetsim: ceremonies/*.yaml"),
+    }
+
+
+def schemas() -> dict[str, str]:
+    """The text of every schema by its file name."""
+    return {**file_schemas(), EVENTS_SCHEMA: _of_events()}
+
+
+def _of_file(model: type[BaseModel], title: str) -> str:
+    return _text(title, model.model_json_schema(schema_generator=_Plain), keep_descriptions=False)
+
+
+def _text(title: str, schema: dict[str, Any], *, keep_descriptions: bool = True) -> str:
+    for part in (schema, *schema.get("$defs", {}).values()):
+        part.pop("title", None)
+        if not keep_descriptions:
+            part.pop("description", None)
+        for key in part.get("properties", {}).values():
+            if key.get("default") is None or isinstance(key["default"], dict):
+                key.pop("default", None)
+    return json.dumps({"title": title, **schema}, indent=2, ensure_ascii=False) + "\n"
+
+
+class PartNote(BaseModel):
+    """A file or data, without its content."""
+
+    index: int
+    kind: Literal["file", "data"]
+    name: str | None = None
+    mime_type: str | None = Field(None, alias="mimeType")
+    size_bytes: int | None = Field(None, alias="sizeBytes")
+    uri: str | None = None
+    truncated: bool | None = None
+
+
+def payload_model(kind: type[Event]) -> type[BaseModel]:
+    """What the payload of a class of events holds, as ``to_wire`` writes it."""
+    hints = get_type_hints(kind)
+    keys: dict[str, Any] = {}
+    for member in PAYLOAD_MEMBERS[kind]:
+        hint = hints[member.name]
+        if "ListedPart" in member.kind:
+            hint = list[PartNote]
+        keys[member.key] = (str if "Excerpt" in member.kind else hint, None if member.seldom else ...)
+        if "Excerpt" in member.kind:
+            keys |= {"truncated": (bool, None), "textChars": (int, None)}
+    return create_model(kind.__name__, __doc__=kind.__doc__, **keys)
+
+
+def _of_events() -> str:
+    """The envelope, and for each topic its payload: ``$defs`` has them by the names of the classes."""
+    envelope = {camel(name): (hint, ...) for name, hint in get_type_hints(Event).items() if name in ENVELOPE}
+    written = create_model("Event", **envelope, topic=(str, ...), payload=(dict[str, Any], ...))  # type: ignore[call-overload]
+    models = [written, *map(payload_model, PAYLOAD_MEMBERS)]
+    _, schema = models_json_schema([(model, "serialization") for model in models], schema_generator=_Plain)
+    whole = schema["$defs"].pop("Event")
+    whole["anyOf"] = [
+        {"properties": {"topic": _topic(kind.TOPIC), "payload": {"$ref": f"#/$defs/{kind.__name__}"}}}
+        for kind in PAYLOAD_MEMBERS
+    ]
+    return _text("Events of fleetsim: GET /api/events, the journal and `fleetsim events --json`", whole | schema)
+
+
+def _topic(template: str) -> dict[str, str]:
+    """Which topics are of a class; what stands in one for a member is anybody's text."""
+    if "{" not in template:
+        return {"const": template}
+    before, *between = (re.escape(text) for text in re.split(r"(?:\.?{\w+})+", template))
+    return {"pattern": "^" + r"\..*".join([before, *between]).removesuffix(".*") + ("$" if between[-1] else "")}

@@ -1,0 +1,55 @@
+"""Whether events are as the published JSON Schema says, and hold nothing that it does not name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from fleetsim.caller.event_wire import to_wire
+from fleetsim.caller.events import Event
+from fleetsim.hub.schemas import EVENTS_SCHEMA, schemas
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(schemas()[EVENTS_SCHEMA])
+    for part in (parsed, *parsed["$defs"].values()):
+        if "properties" in part:
+            part["additionalProperties"] = False
+    return parsed
+
+
+@cache
+def _payload(name: str) -> Draft202012Validator:
+    return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": _schema()["$defs"]})
+
+
+@cache
+def _envelope() -> Draft202012Validator:
+    return Draft202012Validator({**_schema(), "anyOf": [{}]})
+
+
+@cache
+def _topics() -> dict[str, Draft202012Validator]:
+    return {
+        branch["properties"]["payload"]["$ref"].rpartition("/")[2]: Draft202012Validator(branch["properties"]["topic"])
+        for branch in _schema()["anyOf"]
+    }
+
+
+def unfit(events: Iterable[Event]) -> list[str]:
+    """What is wrong with which of them."""
+    wrong = []
+    for event in events:
+        name, written = type(event).__name__, json.loads(json.dumps(to_wire(event)))
+        errors = [
+            *_envelope().iter_errors(written),
+            *_topics()[name].iter_errors(written["topic"]),
+            *_payload(name).iter_errors(written["payload"]),
+        ]
+        wrong += [f"{name}: {error.json_path}: {error.message}" for error in errors]
+    return wrong
