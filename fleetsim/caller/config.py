@@ -29,7 +29,7 @@ from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.caller.registry import ALL
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.explain import combine, explain
+from fleetsim.runtime.explain import Matching, combine, explain
 from fleetsim.runtime.interpolate import Missing, interpolate
 from fleetsim.runtime.ports import Files
 from fleetsim.runtime.yaml import Path, YamlDocument, load, strings
@@ -50,7 +50,7 @@ AGENTS_BYTES_MAX = AGENTS_MAX * 2 * 1024
 AGENTS_NODES_MAX = AGENTS_MAX * 100
 """The size of agents.yaml: room for so many agents with every key of theirs, some 800 bytes and 60 values each."""
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}")
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}"
 PLAIN_VARIABLES = re.compile(r"(?!.*(?:KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE))[A-Z_][A-Z0-9_]{0,127}")
 """Variables that may be filled in: none whose name says it is a secret."""
 
@@ -108,7 +108,9 @@ class SkillFile(_Strict):
 class AgentFile(_Camel):
     """One entry of ``agents``. The sentences are what editors show, by way of the JSON Schema."""
 
-    name: Annotated[str, Field(json_schema_extra={"pattern": f"^{NAME.pattern}$"})]
+    name: Annotated[
+        str, Matching(rf"(?!{ALL}$){NAME}", f"1 to 64 letters, digits, dots, dashes or underscores, and not “{ALL}”")
+    ]
     """What targets and the command line call it; unique, and not “all”."""
     url: Annotated[str, Field(max_length=2_000)]
     """Where it is: its base, or with a path where no card is below, its endpoint. ${VAR} and ${VAR:-default} are
@@ -158,13 +160,6 @@ class AgentFile(_Camel):
     @classmethod
     def _unquoted(cls, value: Any) -> Any:
         return str(value) if isinstance(value, float) else value
-
-    @field_validator("name")
-    @classmethod
-    def _plain_name(cls, value: str) -> str:
-        if not NAME.fullmatch(value) or value == ALL:
-            raise ValueError(f"must be 1 to 64 letters, digits, dots, dashes or underscores, and not “{ALL}”")
-        return value
 
 
 class RateFile(_Strict):

@@ -65,7 +65,7 @@ def agent_name(wanted: str, taken: Collection[str]) -> str:
     while name in taken:
         count += 1
         name = f"{base[: 63 - len(str(count))]}-{count}"
-    assert NAME.fullmatch(name)
+    assert re.fullmatch(NAME, name)
     return name
 
 

@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 import binascii
-import re
 from base64 import b64decode
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
-from fleetsim.model.work import Answer, Decision, SkillRequest, Source, plain_id
+from fleetsim.model.work import ID, ID_RULE, Answer, Decision, SkillRequest, Source
+from fleetsim.runtime.explain import Matching
 
 WEEK_MS = 7 * 86_400_000
 
 
-def _written(pattern: str, says: str) -> AfterValidator:
-    """A check of the whole text, told in words: nobody reads a pattern in an error."""
-    form = re.compile(pattern)
-
-    def check(text: str) -> str:
-        if not form.fullmatch(text):
-            raise ValueError(f"must be {says}")
-        return text
-
-    return AfterValidator(check)
-
-
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
-_Id: TypeAlias = Annotated[str, AfterValidator(plain_id)]
+_Id: TypeAlias = Annotated[str, Matching(ID.pattern, ID_RULE)]
 _Person: TypeAlias = Annotated[
-    str, _written(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}", "1 to 64 letters, digits or _.:@-, the first no mark")
+    str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}", "1 to 64 letters, digits or _.:@-, the first no mark")
 ]
 _Actor: TypeAlias = Annotated[
-    str, _written(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,127}", "1 to 128 letters, digits or _.:@-, the first no mark")
+    str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,127}", "1 to 128 letters, digits or _.:@-, the first no mark")
 ]
 _Interface: TypeAlias = Annotated[
-    str, _written(r"[a-z][a-z0-9\-]{0,31}", "1 to 32 small letters, digits or dashes, the first a letter")
+    str, Matching(r"[a-z][a-z0-9\-]{0,31}", "1 to 32 small letters, digits or dashes, the first a letter")
 ]
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
 
 class VetoBody(_Body):
     """Stop work within its window."""
 
     by: _Person = "operator"
+    """Who says so."""
 
 
 class Empty(_Body):
@@ -60,7 +49,9 @@ class TextPartBody(_Body):
     """More text."""
 
     kind: Literal["text"]
+    """What it is."""
     text: str
+    """The text."""
 
     def part(self) -> Part:
         """The part."""
@@ -68,14 +59,20 @@ class TextPartBody(_Body):
 
 
 class FilePartBody(_Body):
-    """A file: its content in ``bytes`` (base64), or its address in ``uri``, which the agent may fetch."""
+    """A file, by its content or by its address."""
 
     kind: Literal["file"]
+    """What it is."""
     content: Annotated[str | None, Field(alias="bytes")] = None
+    """The content as base64, padded, on one line."""
     uri: Annotated[str, Field(min_length=1, max_length=8_192)] | None = None
+    """Its address instead, which the agent may fetch; the hub never does."""
     name: Annotated[str, Field(max_length=1_024)] | None = None
+    """What the file is called."""
     mime_type: _Name | None = None
+    """Its media type."""
     metadata: dict[str, Any] = {}
+    """Goes with the part."""
 
     @field_validator("content")
     @classmethod
@@ -103,9 +100,13 @@ class DataPartBody(_Body):
     """Any JSON value."""
 
     kind: Literal["data"]
+    """What it is."""
     data: Any
+    """The value."""
     mime_type: _Name | None = None
+    """Its media type."""
     metadata: dict[str, Any] = {}
+    """Goes with the part."""
 
     def part(self) -> Part:
         """The part."""
@@ -117,29 +118,36 @@ _Parts: TypeAlias = Annotated[list[_Part], Field(max_length=PARTS_MAX)]
 
 
 class RequestBody(_Body):
-    """Ask for work. ``targets`` are agent names or ``all``; empty means any agent with the skill.
-
-    ``taskId`` is one more message on a task of the one target's; ``conversation`` lets the agent make the context,
-    as for the first turn of a conversation. ``parentId`` is the id of what this request is a step of, told to the
-    agent; with several targets it is the request's own for each of theirs. ``parts`` are files and data to go with
-    ``text``, or instead of it. ``metadata`` goes with the message; what the hub says there itself (``skillHint``,
-    ``correlationId``, ``parentId``, ``a2a.trace``) wins.
-    """
+    """Ask for work."""
 
     text: str = ""
+    """What the agent is told; must not be blank, unless there are parts."""
     parts: _Parts = []
+    """Files and data to go with the text, or instead of it."""
     metadata: dict[str, Any] = {}
+    """Goes with the message; what the hub says there itself (skillHint, correlationId, parentId, a2a.trace) wins."""
     skill: _Name | None = None
+    """What is asked for; without it the agents say who takes it."""
     targets: Annotated[list[_Name], Field(max_length=64)] = []
+    """Names of agents, or all; empty means any agent with the skill."""
     correlation_id: _Id | None = None
+    """The request's id, if it is to have a certain one."""
     parent_id: _Id | None = None
+    """The id of what this request is a step of, told to the agent; with several targets it is each one's own."""
     context_id: _Name | None = None
+    """The conversation it belongs to."""
     task_id: _Name | None = None
+    """Makes it one more message on a task of the one target's."""
     conversation: bool = False
+    """Lets the agent make the context, as for the first turn of a conversation."""
     system_actor: _Actor = "user"
+    """Who asks."""
     dispatcher_agent: _Name | None = None
+    """The agent that dispatches this; a question goes to it before it goes to a person."""
     interface: _Interface = "api"
+    """By which way it came."""
     timeout_ms: Annotated[int, Field(gt=0, le=WEEK_MS)] | None = None
+    """How long the work may take, from acceptance to outcome, in milliseconds."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -177,9 +185,13 @@ class AnswerBody(_Body):
     """Answer a question, or reject it, which cancels the task."""
 
     text: str = ""
+    """The answer in words."""
     parts: _Parts = []
+    """Files and data to go with the text, or instead of it."""
     decision: Literal["answer", "reject"] = "answer"
+    """Whether it is an answer; reject needs no text."""
     by: _Person = "operator"
+    """Who says so."""
 
     def answer(self, question_id: str) -> Answer:
         """The answer to that question."""

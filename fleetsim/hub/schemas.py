@@ -18,9 +18,11 @@ from fleetsim.caller.config import AgentsFile
 from fleetsim.caller.event_wire import PAYLOAD_MEMBERS
 from fleetsim.caller.events import ENVELOPE, Event
 from fleetsim.caller.jsonable import camel
+from fleetsim.hub.bodies import AnswerBody, RequestBody, VetoBody
 
 AGENTS_SCHEMA = "agents.schema.json"
 CEREMONY_SCHEMA = "ceremony.schema.json"
+API_SCHEMA = "api.schema.json"
 EVENTS_SCHEMA = "events.schema.json"
 
 
@@ -41,11 +43,18 @@ def file_schemas() -> dict[str, str]:
 
 def schemas() -> dict[str, str]:
     """The text of every schema by its file name."""
-    return {**file_schemas(), EVENTS_SCHEMA: _of_events()}
+    return {**file_schemas(), API_SCHEMA: _of_bodies(), EVENTS_SCHEMA: _of_events()}
 
 
 def _of_file(model: type[BaseModel], title: str) -> str:
     return _text(title, model.model_json_schema(schema_generator=_Plain), keep_descriptions=False)
+
+
+def _of_bodies() -> str:
+    bodies = (RequestBody, AnswerBody, VetoBody)
+    _, schema = models_json_schema([(body, "validation") for body in bodies], schema_generator=_Plain)
+    either = [{"$ref": f"#/$defs/{body.__name__}"} for body in bodies]
+    return _text("Bodies of the hub's API: of a request, an answer and a veto", {"anyOf": either, **schema})
 
 
 def _text(title: str, schema: dict[str, Any], *, keep_descriptions: bool = True) -> str:
@@ -56,6 +65,8 @@ def _text(title: str, schema: dict[str, Any], *, keep_descriptions: bool = True)
         for key in part.get("properties", {}).values():
             if key.get("default") is None or isinstance(key["default"], dict):
                 key.pop("default", None)
+            if "description" in key:
+                key["description"] = " ".join(key["description"].split())
     return json.dumps({"title": title, **schema}, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -13,16 +13,16 @@ from fleetsim.model.extensions import EffectDelta, Usage
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import JsonObject, Part, TaskState
 
-ID = re.compile(r"[A-Za-z0-9_][\w.\-]{0,127}", re.ASCII)
+ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 """The ids that people and callers give: of ceremonies and requests. Matched in full, never searched (T-35)."""
+
+ID_RULE = "1 to 128 ASCII letters, digits, dots, dashes or underscores, the first no dot or dash"
 
 
 def plain_id(text: str) -> str:
     """The id as it was given. Raises ValueError with the rule, for a validator to pass on."""
     if not ID.fullmatch(text):
-        raise ValueError(
-            "must be 1 to 128 ASCII letters, digits, dots, dashes or underscores, the first no dot or dash"
-        )
+        raise ValueError(f"must be {ID_RULE}")
     return text
 
 

@@ -5,16 +5,44 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, core_schema
 
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.yaml import Path, YamlDocument
 
 PROBLEMS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Marks a text of a model that a pattern must match in full.
+
+    The JSON Schema has the pattern; an error says ``rule`` instead, as nobody reads a pattern in an error.
+    """
+
+    pattern: str
+    rule: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """For pydantic: the check."""
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """For pydantic: the schema."""
+        return {**handler(schema), "pattern": f"^{self.pattern}$"}
+
+    def _check(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text, re.ASCII):
+            raise ValueError(f"must be {self.rule}")
+        return text
+
+
 _QUOTE = "'"
 
 _SECRETIVE = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.hub.schemas import AGENTS_SCHEMA, CEREMONY_SCHEMA, EVENTS_SCHEMA, schemas
+from fleetsim.hub.schemas import AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, EVENTS_SCHEMA, schemas
 from fleetsim.runtime.yaml import load
 from tests.hub.town import town, worker
 
@@ -43,6 +43,20 @@ def test_a_dialect_may_be_quoted_or_not(wire: object) -> None:
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        {"text": "x", "targets": ["quinn"], "correlationId": "a.1", "timeoutMs": 5_000, "skill": None},
+        {"parts": [{"kind": "file", "bytes": "eA==", "mimeType": "text/plain"}, {"kind": "data", "data": [1]}]},
+        {"decision": "reject", "by": "ann@example.org"},
+        {"by": "ann"},
+        {},
+    ],
+)
+def test_a_body_that_the_hub_takes_is_right_by_its_schema(body: dict[str, Any]) -> None:
+    assert problems(API_SCHEMA, body) == []
+
+
+@pytest.mark.parametrize(
     ("schema", "value"),
     [
         (AGENTS_SCHEMA, {"agents": [{"name": "a", "urll": "http://h"}]}),
@@ -50,6 +64,10 @@ def test_a_dialect_may_be_quoted_or_not(wire: object) -> None:
         (AGENTS_SCHEMA, {"agents": [], "fleet": {"poll_interval_s": 0}}),
         (AGENTS_SCHEMA, {}),
         (CEREMONY_SCHEMA, {"id": "a", "name": "n", "schedule": "* * * * *", "skill": "s", "targets": []}),
+        (AGENTS_SCHEMA, {"agents": [{"name": "all", "url": "http://h"}]}),
+        (API_SCHEMA, {"text": "x", "correlationId": "a/b"}),
+        (API_SCHEMA, {"text": "x", "parts": [{"kind": "sound"}]}),
+        (API_SCHEMA, {"decision": "perhaps"}),
         (CEREMONY_SCHEMA, {"id": ".a", "name": "n", "schedule": "* * * * *", "skill": "s", "targets": ["a"]}),
     ],
 )
@@ -57,10 +75,10 @@ def test_what_fleetsim_refuses_the_schema_refuses(schema: str, value: object) ->
     assert problems(schema, value) != []
 
 
-@pytest.mark.parametrize("schema", [AGENTS_SCHEMA, CEREMONY_SCHEMA])
+@pytest.mark.parametrize("schema", [AGENTS_SCHEMA, CEREMONY_SCHEMA, API_SCHEMA])
 def test_every_key_has_a_sentence_for_the_editor_to_show(schema: str) -> None:
     parsed = json.loads(schemas()[schema])
-    tables = [parsed["properties"], *(part["properties"] for part in parsed.get("$defs", {}).values())]
+    tables = [parsed.get("properties", {}), *(part["properties"] for part in parsed.get("$defs", {}).values())]
     silent = [key for table in tables for key, told in table.items() if not told.get("description")]
     assert silent == []
 

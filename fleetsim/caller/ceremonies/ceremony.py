@@ -16,15 +16,15 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.ceremonies.cron import Cron, next_slot, parse_cron
 from fleetsim.caller.registry import ALL
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.model.work import SkillRequest, Source, plain_id
-from fleetsim.runtime.explain import combine, explain
+from fleetsim.model.work import ID, ID_RULE, SkillRequest, Source
+from fleetsim.runtime.explain import Matching, combine, explain
 from fleetsim.runtime.yaml import YamlDocument
 
 DEFAULT_TIMEOUT_S = 600.0
@@ -130,9 +130,7 @@ class CeremonyFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
-    id: Annotated[
-        str, AfterValidator(plain_id), Field(json_schema_extra={"pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}$"})
-    ]
+    id: Annotated[str, Matching(ID.pattern, ID_RULE)]
     """Unique; the first file by name has it."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """For people."""
