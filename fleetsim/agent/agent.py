@@ -12,7 +12,6 @@ from typing import Any, overload
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
-from fleetsim.agent import server
 from fleetsim.agent.app import build_app
 from fleetsim.agent.engine import Engine
 from fleetsim.agent.limits import AgentLimits
@@ -20,6 +19,7 @@ from fleetsim.agent.quirks import REFERENCE, Quirks
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill, SkillFunction, make_skill
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime import server
 from fleetsim.runtime.ports import Runtime
 
 log = logging.getLogger(__name__)

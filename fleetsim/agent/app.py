@@ -22,7 +22,7 @@ from fleetsim.wire import jsonrpc
 def build_app(engine: Engine) -> Starlette:
     """Mount an engine. It starts with the lifespan, or with the first request where there is none."""
     settings, shape = engine.settings, engine.settings.shape
-    door = RequestGuard(settings.gate(), settings.limits, oversize_status=shape.oversize_status)
+    door = RequestGuard(settings.gate(), settings.limits)
     rpc = RpcEndpoint(lambda: engine.service, door, settings.limits, settings.dialects, shape)
     card = CardEndpoint(engine.card, settings.url if shape.card_url is None else shape.card_url, shape.rpc_paths[0])
 

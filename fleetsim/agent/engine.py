@@ -10,17 +10,16 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
-from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.cards import build
 from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.notify import Notifier
-from fleetsim.agent.rate import Rate
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Service, ServiceConfig
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.store import Store
 from fleetsim.model.card import AgentCard
 from fleetsim.model.task import TaskState
+from fleetsim.runtime.limits import Breaker, TokenBucket
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.webhook import WebhookSender
@@ -121,7 +120,7 @@ class Engine:
             workers=deliveries,
             limits=limits,
             breaker=Breaker(runtime.clock, runtime.rng.stream("webhook/breaker")),
-            rate=Rate(runtime.clock, per_s=limits.notices_per_s_max, burst=limits.notices_burst_max),
+            rate=TokenBucket(runtime.clock, per_s=limits.notices_per_s_max, burst=limits.notices_burst_max),
             shape=shape,
             settled=settled,
         )

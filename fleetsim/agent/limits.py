@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetsim.model.errors import LimitReached, RpcError
-from fleetsim.model.limits import KIB, MIB, PARTS_BYTES_MAX, TEXT_CHARS_MAX, WIRE_BYTES_MAX
+from fleetsim.model.limits import MIB, PARTS_BYTES_MAX, TEXT_CHARS_MAX, WIRE_BYTES_MAX
+from fleetsim.runtime.limits import ServerLimits
 
 
 class AtCapacity(RpcError):
@@ -22,7 +23,7 @@ class OutputLimit(LimitReached):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentLimits:
+class AgentLimits(ServerLimits):
     """Limits of one agent: seconds, bytes, characters or plain counts, as each name says."""
 
     tasks_max: int = 10_000
@@ -44,12 +45,6 @@ class AgentLimits:
     body_bytes_max: int = WIRE_BYTES_MAX
     bodies_bytes_max: int = 256 * MIB
     body_deadline_s: float = 10.0
-    header_bytes_max: int = 32 * KIB
-    headers_max: int = 100
-    header_deadline_s: float = 5.0
-    connections_max: int = 800
-    connections_per_peer_max: int = 400
-    keep_alive_s: float = 15.0
 
     wait_s_max: float = 300.0
     stream_keepalive_s: float = 15.0

@@ -12,15 +12,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
-from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.quirks import Quirks
-from fleetsim.agent.rate import Rate
 from fleetsim.agent.record import PushTarget, Record, TaskKey, Transition
 from fleetsim.agent.store import Store
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.text import one_line
+from fleetsim.runtime.limits import Breaker, TokenBucket
 from fleetsim.runtime.webhook import Delivery, WebhookSender
 from fleetsim.runtime.workers import Workers
 from fleetsim.wire.dialect import dialect
@@ -63,7 +62,7 @@ class Notifier:
         workers: Workers,
         limits: AgentLimits,
         breaker: Breaker,
-        rate: Rate,
+        rate: TokenBucket,
         shape: Quirks,
         settled: Callable[[], Awaitable[None]] | None = None,
     ) -> None:

@@ -16,9 +16,8 @@ from starlette.routing import Route
 
 from fleetsim.agent.dialect_behaviour import DialectBehaviour
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.request_guard import ClientLeft, Refusal, RequestGuard, json_response
+from fleetsim.agent.request_guard import RequestGuard, json_response, problem_of
 from fleetsim.agent.service import Principal, Service
-from fleetsim.agent.stream import EventStreamResponse, event_pieces
 from fleetsim.model.call import Call, Operation, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
     InternalError,
@@ -30,9 +29,12 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.model.event import TaskEvent
+from fleetsim.runtime.inbound import Refusal
+from fleetsim.runtime.responses import EventStreamResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import dialect
 from fleetsim.wire.json import parse_untrusted
+from fleetsim.wire.sse import KEEPALIVE, frame_in_pieces
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +86,9 @@ class RestEndpoint:
             caller = Principal(owner=self._door.admit(request), manners=self._manners)
             return await handle(request, caller)
         except Refusal as refusal:
-            return _problem(refusal.problem, refusal.status, refusal.headers)
-        except ClientLeft:
-            return Response(status_code=400)
+            if refusal.code == "CUT_OFF":
+                return Response(status_code=400)
+            return _problem(problem_of(refusal), refusal.status, refusal.headers)
         except RpcError as problem:
             return _problem(problem, _status(problem))
         except Exception:
@@ -129,8 +131,11 @@ class RestEndpoint:
     async def _watch(self, call: Call, caller: Principal, encode: Callable[[TaskEvent], dict[str, Any]]) -> Response:
         assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
         watch = await self._service().stream(call, caller)
-        return EventStreamResponse(
-            watch, lambda event: event_pieces(encode(event)), write_s=self._limits.stream_write_s
+        return EventStreamResponse[TaskEvent](
+            watch,
+            lambda event: frame_in_pieces(encode(event)),
+            keepalive=KEEPALIVE,
+            write_s=self._limits.stream_write_s,
         )
 
     async def _params(self, request: Request) -> dict[str, Any]:

@@ -11,12 +11,10 @@ from starlette.responses import Response
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.quirks import Quirks
-from fleetsim.agent.request_guard import ClientLeft, Refusal, RequestGuard, error_response, json_response, while_there
+from fleetsim.agent.request_guard import RequestGuard, error_response, json_response, problem_of
 from fleetsim.agent.service import Principal, Service
-from fleetsim.agent.stream import HEADERS, EventStreamResponse, event_pieces
 from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
-    ContentTypeNotSupported,
     InternalError,
     InvalidParams,
     InvalidRequest,
@@ -25,10 +23,12 @@ from fleetsim.model.errors import (
     VersionNotSupported,
 )
 from fleetsim.model.event import TaskEvent
+from fleetsim.runtime.inbound import Refusal, while_connected
+from fleetsim.runtime.responses import EVENT_STREAM_HEADERS, EventStreamResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import DIALECTS, VERSION_HEADER, Dialect, error_dialect, for_request
 from fleetsim.wire.json import dump
-from fleetsim.wire.sse import MEDIA_TYPE, frame
+from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame, frame_in_pieces
 
 log = logging.getLogger(__name__)
 
@@ -59,15 +59,12 @@ class RpcEndpoint:
         except Refusal as refusal:
             if refusal.status == 401 and self._shape.bare_401:
                 return json_response({"error": {"message": str(refusal)}}, status=401, headers=refusal.headers)
-            untyped = isinstance(refusal.problem, ContentTypeNotSupported)
-            return error_response(
-                refusal.problem,
-                dialect=error_dialect(None, version),
-                status=self._shape.content_type_status if untyped else refusal.status,
-                headers=refusal.headers,
-            )
-        except ClientLeft:
-            return Response(status_code=400)
+            if refusal.code == "CUT_OFF":
+                return Response(status_code=400)
+            statuses = {413: self._shape.oversize_status, 415: self._shape.content_type_status}
+            status = statuses.get(refusal.status, refusal.status)
+            named = error_dialect(None, version)
+            return error_response(problem_of(refusal), dialect=named, status=status, headers=refusal.headers)
         try:
             asked = jsonrpc.read_request(body, bytes_max=self._limits.body_bytes_max)
         except RpcError as problem:
@@ -102,7 +99,7 @@ class RpcEndpoint:
     ) -> Response:
         if isinstance(call, SendMessage) and caller.manners.will_wait(call.wait):
             # RpcError must not cross the task group in there, so errors come back as values.
-            answer = await while_there(request, lambda: self._sent(call, caller, dialect, asked))
+            answer = await while_connected(request, lambda: self._sent(call, caller, dialect, asked))
             return answer or Response(status_code=400)
         reply = await self._service().call(call, caller)
         return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
@@ -123,9 +120,9 @@ class RpcEndpoint:
 
         def write(event: TaskEvent) -> Iterator[bytes]:
             result = jsonrpc.result(asked.id, dialect.encode_event(event))
-            return event_pieces(result, event=dialect.event_name(event))
+            return frame_in_pieces(result, event=dialect.event_name(event))
 
-        return EventStreamResponse(watch, write, write_s=self._limits.stream_write_s)
+        return EventStreamResponse[TaskEvent](watch, write, keepalive=KEEPALIVE, write_s=self._limits.stream_write_s)
 
     def _require_ids(self, call: Call, asked: RpcRequest) -> None:
         """The message's id where this kind of agent insists on one, and then the request's own.
@@ -165,5 +162,5 @@ class RpcEndpoint:
             problem.wire_code = self._shape.full_code
         if streams and self._shape.manners[dialect.name].stream_errors_as_events:
             body = dump(jsonrpc.error(asked.id, problem, dialect.name)).decode()
-            return Response(frame(body), headers=HEADERS, media_type=MEDIA_TYPE)
+            return Response(frame(body), headers=EVENT_STREAM_HEADERS, media_type=MEDIA_TYPE)
         return error_response(problem, request_id=asked.id, dialect=dialect.name)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -33,6 +33,8 @@ from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
 from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.failpoints import failpoint
+from fleetsim.runtime.inbound import Refusal, read_body
+from fleetsim.runtime.limits import TokenBuckets
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.room import Room
 from fleetsim.runtime.signing import TOLERANCE_S, verify
@@ -95,7 +97,7 @@ class CallbackReceiver:
         self._meter, self._room = meter, room or Room()
         self._held: Counter[str] = Counter()
         self._reading: dict[str, deque[Deadline]] = {}
-        self._budget: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._budgets = TokenBuckets(clock, per_s=self._limits.per_agent_per_s, burst=self._limits.burst)
         self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def routes(self) -> list[Route]:
@@ -108,7 +110,7 @@ class CallbackReceiver:
         if bearer is None:
             return self._refuse(request, "no token of ours")
         debt_s = self._meter.account(bearer.agent).debt_s()
-        if debt_s or not self._spend(bearer.agent):
+        if debt_s or not self._budgets.take(bearer.agent):
             response = await self._later(bearer.agent, debt_s)
         else:
             response = await self._meter.charged(bearer.agent, self._take(request, bearer))
@@ -179,40 +181,43 @@ class CallbackReceiver:
         A body that comes slowly holds a connection and what came of it. If the next one were refused instead,
         whoever has one token could turn away the webhooks of all other tasks of that agent.
         """
-        body = bytearray()
+        limits = self._limits
         reading = self._reading.setdefault(bearer.agent, deque())
-        deadline = Deadline(self._clock.monotonic() + self._limits.body_s)
+        deadline = Deadline(self._clock.monotonic() + limits.body_s)
+        reading.append(deadline)
         try:
+            if len(reading) > limits.reading_max:
+                reading.popleft().reschedule(self._clock.monotonic())
             with self._room.document(bearer.agent) as document:
-                async with deadline:
-                    reading.append(deadline)
-                    if len(reading) > self._limits.reading_max:
-                        reading.popleft().reschedule(self._clock.monotonic())
-                    async for chunk in request.stream():
-                        body += chunk
-                        if not document.fits(len(body)):
-                            return self._too_many(1.0)
-                        if len(body) > self._limits.body_bytes_max:
-                            limit = self._limits.body_bytes_max
-                            why = (
-                                f"the webhook is larger than {limit:,} bytes (body_bytes_max); polling brings the task"
-                            )
-                            self._events.publish(
-                                WebhookRejected(
-                                    correlation_id=bearer.correlation_id, agent=bearer.agent, status=413, why=why
-                                )
-                            )
-                            return JSONResponse({"success": False, "error": f"larger than {limit} bytes"}, 413)
-        except TimeoutError:
-            return JSONResponse({"success": False, "error": "body too slow"}, 408)
-        except ClientDisconnect:
-            return JSONResponse({"success": False, "error": "body cut off"}, 400)
+
+                def make_room(size: int) -> None:
+                    if not document.fits(size):
+                        raise Refusal(429, "NO_ROOM", "too many webhooks")
+
+                return await read_body(
+                    request,
+                    bytes_max=limits.body_bytes_max,
+                    seconds=limits.body_s,
+                    deadline=deadline,
+                    make_room=make_room,
+                )
+        except Refusal as refusal:
+            if refusal.status == 429:
+                return self._too_many(1.0)
+            said = {408: "body too slow", 400: "body cut off"}
+            if refusal.status == 413:
+                limit = limits.body_bytes_max
+                said[413] = f"larger than {limit} bytes"
+                why = f"the webhook is larger than {limit:,} bytes (body_bytes_max); polling brings the task"
+                self._events.publish(
+                    WebhookRejected(correlation_id=bearer.correlation_id, agent=bearer.agent, status=413, why=why)
+                )
+            return JSONResponse({"success": False, "error": said[refusal.status]}, refusal.status)
         finally:
             with suppress(ValueError):  # its time was over for another's sake
                 reading.remove(deadline)
             if not reading:
                 self._reading.pop(bearer.agent, None)
-        return bytes(body)
 
     async def _deliver(
         self, request: Request, bearer: TokenClaims, events: tuple[TaskEvent, ...], body_bytes: int
@@ -267,20 +272,10 @@ class CallbackReceiver:
 
     def _refuse(self, request: Request, why: str) -> Response:
         """One answer for every token that does not fit: same status, same bytes."""
-        if self._spend("\0refused"):
+        if self._budgets.take("\0refused"):
             peer = request.client.host if request.client else "?"
             self._events.publish(WebhookRejected(why=why, status=401, peer=one_line(peer, 64)))
         return JSONResponse({"success": False, "error": "Invalid notification token"}, 401)
-
-    def _spend(self, agent: str) -> bool:
-        """A token bucket per agent; the least recently used are forgotten beyond a thousand."""
-        now = self._clock.monotonic()
-        left, at = self._budget.pop(agent, (self._limits.burst, now))
-        left = min(self._limits.burst, left + (now - at) * self._limits.per_agent_per_s)
-        self._budget[agent] = (max(left - 1, 0.0), now)
-        if len(self._budget) > 1_000:
-            self._budget.popitem(last=False)
-        return left >= 1
 
 
 def given_token(request: Request) -> str | None:

@@ -243,7 +243,7 @@ async def _served(spec: str, found: Any, up: Callable[[str], None], stop: list[C
     # uvicorn as it comes, and not our own agent's server: what a server does for an agent is part of what is judged.
     import uvicorn
 
-    from fleetsim.agent.server import listen
+    from fleetsim.runtime.server import listen
 
     class Served(uvicorn.Server):
         def capture_signals(self) -> Any:

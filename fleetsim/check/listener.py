@@ -9,13 +9,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.server import listen, serving
 from fleetsim.check.exchange import SHOWN_CHARS, masked
 from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.verdict import note_timeout
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import neutralise
+from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.server import listen, serving
 
 LISTEN = "127.0.0.1:9199"
 """A listener's address that can be written into an agent's allow-list, which one on a free port cannot."""
@@ -174,7 +174,7 @@ async def socket_listener(
         ConfigError: the address cannot be had.
     """
     sink = Sink()
-    async with serving(sink, AgentLimits(), listen(host, port)) as url:
+    async with serving(sink, ServerLimits(), listen(host, port)) as url:
         yield Listener((seen_as or url).rstrip("/"), sink)
 
 

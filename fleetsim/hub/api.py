@@ -24,7 +24,7 @@ from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event, HubStopping, OutcomeDecided, QuestionAsked
 from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody, VetoBody
-from fleetsim.hub.http import ApiGuard, Refusal, answer, endpoint, hosts_of, read_body
+from fleetsim.hub.http import ApiGuard, answer, endpoint, hosts_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import CHALLENGE, prove
 from fleetsim.hub.rows import (
@@ -41,6 +41,7 @@ from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
+from fleetsim.runtime.inbound import Refusal
 from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
 
 STREAMS_MAX = 32

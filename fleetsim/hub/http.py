@@ -6,13 +6,12 @@ foreign Origin, and JSON bodies of bounded size and time (T-30, T-32). Refusals 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,8 +24,9 @@ from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
-from fleetsim.runtime.deadline import Deadline
+from fleetsim.runtime import inbound
 from fleetsim.runtime.explain import in_words
+from fleetsim.runtime.inbound import Refusal
 from fleetsim.wire.json import parse_untrusted
 
 BODY_BYTES_MAX = WIRE_BYTES_MAX
@@ -45,15 +45,6 @@ _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
     (ConfigError, 400, "BAD_REQUEST"),
     (UnfitAnswer, 422, "UNFIT_ANSWER"),
 )
-
-
-class Refusal(FleetsimError):
-    """A request that is answered with an HTTP status and nothing else."""
-
-    def __init__(self, status: int, code: str, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-        self.code = code
 
 
 def answer(data: Any, status: int = 200) -> Response:
@@ -91,19 +82,9 @@ def endpoint(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Requ
 
 async def read_body(request: Request, model: type[M]) -> M:
     """The JSON body as ``model``; an empty body counts as ``{}``. Raises Refusal, WireError."""
-    body = bytearray()
+    body = await inbound.read_body(request, bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
     try:
-        async with Deadline(asyncio.get_running_loop().time() + BODY_S):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > BODY_BYTES_MAX:
-                    raise Refusal(413, "TOO_LARGE", f"the body is larger than {BODY_BYTES_MAX} bytes")
-    except TimeoutError:
-        raise Refusal(408, "TOO_SLOW", f"the body did not arrive within {BODY_S:.0f} s") from None
-    except ClientDisconnect:
-        raise Refusal(400, "CUT_OFF", "the body was cut off") from None
-    try:
-        return model.model_validate(parse_untrusted(bytes(body) or b"{}", bytes_max=BODY_BYTES_MAX))
+        return model.model_validate(parse_untrusted(body or b"{}", bytes_max=BODY_BYTES_MAX))
     except ValidationError as error:
         raise Refusal(400, "BAD_REQUEST", _problems(error)) from None
 

@@ -6,15 +6,12 @@ honoured, not lost.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
-from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.server import Server, listen
 from fleetsim.caller.events import LoopStalled
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.fleet_file import FleetFile
@@ -25,14 +22,13 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.server import listen, serving
 from fleetsim.runtime.watchdog import Watchdog
-from fleetsim.runtime.workers import Workers
 
 DEFAULT_PORT = 3000
 """Workstacean's own; its agents know it."""
-
-_BOUNDS = AgentLimits()  # connections, header size and deadline; the hub's table has the same numbers
 
 
 @asynccontextmanager
@@ -77,11 +73,8 @@ async def running_hub(
             client_factory=client_factory,
         )
         app = build_app(hub, allow_hosts=allow_hosts)
-        server = Server(app, _BOUNDS, on_stop=hub.stop_streams, signals=False)
-        watchdog = Watchdog(lambda ms: hub.events.publish(LoopStalled(stalled_ms=ms)))
-        async with hub, watchdog, Workers("hub-server") as workers:
-            worker = workers.start(server.serve(sockets=[listener]), name=url)
-            await _until_serving(server, worker)
+        served = serving(app, ServerLimits(), listener, on_stop=hub.stop_streams, what="the hub's HTTP face")
+        async with hub, Watchdog(lambda ms: hub.events.publish(LoopStalled(stalled_ms=ms))), served:
             if state:
                 state.announce(url, os.getpid(), keys.proof)
             try:
@@ -89,18 +82,8 @@ async def running_hub(
             finally:
                 if state:
                     state.withdraw(os.getpid())
-                server.should_exit = True
-                await asyncio.wait([worker])
     finally:
         listener.close()
-
-
-async def _until_serving(server: Server, worker: asyncio.Task[None]) -> None:
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(server.running.wait())
-        worker.add_done_callback(lambda _: running.cancel())
-    if worker.done() or not server.started:
-        raise ConfigError("the hub's HTTP face did not start", hint="its log says why")
 
 
 def _is_loopback(host: str) -> bool:

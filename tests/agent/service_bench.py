@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.dialect_behaviour import MANNERS
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.notify import Notifier
 from fleetsim.agent.quirks import Quirks
-from fleetsim.agent.rate import Rate
 from fleetsim.agent.record import ANYONE
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Principal, Service, ServiceConfig
@@ -30,6 +28,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.task import Message, Part, Role, Task, TextPart
 from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.limits import Breaker, TokenBucket
 from fleetsim.runtime.webhook import WebhookSender
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.network import MemoryNetwork
@@ -116,7 +115,7 @@ async def bench() -> AsyncIterator[Benches]:
                     workers=workers,
                     limits=bounds,
                     breaker=Breaker(runtime.clock, runtime.rng.stream("b")),
-                    rate=Rate(runtime.clock, per_s=100, burst=100),
+                    rate=TokenBucket(runtime.clock, per_s=100, burst=100),
                     shape=Quirks(),
                 ),
                 sender=sender,

@@ -6,8 +6,8 @@ import asyncio
 import gc
 
 from fleetsim.agent import AgentLimits, SkillContext, skill
-from fleetsim.agent.breaker import Breaker
 from fleetsim.agent.feed import TaskFeed
+from fleetsim.runtime.limits import Breaker
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.testbed.runtime import SeededRng, VirtualClock
 from tests.agent.rigs import HOOK, URL, Rig, Rigging, sent

@@ -33,7 +33,6 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.agent.server import listen
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, SkillEntry
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.client import AgentClient
@@ -43,6 +42,7 @@ from fleetsim.model.event import fold
 from fleetsim.model.task import Message, Role, Task, TaskState, TextPart
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.server import listen
 from tests.bench.flood import read_http
 
 IN_FLIGHT = 64

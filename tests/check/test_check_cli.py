@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.agent.server import listen
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import cli, run
+from fleetsim.runtime.server import listen
 
 pytestmark = pytest.mark.sockets
 

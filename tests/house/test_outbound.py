@@ -30,7 +30,7 @@ ALLOWED: dict[str, str] = {
     "fleetsim/runtime/http_given.py": "a client that a program of its own hands in; nothing in the product does",
     "fleetsim/runtime/http_sse.py": "the decoder of event streams; opens nothing",
     "fleetsim/runtime/real.py": "name resolution, and the operating system's certificates",
-    "fleetsim/agent/server.py": "the listening socket",
+    "fleetsim/runtime/server.py": "the listening socket",
     "fleetsim/check/app_check.py": "starts the agent named with --app, and talks with it by a socket pair",
     "fleetsim/check/app_process.py": "the other end of that pair",
     "fleetsim/cli/demo.py": "asks for a free port; listens, never dials",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.agent.server import GuardedProtocol
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import open_ledger
@@ -18,6 +17,7 @@ from fleetsim.hub.server import running_hub
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.server import GuardedProtocol
 from tests.hub.town import worker
 
 pytestmark = pytest.mark.sockets

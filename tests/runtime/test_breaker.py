@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from fleetsim.agent.breaker import FAILURES_MAX, PAUSE_S, RECEIVERS_MAX, Breaker
+from fleetsim.runtime.limits import FAILURES_MAX, PAUSE_S, RECEIVERS_MAX, Breaker
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.retry import jittered
 

@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.paced_response import ABORT
-from fleetsim.agent.server import Connections, GuardedProtocol
+from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.responses import ABORT
+from fleetsim.runtime.server import Connections, GuardedProtocol
 
 HEAD = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 MOMENT_S = 0.001
@@ -96,7 +96,7 @@ async def site(scope: Any, receive: Any, send: Any) -> None:
 
 
 def guests(**limits: Any) -> Connections:
-    return Connections(AgentLimits(**{"header_deadline_s": 5.0, **limits}))
+    return Connections(ServerLimits(**{"header_deadline_s": 5.0, **limits}))
 
 
 # -- heads ---------------------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.paced_response import ABORT
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.responses import ABORT
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Connections:
     one over a connection which is being closed cannot know whether it arrived.
     """
 
-    def __init__(self, limits: AgentLimits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
         self.peers: Counter[str] = Counter()
         self._silent: dict[GuardedProtocol, str] = {}
@@ -100,7 +100,7 @@ class Connections:
 class _Http(h11.Connection):
     """h11's parser with the limits it has only for a head that is not complete, and one framing for each body."""
 
-    limits: AgentLimits
+    limits: ServerLimits
     refused_status = 400
 
     def next_event(self) -> Any:
@@ -249,7 +249,7 @@ class GuardedProtocol(H11Protocol):
             self.transport.abort()
 
 
-_of_requests = logging.getLogger("uvicorn.error.requests")
+_of_requests = logging.getLogger(f"{__name__}.requests")  # not below uvicorn's: its Config resets the level of those
 _of_requests.setLevel(logging.ERROR)
 
 
@@ -257,7 +257,7 @@ class Server(uvicorn.Server):
     """uvicorn, told when it runs, and telling the application before it waits for connections to end."""
 
     def __init__(
-        self, app: ASGIApp, limits: AgentLimits, *, on_stop: Callable[[], Awaitable[None]] | None, signals: bool
+        self, app: ASGIApp, limits: ServerLimits, *, on_stop: Callable[[], Awaitable[None]] | None, signals: bool
     ) -> None:
         super().__init__(_configure(app, limits))
         self._guests = Connections(limits)
@@ -317,7 +317,7 @@ class Server(uvicorn.Server):
         return GuardedProtocol(self._guests, self.config, self.server_state, self.lifespan.state)
 
 
-def _configure(app: ASGIApp, limits: AgentLimits) -> uvicorn.Config:
+def _configure(app: ASGIApp, limits: ServerLimits) -> uvicorn.Config:
     """The server's settings for one application."""
     return uvicorn.Config(
         app,
@@ -360,12 +360,15 @@ def listen(host: str, port: int) -> socket.socket:
 @asynccontextmanager
 async def serving(
     app: ASGIApp,
-    limits: AgentLimits,
+    limits: ServerLimits,
     listener: socket.socket,
     *,
     on_stop: Callable[[], Awaitable[None]] | None = None,
+    what: str = "the agent",
 ) -> AsyncIterator[str]:
     """Serve inside a running program; yields the root URL once requests are answered. Closes ``listener``.
+
+    ``what`` is what an error calls the application.
 
     Raises:
         ConfigError: the application refused to start.
@@ -375,7 +378,11 @@ async def serving(
     async with Workers("server") as workers:
         worker = workers.start(server.serve(sockets=[listener]), name=f"{host}:{bound}")
         try:
-            await _until_running(server, worker)
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(server.running.wait())
+                worker.add_done_callback(lambda _done: running.cancel())
+            if worker.done() or not server.started:
+                raise ConfigError(f"{what} did not start", hint="its log says why")
             yield f"http://{f'[{host}]' if ':' in host else host}:{bound}"
         finally:
             server.should_exit = True
@@ -383,17 +390,9 @@ async def serving(
             listener.close()
 
 
-async def _until_running(server: Server, worker: asyncio.Task[None]) -> None:
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(server.running.wait())
-        worker.add_done_callback(lambda _done: running.cancel())
-    if worker.done() or not server.started:
-        raise ConfigError("the agent did not start", hint="its log says why")
-
-
 def serve(
     app: ASGIApp,
-    limits: AgentLimits,
+    limits: ServerLimits,
     listener: socket.socket,
     *,
     on_start: Callable[[], Awaitable[None]],

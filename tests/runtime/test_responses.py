@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from fleetsim.agent.paced_response import ABORT, PIECE_BYTES, PacedResponse, pieces
-from fleetsim.agent.request_guard import while_there
-from fleetsim.agent.stream import EventStreamResponse, event_pieces
 from fleetsim.agent.watch import DirectWatch
 from fleetsim.model.event import DirectReply, TaskEvent
+from fleetsim.runtime.inbound import while_connected
+from fleetsim.runtime.responses import ABORT, PIECE_BYTES, EventStreamResponse, PacedResponse
 from fleetsim.wire.json import dump
+from fleetsim.wire.sse import KEEPALIVE, frame_in_pieces, json_in_pieces
 from tests.agent.rigs import said
 
 LONG = st.builds(
@@ -28,22 +28,22 @@ VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dic
 
 @given(VALUES)
 def test_the_pieces_are_the_whole(value: Any) -> None:
-    assert b"".join(pieces(value, b"<", b">")) == b"<" + dump(value) + b">"
+    assert b"".join(json_in_pieces(value, b"<", b">")) == b"<" + dump(value) + b">"
 
 
 def test_a_text_that_looks_like_a_hole_is_written_as_it_is() -> None:
     value = ["\x00hole 0\x00", "x" * 100_000, "\x00hole 1\x00"]
-    assert json.loads(b"".join(pieces(value, b"", b""))) == value
+    assert json.loads(b"".join(json_in_pieces(value, b"", b""))) == value
 
 
 def test_no_piece_is_large_though_the_text_is() -> None:
-    sizes = [len(piece) for piece in pieces({"text": "é\u2028" * 500_000}, b"", b"")]
+    sizes = [len(piece) for piece in json_in_pieces({"text": "é\u2028" * 500_000}, b"", b"")]
     assert max(sizes) <= 2 * PIECE_BYTES
     assert len(sizes) > 20
 
 
 def test_an_event_in_pieces_is_one_event() -> None:
-    event = b"".join(event_pieces({"text": "line\nline " * 50_000}, event="status"))
+    event = b"".join(frame_in_pieces({"text": "line\nline " * 50_000}, event="status"))
     head, data, *rest = event.decode().split("\n")
     assert head == "event: status"
     assert json.loads(data.removeprefix("data: "))["text"].startswith("line\nline")
@@ -100,7 +100,7 @@ async def test_a_stream_ends_with_its_last_event_though_the_client_stays() -> No
     async def send(message: Any) -> None:
         sent.append(message)
 
-    stream = EventStreamResponse(DirectWatch(said("x")), written, write_s=30)
+    stream = EventStreamResponse(DirectWatch(said("x")), written, keepalive=KEEPALIVE, write_s=30)
     async with asyncio.timeout(1):
         await stream({"type": "http"}, never, send)
     assert [message.get("body") for message in sent] == [None, b"first", b"second", b""]
@@ -125,12 +125,12 @@ async def test_a_stream_ends_when_its_client_leaves_or_does_not_read(at: int) ->
         return {"type": "http.disconnect"}
 
     before = asyncio.get_running_loop().time()
-    await EventStreamResponse(DirectWatch(said("x")), written, write_s=30)(scope, leave, send)
+    await EventStreamResponse(DirectWatch(said("x")), written, keepalive=KEEPALIVE, write_s=30)(scope, leave, send)
     assert asyncio.get_running_loop().time() - before == 5
     assert dropped == []
     if at:
         count = 0
-        await EventStreamResponse(DirectWatch(said("x")), written, write_s=30)(scope, never, send)
+        await EventStreamResponse(DirectWatch(said("x")), written, keepalive=KEEPALIVE, write_s=30)(scope, never, send)
         assert asyncio.get_running_loop().time() - before == 35
         assert dropped == [True]
 
@@ -149,7 +149,7 @@ async def test_an_answer_is_worked_out_as_long_as_somebody_waits_for_it() -> Non
 
     loop = asyncio.get_running_loop()
     before = loop.time()
-    assert await while_there(request(1e6), answer) == "done"
+    assert await while_connected(request(1e6), answer) == "done"
     assert loop.time() - before == 10
-    assert await while_there(request(4), answer) is None
+    assert await while_connected(request(4), answer) is None
     assert loop.time() - before == 14

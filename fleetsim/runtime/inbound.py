@@ -1,0 +1,80 @@
+"""What every server of ours does with a request before anybody reads it. Knows nothing of what is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+
+from fleetsim.model.errors import FleetsimError
+from fleetsim.runtime.deadline import Deadline
+
+T = TypeVar("T")
+
+
+class Refusal(FleetsimError):
+    """A request that is answered with an HTTP status and a reason, named by ``code``, and nothing else."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, hint: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status, self.code, self.headers = status, code, headers or {}
+
+
+def too_large(bytes_max: int) -> Refusal:
+    """The refusal of a body beyond ``bytes_max``; the rest of it is not waited for."""
+    return Refusal(413, "TOO_LARGE", f"the body is larger than {bytes_max} bytes", headers={"connection": "close"})
+
+
+async def read_body(
+    request: Request,
+    *,
+    bytes_max: int,
+    seconds: float,
+    deadline: Deadline | None = None,
+    make_room: Callable[[int], None] | None = None,
+) -> bytes:
+    """The whole body, of at most ``bytes_max``, within ``seconds`` or before a ``deadline`` of the caller's.
+
+    ``make_room`` is told the size so far after each piece, and may raise a refusal of its own.
+
+    Raises:
+        Refusal: 413 too large, 408 too slow, 400 the client left before the end.
+    """
+    body = bytearray()
+    try:
+        async with deadline or Deadline(asyncio.get_running_loop().time() + seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if make_room is not None:
+                    make_room(len(body))
+                if len(body) > bytes_max:
+                    raise too_large(bytes_max)
+    except TimeoutError:
+        slow = f"the body did not arrive within {seconds:g} s"
+        raise Refusal(408, "TOO_SLOW", slow, headers={"connection": "close"}) from None
+    except ClientDisconnect:
+        raise Refusal(400, "CUT_OFF", "the body was cut off") from None
+    return bytes(body)
+
+
+async def while_connected(request: Request, answer: Callable[[], Awaitable[T]]) -> T | None:
+    """Work out an answer as long as the client waits for it; None if it left."""
+    answers: list[T] = []
+
+    async def work() -> None:
+        answers.append(await answer())
+
+    async def until_left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        working.cancel()
+
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(work())
+        watching = group.create_task(until_left())
+        working.add_done_callback(lambda _done: watching.cancel())
+    return answers[0] if answers else None

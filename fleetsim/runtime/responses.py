@@ -1,0 +1,138 @@
+"""Answers written in small pieces, each under a deadline, so that who does not read costs little.
+
+A server buffers what its client leaves lying. A piece waits for the one before it, and a client that does not
+take a piece in time loses its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from typing import Any, Generic, Protocol, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+
+EventT = TypeVar("EventT")
+EventT_co = TypeVar("EventT_co", covariant=True)
+
+PIECE_BYTES = 64 * 1024
+EVENT_STREAM = "text/event-stream"
+EVENT_STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
+ABORT = "fleetsim.abort"
+"""ASGI extension of our own server: drop the connection at once, whatever is still buffered."""
+
+
+class SlowReader(Exception):
+    """The client took too long to read what was written."""
+
+
+def drop(scope: Scope) -> None:
+    """Drop the request's connection, if the server can; else the server closes it when we return."""
+    if abort := (scope.get("extensions") or {}).get(ABORT):
+        abort()
+
+
+async def send_piece(send: Send, piece: bytes, *, deadline_s: float, more: bool) -> None:
+    """Send one piece of a body. Raises SlowReader."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+    except TimeoutError:
+        raise SlowReader from None
+
+
+class PacedResponse(Response):
+    """A whole answer, in pieces if it is large."""
+
+    def __init__(self, *args: Any, write_s: float = 30.0, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._write_s = write_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer over ASGI."""
+        body = bytes(self.body)
+        if len(body) <= PIECE_BYTES:
+            await super().__call__(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            for at in range(0, len(body), PIECE_BYTES):
+                more = at + PIECE_BYTES < len(body)
+                await send_piece(send, body[at : at + PIECE_BYTES], deadline_s=self._write_s, more=more)
+        except SlowReader:
+            drop(scope)
+
+
+class EventSource(Protocol[EventT_co]):
+    """What a stream tells. ``about`` is what log lines call it; ``close`` may be called again."""
+
+    @property
+    def about(self) -> str:
+        """Its name."""
+        ...
+
+    def events(self) -> AsyncGenerator[EventT_co | None, None]:
+        """Everything there is to say; None keeps the connection alive."""
+        ...
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        ...
+
+
+class EventStreamResponse(Response, Generic[EventT]):
+    """Streams a source; ``write`` makes the bytes of one event, in pieces. The source is closed however it ends.
+
+    What the events are about knows nothing of this connection; when it goes, only the reader goes.
+    """
+
+    media_type = EVENT_STREAM
+
+    def __init__(
+        self,
+        source: EventSource[EventT],
+        write: Callable[[EventT], Iterable[bytes]],
+        *,
+        keepalive: bytes,
+        write_s: float,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers(EVENT_STREAM_HEADERS)
+        self._source, self._write, self._keepalive, self._write_s = source, write, keepalive, write_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the stream over ASGI: one writer with a deadline, one ear for the client leaving."""
+        about = self._source.about
+
+        async def until_left() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            log.info("stream of %s: the client left", about)
+            writer.cancel()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(self._write_all(send))
+                ear = group.create_task(until_left())
+                writer.add_done_callback(lambda _done: ear.cancel())
+        except* SlowReader:
+            log.info("stream of %s dropped: not read within %g s", about, self._write_s)
+            drop(scope)
+        except* OSError:
+            log.info("stream of %s: the client left", about)
+        finally:
+            self._source.close()
+
+    async def _write_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with aclosing(self._source.events()) as events:
+            async for event in events:
+                for piece in (self._keepalive,) if event is None else self._write(event):
+                    await send_piece(send, piece, deadline_s=self._write_s, more=True)
+        await send_piece(send, b"", deadline_s=self._write_s, more=False)

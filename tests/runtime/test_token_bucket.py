@@ -1,0 +1,43 @@
+"""Turns come at their pace, the first ones at once, and one name's leave another's alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fleetsim.runtime.limits import BUCKETS_MAX, TokenBucket, TokenBuckets
+from fleetsim.runtime.ports import Runtime
+
+
+async def test_a_burst_goes_at_once_and_the_rest_at_the_pace(runtime: Runtime) -> None:
+    bucket, began = TokenBucket(runtime.clock, per_s=10, burst=3), runtime.clock.monotonic()
+    turns = []
+    for _ in range(5):
+        await bucket.turn()
+        turns.append(round(runtime.clock.monotonic() - began, 6))
+    assert turns == [0, 0, 0, 0.1, 0.2]
+
+
+async def test_who_does_not_wait_is_told_so_and_has_its_turns_back_after_a_pause(runtime: Runtime) -> None:
+    bucket = TokenBucket(runtime.clock, per_s=10, burst=3)
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+    await asyncio.sleep(0.11)
+    assert [bucket.take() for _ in range(2)] == [True, False]
+    await asyncio.sleep(60)
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False], "no more than the burst gathers"
+
+
+async def test_who_asks_in_vain_again_and_again_gets_nothing(runtime: Runtime) -> None:
+    bucket = TokenBucket(runtime.clock, per_s=10, burst=1)
+    assert bucket.take()
+    for _ in range(20):
+        await asyncio.sleep(0.09)
+        assert not bucket.take()
+
+
+async def test_names_have_buckets_of_their_own_and_the_least_used_are_forgotten(runtime: Runtime) -> None:
+    buckets = TokenBuckets(runtime.clock, per_s=1, burst=1)
+    assert [buckets.take(name) for name in ("a", "b", "a")] == [True, True, False]
+    for number in range(BUCKETS_MAX - 1):
+        assert buckets.take(f"n{number}")
+        assert not buckets.take("a")
+    assert buckets.take("b"), "it was used least recently"
