@@ -7,10 +7,6 @@ import pytest
 from fleetsim.runtime.failpoints import failpoint, installed
 
 
-def test_a_point_without_a_handler_does_nothing() -> None:
-    failpoint("room.point")
-
-
 def test_a_handler_hears_every_point_until_it_is_taken_out() -> None:
     heard: list[str] = []
     with installed(heard.append):

@@ -183,6 +183,7 @@ async def test_a_deadline_moved_on_may_be_put_off_anew() -> None:
 
 
 async def test_a_deadline_that_was_left_never_comes_back() -> None:
-    async with Deadline(asyncio.get_running_loop().time() + 1):
+    async with Deadline(asyncio.get_running_loop().time() + 1) as deadline:
         pass
     await asyncio.sleep(10)
+    assert not deadline.expired()
