@@ -17,15 +17,12 @@ from pydantic.alias_generators import to_camel
 from fleetsim.caller.fleet import (
     AgentEntry,
     AuthEntry,
-    Expiry,
     FleetConfig,
     FleetSettings,
     PushMode,
     SkillEntry,
     Wire,
 )
-from fleetsim.caller.health import Thresholds
-from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.caller.registry import ALL
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
@@ -59,14 +56,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,64}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?")
 _OURS = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection", "accept-encoding"})
-_DAY_S = 86_400.0
 
 _Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
-_Seconds: TypeAlias = Annotated[float, Field(gt=0, le=7 * _DAY_S)]
-_Pause: TypeAlias = Annotated[float, Field(ge=0, le=_DAY_S)]
-_Count: TypeAlias = Annotated[int, Field(ge=1, le=100_000)]
-_Usd: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
-_Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 
 def _or_nothing(schema: dict[str, Any]) -> None:
@@ -162,77 +153,12 @@ class AgentFile(_Camel):
         return str(value) if isinstance(value, float) else value
 
 
-class RateFile(_Strict):
-    """US dollars per million tokens of one model."""
-
-    input_usd: _Usd
-    """Input."""
-    output_usd: _Usd
-    """Output."""
-    cache_read_usd: _Usd | None = None
-    """Input read from a cache."""
-    cache_write_usd: _Usd | None = None
-    """Input written to a cache."""
-
-
-class HealthFile(_Strict):
-    """Where the health words change."""
-
-    up_at: _Share = 0.95
-    """At least this share of successes counts as up."""
-    down_below: _Share = 0.5
-    """Less than this share of successes counts as down."""
-    outcomes_min: _Count = 5
-    """How many outcomes it takes to judge by."""
-    p95_limit_ms: Annotated[int, Field(gt=0)] | None = None
-    """A slower 95th percentile counts as degraded, in milliseconds."""
-
-
-class SettingsFile(_Strict):
-    """The ``fleet`` mapping."""
-
-    poll_interval_s: Annotated[float, Field(ge=0.2, le=3_600)] = 30.0
-    """How often a task is looked at when nothing else tells of it."""
-    card_refresh_s: Annotated[float, Field(ge=1, le=_DAY_S)] = 600.0
-    """How often cards are read again, give or take a tenth."""
-    task_limit_s: _Seconds = 3_600.0
-    """How long a request may take in all."""
-    question_ttl_s: _Seconds = 86_400.0
-    """How long an agent's question waits for a person."""
-    question_expiry: Expiry = "cancel"
-    """What then becomes of the agent's task."""
-    send_total_s: Annotated[float, Field(gt=0, le=600)] = 15.0
-    """How long a call may take, for agents without timeoutMs."""
-    retry_waits_s: Annotated[list[_Pause], Field(max_length=10)] = [1.0, 3.0, 9.0]
-    """Pauses before a send is tried again, nothing having been accepted."""
-    calls_max: _Count = 64
-    """Calls under way at once, shared by all agents."""
-    calls_per_agent_max: _Count = 8
-    """Calls under way at once per agent."""
-    breaker_failures: _Count = 5
-    """Failed calls in a row after which an agent is left alone."""
-    breaker_pause_s: _Pause = 30.0
-    """For how long it is left alone."""
-    cooldowns_s: Annotated[dict[str, _Pause], Field(max_length=500)] = {}
-    """Least time between two requests of a skill at one agent: {skill: seconds}."""
-    skill_limits_s: Annotated[dict[str, _Seconds], Field(max_length=500)] = {}
-    """The same per skill: {skill: seconds}."""
-    base_url: str | None = None
-    """Where agents elsewhere reach the hub's webhooks."""
-    internal_base_url: str | None = None
-    """Where agents on single-label host names do."""
-    rates: Annotated[dict[str, RateFile], Field(max_length=200)] = {}
-    """US dollars per million tokens, by model."""
-    health: HealthFile = HealthFile()
-    """Where its words change: up, degraded, down."""
-
-
 class AgentsFile(_Strict):
     """The whole of agents.yaml; also the source of its JSON Schema."""
 
     agents: Annotated[list[AgentFile], Field(max_length=AGENTS_MAX, json_schema_extra=_or_nothing)]
     """Who is in the fleet: one entry per agent."""
-    fleet: SettingsFile = SettingsFile()
+    fleet: FleetSettings = FleetSettings()
     """How the hub treats it."""
 
     @field_validator("agents", mode="before")
@@ -281,7 +207,7 @@ def parse_fleet(
     for at, lack in unset.items():
         agent = file.agents[at]
         doubts.append(f"{lack}; {agent.name} is disabled ({lack.hint})" if agent.enabled else str(lack))
-    return FleetConfig(agents=tuple(entries), settings=_settings(file.fleet), source=source, warnings=tuple(doubts))
+    return FleetConfig(agents=tuple(entries), settings=file.fleet, source=source, warnings=tuple(doubts))
 
 
 def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument, tuple[Missing, ...]]:
@@ -405,7 +331,7 @@ def _bad_addresses(written: YamlDocument, path: Path, agent: AgentFile) -> Itera
             yield written.error((*path, key), str(error), hint=error.hint)
 
 
-def _bad_address(written: YamlDocument, settings: SettingsFile, key: str) -> Iterator[ConfigError]:
+def _bad_address(written: YamlDocument, settings: FleetSettings, key: str) -> Iterator[ConfigError]:
     value: str | None = getattr(settings, key)
     if value is not None and "${" not in value:
         try:
@@ -445,14 +371,3 @@ def _skill(skill: str | SkillFile) -> SkillEntry:
     if isinstance(skill, str):
         return SkillEntry(name=skill)
     return SkillEntry(name=skill.name, description=skill.description)
-
-
-def _settings(file: SettingsFile) -> FleetSettings:
-    plain = file.model_dump(exclude={"rates", "health", "retry_waits_s"})
-    mine = {model: Rate(**rate.model_dump()) for model, rate in file.rates.items()}
-    return FleetSettings(
-        **plain,
-        retry_waits_s=tuple(file.retry_waits_s),
-        rates=Rates(by_model={**BUILT_IN, **mine}),
-        health=Thresholds(**file.health.model_dump()),
-    )

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic_core import CoreSchema
 
 from fleetsim.caller.health import Thresholds
-from fleetsim.caller.rates import Rates
+from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.client.credential import Credential, Scheme
+from fleetsim.runtime.explain import DECLARED
 
 PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
 """How webhooks are registered: inside the send, by a call of its own, as the card and dialect suggest, or not."""
@@ -20,6 +24,11 @@ Expiry: TypeAlias = Literal["cancel", "leave"]
 """What becomes of the agent's task when nobody answered its question in time."""
 
 Wire: TypeAlias = Literal["0.1", "0.3", "1.0"]
+
+DAY_S = 86_400.0
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=7 * DAY_S, strict=True)]
+Pause: TypeAlias = Annotated[float, Field(ge=0, le=DAY_S, strict=True)]
+Count: TypeAlias = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,31 +89,54 @@ class AgentEntry:
         return tuple(skill.name for skill in self.skills)
 
 
+def _as_written(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """How agents.yaml has the rates: those of some models, beside the built-in ones."""
+
+    def table(mine: Mapping[str, Rate]) -> Rates:
+        return Rates(by_model={**BUILT_IN, **mine})
+
+    return handler.generate_schema(Annotated[dict[str, Rate], Field(max_length=200), AfterValidator(table)])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """The ``fleet:`` part of agents.yaml. Seconds, counts and dollars, as the names say.
+    """The ``fleet:`` part of agents.yaml. Seconds, counts and dollars, as the names say."""
 
-    ``base_url`` is where agents reach the hub's webhooks, ``internal_base_url`` where agents on single-label
-    host names do; without them only agents on the hub's own machine get webhooks.
-    """
-
-    poll_interval_s: float = 30.0
-    card_refresh_s: float = 600.0
-    task_limit_s: float = 3_600.0
-    question_ttl_s: float = 86_400.0
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    poll_interval_s: Annotated[float, Field(ge=0.2, le=3_600, strict=True)] = 30.0
+    """How often a task is looked at when nothing else tells of it."""
+    card_refresh_s: Annotated[float, Field(ge=1, le=DAY_S, strict=True)] = 600.0
+    """How often cards are read again, give or take a tenth."""
+    task_limit_s: Seconds = 3_600.0
+    """How long a request may take in all."""
+    question_ttl_s: Seconds = 86_400.0
+    """How long an agent's question waits for a person."""
     question_expiry: Expiry = "cancel"
-    send_total_s: float = 15.0
-    retry_waits_s: tuple[float, ...] = (1.0, 3.0, 9.0)
-    calls_max: int = 64
-    calls_per_agent_max: int = 8
-    breaker_failures: int = 5
-    breaker_pause_s: float = 30.0
-    cooldowns_s: Mapping[str, float] = field(default_factory=dict)
-    skill_limits_s: Mapping[str, float] = field(default_factory=dict)
+    """What then becomes of the agent's task."""
+    send_total_s: Annotated[float, Field(gt=0, le=600, strict=True)] = 15.0
+    """How long a call may take, for agents without timeoutMs."""
+    retry_waits_s: Annotated[tuple[Pause, ...], Field(max_length=10)] = (1.0, 3.0, 9.0)
+    """Pauses before a send is tried again, nothing having been accepted."""
+    calls_max: Count = 64
+    """Calls under way at once, shared by all agents."""
+    calls_per_agent_max: Count = 8
+    """Calls under way at once per agent."""
+    breaker_failures: Count = 5
+    """Failed calls in a row after which an agent is left alone."""
+    breaker_pause_s: Pause = 30.0
+    """For how long it is left alone."""
+    cooldowns_s: Annotated[Mapping[str, Pause], Field(max_length=500)] = field(default_factory=dict)
+    """Least time between two requests of a skill at one agent: {skill: seconds}."""
+    skill_limits_s: Annotated[Mapping[str, Seconds], Field(max_length=500)] = field(default_factory=dict)
+    """The same per skill: {skill: seconds}."""
     base_url: str | None = None
+    """Where agents elsewhere reach the hub's webhooks."""
     internal_base_url: str | None = None
-    rates: Rates = field(default_factory=Rates)
+    """Where agents on single-label host names do."""
+    rates: Annotated[Rates, GetPydanticSchema(_as_written)] = field(default_factory=Rates)
+    """US dollars per million tokens, by model."""
     health: Thresholds = field(default_factory=Thresholds)
+    """Where its words change: up, degraded, down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
+
+from pydantic import ConfigDict, Field
 
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.outcome_stats import WINDOW, Bucket, OutcomeStats, row_of
 from fleetsim.caller.registry import weight
 from fleetsim.model.work import Cause, Outcome
+from fleetsim.runtime.explain import DECLARED
 
 OUTCOMES_MAX = 200_000
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1, strict=True)]
 
 
 class HealthWord(StrEnum):
@@ -35,10 +39,15 @@ class HealthWord(StrEnum):
 class Thresholds:
     """Where words change: success rates 0 to 1, and how many outcomes a rate needs to be worth a colour."""
 
-    up_at: float = 0.95
-    down_below: float = 0.5
-    outcomes_min: int = 5
-    p95_limit_ms: int | None = None
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    up_at: Share = 0.95
+    """At least this share of successes counts as up."""
+    down_below: Share = 0.5
+    """Less than this share of successes counts as down."""
+    outcomes_min: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 5
+    """How many outcomes it takes to judge by."""
+    p95_limit_ms: Annotated[int, Field(gt=0, strict=True)] | None = None
+    """A slower 95th percentile counts as degraded, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

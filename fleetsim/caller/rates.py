@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, TypeAlias
+
+from pydantic import ConfigDict, Field
 
 from fleetsim.model.extensions import Usage
+from fleetsim.runtime.explain import DECLARED
+
+Usd: TypeAlias = Annotated[float, Field(ge=0, le=1e6, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
     """US dollars per million tokens. Cache reads and writes default to the usual share of the input price."""
 
-    input_usd: float
-    output_usd: float
-    cache_read_usd: float | None = None
-    cache_write_usd: float | None = None
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    input_usd: Usd
+    """Input."""
+    output_usd: Usd
+    """Output."""
+    cache_read_usd: Usd | None = None
+    """Input read from a cache."""
+    cache_write_usd: Usd | None = None
+    """Input written to a cache."""
 
     def price(self, usage: Usage) -> float:
         """US dollars for ``usage``."""

@@ -6,10 +6,9 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
 from fleetsim.model.errors import ConfigError
@@ -17,6 +16,9 @@ from fleetsim.model.text import one_line
 from fleetsim.runtime.yaml import Path, YamlDocument
 
 PROBLEMS_MAX = 20
+
+DECLARED = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+"""For dataclasses whose values people write: no unknown key, and what editors show is the text below a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,9 @@ class Matching:
 _QUOTE = "'"
 
 _SECRETIVE = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)
+_UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+"""What pydantic calls it in a model, and in a dataclass."""
+
 _PLAIN_WORDS = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
@@ -59,6 +64,7 @@ _PLAIN_WORDS = {
     "tuple_type": "must be a list",
     "dict_type": "must be a mapping",
     "model_type": "must be a mapping",
+    "dataclass_type": "must be a mapping",
     "model_attributes_type": "must be a mapping",
 }
 
@@ -89,17 +95,15 @@ def unknown_key(document: YamlDocument, path: Path, valid: Iterable[str]) -> Con
     return document.error(path, f"unknown key {one_line(key, 60)!r}{did_you_mean(key, valid)}", key=True)
 
 
-def explain(
-    document: YamlDocument, error: ValidationError, model: type[BaseModel] | None = None, *, prefix: Path = ()
-) -> tuple[ConfigError, ...]:
+def explain(document: YamlDocument, error: ValidationError, model: type[BaseModel]) -> tuple[ConfigError, ...]:
     """One ConfigError per problem, in the order of the file, at most ``PROBLEMS_MAX``.
 
-    ``model`` lends its keys to hints; ``prefix`` is where the validated value stands in the document.
+    ``model`` lends its keys to hints.
     """
-    problems = [(_real_path(document, dict(found), prefix), dict(found)) for found in error.errors()]
+    problems = [(_real_path(document, dict(found)), dict(found)) for found in error.errors()]
     problems = _merged([found for found in problems if not _beaten(found, problems)])
     problems.sort(key=lambda found: _order(document, found[0]))
-    return tuple(_one(document, problem, path, model, prefix) for path, problem in problems[:PROBLEMS_MAX])
+    return tuple(_one(document, problem, path, model) for path, problem in problems[:PROBLEMS_MAX])
 
 
 def _beaten(found: tuple[Path, dict[str, Any]], others: list[tuple[Path, dict[str, Any]]]) -> bool:
@@ -142,10 +146,10 @@ def _order(document: YamlDocument, path: Path) -> tuple[int, int]:
     return (place.line, place.column) if place else (0, 0)
 
 
-def _real_path(document: YamlDocument, problem: dict[str, Any], prefix: Path) -> Path:
+def _real_path(document: YamlDocument, problem: dict[str, Any]) -> Path:
     """The path without the union branches pydantic puts into it: steps the document does not have."""
     loc: Path = tuple(problem["loc"])
-    real = prefix
+    real: Path = ()
     for step in loc:
         candidate = (*real, step)
         if candidate in document.places or candidate in document.keys:
@@ -153,16 +157,14 @@ def _real_path(document: YamlDocument, problem: dict[str, Any], prefix: Path) ->
     return (*real, loc[-1]) if problem["type"] == "missing" else real
 
 
-def _one(
-    document: YamlDocument, problem: dict[str, Any], path: Path, model: type[BaseModel] | None, prefix: Path
-) -> ConfigError:
+def _one(document: YamlDocument, problem: dict[str, Any], path: Path, model: type[BaseModel]) -> ConfigError:
     kind: str = problem["type"]
     name = _named(path)
-    if kind == "extra_forbidden":
-        return unknown_key(document, path, _known_keys(model, path[len(prefix) : -1]))
+    if kind in _UNKNOWN_KEY:
+        return unknown_key(document, path, _known_keys(model, path[:-1]))
     if kind == "missing":
         known = set(document.at(path[:-1]) or ()) if isinstance(document.at(path[:-1]), dict) else set()
-        near = nearest(str(path[-1]), known - set(_known_keys(model, path[len(prefix) : -1])))
+        near = nearest(str(path[-1]), known - set(_known_keys(model, path[:-1])))
         return document.error(path, f"{name} is missing" + (f" (is {near!r} meant to be it?)" if near else ""))
     value = document.at(path)
     said = problem.get("said") or in_words(problem)
@@ -178,7 +180,7 @@ def in_words(problem: Mapping[str, Any]) -> str:
     match kind:
         case "missing":
             return "is missing"
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             return "is not known here"
         case "value_error" | "assertion_error":
             said = one_line(str(ctx.get("error") or "cannot be used here"), 200)
@@ -231,41 +233,21 @@ def _shown(path: Path, value: Any, problem: Mapping[str, Any]) -> str:
     return f", not {text!r}" if isinstance(value, str) else f", not {text}"
 
 
-def _known_keys(model: type[BaseModel] | None, path: Path) -> tuple[str, ...]:
-    current: Any = model
+def _known_keys(model: type[BaseModel], path: Path) -> tuple[str, ...]:
+    """The keys that a mapping at ``path`` may have, by the model's JSON Schema."""
+    schema = model.model_json_schema()
+    found = list(_alternatives(schema, schema))
     for step in path:
-        current = _inner(current, step)
-    return tuple(_keys_of(current))
+        inside = [part.get("items" if isinstance(step, int) else "additionalProperties") for part in found]
+        inside += [part["properties"].get(step) for part in found if "properties" in part]
+        found = [other for part in inside if isinstance(part, dict) for other in _alternatives(part, schema)]
+    return tuple(key for part in found for key in part.get("properties", ()))
 
 
-def _keys_of(annotation: Any) -> Iterator[str]:
-    for candidate in _models(annotation):
-        for name, info in candidate.model_fields.items():
-            yield info.alias or name
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models an annotation may hold, through unions."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    elif get_origin(annotation) in {Union, UnionType}:
-        for part in get_args(annotation):
-            yield from _models(part)
-
-
-def _inner(annotation: Any, step: str | int) -> Any:
-    """What stands at one step inside an annotation: a model's field, a list's item, a mapping's value."""
-    if annotation is None:
-        return None
-    for candidate in _models(annotation):
-        for name, info in candidate.model_fields.items():
-            if step in {name, info.alias}:
-                return info.annotation
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in {Union, UnionType}:
-        return next((found for part in arguments if (found := _inner(part, step)) is not None), None)
-    if origin in {list, tuple, set, frozenset} and isinstance(step, int) and arguments:
-        return arguments[0]
-    if origin is not None and len(arguments) == 2 and isinstance(step, str):
-        return arguments[1]
-    return None
+def _alternatives(part: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The parts of a JSON Schema that one stands for: itself, what it refers to, the branches of a union."""
+    if "$ref" in part:
+        part = schema["$defs"][part["$ref"].rpartition("/")[2]]
+    for branch in part.get("anyOf", ()):
+        yield from _alternatives(branch, schema)
+    yield part

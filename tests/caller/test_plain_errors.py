@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, get_args, get_origin
+from dataclasses import fields
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from fleetsim.caller.ceremonies.ceremony import CeremonyFile, parse_ceremony
-from fleetsim.caller.config import AgentsFile, parse_fleet
+from fleetsim.caller.config import AgentFile, parse_fleet
+from fleetsim.caller.fleet import FleetSettings
+from fleetsim.caller.health import Thresholds
+from fleetsim.caller.rates import Rate
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
 
@@ -23,21 +27,10 @@ AGENT = {"name": "a", "url": "http://h/a2a"}
 CEREMONY = {"id": "a.b", "name": "n", "schedule": "0 0 * * *", "skill": "s", "targets": ["a"]}
 
 
-def keys(model: type[BaseModel]) -> list[str]:
-    return [info.alias or name for name, info in model.model_fields.items()]
-
-
-def inside(model: type[BaseModel], key: str) -> Iterator[type[BaseModel]]:
-    """The models a key's value may hold, however deep in lists, mappings and unions."""
-
-    def walk(annotation: Any) -> Iterator[type[BaseModel]]:
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            yield annotation
-        elif get_origin(annotation) is not None:
-            for part in get_args(annotation):
-                yield from walk(part)
-
-    yield from walk(next(info.annotation for name, info in model.model_fields.items() if (info.alias or name) == key))
+def keys(kind: type[Any]) -> list[str]:
+    if issubclass(kind, BaseModel):
+        return [info.alias or name for name, info in kind.model_fields.items()]
+    return [member.name for member in fields(kind)]
 
 
 def fleets() -> Iterator[Any]:
@@ -47,23 +40,22 @@ def fleets() -> Iterator[Any]:
         yield {"agents": wrong}
         yield {"agents": [wrong]}
         yield {"agents": [{}], "nothing": wrong}
-        for key in keys(AgentsFile.model_fields["agents"].annotation.__args__[0]):
+        for key in keys(AgentFile):
             yield {"agents": [{**AGENT, key: wrong}]}
         for key in ("scheme", "credentialsEnv"):
             yield {"agents": [{**AGENT, "auth": {"credentialsEnv": "A", key: wrong}}]}
         for key in ("name", "description"):
             yield {"agents": [{**AGENT, "skills": [{"name": "s", key: wrong}]}]}
         yield {"agents": [{**AGENT, "headers": {"X-A": wrong}}]}
-        settings = next(inside(AgentsFile, "fleet"))
         yield {"agents": [], "fleet": wrong}
-        for key in keys(settings):
+        for key in keys(FleetSettings):
             yield {"agents": [], "fleet": {key: wrong}}
             yield {"agents": [], "fleet": {key: {"one": wrong}}}
             yield {"agents": [], "fleet": {key: [wrong]}}
-            for model in inside(settings, key):
-                for inner in keys(model):
-                    yield {"agents": [], "fleet": {key: {inner: wrong}}}
-                    yield {"agents": [], "fleet": {key: {"one": {inner: wrong}}}}
+        for key in keys(Thresholds):
+            yield {"agents": [], "fleet": {"health": {key: wrong}}}
+        for key in keys(Rate):
+            yield {"agents": [], "fleet": {"rates": {"one": {"input_usd": 1, "output_usd": 1, key: wrong}}}}
 
 
 def told(parse: Any, value: Any) -> str:

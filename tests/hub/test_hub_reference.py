@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from fleetsim.caller.ceremonies.ceremony import CeremonyFile
-from fleetsim.caller.config import AgentFile, SettingsFile
+from fleetsim.caller.config import AgentFile
+from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.health import FleetHealth, HealthWord
 from fleetsim.caller.jsonable import camel
 from fleetsim.caller.outcome_stats import OutcomeStats
@@ -32,7 +34,7 @@ def unnamed(text: str, names: set[str]) -> set[str]:
 
 
 def test_the_reference_names_every_key_of_agents_yaml() -> None:
-    assert unnamed(page("agents-yaml.md"), keys(AgentFile) | keys(SettingsFile)) == set()
+    assert unnamed(page("agents-yaml.md"), keys(AgentFile) | {key.name for key in fields(FleetSettings)}) == set()
 
 
 def test_the_reference_names_every_key_of_a_ceremony() -> None:
