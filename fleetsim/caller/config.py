@@ -82,7 +82,7 @@ class AuthFile(_Camel):
     """``auth``: how to prove who we are, and the variable that holds the secret."""
 
     scheme: Literal["apiKey", "bearer", "hmac"] = "apiKey"
-    """X-API-Key or Authorization: Bearer; hmac, Workstacean's reserved word, sends nothing."""
+    """X-API-Key or Authorization: Bearer; hmac, Workstacean's reserved word, sends nothing, with a warning."""
     credentials_env: str
     """The environment variable that holds the secret: its name, never the secret itself."""
 
@@ -102,36 +102,37 @@ class AgentFile(_Camel):
     name: Annotated[
         str, Matching(rf"(?!{ALL}$){NAME}", f"1 to 64 letters, digits, dots, dashes or underscores, and not “{ALL}”")
     ]
-    """What targets and the command line call it; unique, and not “all”."""
+    """What targets and the command line call it; unique."""
     url: Annotated[str, Field(max_length=2_000)]
-    """Where it is: its base, or with a path where no card is below, its endpoint. ${VAR} and ${VAR:-default} are
-    filled in."""
+    """Where it is: its base, also that of an agent mounted below a path, or its endpoint. No password in it; ${VAR} and
+    ${VAR:-default} are filled in."""
     rpc_url: Annotated[str, Field(max_length=2_000)] | None = None
-    """Where it is called, whatever its card says; at the origin of url."""
+    """Where it is called, exactly, whatever its card says; at the origin of url. Without it the card says."""
     card_url: Annotated[str, Field(max_length=2_000)] | None = None
-    """Where its card is; at the origin of url."""
+    """Where its card is, exactly; at the origin of url. Without it the card is looked for."""
     api_key_env: str | None = None
     """The environment variable whose value is sent as X-API-Key: its name, never the key itself."""
     auth: AuthFile | None = None
-    """How to prove who we are, and the variable that holds the secret; wins over apiKeyEnv."""
+    """How to prove who we are; wins over apiKeyEnv."""
     headers: Annotated[dict[str, str], Field(max_length=32, json_schema_extra=_or_nothing)] = {}
-    """Sent with every request to this agent."""
+    """Sent with every request to this agent, never overriding the hub's own."""
     streaming: bool | None = None
     """Whether to stream until the first card is read; the card decides from then on."""
     rejoin: bool | None = None
-    """Whether a stream that broke is joined again; either way the task is polled."""
+    """Whether a stream that broke is joined again; unless said, in 1.0 and 0.1 it is, in 0.3 not. Either way the task
+    is polled."""
     push: PushMode = "auto"
     """Webhooks: as the card says, inside the send, by a call of their own, or none."""
     signed: bool = False
     """Its webhooks count only with a signature (Standard Webhooks)."""
     external: bool = False
-    """It reaches the hub by fleet.base_url even if its host looks local."""
+    """It reaches the hub by base_url even if its host looks local."""
     skills: Annotated[list[_Text | SkillFile], Field(max_length=500, json_schema_extra=_or_nothing)] = []
     """Skills that route without a card and are never pruned."""
     timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000)] | None = None
-    """How long it may take to answer one call, in milliseconds."""
+    """How long it may take to answer one call, in milliseconds; send_total_s unless said."""
     wire: Annotated[Wire | None, Field(json_schema_extra=_quoted_or_not)] = None
-    """The dialect of A2A, overruling the card; 0.1 is never guessed."""
+    """The dialect of A2A, overruling the card; 0.1 is never guessed. With or without quotes."""
     enabled: bool = True
     """A disabled agent is shown, not called."""
     tags: Annotated[list[_Text], Field(max_length=50, json_schema_extra=_or_nothing)] = []

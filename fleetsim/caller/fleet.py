@@ -104,7 +104,7 @@ class FleetSettings:
 
     __pydantic_config__: ClassVar[ConfigDict] = DECLARED
     poll_interval_s: Annotated[float, Field(ge=0.2, le=3_600, strict=True)] = 30.0
-    """How often a task is looked at when nothing else tells of it."""
+    """How often a task is looked at when nothing else tells of it; a young one sooner: after 1 s, 2 s, 4 s …"""
     card_refresh_s: Annotated[float, Field(ge=1, le=DAY_S, strict=True)] = 600.0
     """How often cards are read again, give or take a tenth."""
     task_limit_s: Seconds = 3_600.0
@@ -112,13 +112,13 @@ class FleetSettings:
     question_ttl_s: Seconds = 86_400.0
     """How long an agent's question waits for a person."""
     question_expiry: Expiry = "cancel"
-    """What then becomes of the agent's task."""
+    """What then becomes of the agent's task: cancel it, or leave it as it is."""
     send_total_s: Annotated[float, Field(gt=0, le=600, strict=True)] = 15.0
     """How long a call may take, for agents without timeoutMs."""
     retry_waits_s: Annotated[tuple[Pause, ...], Field(max_length=10)] = (1.0, 3.0, 9.0)
     """Pauses before a send is tried again, nothing having been accepted."""
     calls_max: Count = 64
-    """Calls under way at once, shared by all agents."""
+    """Calls under way at once, shared by all agents, the first call to each apart."""
     calls_per_agent_max: Count = 8
     """Calls under way at once per agent."""
     breaker_failures: Count = 5
@@ -128,13 +128,13 @@ class FleetSettings:
     cooldowns_s: Annotated[Mapping[str, Pause], Field(max_length=500)] = field(default_factory=dict)
     """Least time between two requests of a skill at one agent: {skill: seconds}."""
     skill_limits_s: Annotated[Mapping[str, Seconds], Field(max_length=500)] = field(default_factory=dict)
-    """The same per skill: {skill: seconds}."""
+    """How long a request of a skill may take in all: {skill: seconds}."""
     base_url: str | None = None
     """Where agents elsewhere reach the hub's webhooks."""
     internal_base_url: str | None = None
     """Where agents on single-label host names do."""
     rates: Annotated[Rates, GetPydanticSchema(_as_written)] = field(default_factory=Rates)
-    """US dollars per million tokens, by model."""
+    """US dollars per million tokens, by model, beside the built-in ones."""
     health: Thresholds = field(default_factory=Thresholds)
     """Where its words change: up, degraded, down."""
 
