@@ -17,9 +17,8 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import CardFailed, CardFetched, Level, StorageFailed
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger import CardSnapshot, Ledger
-from fleetsim.client import AgentClient
+from fleetsim.client import AgentClient, ClientLimits
 from fleetsim.client.address import origin_of
-from fleetsim.client.core import ClientLimits
 from fleetsim.model.card import AgentCard, Capabilities
 from fleetsim.model.errors import (
     AuthRefused,

@@ -14,7 +14,7 @@ from fleetsim.check.options import DEFAULT_TEXTS, Hint, Options, Target
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path
 from fleetsim.check.verdict import note_timeout
 from fleetsim.client.address import AgentUrl
-from fleetsim.client.redirect import followed
+from fleetsim.client.http import followed
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -19,22 +19,13 @@ from fleetsim.cli.main import Common
 from fleetsim.cli.patience import within
 from fleetsim.cli.progress import Progress
 from fleetsim.cli.reach import client_for, limits_for
-from fleetsim.client import AgentClient, SentTask
+from fleetsim.client import AgentClient, Following
 from fleetsim.client.conversation import Conversation
-from fleetsim.model.asking import answer_schema, answer_to, asking_of
-from fleetsim.model.errors import (
-    ConfigError,
-    FleetsimError,
-    MethodNotFound,
-    TimedOut,
-    UnsupportedOperation,
-    VersionNotSupported,
-    WireError,
-)
-from fleetsim.model.event import ArtifactUpdate, TaskEvent, bounded, fold
+from fleetsim.model.asking import answer_schema, asking_of
+from fleetsim.model.errors import ConfigError, TimedOut
+from fleetsim.model.event import ArtifactUpdate, bounded
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.parts import answer_parts
-from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_chars, answer_text, elsewhere
 from fleetsim.model.text import one_line
 from fleetsim.model.work import MEANING, Cause
@@ -77,18 +68,57 @@ async def send(common: Common, asked: Asked, found: AgentEntry | None) -> Result
     runtime = real_runtime()
     client_ = client(asked, found, runtime)
     began = runtime.clock.monotonic()
-    seen = _Seen()
+    following = client_.follow(
+        asked.text,
+        skill=asked.skill,
+        parts=asked.parts,
+        metadata={**asked.metadata, **({"parentId": asked.parent_id} if asked.parent_id else {})},
+        headers={"X-Parent-Id": asked.parent_id} if asked.parent_id else {},
+        task_id=asked.task_id,
+        context_id=asked.context_id,
+        stream=asked.stream and not asked.detach,
+        fell_back=lambda error: common.note(
+            f"the stream broke off ({error}); polling" if following.task else "no streaming after all: sending plainly"
+        ),
+        timeout_s=asked.timeout_s + MARGIN_S,
+    )
     try:
         async with (
-            within(asked.timeout_s, lambda: _late(_as_spoken(asked, client_), seen)),
+            within(asked.timeout_s, lambda: _late(_as_spoken(asked, client_), following)),
             Progress(f"{asked.agent} is at work", quiet=common.quiet or asked.stream) as progress,
         ):
-            task, shown = await _follow(common, client_, asked, progress, seen)
+            shown = await _show(common, following, asked, progress)
     finally:
         await runtime.transport.aclose()
-    result = _result(_as_spoken(asked, client_), task, runtime.clock.monotonic() - began, shown=shown)
-    told = (disagreement(client_.spoken),) if client_.spoken else ()
-    return replace(result, warnings=(*told, *result.warnings))
+    assert following.task is not None  # it said something, or there was an error
+    return _result(asked, client_, following.task, runtime.clock.monotonic() - began, shown=shown)
+
+
+async def _show(common: Common, following: Following, asked: Asked, progress: Progress) -> bool:
+    """Follow it, and show what is streamed as it comes. Whether the answer was shown so."""
+    live = LiveText()
+    streamed = False
+    try:
+        async for task in following:
+            if following.event is not None:
+                streamed = True
+                said = bounded(task, asked.text_max).text
+                if common.as_json:
+                    render.emit_json_line({"state": task.state.value, "text": said})
+                elif isinstance(following.event, ArtifactUpdate):
+                    render.say(live.more(said), end="")
+            elif asked.detach:
+                break
+            elif task.task_id:
+                progress.say(f"{asked.agent} is at work on task {task.task_id}")
+    except asyncio.CancelledError:
+        if live.shown and not common.as_json:
+            render.say("")
+        raise
+    shown = streamed and not common.as_json
+    if shown and following.task is not None:
+        render.say(live.more(answer_text(bounded(following.task, asked.text_max))), end="")
+    return shown
 
 
 def _as_spoken(asked: Asked, client: AgentClient) -> Asked:
@@ -166,26 +196,16 @@ def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentCli
     )
 
 
-@dataclass(slots=True)
-class _Seen:
-    """How far it has come: what is said if the time is over."""
-
-    sent: bool = False
-    task: Task | None = None
-    answered: Task | None = None
-    """What is answered, as it asked."""
-
-
-def _late(asked: Asked, seen: _Seen) -> TimedOut:
+def _late(asked: Asked, following: Following) -> TimedOut:
     """The time is over: where the work is, and how to look again. Nothing is cancelled."""
     after = f"{asked.timeout_s:g} s"
-    if seen.task is not None:
-        about = seen.task.task_id
+    if following.task is not None:
+        about = following.task.task_id
         return TimedOut(
-            f"task {about} is still {seen.task.state.value} after {after}; it was left running",
+            f"task {about} is still {following.task.state.value} after {after}; it was left running",
             hint=f"look again with `fleetsim task get {quote(about)} --agent {quote(asked.agent)}{_how(asked)}`",
         )
-    if seen.sent:
+    if following.sent:
         return TimedOut(
             f"{asked.agent} gave no answer within {after}; it may have taken the work",
             hint="look at the agent before you send it again, or wait longer with --timeout",
@@ -205,109 +225,19 @@ def _how(asked: Asked) -> str:
     return "".join(f" --{name} {quote(value)}" for name, value in given if value)
 
 
-async def _follow(
-    common: Common, client: AgentClient, asked: Asked, progress: Progress, seen: _Seen
-) -> tuple[Task, bool]:
-    card = await client.card_if_any()
-    if asked.task_id is not None:
-        seen.answered = await client.look_at(asked.task_id)
-        text, parts = answer_to(seen.answered, asked.text, asked.parts)
-        asked = replace(asked, text=text, parts=parts)
-    seen.sent = True
-    hint = skill_hint(card, asked.skill, continues=asked.task_id is not None)
-    parent = {"parentId": asked.parent_id} if asked.parent_id else {}
-    metadata = {**asked.metadata, **({"skillHint": hint} if hint else {}), **parent}
-    headers = {"X-Parent-Id": asked.parent_id} if asked.parent_id else {}
-    if asked.stream and card and card.capabilities.streaming and not asked.detach:
-        events = client.stream(
-            asked.text,
-            parts=asked.parts,
-            metadata=metadata,
-            headers=headers,
-            task_id=asked.task_id,
-            context_id=asked.context_id,
-        )
-        try:
-            return await _watch(common, events, client, asked, seen), not common.as_json
-        except (MethodNotFound, UnsupportedOperation, VersionNotSupported):
-            if seen.task is not None:
-                raise
-            common.note("no streaming after all: sending plainly")
-    sent = await client.send_task(
-        asked.text,
-        parts=asked.parts,
-        metadata=metadata,
-        headers=headers,
-        wait=False,
-        task_id=asked.task_id,
-        context_id=asked.context_id,
-        timeout_s=asked.timeout_s + MARGIN_S,
-    )
-    seen.task = sent.task
-    if sent.task is None or asked.detach:
-        return sent.task or _message_task(sent), False
-    progress.say(f"{asked.agent} is at work on task {sent.id}")
-    return await _until_news(client, sent.task, seen), False
-
-
-async def _until_news(client: AgentClient, task: Task, seen: _Seen) -> Task:
-    """Look at the task until it ended or waits for somebody; whoever calls limits the time."""
-    async for shown in client.until_news(task, answers=seen.answered):
-        task = seen.task = shown.task or task
-    return task
-
-
 async def look(common: Common, asked: Asked, task_id: str, *, wait: bool) -> Result:
     """A task of the agent's own, read from it; ``wait`` until it ended or waits for somebody."""
     runtime = real_runtime()
     found = None if is_url(asked.agent) else await entry(common, asked.agent)
-    client_, seen, began = client(asked, found, runtime), _Seen(), runtime.clock.monotonic()
+    client_, began = client(asked, found, runtime), runtime.clock.monotonic()
+    following = client_.follow_task(task_id, timeout_s=asked.timeout_s + MARGIN_S)
     try:
-        async with within(asked.timeout_s, lambda: _late(asked, seen)):
-            task = seen.task = (await client_.get(task_id)).task
-            if task is None:
-                raise WireError(f"{asked.agent} answered with something that is no task")
-            if wait:
-                task = await _until_news(client_, task, seen)
+        async with within(asked.timeout_s, lambda: _late(_as_spoken(asked, client_), following)):
+            await (following.end() if wait else following.first())
     finally:
         await runtime.transport.aclose()
-    return _result(asked, task, runtime.clock.monotonic() - began, shown=False)
-
-
-async def _watch(
-    common: Common, events: AsyncIterator[TaskEvent], client: AgentClient, asked: Asked, seen: _Seen
-) -> Task:
-    """Fold the stream, showing text as it comes; one that breaks off is finished by polling."""
-    task: Task | None = None
-    live = LiveText()
-    try:
-        async for event in events:
-            task = seen.task = bounded(fold(task, event), asked.text_max)
-            if common.as_json:
-                render.emit_json_line({"state": task.state.value, "text": task.text})
-            elif isinstance(event, ArtifactUpdate):
-                render.say(live.more(task.text), end="")
-    except FleetsimError as error:
-        if task is None:
-            raise
-        common.note(f"the stream broke off ({error}); polling")
-    except asyncio.CancelledError:
-        if live.shown and not common.as_json:
-            render.say("")
-        raise
-    assert task is not None
-    task = await _until_news(client, task, seen)
-    if not common.as_json:
-        render.say(live.more(answer_text(bounded(task, asked.text_max))), end="")
-    return task
-
-
-def _message_task(sent: SentTask) -> Task:
-    from fleetsim.model.event import DirectReply
-    from fleetsim.model.task import Message, Role, TextPart
-
-    parts = (TextPart(text=sent.text), *(listed.part for listed in sent.parts))
-    return fold(None, DirectReply(message=Message(message_id="-", role=Role.AGENT, parts=parts)))
+    assert following.task is not None  # it showed one, or there was an error
+    return _result(asked, client_, following.task, runtime.clock.monotonic() - began)
 
 
 def _rest(asked: Asked, task_id: str, chars: int) -> str:
@@ -324,7 +254,8 @@ def download_command(asked: Asked, task_id: str) -> str:
     return f"fleetsim task download {quote(task_id)} --agent {quote(asked.agent)}{_how(asked)}"
 
 
-def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
+def _result(asked: Asked, client: AgentClient, task: Task, took_s: float, *, shown: bool = False) -> Result:
+    asked = _as_spoken(asked, client)
     parts, parts_total = answer_parts(task)
     task = bounded(task, asked.text_max)
     text, chars = answer_text(task), answer_chars(task)
@@ -353,7 +284,10 @@ def _result(asked: Asked, task: Task, took_s: float, *, shown: bool) -> Result:
         cost_usd=extras.cost.cost_usd if extras.cost else None,
         denied=denied,
         code=Exit.OK,
-        warnings=elsewhere(task.task_id, task.context_id, asked_task=asked.task_id, asked_context=asked.context_id),
+        warnings=(
+            *((disagreement(client.spoken),) if client.spoken else ()),
+            *elsewhere(task.task_id, task.context_id, asked_task=asked.task_id, asked_context=asked.context_id),
+        ),
         next_step=follow + (" --data '{…}'" if wants_data else ' "your answer"') if waiting else "",
         parts=parts,
         parts_total=parts_total,

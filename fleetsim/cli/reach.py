@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fleetsim.client import AgentClient, Credential
-from fleetsim.client.core import ClientLimits
+from fleetsim.client import AgentClient, ClientLimits, Credential
 from fleetsim.model.limits import KIB, TEXT_CHARS_MAX, wire_bytes
 from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.runtime.ports import Runtime

@@ -259,8 +259,9 @@ async def _one(common: Common, task_id: str, wait: bool, timeout_s: float) -> An
 
 async def _of_agent(common: Common, asked: Asked, task_id: str, wait: bool) -> Any:
     found = await direct.look(common, asked, task_id, wait=wait)
-    waits = bool(found.next_step)
-    if waits:
+    for warning in found.warnings:
+        common.note(f"warning: {warning}")
+    if found.next_step:
         common.note(f"  next: {found.next_step}")
     return {
         "agent": asked.agent,

@@ -4,9 +4,9 @@ Knows meaning (``wire``) and ground (``runtime``), nothing of fleets, hubs or ag
 """
 
 from fleetsim.client.agent_client import AgentClient
-from fleetsim.client.convenience import SentTask
-from fleetsim.client.core import ClientLimits
 from fleetsim.client.credential import Credential
+from fleetsim.client.follow import Following, SentTask
+from fleetsim.client.http import ClientLimits
 from fleetsim.client.stream import EventStream
 
-__all__ = ["AgentClient", "ClientLimits", "Credential", "EventStream", "SentTask"]
+__all__ = ["AgentClient", "ClientLimits", "Credential", "EventStream", "Following", "SentTask"]

@@ -1,21 +1,73 @@
-"""The public client, with a blocking twin for every call, for code that has no event loop."""
+"""The public client: one agent, called in whatever dialect its card asks for.
+
+The credential and the configured headers go to the configured origin and nowhere else.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from copy import copy
+from dataclasses import replace
+from typing import Any
 
-from fleetsim.client.convenience import Conveniences, SentTask
-from fleetsim.model.call import PushConfig, TaskPage, TaskPush
+from fleetsim.client.address import AgentUrl
+from fleetsim.client.blocking import BlockingCalls
+from fleetsim.client.credential import Credential
+from fleetsim.client.follow import Ask, FellBack, Following, Outgoing, SentTask
+from fleetsim.client.http import (
+    AnswerRequest,
+    ClientLimits,
+    fetch_card,
+    is_event_stream,
+    open_following,
+    read_result,
+    wire_error,
+)
+from fleetsim.client.stream import EventStream
+from fleetsim.model.call import (
+    Call,
+    CancelTask,
+    DeletePush,
+    GetExtendedCard,
+    GetPush,
+    GetTask,
+    ListPush,
+    ListTasks,
+    PushConfig,
+    SendMessage,
+    SetPush,
+    SubscribeToTask,
+    TaskPage,
+    TaskPush,
+    operation_of,
+)
 from fleetsim.model.card import AgentCard
+from fleetsim.model.errors import (
+    ConfigError,
+    EmptyStream,
+    HttpRefused,
+    MethodNotFound,
+    VersionNotSupported,
+    WireError,
+)
 from fleetsim.model.event import TaskEvent
+from fleetsim.model.limits import check_text
+from fleetsim.model.task import Part, Task, TaskState
+from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange, read_whole
+from fleetsim.runtime.http_given import Given, as_transport
+from fleetsim.runtime.http_sse import StreamLimits, Turns, read_events
+from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
+from fleetsim.runtime.real import real_runtime
+from fleetsim.wire import dialect as wire
+from fleetsim.wire.jsonrpc import request as rpc_body
 
-T = TypeVar("T")
+WAIT_S = 300.0
+"""Seconds that a task is waited for unless somebody says otherwise."""
 
 
-class AgentClient(Conveniences):
+class AgentClient(BlockingCalls):
     """A client for one agent, in every dialect of A2A.
 
     ::
@@ -32,8 +84,65 @@ class AgentClient(Conveniences):
     ``httpx.AsyncClient`` with authentication, proxies and hooks of its own, an ``httpx.ASGITransport`` for an agent
     in the same process (which hands a stream over when it has ended), or another Transport; it stays its owner's.
     ``auth_token`` is short for the credential of a bearer token. ``dialect`` ("1.0", "0.3", "0.1") overrules the
-    card.
+    card. ``card`` is the one last discovered or adopted, ``card_at`` its address, "" if nobody told.
     """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        runtime: Runtime | None = None,
+        transport: Given | None = None,
+        credential: Credential | None = None,
+        auth_token: str | None = None,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        dialect: str | None = None,
+        extensions: tuple[str, ...] = (),
+        limits: ClientLimits | None = None,
+        rpc_url: str | None = None,
+        card_url: str | None = None,
+    ) -> None:
+        self._address = AgentUrl.parse(url, rpc_url=rpc_url, card_url=card_url)
+        self._given_runtime = runtime
+        self._given_transport = None if transport is None else as_transport(transport)
+        self._runtime_now: Runtime | None = None
+        if auth_token is not None:
+            if credential is not None:
+                raise ConfigError("auth_token and credential are two ways to say one thing: give one")
+            credential = Credential.of("bearer", auth_token)
+        self._credential = credential
+        self._headers = {name.lower(): value for name, value in dict(headers).items()}
+        self._pinned = wire.dialect(dialect).name if dialect is not None else None
+        self._extensions = extensions
+        self.limits = limits or ClientLimits()
+        self.card: AgentCard | None = None
+        self.card_at = ""
+        self._spoken = ""
+        self._choice: wire.Choice | None = None
+        self._discovering = asyncio.Lock()
+
+    @property
+    def url(self) -> str:
+        """The configured address."""
+        return self._address.text
+
+    @property
+    def where(self) -> str:
+        """Host and port, for messages."""
+        return self._address.where
+
+    @property
+    def spoken(self) -> str:
+        """The dialect the agent turned out to speak though its card reads otherwise; "" while it does as it says."""
+        return self._choice.dialect_name if self._choice is not None and self._choice.instead_of else ""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime in use: the one given, with the transport given, else a real one made at first need."""
+        if self._runtime_now is None:
+            runtime = self._given_runtime or real_runtime()
+            self._runtime_now = replace(runtime, transport=self._given_transport) if self._given_transport else runtime
+        return self._runtime_now
 
     async def __aenter__(self) -> AgentClient:
         return self
@@ -41,98 +150,450 @@ class AgentClient(Conveniences):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def discover_sync(self, refresh: bool = False) -> AgentCard:
-        """``discover``, blocking."""
-        return self._blocking(lambda twin: twin.discover(refresh))
+    async def aclose(self) -> None:
+        """Close the connections of a runtime the client made itself; one that was given is left alone."""
+        if self._runtime_now is not None and self._given_runtime is None and self._given_transport is None:
+            await self._runtime_now.transport.aclose()
+            self._runtime_now = None
 
-    def send_task_sync(self, text: str, **options: Any) -> SentTask:
-        """``send_task``, blocking; the same options."""
-        return self._blocking(lambda twin: twin.send_task(text, **options))
+    # -- card and dialect
 
-    def stream_sync(self, text: str, **options: Any) -> tuple[TaskEvent, ...]:
-        """``stream``, blocking until the stream ends; the same options."""
+    async def discover(self, refresh: bool = False) -> AgentCard:
+        """The agent's card, fetched once; ``refresh`` fetches it again.
 
-        async def collect(twin: AgentClient) -> tuple[TaskEvent, ...]:
-            return tuple([event async for event in twin.stream(text, **options)])
-
-        return self._blocking(collect)
-
-    def get_sync(self, task_id: str, **options: Any) -> SentTask:
-        """``get``, blocking; the same options."""
-        return self._blocking(lambda twin: twin.get(task_id, **options))
-
-    def cancel_sync(self, task_id: str, **options: Any) -> SentTask:
-        """``cancel``, blocking; the same options."""
-        return self._blocking(lambda twin: twin.cancel(task_id, **options))
-
-    def set_push_sync(self, task_id: str, config: PushConfig) -> TaskPush:
-        """``set_push``, blocking."""
-        return self._blocking(lambda twin: twin.set_push(task_id, config))
-
-    def get_push_sync(self, task_id: str, config_id: str | None = None) -> TaskPush:
-        """``get_push``, blocking."""
-        return self._blocking(lambda twin: twin.get_push(task_id, config_id))
-
-    def list_push_sync(self, task_id: str) -> tuple[TaskPush, ...]:
-        """``list_push``, blocking."""
-        return self._blocking(lambda twin: twin.list_push(task_id))
-
-    def delete_push_sync(self, task_id: str, config_id: str | None = None) -> None:
-        """``delete_push``, blocking."""
-        return self._blocking(lambda twin: twin.delete_push(task_id, config_id))
-
-    def list_tasks_sync(self, **options: Any) -> TaskPage:
-        """``list_tasks``, blocking; the same options."""
-        return self._blocking(lambda twin: twin.list_tasks(**options))
-
-    def extended_card_sync(self) -> AgentCard:
-        """``extended_card``, blocking."""
-        return self._blocking(lambda twin: twin.extended_card())
-
-    def _blocking(self, work: Callable[[AgentClient], Awaitable[T]]) -> T:
-        """Run ``work`` on a client of its own in an event loop of its own, in another thread if one runs here.
-
-        Connections belong to a loop, so they are made for this call and closed after it, those of a transport
-        that was given too unless a loop here may be using it; the card is kept.
+        Raises:
+            AuthRefused, HttpRefused, WireError, TransportError, LimitReached: no card could be had. A card
+            already known stays in use.
         """
+        before = self.card
+        async with self._discovering:
+            if self.card is not None and (not refresh or self.card is not before):
+                return self.card
+            card, found_at = await fetch_card(
+                self.runtime,
+                self._address,
+                headers={**self._headers, **(self._credential.headers() if self._credential else {})},
+                limits=replace(self.limits.for_call(None), body_bytes_max=self.limits.card_bytes_max),
+                credential=self._credential.source if self._credential else None,
+            )
+            self.adopt(card, found_at)
+            return card
 
-        async def once(*, alone: bool) -> T:
-            async with self._twin() as twin:
-                try:
-                    return await work(twin)
-                finally:
-                    if twin.card is not None:
-                        self.adopt(twin.card, twin.card_at)
-                    self.speak(twin.spoken)
-                    if alone and self._given_transport is not None:
-                        await self._given_transport.aclose()
+    async def card_if_any(self) -> AgentCard | None:
+        """The agent's card, fetched once; None if it has none and its dialect is pinned, so that it can be called.
 
-        if not _loop_runs_here():
-            return asyncio.run(once(alone=True))
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="fleetsim-sync") as thread:
-            return thread.submit(lambda: asyncio.run(once(alone=False))).result()
+        Raises as ``discover``.
+        """
+        try:
+            return await self.discover()
+        except (HttpRefused, WireError):
+            if self._pinned is None:
+                raise
+            return None
 
-    def _twin(self) -> AgentClient:
-        twin = AgentClient(
-            self.url,
-            transport=self._given_transport,
-            credential=self._credential,
-            headers=self._headers,
-            dialect=self._pinned,
-            extensions=self._extensions,
-            limits=self.limits,
-            rpc_url=self._address.rpc_url or None,
-            card_url=self._address.card_url or None,
+    def adopt(self, card: AgentCard, found_at: str = "") -> wire.Choice:
+        """Use ``card`` from now on, as if discovered at ``found_at``, and say how the agent will be called."""
+        if self.card is not None and card.interfaces != self.card.interfaces:
+            self._spoken = ""  # another card may be a mended one
+        self._choice = self._choose(card, found_at)
+        self.card, self.card_at = card, found_at
+        return self._choice
+
+    def speak(self, dialect_name: str) -> None:
+        """Call the agent in this dialect from now on, whatever its card reads as, unless the operator said one."""
+        if self._pinned is None and dialect_name in wire.DIALECTS and wire.DIALECTS[dialect_name].guessed:
+            self._spoken = dialect_name
+            if self.card is not None:
+                self._choice = self._choose(self.card, self.card_at)
+
+    def _choose(self, card: AgentCard, found_at: str) -> wire.Choice:
+        address = self._address
+        chosen = wire.choose(card, address.text, found_at=found_at, rpc_url=address.rpc_url, dialect_name=self._pinned)
+        return chosen.otherwise() if self._spoken not in {"", chosen.dialect_name} else chosen
+
+    async def choice(self) -> wire.Choice:
+        """How the agent is called: dialect and address. Discovers if need be.
+
+        An agent whose dialect is pinned and that has no card is called at the configured address.
+
+        Raises as ``discover``.
+        """
+        if self._choice is not None:
+            return self._choice
+        card = await self.card_if_any()
+        return self._choice or self._choose(card or AgentCard(name=""), self.card_at)
+
+    # -- calls
+
+    async def call(
+        self,
+        call: Call,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        choice: wire.Choice | None = None,
+    ) -> wire.Reply:
+        """Carry out one call that is answered at once.
+
+        ``headers`` are added to this request (trace headers); ``timeout_s`` replaces the deadline for the
+        answer, for agents that answer when the work is done; ``choice`` calls the agent as it was chosen
+        earlier, at the configured origin, whatever its card and the configuration say by now.
+
+        Raises:
+            RpcError: the agent's refusal, as the class of its code.
+            AuthRefused, HttpRefused: a status instead of an answer.
+            WireError, LimitReached: an answer that is not the protocol.
+            TransportError: no answer; ``sent`` says whether the agent may have acted.
+            ConfigError: the credential is not there.
+            BlockedAddress: ``choice`` is of another origin.
+            TooMuchText: a message longer than ``text_chars_max``; nothing was sent.
+        """
+        reply, _ = await self.call_raw(call, headers=headers, timeout_s=timeout_s, choice=choice)
+        return reply
+
+    async def call_raw(
+        self,
+        call: Call,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        choice: wire.Choice | None = None,
+    ) -> tuple[wire.Reply, Any]:
+        """As ``call``, with the undecoded ``result`` beside the reply.
+
+        A send or read that the agent does not know in the dialect of its card is made once more in the other one: an
+        answer of -32601 or -32009 says that nothing was done. Where that is known, the agent is called so from then on.
+        """
+        try:
+            return await self._exchange(call, headers, timeout_s, choice)
+        except (MethodNotFound, VersionNotSupported) as refused:
+            other = self._other_way(call, choice)
+            if other is None:
+                raise
+            try:
+                answer = await self._exchange(call, headers, timeout_s, other)
+            except (MethodNotFound, VersionNotSupported):
+                raise refused from None
+        self.speak(other.dialect_name)
+        return answer
+
+    def _other_way(self, call: Call, choice: wire.Choice | None) -> wire.Choice | None:
+        """How a message goes out and a task is read where the agent does not know them as its card reads.
+
+        Other methods may be missing from an agent that speaks the dialect (decision 0013).
+        """
+        if choice is not None or self._choice is None or not isinstance(call, SendMessage | GetTask):
+            return None
+        return self._choice.other
+
+    async def _exchange(
+        self, call: Call, headers: Mapping[str, str] | None, timeout_s: float | None, choice: wire.Choice | None
+    ) -> tuple[wire.Reply, Any]:
+        request, asked = await self._prepare(call, headers, self.limits.for_call(timeout_s), choice)
+        answer = await exchange(self._open, request, self.runtime.room)
+        result = read_result(asked, answer.status, answer.headers, answer.body, self.runtime.clock.now())
+        try:
+            return asked.dialect.decode_reply(operation_of(call), result), result
+        except WireError as error:
+            raise wire_error(self.where, str(error), answer.headers, answer.body) from error
+
+    @asynccontextmanager
+    async def events(
+        self,
+        call: Call,
+        *,
+        headers: Mapping[str, str] | None = None,
+        limits: StreamLimits | None = None,
+        choice: wire.Choice | None = None,
+        turns: Turns | None = None,
+    ) -> AsyncIterator[EventStream]:
+        """Open the stream of a send or subscription; leaving the context drops the connection.
+
+        ``turns`` says when to read on. An agent that answers with plain JSON yields one event. The other dialect is
+        tried as ``call_raw`` does. Entering raises as ``call`` does; iterating raises RpcError, WireError,
+        LimitReached and TransportError.
+        """
+        if isinstance(call, SendMessage) and not call.streaming:
+            call = replace(call, streaming=True)
+        allowed = limits or self.limits.stream
+        exchange_limits = replace(self.limits.for_call(None), total_s=None, body_bytes_max=allowed.stream_bytes_max)
+        refused: MethodNotFound | VersionNotSupported | None = None
+        other: wire.Choice | None = None
+        while True:
+            request, asked = await self._prepare(call, headers, exchange_limits, other or choice, streaming=True)
+            async with self._open(request) as incoming:
+                if incoming.status == 200 and is_event_stream(incoming.headers):
+                    document = self.runtime.room.document(self.where)
+                    frames = read_events(incoming, limits=allowed, turns=turns, document=document)
+                    stream = EventStream(frames, asked, joins=isinstance(call, SubscribeToTask))
+                else:
+                    try:
+                        stream = await self._plain_answer(asked, incoming)
+                    except (MethodNotFound, VersionNotSupported) as error:
+                        if refused is not None:
+                            raise refused from None
+                        refused, other = error, self._other_way(call, choice)
+                        if other is None:
+                            raise
+                        continue
+                if other is not None:
+                    self.speak(other.dialect_name)
+                async with aclosing(stream):
+                    yield stream
+                return
+
+    async def _plain_answer(self, asked: AnswerRequest, incoming: Incoming) -> EventStream:
+        """JSON where a stream was expected: an error, or one event (interop.md section 7)."""
+        limits = self.limits.for_call(None)
+        chunks = BoundedChunks(incoming.chunks, limits=limits, deadline=deadline_of(limits), where=self.where)
+        body = await read_whole(chunks, self.runtime.room, owner=self.where)
+        result = read_result(asked, incoming.status, incoming.headers, body, self.runtime.clock.now())
+        try:
+            event = asked.dialect.decode_event(result)
+        except WireError as error:
+            raise wire_error(self.where, str(error), incoming.headers, body) from error
+        return EventStream.single(event, asked)
+
+    def _open(self, request: Request) -> AbstractAsyncContextManager[Incoming]:
+        return open_following(self.runtime, self._address, request)
+
+    async def _prepare(
+        self,
+        call: Call,
+        headers: Mapping[str, str] | None,
+        limits: Limits,
+        choice: wire.Choice | None,
+        *,
+        streaming: bool = False,
+    ) -> tuple[Request, AnswerRequest]:
+        if isinstance(call, SendMessage):
+            check_text(call.message.text, "the message", self.limits.text_chars_max)
+        if choice is None:
+            choice = self._choice or await self.choice()
+        dialect = wire.dialect(choice.dialect_name)
+        method, params = dialect.encode_call(call)
+        if choice.tenant is not None:
+            params = {**params, "tenant": choice.tenant}
+        self._address.require(choice.url)
+        # Configured headers first, then the call's, the dialect's and the credential, which nothing overrides.
+        merged = dict(self._headers)
+        merged.update((name.lower(), value) for name, value in (headers or {}).items())
+        merged.update((name.lower(), value) for name, value in dialect.headers(operation_of(call)).items())
+        if self._extensions:
+            merged[dialect.extensions_header.lower()] = ", ".join(self._extensions)
+        merged["content-type"] = "application/json"
+        source = None
+        if self._credential is not None:
+            merged.update(self._credential.headers())
+            source = self._credential.source
+        request_id = self.runtime.ids.new()
+        request = Request(
+            method="POST",
+            url=choice.url,
+            headers=merged,
+            body=rpc_body(request_id, method, params),
+            limits=limits,
+            streaming=streaming,
         )
-        if self._card is not None:
-            twin.adopt(self._card, self._card_at)
-            twin.speak(self.spoken)
-        return twin
+        return request, AnswerRequest(request_id=request_id, dialect=dialect, where=self.where, credential=source)
 
+    @asynccontextmanager
+    async def twin(self, *, alone: bool) -> AsyncIterator[AgentClient]:
+        """The same client with connections of its own, for one call in another loop; what it learns is kept.
 
-def _loop_runs_here() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+        They are closed after it, those of a transport that was given too if it was ``alone`` in using that.
+        """
+        twin = copy(self)
+        twin._given_runtime = twin._runtime_now = None
+        twin._discovering = asyncio.Lock()
+        try:
+            async with twin:
+                yield twin
+        finally:
+            self.card, self.card_at = twin.card, twin.card_at
+            self._spoken, self._choice = twin._spoken, twin._choice
+            if alone and self._given_transport is not None:
+                await self._given_transport.aclose()
+
+    # -- in plain words
+
+    async def send_task(
+        self,
+        text: str,
+        *,
+        task_id: str | None = None,
+        context_id: str | None = None,
+        parts: tuple[Part, ...] = (),
+        metadata: Mapping[str, Any] | None = None,
+        push: PushConfig | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait: bool = True,
+        timeout_s: float | None = None,
+        answers: Task | None = None,
+    ) -> SentTask:
+        """Send ``text`` (and ``parts``) and, unless ``wait`` is false, poll until it is done or waits for somebody.
+
+        ``task_id`` and ``context_id`` continue a task or conversation. ``timeout_s`` is for all of it, the first
+        answer included: some agents give it when the work is done. The task is left as it is then. Without one, it
+        is ``WAIT_S``, or the client's own limits if there is nothing to wait for. ``answers`` is the task as it asked:
+        an agent that shows the same question still, because it has not moved yet, is waited for.
+
+        Raises:
+            LimitReached: the files, data and metadata are more than one message may carry; nothing was sent.
+            TimedOut: no answer, or still at work after ``timeout_s``; the message names the task.
+        """
+        outgoing = Outgoing(
+            text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata or {}, push=push
+        )
+        allowed = WAIT_S if timeout_s is None and wait else timeout_s
+        following = Following(self, outgoing, headers=headers, answers=answers, timeout_s=allowed)
+        return await (following.end() if wait else following.first())
+
+    def follow(
+        self,
+        text: str,
+        *,
+        skill: str | None = None,
+        task_id: str | None = None,
+        context_id: str | None = None,
+        parts: tuple[Part, ...] = (),
+        metadata: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        stream: bool = True,
+        answers: Task | None = None,
+        ask: Ask | None = None,
+        fell_back: FellBack = lambda _: None,
+        timeout_s: float | None = WAIT_S,
+    ) -> Following:
+        """Send ``text`` (and ``parts``) and follow what comes of it: iterate for the task after each piece of news.
+
+        ::
+
+            async for task in agent.follow("Plan the week."):
+                print(task.state, task.text)
+
+        It is streamed if the agent says that it streams (and ``stream``), else looked at; a stream that breaks off is
+        finished by looks, and ``fell_back`` is told why. Without a ``skill`` the card decides which one the agent is
+        told. ``task_id`` and ``context_id`` continue a task or conversation; what answers a question goes out in the
+        form the task asks for, as it asked in ``answers``, which is read from the agent if it is not given. ``ask`` is
+        awaited with a task that asks for input, and the words or parts it returns are sent on that task; None, or no
+        ``ask``, ends the following there. ``timeout_s`` is for all of it, the answers included.
+
+        Raises:
+            UnfitAnswer: an answer's data is not what the task's schema asks for; it was not sent.
+            TimedOut: not ended by ``timeout_s``; the task is left as it is.
+            EmptyStream: the agent ended the stream without a word; it may be at work all the same.
+            FleetsimError: as ``call`` does.
+        """
+        outgoing = Outgoing(text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata or {})
+        return Following(
+            self,
+            outgoing,
+            headers=headers,
+            streamed=stream,
+            hinted=True,
+            skill=skill,
+            answers=answers,
+            ask=ask,
+            fell_back=fell_back,
+            timeout_s=timeout_s,
+        )
+
+    def follow_task(
+        self,
+        task: str | Task,
+        *,
+        headers: Mapping[str, str] | None = None,
+        ask: Ask | None = None,
+        timeout_s: float | None = WAIT_S,
+    ) -> Following:
+        """Look at a task the agent has, by its id or as it was seen last, until it ends or asks; as ``follow``."""
+        return Following(self, task=task, headers=headers, hinted=True, ask=ask, timeout_s=timeout_s)
+
+    async def stream(
+        self,
+        text: str,
+        *,
+        task_id: str | None = None,
+        context_id: str | None = None,
+        parts: tuple[Part, ...] = (),
+        metadata: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[TaskEvent]:
+        """Send ``text`` and yield what the agent tells, as it tells it. Close the iterator if you stop early.
+
+        Raises:
+            EmptyStream: the agent ended the stream without an event; it may be at work all the same.
+        """
+        outgoing = Outgoing(text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata or {})
+        heard = False
+        async with self.events(outgoing.call(self.runtime.ids.new()), headers=headers) as events:
+            async for event in events:
+                heard = True
+                yield event
+        if not heard:
+            raise EmptyStream(f"{self.where}: the agent ended the stream without a word")
+
+    async def resubscribe(self, task_id: str, *, headers: Mapping[str, str] | None = None) -> AsyncIterator[TaskEvent]:
+        """Join the stream of a running task."""
+        async with self.events(SubscribeToTask(task_id=task_id), headers=headers) as events:
+            async for event in events:
+                yield event
+
+    async def get(
+        self, task_id: str, *, history_length: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> SentTask:
+        """Read a task."""
+        call = GetTask(task_id=task_id, history_length=history_length)
+        return SentTask.of(*await self.call_raw(call, headers=headers))
+
+    async def cancel(self, task_id: str, *, headers: Mapping[str, str] | None = None) -> SentTask:
+        """Ask the agent to stop a task."""
+        return SentTask.of(*await self.call_raw(CancelTask(task_id=task_id), headers=headers))
+
+    async def set_push(self, task_id: str, config: PushConfig) -> TaskPush:
+        """Register a webhook."""
+        return await self._webhook(SetPush(task_id=task_id, config=config))
+
+    async def get_push(self, task_id: str, config_id: str | None = None) -> TaskPush:
+        """Read a webhook."""
+        return await self._webhook(GetPush(task_id=task_id, config_id=config_id))
+
+    async def _webhook(self, call: SetPush | GetPush) -> TaskPush:
+        reply = await self.call(call)
+        if not isinstance(reply, TaskPush):
+            raise WireError("the answer is no webhook")
+        return reply
+
+    async def list_push(self, task_id: str) -> tuple[TaskPush, ...]:
+        """Read all webhooks of a task."""
+        reply = await self.call(ListPush(task_id=task_id))
+        if not isinstance(reply, tuple):
+            raise WireError(f"{self.where}: the answer is no list of webhooks")
+        return reply
+
+    async def delete_push(self, task_id: str, config_id: str | None = None) -> None:
+        """Remove a webhook."""
+        await self.call(DeletePush(task_id=task_id, config_id=config_id))
+
+    async def list_tasks(
+        self,
+        *,
+        context_id: str | None = None,
+        state: TaskState | None = None,
+        page_size: int | None = None,
+        page_token: str | None = None,
+    ) -> TaskPage:
+        """One page of tasks (1.0 alone)."""
+        call = ListTasks(context_id=context_id, state=state, page_size=page_size, page_token=page_token)
+        reply = await self.call(call)
+        if not isinstance(reply, TaskPage):
+            raise WireError(f"{self.where}: the answer is no page of tasks")
+        return reply
+
+    async def extended_card(self) -> AgentCard:
+        """The card that only authenticated callers see."""
+        reply = await self.call(GetExtendedCard())
+        if not isinstance(reply, AgentCard):
+            raise WireError(f"{self.where}: the answer is no card")
+        return reply

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetsim.client.convenience import WAIT_S, Conveniences, SentTask
-from fleetsim.model.asking import answer_to
+from fleetsim.client.agent_client import WAIT_S, AgentClient
+from fleetsim.client.follow import SentTask
 from fleetsim.model.errors import FleetsimError, UnsupportedOperation
 from fleetsim.model.parts import ListedPart
-from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import Part, Task, TaskState, elsewhere
 from fleetsim.wire.choice import disagreement
 
@@ -61,7 +60,7 @@ class Conversation:
 
     def __init__(
         self,
-        client: Conveniences,
+        client: AgentClient,
         *,
         context_id: str | None = None,
         task_id: str | None = None,
@@ -72,7 +71,7 @@ class Conversation:
         self.context_id = context_id
         self.task_id = task_id
         self.closed = False
-        self._asks: Task | None = None
+        self._question: Task | None = None
 
     async def say(
         self,
@@ -95,8 +94,15 @@ class Conversation:
         if self.closed:
             raise ConversationClosed("the conversation is closed", hint="start a new Conversation")
         asked_context, known = self.context_id, self._client.spoken
-        sent, asked_task = await self._send(text, parts, metadata or {}, timeout_s)
-        self._asks = sent.task if sent.waiting else None
+        asked_task = self.task_id
+        try:
+            sent = await self._send(text, parts, metadata or {}, timeout_s)
+        except UnsupportedOperation:
+            if asked_task is None:
+                raise
+            asked_task = None  # it has ended meanwhile: this turn opens a new task in the same context
+            sent = await self._send(text, parts, metadata or {}, timeout_s)
+        self._question = sent.task if sent.waiting else None
         self.context_id = sent.context_id or self.context_id
         self.task_id = sent.id if sent.waiting else None
         self.closed = done
@@ -118,37 +124,22 @@ class Conversation:
 
     async def _send(
         self, text: str, parts: tuple[Part, ...], metadata: Mapping[str, Any], timeout_s: float
-    ) -> tuple[SentTask, str | None]:
-        """What came, and the task it was sent to: the waiting one, unless that has ended meanwhile. Then this
-        turn opens a new one in the same context."""
-        if self.task_id is not None and self._asks is None:
-            self._asks = await self._client.look_at(self.task_id)
-        told = answer_to(self._asks, text, parts)
-        (task_id, self.task_id), (asks, self._asks) = (self.task_id, None), (self._asks, None)
-        try:
-            return await self._send_to(task_id, *told, metadata, timeout_s, asks), task_id
-        except UnsupportedOperation:
-            if task_id is None:
-                raise
-        return await self._send_to(None, text, parts, metadata, timeout_s), None
-
-    async def _send_to(
-        self,
-        task_id: str | None,
-        text: str,
-        parts: tuple[Part, ...],
-        metadata: Mapping[str, Any],
-        timeout_s: float,
-        answers: Task | None = None,
     ) -> SentTask:
-        hint = skill_hint(await self._client.card_if_any(), self._skill, continues=task_id is not None)
-        told = {**({"skillHint": hint} if hint else {}), **metadata}
-        return await self._client.send_task(
+        """Send it to the task that waits, if one does. Whatever comes of it, that was its answer."""
+        own = metadata.get("skillHint")
+        following = self._client.follow(
             text,
-            task_id=task_id,
+            skill=own if isinstance(own, str) else self._skill,
+            task_id=self.task_id,
             context_id=self.context_id,
             parts=parts,
-            metadata=told,
+            metadata=metadata,
+            stream=False,
+            answers=self._question,
             timeout_s=timeout_s,
-            answers=answers,
         )
+        try:
+            return await following.end()
+        finally:
+            if following.sent:
+                self.task_id = self._question = None

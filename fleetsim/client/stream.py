@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from fleetsim.client.answer import AnswerRequest
+from fleetsim.client.http import AnswerRequest
 from fleetsim.model.errors import TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus
@@ -40,18 +40,16 @@ class EventStream(AsyncIterator[TaskEvent]):
     ``joins`` a stream that is a task's: no message in it is an answer without one.
     """
 
-    def __init__(
-        self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest, dialect: Dialect, *, joins: bool = False
-    ) -> None:
+    def __init__(self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest, *, joins: bool = False) -> None:
         self.skipped = 0
         self.ended = False
         self._of_task = joins
-        self._events = self._read(frames, asked, dialect)
+        self._events = self._read(frames, asked)
 
     @classmethod
-    def single(cls, event: TaskEvent, asked: AnswerRequest, dialect: Dialect) -> EventStream:
+    def single(cls, event: TaskEvent, asked: AnswerRequest) -> EventStream:
         """A stream of one event, for an agent that answered with plain JSON."""
-        stream = cls(_nothing(), asked, dialect)
+        stream = cls(_nothing(), asked)
         stream._events = stream._one(event)
         return stream
 
@@ -70,13 +68,13 @@ class EventStream(AsyncIterator[TaskEvent]):
         yield event
 
     async def _read(
-        self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest, dialect: Dialect
+        self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest
     ) -> AsyncGenerator[TaskEvent, None]:
         said = _Said()
         try:
             while (frame := await self._next(frames, said)) is not None:
                 try:
-                    event = read_frame(frame.data, asked, dialect)
+                    event = read_frame(frame.data, asked)
                 except WireError as error:
                     self._skip(error, asked)
                     continue
@@ -87,7 +85,7 @@ class EventStream(AsyncIterator[TaskEvent]):
                     continue
                 self._of_task = True
                 event = said.with_answer(event)
-                self.ended = closes(event, dialect.name)
+                self.ended = closes(event, asked.dialect)
                 yield event
                 if self.ended:
                     return
@@ -185,7 +183,7 @@ async def _nothing() -> AsyncGenerator[SseEvent, None]:
         yield event
 
 
-def read_frame(data: str, asked: AnswerRequest, dialect: Dialect) -> TaskEvent:
+def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:
     """One frame's event, in its JSON-RPC envelope or, as some 0.1 agents send it, bare.
 
     Raises:
@@ -195,18 +193,19 @@ def read_frame(data: str, asked: AnswerRequest, dialect: Dialect) -> TaskEvent:
     frame = data.encode()
     value: Any = parse_untrusted(frame, bytes_max=len(frame))  # its size was bounded while it was read
     if isinstance(value, dict) and "jsonrpc" not in value and not {"result", "error"} & value.keys():
-        return dialect.decode_event(value)
-    return dialect.decode_event(read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect_name))
+        return asked.dialect.decode_event(value)
+    result = read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)
+    return asked.dialect.decode_event(result)
 
 
-def closes(event: TaskEvent, dialect_name: str) -> bool:
+def closes(event: TaskEvent, dialect: Dialect) -> bool:
     """Whether nothing more is to come after ``event`` (A2A 0.3 section 7.2, 1.0 section 3.1.2).
 
     A snapshot of a waiting task does not close: an answered question may still show in it.
     """
     match event:
         case StatusUpdate(status=status, final=final):
-            return final or status.state in TERMINAL or (dialect_name == "1.0" and status.state in INTERRUPTED)
+            return final or status.state in TERMINAL or (dialect.question_ends_stream and status.state in INTERRUPTED)
         case Snapshot(task=task):
             return task.terminal
         case DirectReply():

@@ -211,6 +211,11 @@ def _answer(task: Task) -> tuple[tuple[Part, ...], ...]:
     return artifacts or said or (_last_of_agent(task) if task.terminal else ())
 
 
+def with_text(text: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """What a message says: text first; none stands for itself only where nothing else does."""
+    return (TextPart(text=text), *parts) if text or not parts else parts
+
+
 def elsewhere(
     task_id: str | None, context_id: str | None, *, asked_task: str | None, asked_context: str | None
 ) -> tuple[str, ...]:

@@ -49,6 +49,9 @@ class DialectBase:
     methods: Mapping[Operation, tuple[str, ...]]
     loses: tuple[str, ...]
     rejoins: bool = True
+    guessed: bool = True
+    caller_names_task: bool = False
+    question_ends_stream: bool = False
     decoders: Mapping[Operation, Decoder]
 
     def headers(self, operation: Operation) -> Mapping[str, str]:

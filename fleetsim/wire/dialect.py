@@ -19,6 +19,7 @@ from fleetsim.wire.v0_3 import V03
 from fleetsim.wire.v1_0 import V10
 
 __all__ = [
+    "CARD_HEADERS",
     "DIALECTS",
     "VERSION_HEADER",
     "Choice",
@@ -36,6 +37,9 @@ __all__ = [
 VERSION_HEADER = "A2A-Version"
 """The request header that 1.0 demands (A2A 1.0 section 3.6)."""
 
+CARD_HEADERS: Mapping[str, str] = {"accept": "application/json", VERSION_HEADER.lower(): "1.0"}
+"""Go with the request for a card: some agents change theirs by the version (interop.md section 6)."""
+
 
 class Dialect(Protocol):
     """One version of the wire: operations to method names, values to JSON and back.
@@ -44,7 +48,9 @@ class Dialect(Protocol):
     decoding what a caller sent raises MethodNotFound or InvalidParams, whatever the bytes were.
     ``methods`` names the method to write first and those also read after it; ``loses`` says what a value may
     have that this dialect cannot carry; ``rejoins`` whether a broken stream is joined again by a caller that can also
-    poll (docs/decisions/0008).
+    poll (docs/decisions/0008). ``guessed`` is a dialect that a card may mean without saying so (docs/decisions/0013);
+    ``caller_names_task``: the id of a new task is whoever asks' word; ``question_ends_stream``: a stream is over when
+    the task waits for somebody, which older dialects say with ``final``.
     """
 
     name: str
@@ -52,6 +58,9 @@ class Dialect(Protocol):
     methods: Mapping[Operation, tuple[str, ...]]
     loses: tuple[str, ...]
     rejoins: bool
+    guessed: bool
+    caller_names_task: bool
+    question_ends_stream: bool
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """The HTTP headers of a call, beside its content type and credentials."""

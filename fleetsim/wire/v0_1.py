@@ -229,6 +229,8 @@ class V01(base.DialectBase):
     extensions_header = "X-A2A-Extensions"
     methods = METHODS
     loses = LOSES
+    guessed = False
+    caller_names_task = True
     decoders = DECODERS
 
     def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:

@@ -287,6 +287,7 @@ class V10(base.DialectBase):
     extensions_header = "A2A-Extensions"
     methods = METHODS
     loses = LOSES
+    question_ends_stream = True
     decoders = DECODERS
 
     def headers(self, operation: Operation) -> Mapping[str, str]:

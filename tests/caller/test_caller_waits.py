@@ -8,7 +8,7 @@ import pytest
 
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.track import Rules
-from fleetsim.client.core import ClientLimits
+from fleetsim.client import ClientLimits
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import OutcomeKind
 from fleetsim.testbed import faults

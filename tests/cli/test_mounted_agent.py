@@ -94,8 +94,10 @@ async def test_an_agent_whose_card_names_another_dialect_works_by_url_and_the_ne
         (next_step,) = [line for line in asked.stderr.splitlines() if "--task-id" in line]
         assert "--a2a-version 1.0" in next_step
         task_id = next_step.split("--task-id ")[1].split()[0]
-        got = await shell.arun("task", "get", task_id, "--agent", url, "--a2a-version", "1.0")
-        assert "input-required" in got.stdout, got.stderr
+        for more in ([], ["--a2a-version", "1.0"]):
+            got = await shell.arun("task", "get", task_id, "--agent", url, *more)
+            assert "input-required" in got.stdout, got.stderr
+            assert ("warning: its card reads as A2A 0.3" in got.stderr) == (not more)
         talked = await shell.arun("chat", url, "--skill", "echo", stdin="good day\nand night\n")
         assert talked.stdout == "good day\nand night\n", talked.stderr
         assert talked.stderr.count("its card reads as A2A 0.3") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.client.answer import AnswerRequest, describe, read_result
+from fleetsim.client.http import AnswerRequest, describe, read_result
 from fleetsim.model.errors import (
     AuthRefused,
     FleetsimError,
@@ -20,9 +21,10 @@ from fleetsim.model.errors import (
     TaskNotFound,
     WireError,
 )
+from fleetsim.wire.dialect import dialect
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ASKED = AnswerRequest(request_id="r1", dialect_name="0.3", where="agent.example:80")
+ASKED = AnswerRequest(request_id="r1", dialect=dialect("0.3"), where="agent.example:80")
 JSON = {"content-type": "application/json"}
 
 
@@ -62,7 +64,7 @@ def test_401_and_403_are_about_the_credential_whatever_they_hold(status: int, bo
     error = refused(status, body)
     assert isinstance(error, AuthRefused)
     assert "none is configured" in str(error)
-    with_key = AnswerRequest(request_id="r1", dialect_name="0.3", where="x", credential="the environment variable K")
+    with_key = replace(ASKED, credential="the environment variable K")
     with pytest.raises(AuthRefused, match="refused the credential") as caught:
         read(status, body, asked=with_key)
     assert caught.value.hint == "check the environment variable K"

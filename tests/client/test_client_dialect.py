@@ -112,17 +112,59 @@ async def test_an_agent_that_knows_neither_dialect_is_asked_once_in_each_and_its
         assert (asked(found), client.spoken) == (["message/send", "SendMessage"], "")
 
 
-async def test_a_dialect_that_was_said_and_a_stream_are_not_tried_otherwise(
-    runtime: Runtime, network: MemoryNetwork
-) -> None:
+async def test_a_dialect_that_was_said_is_not_tried_otherwise(runtime: Runtime, network: MemoryNetwork) -> None:
     found = agent("1.0", MethodNotFound())
     network.mount(ORIGIN, found.app)
     async with network:
-        with pytest.raises(MethodNotFound):
-            await AgentClient(ORIGIN, runtime=runtime, dialect="0.3").send_task("hello")
-        with pytest.raises(MethodNotFound):
-            _ = [event async for event in AgentClient(ORIGIN, runtime=runtime).stream("hello")]
-    assert asked(found) == ["message/send", "message/stream"]
+        client = AgentClient(ORIGIN, runtime=runtime, dialect="0.3")
+        for call in (client.send_task("hello"), client.get("t1"), anext(client.stream("hello"))):
+            with pytest.raises(MethodNotFound):
+                await call
+    assert asked(found) == ["message/send", "tasks/get", "message/stream"]
+
+
+@pytest.mark.parametrize("refusal", [MethodNotFound(), VersionNotSupported()])
+@pytest.mark.parametrize("spoken", ["1.0", "0.3"])
+async def test_the_first_read_and_the_first_stream_find_the_dialect_too(
+    runtime: Runtime, network: MemoryNetwork, spoken: str, refusal: RpcError
+) -> None:
+    reads, streams = ["tasks/get", "GetTask"], ["message/stream", "SendStreamingMessage"]
+    if spoken == "0.3":
+        reads, streams = reads[::-1], streams[::-1]
+    found = agent(spoken, refusal)
+    found.answers[streams[1]] = [found.answers["SendMessage" if spoken == "1.0" else "message/send"]]
+    network.mount(ORIGIN, found.app)
+    async with network:
+        reading = AgentClient(ORIGIN, runtime=runtime)
+        assert [(await reading.get("t1")).text, (await reading.get("t1")).text] == ["done"] * 2
+        assert (asked(found), reading.spoken) == ([*reads, reads[1]], spoken)
+        found.seen.clear()
+        streaming = AgentClient(ORIGIN, runtime=runtime)
+        assert len([event async for event in streaming.stream("hello")]) == 1
+        assert (asked(found), streaming.spoken) == (streams, spoken)
+
+
+async def test_a_method_that_an_agent_may_lack_is_not_tried_otherwise(runtime: Runtime, network: MemoryNetwork) -> None:
+    found = ScriptedAgent({"*": MethodNotFound("no")}, card=VERSIONLESS)
+    network.mount(ORIGIN, found.app)
+    async with network:
+        client = AgentClient(ORIGIN, runtime=runtime)
+        for call in (client.cancel("t1"), client.list_push("t1"), anext(client.resubscribe("t1"))):
+            with pytest.raises(MethodNotFound):
+                await call
+    assert [name.startswith("tasks/") for name in asked(found)] == [True] * 3
+
+
+async def test_a_stream_that_neither_dialect_has_is_refused_in_the_cards(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    found = ScriptedAgent({"message/stream": MethodNotFound("no streams"), "*": MethodNotFound("?")}, card=VERSIONLESS)
+    network.mount(ORIGIN, found.app)
+    async with network:
+        client = AgentClient(ORIGIN, runtime=runtime)
+        with pytest.raises(MethodNotFound, match="no streams"):
+            await anext(client.stream("hello"))
+    assert (asked(found), client.spoken) == (["message/stream", "SendStreamingMessage"], "")
 
 
 async def test_a_card_with_other_interfaces_is_believed_anew(runtime: Runtime, network: MemoryNetwork) -> None:

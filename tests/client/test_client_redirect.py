@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetsim.client import AgentClient, Credential
-from fleetsim.client.core import ClientLimits
-from fleetsim.client.redirect import destination
+from fleetsim.client import AgentClient, ClientLimits, Credential
+from fleetsim.client.http import destination
 from fleetsim.model.errors import TransportError, WireError
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import Latency, Match

@@ -30,6 +30,7 @@ from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from fleetsim.wire.dialect import dialect
 from tests.client.scripted import CARD_10, ScriptedAgent, chunk, status, task
 
 SEND = SendMessage(message=Message(message_id="m1", role=Role.USER, parts=(TextPart(text="hi"),)))
@@ -239,4 +240,4 @@ def _snapshot(state: TaskState) -> Snapshot:
     ],
 )
 def test_what_closes_a_stream(event: TaskEvent, in_0_3: bool, in_1_0: bool) -> None:
-    assert (closes(event, "0.3"), closes(event, "1.0")) == (in_0_3, in_1_0)
+    assert (closes(event, dialect("0.3")), closes(event, dialect("1.0"))) == (in_0_3, in_1_0)

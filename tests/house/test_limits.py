@@ -12,7 +12,7 @@ from fleetsim.caller.agent_limiter import GateLimits
 from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.track import Rules
-from fleetsim.client.core import ClientLimits
+from fleetsim.client import ClientLimits
 from fleetsim.hub import http as hub_http
 from fleetsim.hub import remote
 from fleetsim.model.limits import PARTS_BYTES_MAX, ROW_BYTES_MAX, TEXT_CHARS_MAX

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fleetsim.caller.event_wire import payload
-from fleetsim.client.core import ClientLimits
+from fleetsim.client import ClientLimits
 from fleetsim.testbed import faults
 from fleetsim.testbed.faults import Match
 from tests.hub.town import town, worker

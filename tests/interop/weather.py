@@ -30,8 +30,7 @@ from driver.weather import LATE_OFFSETS, ROWS, Row
 from fleetsim.caller.events import CallRetried, Event, OutcomeDecided, QuestionAsked
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.client import AgentClient, Credential
-from fleetsim.client.core import ClientLimits
+from fleetsim.client import AgentClient, ClientLimits, Credential
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.server import running_hub
 from fleetsim.model.work import Answer, Outcome, SkillRequest

@@ -1,0 +1,353 @@
+"""Following one request to its end: streamed where the agent streams, looked at where it does not, asked where it asks.
+
+The one way from a text to what came of it, for the command line, conversations and library users. The hub has its own
+(``caller.step``): it must survive a restart between any two words, and decides what it does from a ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fleetsim.model.asking import SILENT, answer_to, asking_of, key_of, left_without_words, unmoved
+from fleetsim.model.call import GetTask, PushConfig, SendMessage
+from fleetsim.model.errors import (
+    AuthRefused,
+    EmptyStream,
+    FleetsimError,
+    HttpRefused,
+    MethodNotFound,
+    RpcError,
+    TimedOut,
+    UnsupportedOperation,
+    VersionNotSupported,
+    WireError,
+)
+from fleetsim.model.event import DirectReply, Snapshot, TaskEvent, fold
+from fleetsim.model.parts import ListedPart, answer_parts, require_parts
+from fleetsim.model.skills import skill_hint
+from fleetsim.model.task import (
+    INTERRUPTED,
+    TERMINAL,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskState,
+    answer_text,
+    with_text,
+)
+from fleetsim.runtime.ports import Clock
+from fleetsim.wire.dialect import Reply
+
+if TYPE_CHECKING:
+    from fleetsim.client.agent_client import AgentClient
+
+Ask: TypeAlias = "Callable[[SentTask], Awaitable[str | tuple[Part, ...] | None]]"
+"""Asked what a waiting task asks (its ``text``): words or parts to answer with, None to leave the question open."""
+
+FellBack: TypeAlias = Callable[[FleetsimError], object]
+"""Told why a stream is given up for looking at the task."""
+
+POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.2, 2.0, 1.5
+"""Seconds before the first look at a task, the longest between two, and how much longer each wait is."""
+
+LOOK_S = 1.0
+"""Seconds until an agent that shows the question which was answered is looked at again."""
+
+YOUNG_S = 60.0
+"""Seconds that an agent has to move: if it still shows the very status that was answered, it does not take the answer
+and asks again."""
+
+_FAILED = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentTask:
+    """A task as a caller sees it. A failure of the agent is a ``state`` with the reason in ``error``.
+
+    ``id`` and ``context_id`` are empty for an agent that answered with a message alone. ``raw`` is the
+    undecoded result, ``task`` the decoded one. Text is the agent's own: neutralise it before showing it.
+    ``parts`` are the files and data it answered with, of ``parts_total`` it sent (``model.parts.answer_parts``).
+    """
+
+    id: str
+    context_id: str
+    state: TaskState
+    text: str
+    error: str | None = None
+    raw: Any = field(default=None, repr=False)
+    task: Task | None = field(default=None, repr=False)
+    parts: tuple[ListedPart, ...] = field(default=(), repr=False)
+    parts_total: int = 0
+
+    @classmethod
+    def of(cls, reply: Reply, raw: Any) -> SentTask:
+        """What an agent answered with. Raises WireError if it is neither a task nor a message."""
+        if isinstance(reply, Message):
+            task = fold(None, DirectReply(message=reply))
+        elif isinstance(reply, Task):
+            task = reply
+        else:
+            raise WireError("the agent answered with neither a task nor a message")
+        asks = asking_of(task).text if task.state in INTERRUPTED else SILENT
+        text = answer_text(task) if asks == SILENT else asks
+        parts, parts_total = answer_parts(task)
+        return cls(
+            id=task.task_id,
+            context_id=task.context_id,
+            state=task.state,
+            text=text,
+            error=(text or f"the agent gave no reason for {task.state}") if task.state in _FAILED else None,
+            raw=raw,
+            task=None if task is not reply else task,
+            parts=parts,
+            parts_total=parts_total,
+        )
+
+    @property
+    def done(self) -> bool:
+        """Whether the task can no longer change."""
+        return self.state in TERMINAL
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the agent waits for somebody."""
+        return self.state in INTERRUPTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message to an agent. ``task_id`` and ``context_id`` continue a task or conversation."""
+
+    text: str
+    parts: tuple[Part, ...] = ()
+    task_id: str | None = None
+    context_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    push: PushConfig | None = None
+
+    def call(self, message_id: str) -> SendMessage:
+        """The call that sends it. Raises LimitReached if it is more than one message may carry."""
+        require_parts(self.parts, self.metadata)
+        message = Message(
+            message_id=message_id,
+            role=Role.USER,
+            parts=with_text(self.text, self.parts),
+            context_id=self.context_id,
+            task_id=self.task_id,
+        )
+        return SendMessage(message=message, metadata=dict(self.metadata), push=self.push, task_id=self.task_id)
+
+
+class Following(AsyncIterator[Task]):
+    """One request followed until its task has ended or waits for somebody who does not answer.
+
+    Iterating yields the task as folded so far, after each event of a stream and each look. ``event`` is what told it
+    last, None for a look; ``sent`` whether the message may have left. ``aclose`` ends it early; the task goes on.
+
+    Raises:
+        TimedOut: nothing more by the deadline; the message names the task. The task is left as it is.
+        FleetsimError: as ``AgentClient.call`` does; a stream that breaks off is followed by looks instead.
+    """
+
+    def __init__(
+        self,
+        client: AgentClient,
+        outgoing: Outgoing | None = None,
+        *,
+        task: str | Task = "",
+        headers: Mapping[str, str] | None = None,
+        streamed: bool = False,
+        hinted: bool = False,
+        skill: str | None = None,
+        answers: Task | None = None,
+        ask: Ask | None = None,
+        fell_back: FellBack = lambda _: None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Nothing is done before it is iterated. Without ``outgoing`` it follows ``task``, which the agent has.
+
+        ``hinted`` messages say the ``skill`` (else the card decides, ``model.skills``), and what answers a question
+        goes out in the form that it asks for. The options are those of ``AgentClient.follow``.
+        """
+        self.task: Task | None = task if isinstance(task, Task) else None
+        self.event: TaskEvent | None = None
+        self.sent = False
+        self._client = client
+        self._outgoing = outgoing
+        self._task_id = task if isinstance(task, str) else task.task_id
+        self._headers = headers
+        self._streamed = streamed
+        self._hinted = hinted
+        self._skill = skill
+        self._answers = answers
+        self._ask = ask
+        self._fell_back = fell_back
+        self._timeout_s = timeout_s
+        self._deadline: float | None = None
+        self._reply: tuple[Reply, Any] = (self.task, None)
+        self._updates = self._follow()
+
+    def __aiter__(self) -> Following:
+        return self
+
+    async def __anext__(self) -> Task:
+        if self._timeout_s is not None and self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._timeout_s
+        limit = asyncio.timeout_at(self._deadline)
+        try:
+            async with limit:
+                return await anext(self._updates)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        where, after = self._client.where, f"{self._timeout_s:g} s"
+        if self.task is None and not self.sent:
+            raise TimedOut(f"{where}: no card within {after}; nothing was sent", sent=False)
+        if self.task is None:
+            raise TimedOut(f"{where}: no answer within {after}; it may have taken the work")
+        raise TimedOut(f"{where}: task {self.task.task_id} is still {self.task.state} after {after}")
+
+    async def aclose(self) -> None:
+        """Follow no further."""
+        await self._updates.aclose()
+
+    async def first(self) -> SentTask:
+        """The first word of the agent alone."""
+        await anext(self)
+        await self.aclose()
+        return self.result
+
+    async def end(self) -> SentTask:
+        """What it came to."""
+        async for _ in self:
+            pass
+        return self.result
+
+    @property
+    def result(self) -> SentTask:
+        """What the agent said last, once it said something."""
+        reply, raw = self._reply
+        return SentTask.of(reply if isinstance(reply, Message) else self.task, raw)
+
+    async def _follow(self) -> AsyncGenerator[Task, None]:
+        while True:
+            outgoing, self._outgoing = self._outgoing, None
+            if outgoing is not None and self._hinted:
+                outgoing = await self._as_asked_for(outgoing)
+            question = _Answered(self._answers, self._client.runtime.clock)
+            began = False
+            if outgoing is not None and self._streamed:
+                card = await self._client.card_if_any()
+                if card is not None and card.capabilities.streaming:
+                    try:
+                        async for task in self._stream(outgoing):
+                            began = True
+                            yield task
+                    except FleetsimError as error:
+                        # Before the first event these three alone say that there is no streaming and that nothing
+                        # was done; after it the agent has the task, which can be looked at.
+                        none = isinstance(error, MethodNotFound | UnsupportedOperation | VersionNotSupported)
+                        if not began and not none:
+                            raise
+                        self._fell_back(error)
+            if outgoing is not None and not began:
+                yield await self._send(outgoing)
+            elif self.task is None:
+                yield await self._look(self._task_id)
+            looked = False
+            pause_s = POLL_FIRST_S
+            while self.task is not None and self.task.task_id and not self.task.terminal:
+                stale = question.still_asks(self.task, looked=looked)
+                if self.task.state in INTERRUPTED and not stale:
+                    break
+                await asyncio.sleep(max(pause_s, LOOK_S) if stale else pause_s)
+                pause_s, looked = min(pause_s * POLL_GROWTH, POLL_MAX_S), True
+                yield await self._look(self.task.task_id)
+            if self.task is None or self.task.state not in INTERRUPTED or self._ask is None:
+                return
+            answer = await self._ask(self.result)
+            if answer is None:
+                return
+            text, parts = (answer, ()) if isinstance(answer, str) else ("", answer)
+            task_id, context_id = self.task.task_id, self.task.context_id or None
+            self._outgoing = Outgoing(text=text, parts=parts, task_id=task_id, context_id=context_id)
+            self._answers = self.task
+
+    async def _as_asked_for(self, outgoing: Outgoing) -> Outgoing:
+        """With the skill for its agent, and an answer in the form that the task asks for.
+
+        A task that its agent does not show may take the answer all the same: it goes out as it is.
+        """
+        card = await self._client.card_if_any()
+        if outgoing.task_id is not None and self._answers is None:
+            try:
+                self._answers = (await self._client.get(outgoing.task_id, headers=self._headers)).task
+            except AuthRefused:
+                raise  # no answer can reach it either
+            except (RpcError, HttpRefused, WireError):
+                pass
+        text, parts = answer_to(self._answers, outgoing.text, outgoing.parts)
+        hint = skill_hint(card, self._skill, continues=outgoing.task_id is not None)
+        metadata = {**outgoing.metadata, **({"skillHint": hint} if hint else {})}
+        return replace(outgoing, text=text, parts=parts, metadata=metadata)
+
+    async def _stream(self, outgoing: Outgoing) -> AsyncGenerator[Task, None]:
+        self.sent = True
+        task: Task | None = None
+        async with self._client.events(outgoing.call(self._client.runtime.ids.new()), headers=self._headers) as events:
+            async for event in events:
+                self.event, self.task = event, fold(task, event)
+                self._reply = (event.message if isinstance(event, DirectReply) else self.task), None
+                task = self.task
+                yield task
+        if task is None:
+            raise EmptyStream(f"{self._client.where}: the agent ended the stream without a word")
+
+    async def _send(self, outgoing: Outgoing) -> Task:
+        self.sent = True
+        call = outgoing.call(self._client.runtime.ids.new())
+        reply, raw = await self._client.call_raw(call, headers=self._headers, timeout_s=self._timeout_s)
+        if not isinstance(reply, Task | Message):
+            raise WireError(f"{self._client.where}: the agent answered with neither a task nor a message")
+        told = DirectReply(message=reply) if isinstance(reply, Message) else Snapshot(task=reply)
+        self.event, self.task, self._reply = None, fold(None, told), (reply, raw)
+        return self.task
+
+    async def _look(self, task_id: str) -> Task:
+        reply, raw = await self._client.call_raw(GetTask(task_id=task_id), headers=self._headers)
+        if not isinstance(reply, Task):
+            raise WireError(f"{self._client.where}: the agent answered with something that is no task")
+        self.event, self.task, self._reply = None, fold(self.task, Snapshot(task=reply)), (reply, raw)
+        return self.task
+
+
+class _Answered:
+    """A waiting task, as it asked, that is being answered from now on. None: there is no such task.
+
+    An agent that takes an answer may not have moved yet, and shows the same question in its reply and for a while
+    after it. Nobody is to be asked twice for one answer. The rules are those of the hub (decision 0005).
+    """
+
+    def __init__(self, asked: Task | None, clock: Clock) -> None:
+        self._asked = asked if asked is not None and asked.state in INTERRUPTED else None
+        self._clock = clock
+        self._began = clock.monotonic()
+
+    def still_asks(self, task: Task, *, looked: bool) -> bool:
+        """Whether the task shows the question that was answered, so that it is to be looked at once more.
+
+        ``looked``: this came of a look that began after the agent had taken the answer.
+        """
+        if self._asked is None or task.state not in INTERRUPTED:
+            return False
+        before = self._asked.status
+        asked_at = before.timestamp if before.message is not None else None
+        if left_without_words(task.status, asked_at):
+            return True
+        if key_of(task) != key_of(self._asked):
+            return False
+        return not looked or (unmoved(task.status, asked_at) and self._clock.monotonic() - self._began < YOUNG_S)

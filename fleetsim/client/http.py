@@ -1,0 +1,280 @@
+"""HTTP with an agent: what it is allowed, which redirects are followed, what a response says, and fetching the card.
+
+The status comes first, then the body: peers refuse with a status alone, with a JSON-RPC error under any
+status, or with a page of HTML, and the three must not be taken for each other (interop.md section 7).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from fleetsim.client.address import AgentUrl
+from fleetsim.model.card import AgentCard
+from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, WireError
+from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
+from fleetsim.model.text import one_line
+from fleetsim.runtime.exchange import exchange
+from fleetsim.runtime.http_sse import StreamLimits
+from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
+from fleetsim.runtime.retry import retry_after_s
+from fleetsim.wire.dialect import CARD_HEADERS, Dialect, read_card
+from fleetsim.wire.json import parse_untrusted
+from fleetsim.wire.jsonrpc import read_response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """What a client allows an agent: deadlines in seconds, sizes in bytes (docs/reference/limits.md)."""
+
+    connect_s: float = 3.0
+    first_byte_s: float = 10.0
+    total_s: float = 15.0
+    card_bytes_max: int = 256 * 1024
+    body_bytes_max: int = WIRE_BYTES_MAX
+    text_chars_max: int = TEXT_CHARS_MAX
+    stream: StreamLimits = field(default_factory=StreamLimits)
+
+    def for_call(self, timeout_s: float | None) -> Limits:
+        """The limits of one exchange; ``timeout_s`` replaces both deadlines for the answer."""
+        return Limits(
+            connect_s=self.connect_s,
+            first_byte_s=timeout_s or self.first_byte_s,
+            total_s=timeout_s or self.total_s,
+            body_bytes_max=self.body_bytes_max,
+        )
+
+
+# -- redirects ---------------------------------------------------------------------------------------------------
+# Within the agent's origin one is followed, once; every other is an error that names where it leads. A card is read
+# wherever a 3xx leads. A call is repeated for 307 and 308 alone: those say that nothing was done and that the same
+# request is wanted elsewhere, where after 301, 302 and 303 clients ask with a GET.
+
+REPEATED = frozenset({307, 308})
+"""The statuses after which a call is repeated as it was (RFC 9110 section 15.4)."""
+
+
+@asynccontextmanager
+async def open_following(runtime: Runtime, address: AgentUrl, request: Request) -> AsyncIterator[Incoming]:
+    """Send, and again where a redirect leads that is followed, both within ``total_s``. Raises as the transport."""
+    began = runtime.clock.monotonic()
+    async with runtime.transport.open(request) as incoming:
+        instead = followed(address, request.method, request.url, incoming.status, incoming.headers)
+        if instead is None:
+            yield incoming
+            return
+    limits = request.limits
+    if limits.total_s is not None:
+        limits = replace(limits, total_s=max(limits.total_s - (runtime.clock.monotonic() - began), 0.001))
+    async with runtime.transport.open(replace(request, url=instead, limits=limits)) as incoming:
+        yield incoming
+
+
+def followed(address: AgentUrl, method: str, url: str, status: int, headers: Mapping[str, str]) -> str | None:
+    """Where to go instead, at the agent's origin as configured; None if the response is to be taken as it is."""
+    if not 300 <= status < 400 or (method != "GET" and status not in REPEATED):
+        return None
+    said = headers.get("location", "")
+    try:
+        there = urljoin(url, said)
+        if not said or AgentUrl.parse(there.partition("#")[0]).origin != address.origin:
+            return None
+        parts, own = urlsplit(there), urlsplit(address.text)
+    except (ValueError, ConfigError):
+        return None
+    return f"{own.scheme}://{own.netloc}{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
+
+
+def destination(headers: Mapping[str, str]) -> str:
+    """Where a redirect leads, for a message: without user, password and query, which may be secret."""
+    try:
+        parts = urlsplit(headers.get("location", ""))
+    except ValueError:
+        return "something that is no address"
+    origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.scheme else ""
+    if parts.netloc and not origin:
+        origin = f"//{parts.netloc.rpartition('@')[2]}"
+    return one_line(origin + parts.path, 200) or "nowhere"
+
+
+# -- responses ---------------------------------------------------------------------------------------------------
+
+EXCERPT_CHARACTERS = 200
+
+_LATER = frozenset({429, 503})
+_TITLE = re.compile(rb"<title[^>]{0,200}>(.{0,400}?)</title", re.IGNORECASE | re.DOTALL)
+_HTML = re.compile(rb"\s{0,200}(?:<!--.{0,2000}?-->\s{0,200})?<(?:!doctype\s+html|html|head|body)", re.I | re.S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRequest:
+    """What a response is the answer to. ``where`` and ``credential`` are words for messages."""
+
+    request_id: str
+    dialect: Dialect
+    where: str
+    credential: str | None = None
+
+
+def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Any:
+    """The JSON-RPC result in a response.
+
+    Raises:
+        AuthRefused: 401 or 403.
+        HttpRefused: another status outside 2xx without a JSON-RPC error, and 429 and 503 whatever they hold.
+        RpcError: a JSON-RPC error, under whatever status.
+        WireError: a redirect, or a 2xx that holds no JSON-RPC answer to this request.
+    """
+    refuse_status(asked.where, asked.credential, status, headers, body, now, tolerate_rpc=True)
+    try:
+        value = parse_untrusted(body, bytes_max=len(body))  # its size was bounded while it was read
+        return read_response(value, expect_id=asked.request_id, dialect_name=asked.dialect.name)
+    except WireError as error:
+        if not 200 <= status < 300:
+            raise http_refused(asked.where, status, headers, body, now) from None
+        raise wire_error(asked.where, str(error), headers, body) from error
+
+
+def refuse_status(
+    where: str,
+    credential: str | None,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    now: datetime,
+    *,
+    tolerate_rpc: bool = False,
+) -> None:
+    """Raise what the status alone says; with ``tolerate_rpc`` leave statuses that may carry a JSON-RPC error."""
+    if status in {401, 403}:
+        raise auth_refused(where, credential, status)
+    if 300 <= status < 400:
+        raise WireError(
+            f"{where}: answered with a redirect (HTTP {status}) to {destination(headers)}, which is not followed",
+            hint="configure the address it leads to",
+        )
+    if 200 <= status < 300 or (tolerate_rpc and status not in _LATER):
+        return
+    raise http_refused(where, status, headers, body, now)
+
+
+def auth_refused(where: str, credential: str | None, status: int) -> AuthRefused:
+    """The error for 401 and 403."""
+    if credential is None:
+        text, hint = "wants a credential and none is configured", "configure an API key or bearer token for it"
+    else:
+        text, hint = "refused the credential", f"check {one_line(credential, 160)}"
+    return AuthRefused(f"{where}: the agent {text} (HTTP {status})", status=status, hint=hint)
+
+
+def http_refused(where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> HttpRefused:
+    """The error for a status that is no answer."""
+    unclear = not 200 <= status < 600
+    return HttpRefused(
+        f"{where}: HTTP {status}, {describe(headers, body)}"
+        + ("; it does not say what became of the request" if unclear else ""),
+        status=status,
+        retry_after_s=retry_after_s(headers, now) if status in _LATER else None,
+    )
+
+
+def wire_error(where: str, why: str, headers: Mapping[str, str], body: bytes) -> WireError:
+    """The error for a body that is not the protocol."""
+    kind = one_line(headers.get("content-type", "") or "no content type", 80)
+    return WireError(f"{where}: {why} ({kind}): {describe(headers, body)}")
+
+
+def describe(headers: Mapping[str, str], body: bytes) -> str:
+    """One harmless line about a body: HTML by its title, JSON by its error message, the rest by an excerpt."""
+    if not body.strip():
+        return "an empty body"
+    if _HTML.match(body) or headers.get("content-type", "").lower().startswith("text/html"):
+        title = _TITLE.search(body[:65_536])
+        if title is None:
+            return "an HTML page"
+        said = html.unescape(title[1].decode("utf-8", "replace"))
+        return f"an HTML page titled {one_line(' '.join(said.split()), 100)!r}"
+    return repr(one_line(_error_message(body) or body[:2_000].decode("utf-8", "replace").strip(), EXCERPT_CHARACTERS))
+
+
+def _error_message(body: bytes) -> str | None:
+    """The message of ``{"error": ...}`` in the forms in use."""
+    try:
+        value = parse_untrusted(body, bytes_max=len(body))
+    except WireError:
+        return None
+    found = value.get("error", value.get("detail")) if isinstance(value, dict) else None
+    if isinstance(found, dict):
+        found = found.get("message")
+    return found if isinstance(found, str) else None
+
+
+def is_event_stream(headers: Mapping[str, str]) -> bool:
+    """Whether the content type is that of server-sent events."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+
+
+# -- cards -------------------------------------------------------------------------------------------------------
+
+
+async def fetch_card(
+    runtime: Runtime, address: AgentUrl, *, headers: Mapping[str, str], limits: Limits, credential: str | None
+) -> tuple[AgentCard, str]:
+    """The first card found at the addresses where one may be, and its address.
+
+    A path that is missing, leads elsewhere or holds something else is passed over, and so are others beside one that
+    refuses the credential: an endpoint may guard all that is below it, and the card be open. An overloaded agent and
+    a failed connection end the search.
+
+    Raises:
+        AuthRefused, HttpRefused, WireError, LimitReached, TransportError
+    """
+    found: FleetsimError | None = None
+    closed: set[str] = set()
+    for url in address.card_urls():
+        if (folder := url.rpartition("/.well-known/")[0]) in closed:
+            continue
+        try:
+            return await _fetch(runtime, address, url, headers, limits, credential), url
+        except AuthRefused as error:
+            closed.add(folder)
+            found = error
+        except HttpRefused as error:
+            if error.retryable:
+                raise
+            found = found or error
+        except WireError as error:
+            found = found if isinstance(found, AuthRefused) else error
+    if isinstance(found, HttpRefused) and not isinstance(found, AuthRefused):
+        raise HttpRefused(
+            f"{address.where}: no agent card at {' or '.join(_path(url) for url in address.card_urls())} "
+            f"(HTTP {found.status})",
+            status=found.status,
+            hint="is this the address of an A2A agent?",
+        ) from found
+    assert found is not None  # there is always at least one address
+    raise found
+
+
+async def _fetch(
+    runtime: Runtime, address: AgentUrl, url: str, headers: Mapping[str, str], limits: Limits, credential: str | None
+) -> AgentCard:
+    address.require(url)
+    request = Request(method="GET", url=url, headers={**headers, **CARD_HEADERS}, limits=limits)
+    reply = await exchange(lambda asked: open_following(runtime, address, asked), request)
+    where = f"{address.where}{_path(url)}"
+    refuse_status(where, credential, reply.status, reply.headers, reply.body, runtime.clock.now())
+    try:
+        return read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max))
+    except WireError as error:
+        raise wire_error(where, str(error), reply.headers, reply.body) from error
+
+
+def _path(url: str) -> str:
+    return "/" + url.split("/", 3)[3]

@@ -1,0 +1,207 @@
+"""Following a request: streamed, else looked at, folded into one task, and asked where it asks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fleetsim.client import AgentClient, SentTask
+from fleetsim.model.asking import UnfitAnswer
+from fleetsim.model.errors import EmptyStream, FleetsimError, InternalError, MethodNotFound, TimedOut
+from fleetsim.model.task import DataPart, TaskState
+from fleetsim.runtime.ports import Runtime
+from fleetsim.testbed.faults import CutAfter, Match, Stall
+from fleetsim.testbed.network import MemoryNetwork
+from tests.client.scripted import CARD, ScriptedAgent, chunk, status, task
+
+FOUR = [task("submitted", None), status("working"), chunk("Mon"), chunk("day"), status("completed", final=True)]
+ASKS = {
+    "kind": "message",
+    "messageId": "q1",
+    "role": "agent",
+    "parts": [{"kind": "text", "text": "Which city?"}],
+}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+FORM = {**ASKS, "parts": [*ASKS["parts"], {"kind": "data", "data": {"schema": SCHEMA}}]}
+
+
+def asking(said: Any = ASKS) -> dict[str, Any]:
+    return task("input-required", None) | {"status": {"state": "input-required", "message": said}}
+
+
+def client(runtime: Runtime, network: MemoryNetwork, agent: ScriptedAgent) -> AgentClient:
+    network.mount("http://agent.example", agent.app)
+    return AgentClient("http://agent.example", runtime=runtime)
+
+
+def methods(agent: ScriptedAgent) -> list[str]:
+    return [seen.body["method"] for seen in agent.seen]
+
+
+async def test_a_stream_is_folded_into_one_task(runtime: Runtime, network: MemoryNetwork) -> None:
+    agent = ScriptedAgent({"message/stream": FOUR})
+    async with network:
+        following = client(runtime, network, agent).follow("Which day?")
+        seen = [(task.state.value, task.text, following.event is not None) async for task in following]
+    texts = ["", "", "Mon", "Monday", "Monday"]
+    states = ["submitted", "working", "working", "working", "completed"]
+    assert seen == [(state, text, True) for state, text in zip(states, texts, strict=True)]
+    assert (following.result.text, following.result.id, following.result.done) == ("Monday", "t1", True)
+    assert methods(agent) == ["message/stream"]
+
+
+async def test_a_stream_that_breaks_off_is_finished_by_looks(runtime: Runtime, network: MemoryNetwork) -> None:
+    told: list[FleetsimError] = []
+    states = iter([task("working", "Mon"), task("completed", "Monday")])
+    agent = ScriptedAgent({"message/stream": [*FOUR[:3], InternalError("oh")], "tasks/get": lambda body: next(states)})
+    async with network:
+        following = client(runtime, network, agent).follow("Which day?", fell_back=told.append)
+        seen = [(task.text, following.event is None) async for task in following]
+    assert seen == [("", False), ("", False), ("Mon", False), ("Mon", True), ("Monday", True)]
+    assert [type(error) for error in told] == [InternalError]
+    assert methods(agent) == ["message/stream", "tasks/get", "tasks/get"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_is_not_streamed_is_looked_at(runtime: Runtime, network: MemoryNetwork, stream: bool) -> None:
+    card = {**CARD, "capabilities": {"streaming": not stream}}
+    agent = ScriptedAgent({"message/send": task("working", None), "tasks/get": task()}, card=card)
+    async with network:
+        told = await client(runtime, network, agent).follow("hello", stream=stream).end()
+    assert (told.text, methods(agent)) == ("done", ["message/send", "tasks/get"])
+
+
+async def test_an_agent_that_does_not_stream_after_all_is_sent_to_plainly(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    told: list[FleetsimError] = []
+    agent = ScriptedAgent({"message/send": task(), "*": MethodNotFound("no streams")})
+    async with network:
+        done = await client(runtime, network, agent).follow("hello", fell_back=told.append).end()
+    assert (done.text, methods(agent)[0], methods(agent)[-1]) == ("done", "message/stream", "message/send")
+    assert [str(error) for error in told] == ["no streams"]
+
+
+async def test_a_stream_that_was_refused_otherwise_is_not_sent_again(runtime: Runtime, network: MemoryNetwork) -> None:
+    agent = ScriptedAgent({"*": InternalError("oh")})
+    async with network:
+        with pytest.raises(InternalError):
+            await client(runtime, network, agent).follow("hello").end()
+        network.fault(CutAfter(bytes_passed=0), Match(rpc_method="message/stream"))
+        agent.answers = {"*": [status("working")]}
+        with pytest.raises(EmptyStream):
+            await AgentClient("http://agent.example", runtime=runtime).follow("hello").end()
+    assert methods(agent) == ["message/stream"] * 2
+
+
+async def test_a_task_that_asks_is_answered_on_the_same_task(runtime: Runtime, network: MemoryNetwork) -> None:
+    answers = iter([asking(), task("completed", "Paris it is")])
+    asked: list[SentTask] = []
+
+    async def ask(waiting: SentTask) -> str:
+        asked.append(waiting)
+        return "Paris"
+
+    agent = ScriptedAgent({"message/send": lambda body: next(answers)}, card={**CARD, "capabilities": {}})
+    async with network:
+        done = await client(runtime, network, agent).follow("Book a room", ask=ask).end()
+    assert [(waiting.state, waiting.text) for waiting in asked] == [(TaskState.INPUT_REQUIRED, "Which city?")]
+    first, second = (seen.params["message"] for seen in agent.seen)
+    assert (done.text, second["taskId"], second["contextId"]) == ("Paris it is", "t1", "c1")
+    assert ("taskId" in first, second["parts"]) == (False, [{"kind": "text", "text": "Paris"}])
+
+
+async def test_a_question_that_nobody_answers_ends_the_following(runtime: Runtime, network: MemoryNetwork) -> None:
+    async def nobody(waiting: SentTask) -> None:
+        return None
+
+    agent = ScriptedAgent({"message/send": asking()}, card={**CARD, "capabilities": {}})
+    async with network:
+        agents = client(runtime, network, agent)
+        assert (await agents.follow("hello").end()).waiting
+        assert (await agents.follow("hello", ask=nobody).end()).waiting
+    assert methods(agent) == ["message/send"] * 2
+
+
+async def test_an_answer_goes_out_in_the_form_that_is_asked_for_or_not_at_all(
+    runtime: Runtime, network: MemoryNetwork
+) -> None:
+    agent = ScriptedAgent({"tasks/get": asking(FORM), "message/send": task()}, card={**CARD, "capabilities": {}})
+    async with network:
+        agents = client(runtime, network, agent)
+        with pytest.raises(UnfitAnswer):
+            await agents.follow("", parts=(DataPart(data={"town": 1}),), task_id="t1").end()
+        assert methods(agent) == ["tasks/get"]
+        await agents.follow("", parts=(DataPart(data={"city": "Paris"}),), task_id="t1").end()
+    assert methods(agent) == ["tasks/get", "tasks/get", "message/send"]
+
+
+async def test_the_question_that_was_answered_is_not_asked_again(runtime: Runtime, network: MemoryNetwork) -> None:
+    states = iter([asking(), task("working", None), task("completed", "Paris it is")])
+    agent = ScriptedAgent(
+        {"message/send": asking(), "tasks/get": lambda body: next(states)}, card={**CARD, "capabilities": {}}
+    )
+
+    async def ask(waiting: SentTask) -> str:
+        raise AssertionError("asked again")
+
+    async with network:
+        done = await client(runtime, network, agent).follow("Paris", task_id="t1", ask=ask).end()
+    assert done.text == "Paris it is"
+
+
+@pytest.mark.parametrize(("skill", "hint"), [(None, "echo"), ("sing", "sing")])
+async def test_the_agent_is_told_the_skill(
+    runtime: Runtime, network: MemoryNetwork, skill: str | None, hint: str
+) -> None:
+    agent = ScriptedAgent({"message/stream": FOUR})
+    async with network:
+        await client(runtime, network, agent).follow("hello", skill=skill, metadata={"a": 1}).end()
+    assert agent.seen[0].params["metadata"] == {"a": 1, "skillHint": hint}
+
+
+async def test_a_message_is_a_finished_answer(runtime: Runtime, network: MemoryNetwork) -> None:
+    for answers in ({"message/stream": [ASKS]}, {"message/send": ASKS, "*": MethodNotFound()}):
+        agent, own = ScriptedAgent(dict(answers)), MemoryNetwork()
+        async with own:
+            own.mount("http://agent.example", agent.app)
+            asked = AgentClient("http://agent.example", runtime=runtime, transport=own)
+            done = await asked.follow("hello").end()
+        assert (done.id, done.state, done.text, done.task) == ("", TaskState.COMPLETED, "Which city?", None)
+
+
+async def test_a_task_that_the_agent_has_is_looked_at_until_it_ends(runtime: Runtime, network: MemoryNetwork) -> None:
+    states = iter([task("working", None), task("working", None), task()])
+    agent = ScriptedAgent({"tasks/get": lambda body: next(states)})
+    async with network:
+        asked = client(runtime, network, agent)
+        following = asked.follow_task("t1")
+        assert [seen.state.value async for seen in following] == ["working", "working", "completed"]
+        assert following.task is not None
+        assert [seen async for seen in asked.follow_task(following.task)] == []
+
+
+@pytest.mark.parametrize(
+    ("hang", "words"),
+    [("message/send", "no answer within 5 s; it may have"), ("tasks/get", "task t1 is still working after 5 s")],
+)
+async def test_following_ends_on_time_however_the_agent_hangs(
+    runtime: Runtime, network: MemoryNetwork, hang: str, words: str
+) -> None:
+    agent = ScriptedAgent({"*": task("working", None)}, card={**CARD, "capabilities": {}})
+    network.fault(Stall(at="response"), Match(rpc_method=hang))
+    async with network:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(TimedOut, match=words):
+            await client(runtime, network, agent).follow("hello", timeout_s=5).end()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(5)
+
+
+async def test_where_the_card_does_not_come_nothing_was_sent(runtime: Runtime, network: MemoryNetwork) -> None:
+    network.fault(Stall(at="response"), Match(method="GET"))
+    async with network:
+        with pytest.raises(TimedOut, match="nothing was sent") as caught:
+            await client(runtime, network, ScriptedAgent()).follow("hello", timeout_s=5).end()
+    assert not caught.value.sent
