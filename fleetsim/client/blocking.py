@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class BlockingCalls:
+class BlockingCalls(ABC):
     """What ``AgentClient`` can do without an event loop, each call in a loop of its own."""
 
+    @abstractmethod
     def twin(self, *, alone: bool) -> AbstractAsyncContextManager[AgentClient]:
         """The same client with connections of its own, for one call; ``alone``: no other loop uses its transport."""
-        raise NotImplementedError
+        ...
 
     def discover_sync(self, refresh: bool = False) -> AgentCard:
         """``discover``, blocking."""
