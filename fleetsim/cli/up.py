@@ -57,7 +57,7 @@ def up(
 
 def _salvage(common: Common) -> None:
     """Make a new ledger of what can be read, and say what that was."""
-    from fleetsim.caller.ledger.salvage import salvage
+    from fleetsim.caller.ledger.recovery.salvage import salvage
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.runtime.real import SystemClock
 

@@ -43,7 +43,7 @@ from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken
-from fleetsim.caller.ledger.fail_fast import heeded
+from fleetsim.caller.ledger.interface import heeded
 from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Judge, Registry

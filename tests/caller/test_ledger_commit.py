@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged
-from fleetsim.caller.ledger.commit import Connection, NoGuard, Operation, Transactions, explain
+from fleetsim.caller.ledger.storage import Connection, NoGuard, Operation, Transactions, explain
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 

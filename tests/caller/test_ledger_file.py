@@ -20,7 +20,7 @@ from typing import Literal
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger.high_water_mark import TABLES, head_path, read_line, write_line
+from fleetsim.caller.ledger.file import TABLES, head_path, read_line, write_line
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
+from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage
 from fleetsim.caller.ledger.sqlite import LedgerLimits, open_ledger
-from fleetsim.caller.ledger.verify import row_damage, structure_damage
 from fleetsim.model.work import OutcomeKind
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller import ledgers as make

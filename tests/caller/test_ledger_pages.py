@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.ledger import recover, wal
+from fleetsim.caller.ledger.recovery import salvage, wal
 from fleetsim.caller.ledger.rows import row_sum
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.runtime.ports import Runtime
@@ -36,8 +36,8 @@ def made(path: Path, rows: list[tuple[Any, ...]]) -> sqlite3.Connection:
 def carved(path: Path) -> list[tuple[int, list[Any]]]:
     """Every cell behind the first page."""
     data = path.read_bytes()
-    pages = range(recover.PAGE_BYTES, len(data), recover.PAGE_BYTES)
-    return sorted((cell for start in pages for cell in recover._cells(data, start)), key=lambda cell: cell[0])
+    pages = range(salvage.PAGE_BYTES, len(data), salvage.PAGE_BYTES)
+    return sorted((cell for start in pages for cell in salvage._cells(data, start)), key=lambda cell: cell[0])
 
 
 def test_every_row_of_every_size_is_read_from_its_pages(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_random_bytes_in_a_page_are_passed_over(tmp_path: Path, seed: int) -> No
     data, rng = bytearray((tmp_path / "t.db").read_bytes()), random.Random(seed)
     for _ in range(400):
         data[rng.randrange(len(data))] = rng.randrange(256)
-    for start in range(0, len(data), recover.PAGE_BYTES):
-        for number, values in recover._cells(bytes(data), start):
+    for start in range(0, len(data), salvage.PAGE_BYTES):
+        for number, values in salvage._cells(bytes(data), start):
             assert isinstance(number, int)
             assert all(value is None or isinstance(value, int | str | bytes) for value in values)
 
@@ -125,7 +125,7 @@ def leaf(*cells: bytes) -> bytes:
 
 
 def taken(*pages: bytes) -> list[tuple[str, dict[str, Any]]]:
-    return list(recover.carve(bytes(4096) + b"".join(pages), LAYOUT))
+    return list(salvage.carve(bytes(4096) + b"".join(pages), LAYOUT))
 
 
 def card_row(body: str = "x", agent: str = "a") -> tuple[str, dict[str, Any]]:
@@ -164,7 +164,7 @@ def test_rows_of_the_last_page_are_found_and_of_half_a_page_those_that_are_whole
     assert taken(first, last) == [card_row("first"), card_row("last"), card_row("least")]
     assert taken(first, last[:-1]) == [card_row("first"), card_row("least")]
     assert taken(first, b"\x0d") == [card_row("first")]
-    assert list(recover.carve(first, LAYOUT)) == [], "the first page is the schema's"
+    assert list(salvage.carve(first, LAYOUT)) == [], "the first page is the schema's"
 
 
 @pytest.mark.parametrize("damaged", [b"\xff" * 9, b"\x05\x01\x09", cell(card_record("x" * 200))[:60]])

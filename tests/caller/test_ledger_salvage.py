@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, Phase
-from fleetsim.caller.ledger.salvage import SalvageReport, salvage
+from fleetsim.caller.ledger.recovery.salvage import SalvageReport, salvage
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import OutcomeKind

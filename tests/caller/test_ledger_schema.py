@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import Phase, QuestionState
+from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage
 from fleetsim.caller.ledger.rows import teach
 from fleetsim.caller.ledger.schema import MIGRATIONS, VERSION, migrate, version_of
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
-from fleetsim.caller.ledger.verify import row_damage, structure_damage
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task, webhook

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, QuestionState
-from fleetsim.caller.ledger.commit import NoGuard, Opened
 from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger, open_ledger
-from fleetsim.caller.ledger.storage import ThreadedStorage
+from fleetsim.caller.ledger.storage import NoGuard, Opened, ThreadedStorage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Runtime
@@ -237,7 +236,7 @@ async def test_an_answer_that_was_decided_is_never_refused_for_the_tidying_behin
     def full(_: sqlite3.Connection, **__: object) -> int:
         raise NotAccepting("the disk is full")
 
-    monkeypatch.setattr("fleetsim.caller.ledger.sql_journal.prune", full)
+    monkeypatch.setattr("fleetsim.caller.ledger.tables.prune", full)
     for form in ("inline", "threaded"):
         async with open_ledger(None, clock=runtime.clock, storage=form) as ledger:
             await ledger.accept([record("c-0")])

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged
-from fleetsim.caller.ledger.commit import Connection
+from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage, version_damage
 from fleetsim.caller.ledger.rows import SUMMED
 from fleetsim.caller.ledger.schema import VERSION
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
-from fleetsim.caller.ledger.verify import row_damage, structure_damage, version_damage
+from fleetsim.caller.ledger.storage import Connection
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, webhook
 

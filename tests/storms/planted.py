@@ -44,7 +44,7 @@ DEFECTS = (
     Planted(
         "U1b",
         "everybody who closes a request tells of it, whoever decided",
-        "caller/ledger/work.py",
+        "caller/ledger/tables.py",
         "    if closed.rowcount != 1:\n        return False\n    add_outcome",
         "    if closed.rowcount != 1:\n        return True\n    add_outcome",
         "tests/caller/test_ledger.py -k first_outcome_stays",
@@ -180,9 +180,9 @@ DEFECTS = (
     Planted(
         "U16",
         "two hubs may claim one slot",
-        "caller/ledger/work.py",
-        "    if run is not None and not _claim(connection, run):\n        return False\n",
-        "    if run is not None:\n        _claim(connection, run)\n",
+        "caller/ledger/tables.py",
+        "        if done.rowcount != 1:\n            return False\n    run_id",
+        "    run_id",
         "tests/caller/test_scheduler.py tests/caller/test_ledger.py -k 'two_hubs or claimed_once'",
     ),
     Planted(

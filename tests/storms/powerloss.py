@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleetsim.caller.ledger.high_water_mark import head_path
+from fleetsim.caller.ledger.file import head_path
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.failpoints import installed

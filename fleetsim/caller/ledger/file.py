@@ -1,4 +1,4 @@
-"""Opening the ledger's file: who may, whether it is one, and with which settings.
+"""Opening the ledger's file: who may, whether it is one, with which settings, and the witness beside it.
 
 The folder is 0700 and the file 0600. A lock file beside it carries the pid of the process that has it
 open. A file that is not a whole ledger is refused, never replaced.
@@ -9,17 +9,17 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import zlib
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
-from fleetsim.caller.ledger.commit import NoGuard, Opened
-from fleetsim.caller.ledger.high_water_mark import HighWaterMark, head_path
+from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage, version_damage
+from fleetsim.caller.ledger.recovery.wal import inspect
 from fleetsim.caller.ledger.rows import micros, teach
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION, migrate, version_of
-from fleetsim.caller.ledger.verify import row_damage, structure_damage, version_damage
-from fleetsim.caller.ledger.wal import inspect
+from fleetsim.caller.ledger.storage import NoGuard, Opened
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.failpoints import failpoint
 
@@ -48,17 +48,17 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float)
         opened.callback(lock(path).release)
         _create(path)
         _check_outside(path)
-        head = HighWaterMark(head_path(path))
-        opened.callback(head.close)
+        mark = HighWaterMark(head_path(path))
+        opened.callback(mark.close)
         writer = connect(str(path), busy_s)
         opened.callback(writer.close)
-        _check_inside(writer, path, head, now)
+        _check_inside(writer, path, mark, now)
         reader = writer
         if not one_connection:
             reader = connect(str(path), busy_s)
             opened.callback(reader.close)  # before the writer, so that only the writer ever checkpoints
             reader.execute("PRAGMA query_only = ON")
-        return Opened(writer, reader, FileGuard(path, head, writer), opened.pop_all().close)
+        return Opened(writer, reader, FileGuard(path, mark, writer), opened.pop_all().close)
     raise AssertionError("unreachable: ExitStack never swallows an exception here")
 
 
@@ -69,8 +69,8 @@ class FileGuard:
     the log is gone, what it holds is brought into the file at once, and nothing more is taken.
     """
 
-    def __init__(self, path: Path, head: HighWaterMark, writer: sqlite3.Connection) -> None:
-        self._head = head
+    def __init__(self, path: Path, mark: HighWaterMark, writer: sqlite3.Connection) -> None:
+        self._mark = mark
         self._writer = writer
         self._log = path.with_name(path.name + "-wal")
         self._inodes = {path: path.stat().st_ino}
@@ -84,11 +84,11 @@ class FileGuard:
 
     def before_commit(self, connection: sqlite3.Connection) -> None:
         """Take down how far this commit brings the ledger."""
-        self._head.look(connection)
+        self._mark.look(connection)
 
     def after_commit(self) -> None:
         """Write that beside the ledger; a log that went during the commit is noticed before anybody relies on it."""
-        self._head.note()
+        self._mark.note()
         if self._log not in self._inodes:
             with suppress(OSError):
                 self._inodes[self._log] = self._log.stat().st_ino  # made by the first commit
@@ -121,10 +121,15 @@ def _check_outside(path: Path) -> None:
         raise LedgerDamaged(f"the ledger {path} is damaged: {damage}", hint=SALVAGE_HINT)
 
 
-def _check_inside(connection: sqlite3.Connection, path: Path, head: HighWaterMark, now: datetime) -> None:
+def _check_inside(connection: sqlite3.Connection, path: Path, mark: HighWaterMark, now: datetime) -> None:
     try:
         _check_kind(connection, path)
-        _check_missing(connection, path, head)
+        missing = ", ".join(f"{count} {table}" for table, count in mark.missing(connection).items())
+        if missing:
+            raise LedgerDamaged(
+                f"the ledger {path} lacks rows it once had: {missing}",
+                hint=f"{SALVAGE_HINT}. If an older copy was put in its place on purpose, delete {head_path(path)}",
+            )
         _prepare(connection)
         sync_folder(path.parent)  # turning WAL on used a journal; were it to come back, it would undo everything
         migrate(connection, at_micros=micros(now))
@@ -167,15 +172,6 @@ def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
         raise _damaged(path, damage)
 
 
-def _check_missing(connection: sqlite3.Connection, path: Path, head: HighWaterMark) -> None:
-    missing = ", ".join(f"{count} {table}" for table, count in head.missing(connection).items())
-    if missing:
-        raise LedgerDamaged(
-            f"the ledger {path} lacks rows it once had: {missing}",
-            hint=f"{SALVAGE_HINT}. If an older copy was put in its place on purpose, delete {head_path(path)}",
-        )
-
-
 def connect(name: str, busy_s: float) -> sqlite3.Connection:
     """A connection that knows our sums and leaves transactions to us."""
     connection = sqlite3.connect(name, timeout=busy_s, isolation_level=None, check_same_thread=False)
@@ -212,7 +208,10 @@ def lock(path: Path) -> Lock:
         ConfigError: the folder cannot be used, or a file of the ledger is a link.
     """
     try:
-        _make_folder(path.parent)
+        folder = path.parent
+        if not folder.is_dir():  # made for its owner alone; its name survives a power cut too
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_folder(folder.parent)
         _refuse_links(path)
         name = path.with_name(path.name + ".lock")
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -221,7 +220,8 @@ def lock(path: Path) -> Lock:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        pid = _holder(handle)
+        holder = os.pread(handle, 32, 0).strip()
+        pid = int(holder) if holder.isdigit() else None
         os.close(handle)
         who = f"process {pid}" if pid else "another process"
         raise LedgerLocked(
@@ -239,19 +239,6 @@ def _refuse_links(path: Path) -> None:
         if file.is_symlink():
             hint = "give --state the folder where the ledger itself is, or delete the link"
             raise ConfigError(f"{file} is a symbolic link", hint=hint)
-
-
-def _holder(handle: int) -> int | None:
-    text = os.pread(handle, 32, 0).strip()
-    return int(text) if text.isdigit() else None
-
-
-def _make_folder(folder: Path) -> None:
-    """Create it for its owner alone; its name survives a power cut too."""
-    if folder.is_dir():
-        return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -277,3 +264,67 @@ def _create(path: Path) -> None:
             sync_folder(path.parent)
     except OSError as error:
         raise ConfigError(f"the ledger {path} cannot be opened: {error.strerror}") from error
+
+
+# -- the witness ----------------------------------------------------------------------------------------------
+# A small file beside the ledger that says how far it had come. After every commit it gets the highest number of each
+# table, without a sync: it can lag behind the ledger but never be ahead of it. A ledger that has less than its witness
+# lost rows that were acknowledged (a log cut short, an old copy put in its place), which nothing inside the ledger
+# itself could show.
+
+TABLES = ("requests", "outcomes", "questions", "runs", "webhooks")
+_LINE_BYTES = 128
+
+
+def head_path(ledger: Path) -> Path:
+    """Where a ledger's witness is."""
+    return ledger.with_name(ledger.name + ".head")
+
+
+def progress(connection: sqlite3.Connection) -> dict[str, int]:
+    """The highest number ever used in each table of ``TABLES``."""
+    found: dict[str, int] = {}
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'").fetchone():
+        found = dict(connection.execute("SELECT name, seq FROM sqlite_sequence"))
+    return {table: found.get(table, 0) for table in TABLES}
+
+
+def write_line(numbers: dict[str, int]) -> bytes:
+    """A line of fixed length, so that a new one covers the old one whole."""
+    text = " ".join(f"{table}={numbers[table]}" for table in TABLES)
+    return f"{text} sum={zlib.crc32(text.encode()):08x}".ljust(_LINE_BYTES - 1).encode() + b"\n"
+
+
+def read_line(line: bytes) -> dict[str, int] | None:
+    """The numbers, or None if the line is not whole: then the witness says nothing."""
+    text, _, check = line.decode("ascii", "replace").strip().rpartition(" sum=")
+    if check != f"{zlib.crc32(text.encode()):08x}":
+        return None
+    return {name: int(number) for name, _, number in (word.partition("=") for word in text.split())}
+
+
+class HighWaterMark:
+    """The witness of an open ledger."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._line = b""
+
+    def missing(self, connection: sqlite3.Connection) -> dict[str, int]:
+        """How many rows of each table the witness saw and the ledger lacks."""
+        seen = read_line(os.pread(self._handle, _LINE_BYTES, 0)) or {}
+        now = progress(connection)
+        return {table: seen[table] - now[table] for table in TABLES if seen.get(table, 0) > now[table]}
+
+    def look(self, connection: sqlite3.Connection) -> None:
+        """Take the numbers inside the transaction that is about to be committed."""
+        self._line = write_line(progress(connection))
+
+    def note(self) -> None:
+        """Write them, now that it is. The witness is no promise: a failure is let go."""
+        with suppress(OSError):
+            os.pwrite(self._handle, self._line, 0)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._handle)

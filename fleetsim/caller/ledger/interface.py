@@ -8,11 +8,12 @@ that order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol, cast
 
 from fleetsim.caller.events import Event
 from fleetsim.caller.skill_policy import SkillPolicy
@@ -357,3 +358,39 @@ class Ledger(Protocol):
     async def last_seq(self) -> int:
         """The highest event number ever appended; 0 for a new ledger."""
         ...
+
+
+# -- failing fast ---------------------------------------------------------------------------------------------
+# What passes by itself (NotAccepting: a full disk, another program's lock) and what is one value's fault
+# (ValueError) goes through as it is. Anything else (damage, an error nobody foresaw) ends the ledger's use: from
+# then on every call is refused with the same LedgerBroken, since a damaged file must not be written to.
+
+HINT = "stop the hub and start it with --salvage: it copies what can be read into a new ledger and keeps the old file"
+
+
+def heeded(ledger: Ledger, failed: Callable[[LedgerBroken], None]) -> Ledger:
+    """The same ledger; ``failed`` is called once, with the first failure that does not pass by itself."""
+    return cast(Ledger, _FailFast(ledger, failed))
+
+
+class _FailFast:
+    def __init__(self, ledger: Ledger, failed: Callable[[LedgerBroken], None]) -> None:
+        self._ledger = ledger
+        self._failed = failed
+        self._broken: LedgerBroken | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._run, getattr(self._ledger, name))
+
+    async def _run(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if self._broken is not None:
+            raise self._broken
+        try:
+            return await method(*args, **named)
+        except (NotAccepting, ValueError):
+            raise
+        except Exception as error:
+            if self._broken is None:
+                self._broken = LedgerBroken(f"the ledger failed: {str(error) or type(error).__name__}", hint=HINT)
+                self._failed(self._broken)
+            raise self._broken from error

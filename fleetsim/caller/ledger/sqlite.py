@@ -23,13 +23,11 @@ from fleetsim.caller.ledger import (
     QuestionState,
     RequestRecord,
     RunRecord,
-    sql_journal,
-    work,
+    tables,
 )
-from fleetsim.caller.ledger.commit import Connection, Opened
 from fleetsim.caller.ledger.file import open_file, open_memory
 from fleetsim.caller.ledger.rows import encode, micros
-from fleetsim.caller.ledger.storage import InlineStorage, Storage, ThreadedStorage
+from fleetsim.caller.ledger.storage import Connection, InlineStorage, Opened, Storage, ThreadedStorage
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.runtime.ports import Clock
 
@@ -72,16 +70,16 @@ class SqliteLedger(Ledger):
 
     async def accept(self, records: Sequence[RequestRecord], *, run: RunRecord | None = None) -> bool:
         """Record requests, and the run they belong to; all or none (see ``Ledger``)."""
-        rows = [work.RequestRow.of(record) for record in records]
-        return await self._storage.write(partial(work.accept, rows=rows, run=work.RunRow.of(run) if run else None))
+        rows = [tables.RequestRow.of(record) for record in records]
+        return await self._storage.write(partial(tables.accept, rows=rows, run=tables.RunRow.of(run) if run else None))
 
     async def update(self, record: RequestRecord) -> None:
         """Remember how far a request has come."""
-        await self._storage.write(partial(work.update, row=work.RequestRow.of(record)))
+        await self._storage.write(partial(tables.update, row=tables.RequestRow.of(record)))
 
     async def close(self, outcome: Outcome) -> bool:
         """Decide a request's outcome; its open questions end with it."""
-        decided = await self._storage.write(partial(work.close, outcome=outcome, body=encode(outcome)))
+        decided = await self._storage.write(partial(tables.close, outcome=outcome, body=encode(outcome)))
         if decided:
             self._decided += 1
             if self._decided % PRUNE_EVERY == 0:
@@ -95,95 +93,93 @@ class SqliteLedger(Ledger):
     def _pruning(self, now: datetime) -> Callable[[Connection], int]:
         limits = self._limits
         before = micros(now) - int(limits.keep_s * 1_000_000)
-        return partial(
-            sql_journal.prune, before=before, outcomes_min=limits.outcomes_min, outcomes_max=limits.outcomes_max
-        )
+        return partial(tables.prune, before=before, outcomes_min=limits.outcomes_min, outcomes_max=limits.outcomes_max)
 
     async def keep_webhook(self, webhook: EarlyWebhook) -> bool:
         """Keep a webhook that came before the reply, until its request ends."""
         name, at = webhook.correlation_id, micros(webhook.received_at)
-        keeping = partial(work.keep_webhook, correlation_id=name, received_at=at, body=encode(webhook))
+        keeping = partial(tables.keep_webhook, correlation_id=name, received_at=at, body=encode(webhook))
         return await self._storage.write(keeping)
 
     async def early_webhooks(self) -> tuple[EarlyWebhook, ...]:
         """The webhooks kept for open requests, oldest first."""
-        return await self._storage.read(work.early_webhooks)
+        return await self._storage.read(tables.early_webhooks)
 
     async def ask(self, question: Question) -> bool:
         """Open a question."""
-        return await self._storage.write(partial(work.ask, question=question, body=encode(question)))
+        return await self._storage.write(partial(tables.ask, question=question, body=encode(question)))
 
     async def answer(self, answer: Answer, at: datetime) -> Question | None:
         """Claim a question for this answer."""
         return await self._storage.write(
-            partial(work.answer, question_id=answer.question_id, body=encode(answer), at=micros(at))
+            partial(tables.answer, question_id=answer.question_id, body=encode(answer), at=micros(at))
         )
 
     async def settle(self, question_id: str, state: QuestionState) -> None:
         """Say what became of a question."""
-        await self._storage.write(partial(work.settle, question_id=question_id, state=state))
+        await self._storage.write(partial(tables.settle, question_id=question_id, state=state))
 
     async def save_run(self, run: RunRecord) -> None:
         """Write a run's new status, or record a slot that did not fire."""
-        await self._storage.write(partial(sql_journal.save_run, run=work.RunRow.of(run)))
+        await self._storage.write(partial(tables.save_run, run=tables.RunRow.of(run)))
 
     async def save_card(self, snapshot: CardSnapshot) -> None:
         """Keep an agent's last good card."""
-        await self._storage.write(partial(sql_journal.save_card, snapshot=snapshot, body=encode(snapshot)))
+        await self._storage.write(partial(tables.save_card, snapshot=snapshot, body=encode(snapshot)))
 
     async def append(self, events: Sequence[Event]) -> None:
         """Add to the event journal."""
-        rows = [sql_journal.event_row(event) for event in events]
+        rows = [tables.event_row(event) for event in events]
         if rows:
-            await self._storage.write(partial(sql_journal.append, rows=rows, events_max=self._limits.events_max))
+            await self._storage.write(partial(tables.append, rows=rows, events_max=self._limits.events_max))
 
     async def open_requests(self) -> tuple[RequestRecord, ...]:
         """Requests without an outcome, oldest first."""
-        return await self._storage.read(work.open_requests)
+        return await self._storage.read(tables.open_requests)
 
     async def request(self, correlation_id: str) -> RequestRecord | None:
         """One request, closed or not."""
-        return await self._storage.read(partial(work.request, correlation_id=correlation_id))
+        return await self._storage.read(partial(tables.request, correlation_id=correlation_id))
 
     async def outcome(self, correlation_id: str) -> Outcome | None:
         """A request's outcome, if it has one."""
-        return await self._storage.read(partial(work.outcome, correlation_id=correlation_id))
+        return await self._storage.read(partial(tables.outcome, correlation_id=correlation_id))
 
     async def outcomes(self, *, since: datetime, limit: int = 100_000) -> tuple[Outcome, ...]:
         """Outcomes that ended at or after ``since``, oldest first; the newest ``limit`` of them."""
-        return await self._storage.read(partial(work.outcomes, since=micros(since), limit=limit))
+        return await self._storage.read(partial(tables.outcomes, since=micros(since), limit=limit))
 
     async def last_of_task(self, agent: str, task_id: str) -> Outcome | None:
         """The newest outcome of an agent's task, among the newest of all (see ``Ledger``)."""
-        return await self._storage.read(partial(work.last_of_task, agent=agent, task_id=task_id))
+        return await self._storage.read(partial(tables.last_of_task, agent=agent, task_id=task_id))
 
     async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:
         """Outcomes without an event in the journal, oldest first."""
-        return await self._storage.read(partial(work.unannounced, limit=limit))
+        return await self._storage.read(partial(tables.unannounced, limit=limit))
 
     async def questions(self, *, open_only: bool = True, limit: int = 10_000) -> tuple[QuestionRecord, ...]:
         """Questions, oldest first; the newest ``limit`` of them."""
-        return await self._storage.read(partial(work.questions, open_only=open_only, limit=limit))
+        return await self._storage.read(partial(tables.questions, open_only=open_only, limit=limit))
 
     async def runs(self, ceremony_id: str | None = None, *, limit: int = 100) -> tuple[RunRecord, ...]:
         """Runs, newest first."""
-        return await self._storage.read(partial(sql_journal.runs, ceremony_id=ceremony_id, limit=limit))
+        return await self._storage.read(partial(tables.runs, ceremony_id=ceremony_id, limit=limit))
 
     async def cards(self) -> tuple[CardSnapshot, ...]:
         """Every agent's last good card, by agent name."""
-        return await self._storage.read(sql_journal.cards)
+        return await self._storage.read(tables.cards)
 
     async def events(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """Journal rows after ``after_seq``, oldest first."""
-        return await self._storage.read(partial(sql_journal.events, after_seq=after_seq, limit=limit))
+        return await self._storage.read(partial(tables.events, after_seq=after_seq, limit=limit))
 
     async def ids(self, text: str, *, limit: int = 20) -> tuple[KnownId, ...]:
         """What is known by an id that begins with ``text``, or by an agent's task id that is ``text``."""
-        return await self._storage.read(partial(work.ids, text=text, limit=limit))
+        return await self._storage.read(partial(tables.ids, text=text, limit=limit))
 
     async def last_seq(self) -> int:
         """The highest event number ever appended."""
-        return await self._storage.read(sql_journal.last_seq)
+        return await self._storage.read(tables.last_seq)
 
 
 def open_ledger(
