@@ -70,15 +70,11 @@ def _quoted_or_not(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"enum": [*get_args(Wire), *map(float, get_args(Wire))]}, {"type": "null"}]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
-
-
-class _Camel(BaseModel):
+class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
 
-class AuthFile(_Camel):
+class AuthFile(_File):
     """``auth``: how to prove who we are, and the variable that holds the secret."""
 
     scheme: Literal["apiKey", "bearer", "hmac"] = "apiKey"
@@ -87,16 +83,7 @@ class AuthFile(_Camel):
     """The environment variable that holds the secret: its name, never the secret itself."""
 
 
-class SkillFile(_Strict):
-    """A skill with a description."""
-
-    name: _Text
-    """The skill's id, as the agent knows it."""
-    description: Annotated[str, Field(max_length=2_000)] = ""
-    """For people."""
-
-
-class AgentFile(_Camel):
+class AgentFile(_File):
     """One entry of ``agents``. The sentences are what editors show, by way of the JSON Schema."""
 
     name: Annotated[
@@ -127,7 +114,7 @@ class AgentFile(_Camel):
     """Its webhooks count only with a signature (Standard Webhooks)."""
     external: bool = False
     """It reaches the hub by base_url even if its host looks local."""
-    skills: Annotated[list[_Text | SkillFile], Field(max_length=500, json_schema_extra=_or_nothing)] = []
+    skills: Annotated[list[_Text | SkillEntry], Field(max_length=500, json_schema_extra=_or_nothing)] = []
     """Skills that route without a card and are never pruned."""
     timeout_ms: Annotated[int, Field(gt=0, le=7 * 86_400_000)] | None = None
     """How long it may take to answer one call, in milliseconds; send_total_s unless said."""
@@ -153,8 +140,19 @@ class AgentFile(_Camel):
     def _unquoted(cls, value: Any) -> Any:
         return str(value) if isinstance(value, float) else value
 
+    @property
+    def credential(self) -> tuple[Path, AuthEntry] | None:
+        """What proves who we are, and where its variable is named; ``auth`` wins over ``apiKeyEnv``."""
+        if self.auth is not None:
+            if self.auth.scheme == "hmac":
+                return None
+            return ("auth", "credentialsEnv"), AuthEntry(scheme=self.auth.scheme, env=self.auth.credentials_env)
+        if self.api_key_env is None:
+            return None
+        return ("apiKeyEnv",), AuthEntry(scheme="apiKey", env=self.api_key_env)
 
-class AgentsFile(_Strict):
+
+class AgentsFile(_File):
     """The whole of agents.yaml; also the source of its JSON Schema."""
 
     agents: Annotated[list[AgentFile], Field(max_length=AGENTS_MAX, json_schema_extra=_or_nothing)]
@@ -199,7 +197,8 @@ def parse_fleet(
     for at, agent in enumerate(file.agents):
         problems += _oddities(written, ("agents", at), agent)
         entries.append(_entry(agent, without_credential=at in unset))
-    problems += [p for key in ("base_url", "internal_base_url") for p in _bad_address(written, file.fleet, key)]
+    problems += _bad_address(written, ("fleet", "base_url"), file.fleet.base_url)
+    problems += _bad_address(written, ("fleet", "internal_base_url"), file.fleet.internal_base_url)
     if problems:
         raise combine(tuple(problems))
     doubts = [
@@ -213,7 +212,8 @@ def parse_fleet(
 
 def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument, tuple[Missing, ...]]:
     """The document with addresses, headers and variable names filled in."""
-    secret = set(_named_as_credentials(written.value))
+    # Named by some entry, well-formed or not: a credential, wherever else it is referred to.
+    secret = {text for path, text in strings(written.value) if path[-1:] in {("apiKeyEnv",), ("credentialsEnv",)}}
     for path, text in strings(written.value):
         for name in _REFERENCE.findall(text) if _may_refer(path) else ():
             if name in secret:
@@ -226,33 +226,16 @@ def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument
     return found.document, found.missing
 
 
-def _named_as_credentials(value: Any) -> Iterator[str]:
-    """Every variable that some entry, well-formed or not, names as its credential."""
-    for path, text in strings(value):
-        if path[-1:] in {("apiKeyEnv",), ("credentialsEnv",)}:
-            yield text
-
-
 def _may_refer(path: Path) -> bool:
     match path:
-        case ("agents", int(), "url" | "rpcUrl" | "cardUrl" | "apiKeyEnv") | (
-            "agents",
-            int(),
-            "auth",
-            "credentialsEnv",
-        ):
+        case ("agents", int(), "url" | "rpcUrl" | "cardUrl" | "apiKeyEnv"):
             return True
-        case ("agents", int(), "headers", str()) | ("fleet", "base_url" | "internal_base_url"):
+        case ("agents", int(), "headers", str()) | ("agents", int(), "auth", "credentialsEnv"):
+            return True
+        case ("fleet", "base_url" | "internal_base_url"):
             return True
         case _:
             return False
-
-
-def _secret_variable(agent: AgentFile) -> tuple[Path, str] | None:
-    """The variable with an agent's credential and where it is named; ``auth`` wins over ``apiKeyEnv``."""
-    if agent.auth is not None:
-        return None if agent.auth.scheme == "hmac" else (("auth", "credentialsEnv"), agent.auth.credentials_env)
-    return (("apiKeyEnv",), agent.api_key_env) if agent.api_key_env is not None else None
 
 
 def _unset_references(file: AgentsFile, missing: tuple[Missing, ...], *, enabled: bool) -> Iterator[ConfigError]:
@@ -272,12 +255,13 @@ def _unset_credentials(
 ) -> Iterator[tuple[int, ConfigError]]:
     """Agents, by their place, whose credential the environment lacks."""
     for at, agent in enumerate(file.agents):
-        found = _secret_variable(agent)
-        if found is None or not _VARIABLE.fullmatch(found[1]) or env.get(found[1], "").strip():
+        if (found := agent.credential) is None:
             continue
-        path, name = ("agents", at, *found[0]), found[1]
-        message = f"the environment variable {name}, which holds the credential, is not set"
-        yield at, written.error(path, message, hint=f"export {name}=… and start again, or set enabled: false")
+        path, name = found[0], found[1].env
+        if _VARIABLE.fullmatch(name) and not env.get(name, "").strip():
+            message = f"the environment variable {name}, which holds the credential, is not set"
+            hint = f"export {name}=… and start again, or set enabled: false"
+            yield at, written.error(("agents", at, *path), message, hint=hint)
 
 
 def _without_effect(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
@@ -298,11 +282,15 @@ def _clashes(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
 
 def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
     """What types alone do not catch in one entry."""
-    yield from _bad_addresses(written, path, agent)
-    found = _secret_variable(agent)
-    if found is not None and not _VARIABLE.fullmatch(found[1]):
+    unusable = list(_bad_address(written, (*path, "url"), agent.url))
+    yield from unusable
+    if not unusable and "${" not in agent.url:
+        yield from _bad_address(written, (*path, "rpcUrl"), agent.url, rpc_url=agent.rpc_url)
+        yield from _bad_address(written, (*path, "cardUrl"), agent.url, card_url=agent.card_url)
+    if agent.credential is not None and not _VARIABLE.fullmatch(agent.credential[1].env):
+        at = agent.credential[0]
         message = "must be the name of an environment variable, never the secret itself"
-        yield written.error((*path, *found[0]), f"'{found[0][-1]}' {message}", hint="for example QUINN_API_KEY")
+        yield written.error((*path, *at), f"'{at[-1]}' {message}", hint="for example QUINN_API_KEY")
     for name, value in agent.headers.items():
         if not _HEADER.fullmatch(name) or name.lower() in _OURS:
             yield written.error((*path, "headers", name), "not a header that may be set here", key=True)
@@ -314,39 +302,19 @@ def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[C
             yield written.error((*path, "skills", index), "this skill stands here twice")
 
 
-def _bad_addresses(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[ConfigError]:
-    """The agent's addresses, each by itself; one that is pinned is at the origin of ``url``."""
-    if "${" in agent.url:
+def _bad_address(written: YamlDocument, path: Path, url: str | None, **pinned: str | None) -> Iterator[ConfigError]:
+    """What is wrong with an address, or with one that is pinned at its origin; what is not filled in is not judged."""
+    if url is None or any(text is None or "${" in text for text in (url, *pinned.values())):
         return
     try:
-        AgentUrl.parse(agent.url)
+        AgentUrl.parse(url, **pinned)
     except ConfigError as error:
-        yield written.error((*path, "url"), str(error))
-        return
-    for key, name, given in (("rpcUrl", "rpc_url", agent.rpc_url), ("cardUrl", "card_url", agent.card_url)):
-        if given is None or "${" in given:
-            continue
-        try:
-            AgentUrl.parse(agent.url, **{name: given})
-        except ConfigError as error:
-            yield written.error((*path, key), str(error), hint=error.hint)
-
-
-def _bad_address(written: YamlDocument, settings: FleetSettings, key: str) -> Iterator[ConfigError]:
-    value: str | None = getattr(settings, key)
-    if value is not None and "${" not in value:
-        try:
-            AgentUrl.parse(value)
-        except ConfigError as error:
-            yield written.error(("fleet", key), str(error).replace("the agent's url", f"'{key}'"))
+        said = str(error) if path[0] == "agents" else str(error).replace("the agent's url", f"'{path[-1]}'")
+        yield written.error(path, said, hint=error.hint if pinned else None)
 
 
 def _entry(agent: AgentFile, *, without_credential: bool) -> AgentEntry:
-    auth: AuthEntry | None = None
-    if agent.auth is not None and agent.auth.scheme != "hmac":
-        auth = AuthEntry(scheme=agent.auth.scheme, env=agent.auth.credentials_env)
-    elif agent.auth is None and agent.api_key_env is not None:
-        auth = AuthEntry(scheme="apiKey", env=agent.api_key_env)
+    auth = agent.credential[1] if agent.credential else None
     return AgentEntry(
         name=agent.name,
         url=agent.url.strip(),
@@ -359,16 +327,10 @@ def _entry(agent: AgentFile, *, without_credential: bool) -> AgentEntry:
         push=agent.push,
         signed=agent.signed,
         external=agent.external,
-        skills=tuple(_skill(skill) for skill in agent.skills),
+        skills=tuple(SkillEntry(name=skill) if isinstance(skill, str) else skill for skill in agent.skills),
         timeout_s=agent.timeout_ms / 1000 if agent.timeout_ms else None,
         wire=agent.wire,
         enabled=agent.enabled and not without_credential,
         disabled_why=f"its credential {auth.env} is not set" if agent.enabled and without_credential and auth else "",
         tags=tuple(agent.tags),
     )
-
-
-def _skill(skill: str | SkillFile) -> SkillEntry:
-    if isinstance(skill, str):
-        return SkillEntry(name=skill)
-    return SkillEntry(name=skill.name, description=skill.description)

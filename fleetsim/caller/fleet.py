@@ -47,8 +47,11 @@ class AuthEntry:
 class SkillEntry:
     """A skill that agents.yaml pins: it routes even without a card and is never pruned."""
 
-    name: str
-    description: str = ""
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    """The skill's id, as the agent knows it."""
+    description: Annotated[str, Field(max_length=2_000)] = ""
+    """For people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,6 +207,21 @@ def test_both_addresses_of_the_hub_are_checked_and_named_by_their_keys(key: str)
     assert f"'{key}' must be http:// or https://" in found
 
 
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        ("agents:\n  - name: a\n    url: ''\n", 3),
+        (f"{ONE}    rpcUrl: ''\n", 4),
+        (f"{ONE}    cardUrl: ''\n", 4),
+        (f"{ONE}fleet:\n  base_url: ''\n", 5),
+    ],
+)
+def test_an_address_that_is_empty_is_none(written: str, line: int) -> None:
+    (found,) = problems(written)
+    assert found.startswith(f"agents.yaml:{line}:")
+    assert "must be plain ASCII without spaces" in found
+
+
 def test_every_address_and_variable_name_is_filled_in() -> None:
     text = (
         "agents:\n  - name: a\n    url: http://${H}/a2a\n    rpcUrl: http://${H}/rpc\n    cardUrl: http://${H}/card\n"
