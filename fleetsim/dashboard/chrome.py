@@ -1,4 +1,4 @@
-"""What stands around every screen: header, tabs, status and keys, in the width there is. Pure."""
+"""What stands around every screen, in the width there is: header, tabs, status and keys; and the two dialogs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import ClassVar
 
-from fleetsim.dashboard.labels import Tone, plural, span
-from fleetsim.dashboard.text import Line, fitted, line, muted, spread, strong, width_of
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, age, plural
+from fleetsim.dashboard.text import BLANK, fitted, line, spread
 from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_fleet import RUNS_MIN
+from fleetsim.dashboard.widgets import Lines, Page
 
 WIDTH_MIN, HEIGHT_MIN = 40, 12
 COMPACT, FULL = 60, 100
@@ -31,7 +40,7 @@ def size_of(width: int, height: int) -> Size:
     return Size.FULL if width >= FULL else Size.COMPACT if width >= COMPACT else Size.LIST
 
 
-class Pane(StrEnum):
+class ScreenName(StrEnum):
     """The screens."""
 
     FLEET = "fleet"
@@ -41,13 +50,7 @@ class Pane(StrEnum):
     EVENTS = "events"
 
 
-SHORT = {
-    Pane.FLEET: "Fleet",
-    Pane.TASKS: "Task",
-    Pane.INBOX: "Inbox",
-    Pane.CEREMONIES: "Cer",
-    Pane.EVENTS: "Ev",
-}
+SHORT = dict(zip(ScreenName, ("Fleet", "Task", "Inbox", "Cer", "Ev"), strict=True))
 
 
 class LinkState(StrEnum):
@@ -78,99 +81,165 @@ _LINKS = {
 }
 
 
-def link_line(link: Link, view: View) -> Line:
+def link_line(link: Link, view: View) -> Text:
     """``● LIVE``; anything that makes the screen old says since when."""
     if link.state is LinkState.LIVE and view.stopping:
         return line(("◐ STOPPING", Tone.WARN))
-    glyph, word, role = _LINKS[link.state]
-    age = (view.now - link.since).total_seconds()
-    if link.state in {LinkState.LOST, LinkState.WAITING} and age >= 1:
-        return line((f"{glyph} {word} {span(age)}", role))
-    return line((f"{glyph} {word}", role))
+    glyph, word, tone = _LINKS[link.state]
+    old_s = (view.now - link.since).total_seconds()
+    if link.state in {LinkState.LOST, LinkState.WAITING} and old_s >= 1:
+        word += f" {age(old_s)}"
+    return line((f"{glyph} {word}", tone))
 
 
-def header(view: View, link: Link, title: str, width: int) -> Line:
+def header(view: View, link: Link, title: str, width: int) -> Text:
     """Fleet name, link, clock and the counts that matter, the most important ones first when it is narrow."""
     c = view.counters
     wide = width >= FULL + 10
-    clock = (
-        f"{view.now:%Y-%m-%d %H:%M:%SZ}" if wide else f"{view.now:%H:%M:%SZ}" if width >= 80 else f"{view.now:%H:%MZ}"
-    )
-    errors = f"{c.errors_5m} err/5m" if not wide else f"{plural(c.errors_5m, 'error')}/5m"
-    name = line((" fleetsim", Tone.PRIMARY), "  ", strong(title)) if width >= 80 else line(strong(" " + title))
-    pieces = [
-        name,
-        link_line(link, view),
-        line(muted(clock)),
-        line((f"{c.waiting} waiting", Tone.ACCENT if c.waiting else Tone.MUTED)),
-        line((errors, Tone.BAD if c.errors_5m else Tone.MUTED)),
-        line(muted(f"{c.working} working")),
-        line(muted(plural(c.agents, "agent"))),
+    clock = "%Y-%m-%d %H:%M:%SZ" if wide else "%H:%M:%SZ" if width >= 80 else "%H:%MZ"
+    name = line((" fleetsim", Tone.PRIMARY), "  ", (title, STRONG)) if width >= 80 else line((" " + title, STRONG))
+    errors = f"{plural(c.errors_5m, 'error')}/5m" if wide else f"{c.errors_5m} err/5m"
+    pieces = [name, link_line(link, view), line((f"{view.now:{clock}}", MUTED))]
+    counts = [
+        line((f"{c.waiting} waiting", Tone.ACCENT if c.waiting else MUTED)),
+        line((errors, Tone.BAD if c.errors_5m else MUTED)),
+        line((f"{c.working} working", MUTED)),
+        line((plural(c.agents, "agent"), MUTED)),
     ]
     if wide:
-        pieces = [*pieces[:3], pieces[6], pieces[5], pieces[3], pieces[4]]
-    return fitted(pieces, width - 1, gap=3 if wide else 2)
+        waiting, failed, working, agents = counts
+        counts = [agents, working, waiting, failed]
+    return fitted([*pieces, *counts], width - 1, gap=3 if wide else 2)
 
 
-def tabs(current: Pane, view: View, width: int, note: str = "") -> Line:
+def tabs(current: ScreenName, view: View, width: int, note: str = "") -> Text:
     """The screens with their keys; the current one in brackets, the inbox with what waits there."""
-    left = (*line(" "), *fitted(_labels(current, view, width), width - 1, gap=_tab_gap(width)))
-    return spread(left, line(muted(note), " "), width)
+    left = line(" ", fitted(_tabs(current, view.counters.waiting, width), width - 1, gap=int(width >= 80)))
+    return spread(left, line((note, MUTED), " "), width)
 
 
-def tab_at(current: Pane, view: View, width: int, x: int) -> Pane | None:
+def tab_at(current: ScreenName, view: View, width: int, x: int) -> ScreenName | None:
     """The screen whose tab is in that column."""
     at = 1
-    for pane, label in zip(Pane, _labels(current, view, width), strict=True):
-        if at <= x < at + width_of(label):
-            return pane
-        at += width_of(label) + _tab_gap(width)
+    for name, tab in zip(ScreenName, _tabs(current, view.counters.waiting, width), strict=True):
+        if at <= x < at + tab.cell_len:
+            return name
+        at += tab.cell_len + int(width >= 80)
     return None
 
 
-def _tab_gap(width: int) -> int:
-    return 1 if width >= 80 else 0
-
-
-def _labels(current: Pane, view: View, width: int) -> list[Line]:
-    labels: list[Line] = []
-    for at, pane in enumerate(Pane, start=1):
-        waits = f" ({view.counters.waiting})" if pane is Pane.INBOX and view.counters.waiting else ""
-        if pane is current:
-            labels.append(line((f"[{at} {_word(pane, width, named=True)}{waits}]", Tone.PRIMARY)))
-        else:
-            label = f"{at} {_word(pane, width, named=False)}".rstrip() + waits
-            labels.append(line((f" {label} ", Tone.ACCENT if waits else Tone.MUTED)))
-    return labels
-
-
-def _word(pane: Pane, width: int, *, named: bool) -> str:
+def _tabs(current: ScreenName, waiting: int, width: int) -> list[Text]:
     """The whole word where there is room, a short one where there is less, the key alone where there is none."""
-    if width >= 80:
-        return pane.value.capitalize()
-    return SHORT[pane] if named or width >= COMPACT else ""
+    texts: list[Text] = []
+    for key, name in enumerate(ScreenName, start=1):
+        word = name.capitalize() if width >= 80 else SHORT[name] if name is current or width >= COMPACT else ""
+        waits = f" ({waiting})" if name is ScreenName.INBOX and waiting else ""
+        tab = f"{key} {word}".rstrip() + waits
+        if name is current:
+            texts.append(line((f"[{tab}]", Tone.PRIMARY)))
+        else:
+            texts.append(line((f" {tab} ", Tone.ACCENT if waits else MUTED)))
+    return texts
 
 
 Keys = Sequence[tuple[str, str]]
 
 
-def footer(keys: Keys, width: int) -> Line:
+def footer(keys: Keys, width: int) -> Text:
     """As many of the keys as fit; help and quit always do."""
-    always = [("?", "help"), ("q", "quit")]
-    shown = [_key(key, word) for key, word in keys]
-    last = fitted([_key(key, word) for key, word in always], width)
-    room = width - sum(len(text) for text, _ in last) - 4
-    return (*line(" "), *fitted(shown, max(0, room)), *line("  "), *last) if room > 6 else last
+    shown = [line((key, Tone.PRIMARY), (f" {word}", MUTED)) for key, word in (*keys, ("?", "help"), ("q", "quit"))]
+    last = fitted(shown[-2:], width)
+    room = width - last.cell_len - 4
+    return line(" ", fitted(shown[:-2], max(0, room)), "  ", last) if room > 6 else last
 
 
-def _key(key: str, word: str) -> Line:
-    return line((key, Tone.PRIMARY), " ", muted(word))
-
-
-def too_small(width: int, height: int) -> list[Line]:
+def too_small(width: int, height: int) -> list[Text]:
     """What a terminal below the smallest size says."""
     return [
-        line(strong(f"Terminal is {width} x {height},")),
-        line(f"needs {WIDTH_MIN} x {HEIGHT_MIN}."),
-        line(muted("Text view: fleetsim health")),
+        line((f"Terminal is {width} x {height},", STRONG)),
+        line((f"needs {WIDTH_MIN} x {HEIGHT_MIN}.", STRONG)),
+        line(("Text view: fleetsim health", MUTED)),
     ]
+
+
+EVERYWHERE = (
+    ("1 2 3 4 5", "fleet, tasks, inbox, ceremonies, events"),
+    ("tab shift+tab", "next, previous pane"),
+    ("j k, arrows", "down, up"),
+    ("g G", "first, last"),
+    ("ctrl+d ctrl+u", "half a page down, up"),
+    ("enter esc", "in, out"),
+    ("/", "filter: words, key=value|value, level=warn, !word"),
+    ("y", "copy the id under the cursor"),
+    ("ctrl+t", "next theme"),
+    ("q ctrl+c", "quit"),
+)
+
+
+def help_lines(keys: Keys, where: str) -> list[Text]:
+    """The keys of this screen, the keys of all, and what the words mean."""
+    lines = [line((where.capitalize(), Tone.PRIMARY))]
+    lines += [line((f"  {key:<15}", STRONG), word) for key, word in keys]
+    lines += [BLANK, line(("Everywhere", Tone.PRIMARY))]
+    lines += [line((f"  {key:<15}", STRONG), word) for key, word in EVERYWHERE]
+    lines += [BLANK, line(("States", Tone.PRIMARY))]
+    states = list(STATE.values())
+    for marks in (list(HEALTH.values()), *(states[at : at + 4] for at in range(0, len(states), 4))):
+        lines.append(line("  ", *((f"{mark.label:<14}", mark.tone) for mark in marks)))
+    least = f"  up        95 % and more of at least {RUNS_MIN} outcomes are successes"
+    words = (
+        least,
+        "  degraded  50 to 95 %, or its webhooks do not arrive",
+        "  down      under 50 %, unreachable, or left alone after failures",
+        "            (fleet.health in agents.yaml may say other shares)",
+        "  grey      too few outcomes to judge, or old data",
+    )
+    return [*lines, BLANK, *(line((word, MUTED)) for word in words)]
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys. Any of esc, q and ? closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,f1", "dismiss", "close", show=False)]
+
+    def __init__(self, lines: Sequence[Text], *, classes: str = "") -> None:
+        super().__init__(classes=classes)
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        """One page in a frame."""
+        with Vertical(id="help"):
+            yield Page(id="help-page")
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        page = self.query_one(Page)
+        page.entitle("Keys", "j k scroll, esc closes")
+        page.show(None, lambda width: self._lines)
+        page.focus()
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """Asks before something that cannot be taken back; answers whether to do it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "yes", show=False),
+        Binding("n,escape,q", "dismiss(False)", "no", show=False),
+    ]
+
+    def __init__(self, title: str, what: Sequence[Text], *, classes: str = "") -> None:
+        super().__init__(classes=classes)
+        self._title = title
+        self._what = what
+
+    def compose(self) -> ComposeResult:
+        """The question in a frame."""
+        with Vertical(id="confirm"):
+            yield Lines(id="confirm-lines", classes="framed")
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        lines = self.query_one(Lines)
+        lines.entitle(line((self._title, Tone.WARN)))
+        keys = line(("y", Tone.PRIMARY), (" yes    ", MUTED), ("n", Tone.PRIMARY), (" no", MUTED))
+        lines.show([*self._what, BLANK, keys])

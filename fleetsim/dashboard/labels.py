@@ -1,6 +1,6 @@
-"""Glyph, word and role of every state, and how figures are written. Pure.
+"""Glyph, word and tone of every state, and how figures are written. Pure.
 
-Colour is never the only carrier: each state has a glyph and a word, and the role only says which colour
+Colour is never the only carrier: each state has a glyph and a word, and the tone only says which colour
 a theme may add. Tables: docs/reference/dashboard.md.
 """
 
@@ -10,37 +10,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 
 from fleetsim.caller.health import HealthWord
 
 
 class Tone(StrEnum):
-    """What a piece of text means; a theme turns it into a colour."""
+    """What a piece of text means, as a style in the words of a theme."""
 
-    PLAIN = "plain"
-    STRONG = "strong"
-    MUTED = "muted"
-    HEAD = "head"
-    PRIMARY = "primary"
-    ACCENT = "accent"
-    CALM = "calm"
-    GOOD = "good"
-    WARN = "warn"
-    BAD = "bad"
+    PLAIN = "$foreground"
+    STRONG = "bold $foreground"
+    MUTED = "$quiet"
+    HEAD = "bold $quiet"
+    PRIMARY = "$primary"
+    ACCENT = "bold $accent"
+    CALM = "$calm"
+    GOOD = "$success"
+    WARN = "$warning"
+    BAD = "$error"
 
 
-@dataclass(frozen=True, slots=True)
+STRONG, MUTED = Tone.STRONG, Tone.MUTED
+"""The two that most texts need."""
+
+
+@dataclass(frozen=True)
 class Mark:
-    """How a state is shown. ``label`` is glyph and word together."""
+    """How a state is shown."""
 
     glyph: str
     word: str
-    role: Tone
+    tone: Tone
 
-    @property
+    @cached_property
     def label(self) -> str:
         """Glyph and word."""
         return f"{self.glyph} {self.word}" if self.glyph else self.word
+
+    @cached_property
+    def piece(self) -> tuple[str, Tone]:
+        """Glyph and word with their tone, to be put into a line."""
+        return self.label, self.tone
+
+
+class Marks(dict[str, Mark]):
+    """Marks by word. One nobody knows is shown as it is, as a warning, never as its neighbour."""
+
+    def __missing__(self, word: str) -> Mark:
+        return Mark("", word or "?", Tone.WARN)
 
 
 HEALTH: Mapping[HealthWord, Mark] = {
@@ -53,61 +70,66 @@ HEALTH: Mapping[HealthWord, Mark] = {
 """An agent's word, worst first."""
 HEALTH_ORDER: Mapping[HealthWord, int] = {word: at for at, word in enumerate(HEALTH)}
 
-STATE: Mapping[str, Mark] = {
-    "submitted": Mark("·", "submitted", Tone.MUTED),
-    "working": Mark("▶", "working", Tone.PRIMARY),
-    "input-required": Mark("?", "input-req", Tone.ACCENT),
-    "auth-required": Mark("!", "auth-req", Tone.ACCENT),
-    "completed": Mark("✓", "completed", Tone.GOOD),
-    "failed": Mark("✗", "failed", Tone.BAD),
-    "canceled": Mark("⊘", "canceled", Tone.MUTED),
-    "rejected": Mark("⊗", "rejected", Tone.BAD),
-    "undeliverable": Mark("⊗", "unsent", Tone.BAD),
-    "lost": Mark("✗", "lost", Tone.BAD),
-    "expired": Mark("◷", "expired", Tone.WARN),
-    "protocol_error": Mark("✗", "protocol", Tone.BAD),
-    "unknown": Mark("?", "unknown", Tone.WARN),
-}
+STATE = Marks(
+    {
+        "submitted": Mark("·", "submitted", Tone.MUTED),
+        "working": Mark("▶", "working", Tone.PRIMARY),
+        "input-required": Mark("?", "input-req", Tone.ACCENT),
+        "auth-required": Mark("!", "auth-req", Tone.ACCENT),
+        "completed": Mark("✓", "completed", Tone.GOOD),
+        "failed": Mark("✗", "failed", Tone.BAD),
+        "canceled": Mark("⊘", "canceled", Tone.MUTED),
+        "rejected": Mark("⊗", "rejected", Tone.BAD),
+        "undeliverable": Mark("⊗", "unsent", Tone.BAD),
+        "lost": Mark("✗", "lost", Tone.BAD),
+        "expired": Mark("◷", "expired", Tone.WARN),
+        "protocol_error": Mark("✗", "protocol", Tone.BAD),
+        "unknown": Mark("?", "unknown", Tone.WARN),
+    }
+)
 """Task states and outcome kinds by their word in an event."""
 
-RUN: Mapping[str, Mark] = {
-    "running": Mark("▶", "running", Tone.PRIMARY),
-    "success": Mark("✓", "success", Tone.GOOD),
-    "failure": Mark("✗", "failure", Tone.BAD),
-    "timeout": Mark("◷", "timeout", Tone.WARN),
-    "skipped": Mark("–", "skipped", Tone.WARN),
-    "missed": Mark("–", "missed", Tone.WARN),
-}
+RUN = Marks(
+    {
+        "running": Mark("▶", "running", Tone.PRIMARY),
+        "success": Mark("✓", "success", Tone.GOOD),
+        "failure": Mark("✗", "failure", Tone.BAD),
+        "timeout": Mark("◷", "timeout", Tone.WARN),
+        "skipped": Mark("–", "skipped", Tone.WARN),
+        "missed": Mark("–", "missed", Tone.WARN),
+    }
+)
 """How a ceremony's run stands."""
 
-WANTS: Mapping[str, Mark] = {
-    "input-required": STATE["input-required"],
-    "auth-required": STATE["auth-required"],
-    "veto": Mark("!", "veto?", Tone.WARN),
-}
+WANTS = Marks(
+    {
+        "input-required": STATE["input-required"],
+        "auth-required": STATE["auth-required"],
+        "veto": Mark("!", "veto?", Tone.WARN),
+    }
+)
 """What is wanted of a person."""
 
-DECISION: Mapping[str, Mark] = {
-    "answer": Mark("✓", "answered", Tone.GOOD),
-    "reject": Mark("✗", "rejected", Tone.BAD),
-    "expired": Mark("◷", "expired", Tone.WARN),
-    "withdrawn": Mark("–", "withdrawn", Tone.MUTED),
-    "vetoed": Mark("✗", "vetoed", Tone.BAD),
-    "lapsed": Mark("–", "let go on", Tone.MUTED),
-}
+DECISION = Marks(
+    {
+        "answer": Mark("✓", "answered", Tone.GOOD),
+        "reject": Mark("✗", "rejected", Tone.BAD),
+        "expired": Mark("◷", "expired", Tone.WARN),
+        "withdrawn": Mark("–", "withdrawn", Tone.MUTED),
+        "vetoed": Mark("✗", "vetoed", Tone.BAD),
+        "lapsed": Mark("–", "let go on", Tone.MUTED),
+    }
+)
 """What became of a question, or of a window for a veto."""
 
-LEVEL: Mapping[str, Mark] = {
-    "debug": Mark("", "debug", Tone.MUTED),
-    "info": Mark("", "info", Tone.PLAIN),
-    "warn": Mark("", "warn", Tone.WARN),
-    "error": Mark("", "error", Tone.BAD),
-}
-
-
-def mark_of(table: Mapping[str, Mark], word: str) -> Mark:
-    """The mark of a word; one nobody knows is shown as it is, as a warning, never as its neighbour."""
-    return table.get(word) or Mark("", word or "?", Tone.WARN)
+LEVEL = Marks(
+    {
+        "debug": Mark("", "debug", Tone.MUTED),
+        "info": Mark("", "info", Tone.PLAIN),
+        "warn": Mark("", "warn", Tone.WARN),
+        "error": Mark("", "error", Tone.BAD),
+    }
+)
 
 
 ASCII: Mapping[str, str] = {
@@ -167,7 +189,7 @@ def spark(values: Sequence[float]) -> str:
     return "".join(bar(value / top) if top > 0 else BARS[0] for value in values)
 
 
-def span(seconds: float) -> str:
+def age(seconds: float) -> str:
     """A rough duration in at most four characters: ``8s``, ``18m``, ``2h``, ``3d``."""
     seconds = max(0.0, seconds)
     if seconds < 100:
@@ -181,7 +203,7 @@ def span(seconds: float) -> str:
 
 def since(then: datetime | None, now: datetime) -> str:
     """How long ago, roughly; a dash for never."""
-    return "-" if then is None else span((now - then).total_seconds())
+    return "-" if then is None else age((now - then).total_seconds())
 
 
 def countdown(seconds: float) -> str:
@@ -195,7 +217,7 @@ def countdown(seconds: float) -> str:
     return f"{days}d {text}" if days else text
 
 
-def took(ms: float | None) -> str:
+def duration(ms: float | None) -> str:
     """A measured duration: ``412ms``, ``4.1s``, ``3m02s``, ``2h05m``; a dash for none."""
     if ms is None:
         return "-"
@@ -230,10 +252,19 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def near(moment: datetime, now: datetime) -> str:
+def moment(at: datetime, now: datetime) -> str:
     """A moment in UTC as short as it can be: time today, weekday within six days, else the date."""
-    if moment.date() == now.date():
-        return f"{moment:%H:%MZ}"
-    if timedelta(0) < moment - now < timedelta(days=6):
-        return f"{moment:%a %H:%MZ}"
-    return f"{moment:%m-%d %H:%MZ}"
+    if at.date() == now.date():
+        return f"{at:%H:%MZ}"
+    if timedelta(0) < at - now < timedelta(days=6):
+        return f"{at:%a %H:%MZ}"
+    return f"{at:%m-%d %H:%MZ}"
+
+
+LABEL_MAX = 24
+"""Cells beyond which a column of agents' names is not made wider."""
+
+
+def origin(actor: str) -> str:
+    """Who asked: ``ceremony.quinn.daily`` is the ceremony quinn.daily."""
+    return "ceremony " + actor[len("ceremony.") :] if actor.startswith("ceremony.") else actor or "-"

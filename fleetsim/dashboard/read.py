@@ -42,19 +42,9 @@ def count(payload: Mapping[str, Any], key: str) -> int | None:
     return None if found is None else int(found)
 
 
-def flag(payload: Mapping[str, Any], key: str) -> bool | None:
-    """The value if it is a boolean, else None."""
-    value = payload.get(key)
-    return value if isinstance(value, bool) else None
-
-
 def moment(payload: Mapping[str, Any], key: str) -> datetime | None:
-    """The value as an aware date, from a date or its ISO 8601 text, or None."""
-    return as_moment(payload.get(key))
-
-
-def as_moment(value: Any) -> datetime | None:
-    """A date or ISO 8601 text as an aware date in UTC; None for anything else."""
+    """The value as an aware date in UTC, from a date or its ISO 8601 text, or None."""
+    value = payload.get(key)
     if isinstance(value, str) and len(value) <= 40:
         try:
             value = datetime.fromisoformat(value)
@@ -91,11 +81,3 @@ def lines(values: Sequence[str], limit: int = 100) -> tuple[str, ...]:
 def parts(listed: Sequence[ListedPart]) -> tuple[str, ...]:
     """A list of files and data, a safe line each: what it is called, of what type and size, or at which address."""
     return tuple(str(part) for part in listed[:NAMES_MAX])
-
-
-def mappings(payload: Mapping[str, Any], key: str) -> tuple[Mapping[str, Any], ...]:
-    """A list's objects; whatever else is in it is left out."""
-    value = payload.get(key)
-    if not isinstance(value, list | tuple):
-        return ()
-    return tuple(item for item in value[:NAMES_MAX] if isinstance(item, Mapping))

@@ -103,7 +103,7 @@ async def take(
     app = FleetApp(_Frozen(recorded), _NoControls(), clock=StoppedClock(moment), title=title, ascii=ascii)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
-        app.show_pane(screen)
+        app.show_screen(screen)
         await pilot.pause()
         if keys:
             await pilot.press(*keys)

@@ -1,25 +1,24 @@
-"""Lines of text with a meaning per piece, and tables made of them. Pure.
+"""Lines, and tables made of them. A line is a ``rich.text.Text`` whose pieces have a ``Tone`` each.
 
-A ``Line`` is what a pane wants shown; ``paint`` is the one door through which lines reach the terminal.
-Widths are terminal cells, so that wide characters stay in their column.
+Markup is never read: a line is put together of texts and (text, tone) pairs. Widths are terminal cells, so that
+wide characters stay in their column. A line that was shown is never changed; whoever needs another one copies it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
+from rich.text import Text
 
-from fleetsim.dashboard.labels import Mark, Tone
+from fleetsim.dashboard.labels import MUTED, Tone
 
 T = TypeVar("T")
-Span: TypeAlias = tuple[str, Tone]
-Line: TypeAlias = tuple[Span, ...]
 
-BLANK: Line = ()
+BLANK = Text()
 MARGIN = 2
 """Cells at the left of a table, where the cursor stands."""
 LONG_CHARS = 20_000
@@ -27,104 +26,89 @@ LONG_CHARS = 20_000
 AIR = 24
 """Columns stand two cells apart only if that leaves so many cells for those that can use more."""
 
-
-def line(*pieces: str | Span | Mark) -> Line:
-    """A line of plain texts, (text, role) pairs and marks."""
-    return tuple(
-        (piece, Tone.PLAIN)
-        if isinstance(piece, str)
-        else (piece.label, piece.role)
-        if isinstance(piece, Mark)
-        else piece
-        for piece in pieces
-    )
+line = Text.assemble
+"""A line of texts, (text, tone) pairs and other lines."""
 
 
-def muted(text: str) -> Span:
-    """Text of lesser importance."""
-    return text, Tone.MUTED
-
-
-def strong(text: str) -> Span:
-    """Text of greater importance."""
-    return text, Tone.STRONG
-
-
-def plain(lines: Iterable[Line]) -> str:
-    """The lines without their roles."""
-    return "\n".join("".join(text for text, _ in one) for one in lines)
-
-
-def width_of(one: Line) -> int:
-    """Cells a line takes."""
-    return sum(cell_len(text) for text, _ in one)
-
-
-def clip(text: str, width: int) -> str:
-    """The text in at most ``width`` cells, with an ellipsis if it was longer."""
-    if width <= 0:
-        return ""
-    if cell_len(text) <= width:
+def clip(text: Text, width: int) -> Text:
+    """The line in at most ``width`` cells, with an ellipsis in the tone of what it follows if it was longer."""
+    if text.cell_len <= width:
         return text
-    return set_cell_size(text, width - 1).rstrip() + "…"
+    short = text.copy()
+    short.truncate(max(0, width - 1))
+    short.rstrip()
+    if width > 0:
+        short.append("…", next((span.style for span in reversed(short.spans) if span.end >= len(short)), None))
+    return short
 
 
-def clip_line(one: Line, width: int) -> Line:
-    """The line in at most ``width`` cells, with an ellipsis if it was longer."""
-    if width_of(one) <= width:
-        return one
-    kept: list[Span] = []
-    left = width
-    for text, role in one:
-        size = cell_len(text)
-        if size < left:
-            kept.append((text, role))
-            left -= size
-            continue
-        short = text if size == left and text == one[-1][0] else clip(text + " ", left)
-        kept.append((short, role))
-        break
-    return tuple(kept)
+def fill(text: Text, width: int, align: str = "<") -> Text:
+    """The line in exactly ``width`` cells, at the left or (``>``) at the right."""
+    short = clip(text, width)
+    gap = " " * (width - short.cell_len)
+    return short if not gap else line(gap, short) if align == ">" else line(short, gap)
 
 
-def fill(one: Line, width: int, align: str = "<") -> Line:
-    """The line in exactly ``width`` cells, text at the left or (``>``) at the right."""
-    short = clip_line(one, width)
-    gap = width - width_of(short)
-    if gap <= 0:
-        return short
-    room: Span = (" " * gap, Tone.PLAIN)
-    return (room, *short) if align == ">" else (*short, room)
-
-
-def spread(left: Line, right: Line, width: int) -> Line:
+def spread(left: Text, right: Text, width: int) -> Text:
     """``left`` at the left edge and ``right`` at the right edge; the right is dropped if there is no room."""
-    gap = width - width_of(left) - width_of(right)
-    if gap < 1:
-        return clip_line(left, width)
-    return (*left, (" " * gap, Tone.PLAIN), *right)
+    gap = width - left.cell_len - right.cell_len
+    return clip(left, width) if gap < 1 else line(left, " " * gap, right)
 
 
-def wrap(text: str, width: int, role: Tone = Tone.PLAIN, indent: str = "") -> list[Line]:
+def fitted(pieces: Sequence[Text], width: int, gap: int = 2) -> Text:
+    """The lines side by side, as many of the first ones as fit whole; a single one is cut if it must be."""
+    joined: list[str | Text] = []
+    used = 0
+    for piece in pieces:
+        size = piece.cell_len
+        if size and (not used or used + gap + size <= width):
+            joined += [" " * gap, piece] if used else [piece]
+            used += size + gap * bool(used)
+    return clip(untailed(line(*joined), width), width)
+
+
+def untailed(text: Text, width: int) -> Text:
+    """A grey tail set off by a blank goes whole when there is no room for all of it."""
+    while text.cell_len > width and text.spans:
+        start, end, style = text.spans[-1]
+        if style != MUTED or start == 0 or end < len(text) or text.plain[start] not in " ,":
+            break
+        text = text[:start]
+    return text
+
+
+def named(pairs: Sequence[tuple[str, Text]], width: int, margin: int = 10) -> list[Text]:
+    """A name and its value per line, the values ``margin`` cells from the left."""
+    return [line((f"{name:<{margin - 1}} ", MUTED), fitted([value], width - margin)) for name, value in pairs]
+
+
+def spoken(who: str, text: str, width: int, tone: Tone) -> list[Text]:
+    """Who said it in the margin, the text beside it."""
+    margin = min(12, max(5, len(who) + 2))
+    lines = wrap(text, width - margin, tone) or [BLANK]
+    name = line((who[: margin - 1].ljust(margin), MUTED))
+    return [line(name, lines[0]), *(line(" " * margin, one) for one in lines[1:])]
+
+
+def left_out(what: str) -> Text:
+    """Where a text is not whole: what is shown of it."""
+    return line((f"… {what}", Tone.WARN))
+
+
+def wrap(text: str, width: int, tone: Tone = Tone.PLAIN) -> list[Text]:
     """Text in lines of at most ``width`` cells, broken at spaces where it can be."""
-    return list(_wrap_long(text, width, role, indent) if len(text) > LONG_CHARS else _wrap(text, width, role, indent))
+    return _wrap_long(text, width, tone) if len(text) > LONG_CHARS else _wrap(text, width, tone)
 
 
-@lru_cache(maxsize=4)
-def _wrap_long(text: str, width: int, role: Tone, indent: str) -> tuple[Line, ...]:
-    """A long text is drawn again every second, and seldom another one."""
-    return tuple(_wrap(text, width, role, indent))
+def _wrap(text: str, width: int, tone: Tone) -> list[Text]:
+    return [line((piece, tone)) for paragraph in text.split("\n") for piece in _pieces(paragraph, max(2, width))]
 
 
-def _wrap(text: str, width: int, role: Tone, indent: str) -> list[Line]:
-    lines: list[Line] = []
-    for paragraph in text.split("\n"):
-        lines += [((indent + piece, role),) if piece else BLANK for piece in _pieces(paragraph, width - len(indent))]
-    return lines
+_wrap_long = lru_cache(maxsize=4)(_wrap)
+"""A long text is drawn again every second, and seldom another one."""
 
 
 def _pieces(paragraph: str, width: int) -> list[str]:
-    width = max(2, width)
     paragraph = paragraph.expandtabs(4).rstrip()
     pieces: list[str] = []
     at = 0
@@ -171,63 +155,35 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row: the identity a cursor holds on to, one line per column, and whether it is shown greyed."""
+    """A row: one line per column, and whether it is shown greyed."""
 
-    key: str
-    cells: tuple[Line, ...]
+    cells: Sequence[Text]
     faded: bool = False
 
 
-class Rows(Protocol):
-    """A table's rows, which may be put into words only when they are looked at."""
+class Rows(Generic[T]):
+    """A table's rows, put into words only when they are looked at: a list may be long, a screen shows thirty.
 
-    def __len__(self) -> int: ...
+    ``key`` is the identity a cursor holds on to. The words of one and the same item change only with ``as_of``.
+    """
 
-    def __getitem__(self, at: int, /) -> TableRow: ...
+    def __init__(
+        self,
+        items: Sequence[T] = (),
+        key: Callable[[T], str] = str,
+        words: Callable[[T], TableRow] = lambda item: TableRow(()),
+        as_of: object = None,
+    ) -> None:
+        self.items = items
+        self.key = key
+        self.words = words
+        self.as_of = as_of
 
     def find(self, key: str, near: int) -> int | None:
         """Where the row of that key is; ``near`` is where it was."""
-        ...
-
-
-class RowList:
-    """Rows that are there already."""
-
-    def __init__(self, rows: Sequence[TableRow] = ()) -> None:
-        self._rows = tuple(rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, at: int, /) -> TableRow:
-        return self._rows[at]
-
-    def find(self, key: str, near: int) -> int | None:
-        """Where the row of that key is."""
-        if near < len(self._rows) and self._rows[near].key == key:
+        if near < len(self.items) and self.key(self.items[near]) == key:
             return near
-        return next((at for at, row in enumerate(self._rows) if row.key == key), None)
-
-
-class LazyRows(Generic[T]):
-    """Things that become rows when they are looked at: a list may be long, a screen shows thirty."""
-
-    def __init__(self, items: Sequence[T], key: Callable[[T], str], draw: Callable[[T], TableRow]) -> None:
-        self.items = items
-        self._key = key
-        self._draw = draw
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, at: int, /) -> TableRow:
-        return self._draw(self.items[at])
-
-    def find(self, key: str, near: int) -> int | None:
-        """Where the row of that key is."""
-        if near < len(self.items) and self._key(self.items[near]) == key:
-            return near
-        return next((at for at, item in enumerate(self.items) if self._key(item) == key), None)
+        return next((at for at, item in enumerate(self.items) if self.key(item) == key), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,34 +193,25 @@ class Layout:
     columns: tuple[tuple[int, Column, int], ...]
     gap: int
 
-    def head(self) -> Line:
+    def head(self) -> Text:
         """The titles."""
         return self._join([fill(line((c.title, Tone.HEAD)), width, c.align) for _, c, width in self.columns])
 
-    def row(self, row: TableRow) -> Line:
+    def row(self, row: TableRow) -> Text:
         """One row's cells in their columns."""
         cells = [fill(untailed(row.cells[at], width), width, c.align) for at, c, width in self.columns]
+        joined = self._join(cells)
         if row.faded:
-            cells = [tuple((text, Tone.MUTED) for text, _ in cell) for cell in cells]
-        return self._join(cells)
+            joined.stylize(MUTED)
+        return joined
 
-    def _join(self, cells: Sequence[Line]) -> Line:
-        joined: list[Span] = [(" " * MARGIN, Tone.PLAIN)]
-        for at, cell in enumerate(cells):
-            if at:
-                joined.append((" " * self.gap, Tone.PLAIN))
-            joined.extend(cell)
-        return tuple(joined)
+    def _join(self, cells: Sequence[Text]) -> Text:
+        pieces: list[str | Text] = [piece for cell in cells for piece in (" " * self.gap, cell)]
+        return line(" " * MARGIN, *pieces[1:])
 
 
-def untailed(cell: Line, width: int) -> Line:
-    """A grey tail set off by a blank goes whole when there is no room for all of it."""
-    while len(cell) > 1 and width_of(cell) > width and cell[-1][1] is Tone.MUTED and cell[-1][0].startswith((" ", ",")):
-        cell = cell[:-1]
-    return cell
-
-
-def layout(columns: Sequence[Column], width: int) -> Layout:
+@lru_cache(maxsize=64)
+def layout(columns: tuple[Column, ...], width: int) -> Layout:
     """Fit the columns into ``width`` cells: drop by priority, then share what is left among the flexible."""
     kept = list(enumerate(columns))
     room = width - MARGIN - 1
@@ -274,8 +221,11 @@ def layout(columns: Sequence[Column], width: int) -> Layout:
         kept.remove(max(kept, key=lambda item: (item[1].drop, item[0])))
     widths = {at: c.width for at, c in kept}
     left = room - sum(widths.values()) - gap * (len(kept) - 1)
-    if left < 0:
-        _shrink(kept, widths, -left)
+    for _ in range(-left):  # from the widest column that can do with fewer, the others last, until the table fits
+        at = max(kept, key=lambda item: (bool(item[1].flex) and widths[item[0]] > 6, widths[item[0]]))[0]
+        if widths[at] <= 3:
+            break
+        widths[at] -= 1
     while left > 0 and (growing := [(at, c) for at, c in kept if c.flex and widths[at] < c.most]):
         share = max(1, left // sum(c.flex for _, c in growing))
         for at, c in growing:
@@ -283,31 +233,3 @@ def layout(columns: Sequence[Column], width: int) -> Layout:
             widths[at] += more
             left -= more
     return Layout(columns=tuple((at, c, widths[at]) for at, c in kept), gap=gap)
-
-
-def _shrink(kept: Sequence[tuple[int, Column]], widths: dict[int, int], excess: int) -> None:
-    """Take cells from the widest column that can do with fewer, the others last, until the table fits."""
-    while excess > 0:
-        at, _ = max(kept, key=lambda item: (bool(item[1].flex) and widths[item[0]] > 6, widths[item[0]]))
-        if widths[at] <= 3:
-            return
-        widths[at] -= 1
-        excess -= 1
-
-
-def fitted(pieces: Sequence[Line], width: int, gap: int = 2) -> Line:
-    """The pieces side by side, as many of the first ones as fit whole; a single one is cut if it must be."""
-    joined: list[Span] = []
-    used = 0
-    for piece in pieces:
-        size = width_of(piece)
-        if not size:
-            continue
-        if used and used + gap + size > width:
-            continue
-        if used:
-            joined.append((" " * gap, Tone.PLAIN))
-            used += gap
-        joined.extend(piece)
-        used += size
-    return clip_line(untailed(tuple(joined), width), width)

@@ -2,31 +2,33 @@
 
 ``ViewBuilder.fold`` takes events as fast as they come; ``snapshot`` is taken a few times a second and
 rebuilds only what changed. Nothing here waits, draws or knows the time: ``now`` is handed in, and a
-recorded run gives the same screen as the live one.
+recorded run gives the same screen as the live one. Text from outside is made harmless here, where it comes in.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from fleetsim.caller import events
-from fleetsim.caller.events import Event, Level
+from fleetsim.caller.event_wire import event_classes
+from fleetsim.caller.events import Event, Excerpt, Level, OtherEvent
 from fleetsim.caller.health import HealthWord
 from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH
-from fleetsim.dashboard.trend import span_for
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyRow
-from fleetsim.dashboard.view_events import EVENTS_MAX, EventsFold
-from fleetsim.dashboard.view_fleet import AgentRow, FleetFold
+from fleetsim.dashboard.view_fleet import AgentRow, FleetFold, span_for
 from fleetsim.dashboard.view_inbox import InboxFold, QuestionRow
 from fleetsim.dashboard.view_tasks import TASKS_MAX, TaskDetail, TaskFold, TaskRow
+from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import one_line
 
+EVENTS_MAX = 20_000
+"""Events kept, the newest. They are put into words only when a screen shows them."""
 RECENT_MAX = 100
 NOTICES_MAX = 20
 ERRORS_WINDOW = timedelta(minutes=5)
@@ -59,22 +61,18 @@ class Counters:
     push_ok: int = 0
     push_again: int = 0
     push_refused: int = 0
-    late: int = 0
     missed: int = 0
     skipped: int = 0
-    dropped: int = 0
     events: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Everything the screens show, at one moment. ``details`` has the tasks that were asked for."""
+    """Everything the lists of the screens show, at one moment."""
 
     now: datetime
-    seq: int = 0
     began_at: datetime | None = None
     last_at: datetime | None = None
-    hub_url: str = ""
     stopping: bool = False
     config_error: str = ""
     configured: bool = False
@@ -89,7 +87,6 @@ class View:
     ceremonies: tuple[CeremonyRow, ...] = ()
     notices: tuple[Notice, ...] = ()
     events: tuple[Event, ...] = ()
-    details: Mapping[str, TaskDetail] = field(default_factory=dict)
 
     def agent(self, name: str) -> AgentRow | None:
         """One agent's row."""
@@ -116,18 +113,16 @@ class ViewBuilder:
         self._fleet = FleetFold()
         self._inbox = InboxFold()
         self._ceremonies = CeremonyFold()
-        self._events = EventsFold(events_max)
+        self._events: deque[Event] = deque(maxlen=events_max)
+        self._listed: tuple[Event, ...] | None = ()
+        self._seen = 0
         self._recent: deque[TaskRow] = deque(maxlen=RECENT_MAX)
         self._notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
         self._errors: deque[datetime] = deque(maxlen=100_000)
-        self._dropped = 0
-        self._seq = 0
         self._began_at: datetime | None = None
         self.last_at: datetime | None = None
-        self._hub_url = ""
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
-        self._rows: tuple[int, tuple[TaskRow, ...]] = (-1, ())
         self._handlers = self._routes()
 
     def _routes(self) -> Mapping[type[Event], Callable[[Any], object]]:
@@ -177,10 +172,11 @@ class ViewBuilder:
     def fold(self, event: Event) -> None:
         """Take in one event. Those without a handler are listed among the events and change nothing else."""
         self.version += 1
-        self._seq = max(self._seq, event.seq)
         self._began_at = self._began_at or event.at
         self.last_at = event.at
-        self._events.add(event)
+        self._events.append(_slim(event))
+        self._listed = None
+        self._seen += 1
         if event.level is Level.ERROR:
             self._errors.append(event.at)
         if handler := self._handlers.get(type(event)):
@@ -191,7 +187,6 @@ class ViewBuilder:
         self._tasks.request(event)
 
     def _refused(self, event: events.RequestRefused) -> None:
-        self._dropped += 1
         self._notice(event, event.agent or "", "refused: " + one_line(event.message))
 
     def _bound(self, event: events.TaskBound) -> None:
@@ -270,7 +265,6 @@ class ViewBuilder:
             self._config_errors.pop(path, None)
 
     def _hub_started(self, event: events.HubStarted) -> None:
-        self._hub_url = one_line(event.url, 300)
         self._stopping = False
 
     def _hub_stopping(self, event: events.HubStopping) -> None:
@@ -281,84 +275,81 @@ class ViewBuilder:
         self._tasks.lost_events()
         self.version += 1
 
-    def snapshot(self, now: datetime, details: Collection[str] = ()) -> View:
-        """The view at ``now``, with the details of the tasks whose correlation ids are given."""
-        tasks = self._task_rows()
-        age = (now - self._began_at).total_seconds() if self._began_at else 0.0
-        label, span_s = span_for(age)
-        agents = self._fleet.rows(now, span_s, _busy(tasks))
-        found = ((key, self._tasks.detail(key)) for key in details)
-        return View(
-            now=now,
-            seq=self._seq,
-            began_at=self._began_at,
-            last_at=self.last_at,
-            hub_url=self._hub_url,
-            stopping=self._stopping,
-            configured=self._configured,
-            ceremonies_loaded=self._ceremonies.loaded_at is not None,
-            config_error=next(iter(self._config_errors.values()), ""),
-            counters=self._counters(now, tasks, agents, label, span_s),
-            agents=agents,
-            tasks=tasks,
-            recent=tuple(self._recent),
-            questions=self._inbox.open(),
-            vetoes=self._inbox.vetoes(now),
-            settled=self._inbox.settled(),
-            ceremonies=self._ceremonies.rows(),
-            notices=tuple(self._notices),
-            events=self._events.rows(),
-            details={key: detail for key, detail in found if detail is not None},
-        )
+    def detail(self, correlation_id: str) -> TaskDetail | None:
+        """Everything about one task."""
+        return self._tasks.detail(correlation_id)
 
-    def _task_rows(self) -> tuple[TaskRow, ...]:
-        if self._rows[0] != self.version:
-            self._rows = (self.version, self._tasks.rows())
-        return self._rows[1]
-
-    def _counters(
-        self, now: datetime, tasks: tuple[TaskRow, ...], agents: tuple[AgentRow, ...], label: str, span_s: int
-    ) -> Counters:
+    def snapshot(self, now: datetime) -> View:
+        """The view at ``now``."""
+        if self._listed is None:
+            self._listed = tuple(self._events)
         while self._errors and now - self._errors[0] > ERRORS_WINDOW:
             self._errors.popleft()
-        states = [row.state for row in tasks if row.ended_at is None]
-        submitted = states.count("submitted")
-        fleet, ceremonies = self._fleet, self._ceremonies
-        waiting = len(self._inbox.open())
-        return Counters(
-            health={health: sum(row.health is health for row in agents) for health in HEALTH},
+        tasks, fleet, ceremonies = self._tasks, self._fleet, self._ceremonies
+        rows, questions = tasks.rows(), self._inbox.open()
+        span, span_s = span_for((now - self._began_at).total_seconds() if self._began_at else 0.0)
+        agents = fleet.rows(now, span_s, tasks.at_work)
+        health = [row.health for row in agents]
+        counters = Counters(
+            health={word: health.count(word) for word in HEALTH},
             agents=len(agents),
-            working=len(states) - submitted - sum(row.waiting for row in tasks),
-            submitted=submitted,
-            waiting=waiting,
-            finished=self._tasks.finished,
+            working=sum(running for running, _ in tasks.at_work.values()) - tasks.submitted,
+            submitted=tasks.submitted,
+            waiting=len(questions),
+            finished=tasks.finished,
             errors_5m=len(self._errors),
-            figures=fleet.total(now),
-            trend=fleet.trend.cells(now, span_s),
-            span=label,
+            figures=fleet.total,
+            trend=fleet.cells,
+            span=span,
             push_ok=fleet.push_ok,
             push_again=fleet.push_again,
             push_refused=fleet.push_refused,
-            late=ceremonies.late,
             missed=ceremonies.missed,
             skipped=ceremonies.skipped,
-            dropped=self._dropped,
-            events=self._events.seen,
+            events=self._seen,
+        )
+        return View(
+            now=now,
+            began_at=self._began_at,
+            last_at=self.last_at,
+            stopping=self._stopping,
+            configured=self._configured,
+            ceremonies_loaded=ceremonies.loaded_at is not None,
+            config_error=next(iter(self._config_errors.values()), ""),
+            counters=counters,
+            agents=agents,
+            tasks=rows,
+            recent=tuple(self._recent),
+            questions=questions,
+            vetoes=self._inbox.vetoes(now),
+            settled=self._inbox.settled(),
+            ceremonies=ceremonies.rows(),
+            notices=tuple(self._notices),
+            events=self._listed,
         )
 
 
-def _busy(tasks: Iterable[TaskRow]) -> dict[str, tuple[int, int]]:
-    """(running, waiting) per agent."""
-    busy: dict[str, tuple[int, int]] = {}
-    for row in tasks:
-        if row.ended_at is None:
-            running, waiting = busy.get(row.agent, (0, 0))
-            busy[row.agent] = (running, waiting + 1) if row.waiting else (running + 1, waiting)
-    return busy
-
-
-def fold_view(recording: Iterable[Event], now: datetime, details: Collection[str] = ()) -> View:
+def fold_view(recording: Iterable[Event], now: datetime) -> View:
     """The view of a whole recording at once."""
     builder = ViewBuilder()
     builder.fold_all(recording)
-    return builder.snapshot(now, details)
+    return builder.snapshot(now)
+
+
+def _slim(event: Event) -> Event:
+    """The event without the rest of a text that a recording has whole: the list stays small whatever agents say."""
+    cut: dict[str, Any] = {}
+    for member in _TEXTS[type(event)]:
+        value = getattr(event, member)
+        if isinstance(value, Excerpt) and len(value.text) > EXCERPT_CHARS_MAX:
+            cut[member] = Excerpt.of(value.text, value.chars)
+        elif isinstance(value, str) and len(value) > EXCERPT_CHARS_MAX:
+            cut[member] = value[:EXCERPT_CHARS_MAX]
+    return replace(event, **cut) if cut else event
+
+
+_TEXTS: Mapping[type[Event], tuple[str, ...]] = {
+    kind: tuple(m.name for m in fields(kind) if "Excerpt" in str(m.type) or "str" in str(m.type))
+    for kind in (*event_classes(), OtherEvent)
+}
+"""The members of each class that hold text."""

@@ -67,11 +67,10 @@ class CeremonyRow:
 
 
 class _Ceremony:
-    __slots__ = ("facts", "failed", "listed", "ok", "runs")
+    __slots__ = ("facts", "failed", "ok", "runs")
 
     def __init__(self) -> None:
         self.facts: Mapping[str, Any] = {}
-        self.listed = False
         self.runs: deque[RunRow] = deque(maxlen=RUNS_MAX)
         self.ok = self.failed = 0
 
@@ -82,10 +81,12 @@ class CeremonyFold:
     def __init__(self) -> None:
         self._all: dict[str, _Ceremony] = {}
         self._errors: tuple[tuple[str, str], ...] = ()
+        self._rows: tuple[CeremonyRow, ...] | None = ()
         self.loaded_at: datetime | None = None
-        self.missed = self.skipped = self.late = 0
+        self.missed = self.skipped = 0
 
     def _of(self, ceremony_id: str) -> _Ceremony | None:
+        self._rows = None
         found = self._all.get(ceremony_id)
         if found is None and len(self._all) < CEREMONIES_MAX:
             found = self._all[ceremony_id] = _Ceremony()
@@ -93,7 +94,7 @@ class CeremonyFold:
 
     def loaded(self, event: CeremoniesLoaded) -> None:
         """Take over the whole list. What is gone from it is gone; the runs of the rest stay."""
-        self.loaded_at = event.at
+        self.loaded_at, self._rows = event.at, None
         listed = {}
         for facts in event.ceremonies[: read.NAMES_MAX]:
             key = facts.get("id") or facts.get("ceremonyId")
@@ -103,7 +104,7 @@ class CeremonyFold:
             del self._all[key]
         for key, facts in listed.items():
             if ceremony := self._of(key):
-                ceremony.facts, ceremony.listed = facts, True
+                ceremony.facts = facts
                 self._recall(ceremony)
         self._errors = tuple(
             (read.text(error, "path", 300), read.text(error, "error", 300)) for error in event.errors[: read.NAMES_MAX]
@@ -146,14 +147,12 @@ class CeremonyFold:
         ceremony = self._of(event.ceremony_id)
         if ceremony is None:
             return
-        late = event.lateness_ms
-        self.late += late is not None and late > 1000
         run = RunRow(
             run_id=one_line(event.run_id) or f"seq-{event.seq}",
             at=event.scheduled_at or event.at,
             trigger=one_line(event.trigger, 20) or "cron",
             status="running",
-            lateness_ms=late,
+            lateness_ms=event.lateness_ms,
         )
         ceremony.runs.appendleft(run)
         self._next(ceremony, event)
@@ -202,19 +201,18 @@ class CeremonyFold:
 
     def rows(self) -> tuple[CeremonyRow, ...]:
         """All ceremonies: by next fire, then the paused, then the broken."""
-        rows = [_row(key, ceremony) for key, ceremony in self._all.items()]
-        rows += [_broken(at, path, error) for at, (path, error) in enumerate(self._errors)]
-        return tuple(sorted(rows, key=_soonest_first))
+        if self._rows is None:
+            rows = [_row(key, ceremony) for key, ceremony in self._all.items()]
+            for at, (path, error) in enumerate(self._errors):
+                name = path.rsplit("/", 1)[-1] or error.split(":", 1)[0]
+                rows.append(_row(f"error-{at}", _Ceremony(), name=name, path=path, error=error))
+            self._rows = tuple(sorted(rows, key=_soonest_first))
+        return self._rows
 
 
 def _soonest_first(row: CeremonyRow) -> tuple[int, float, str]:
     group = 2 if row.error else 0 if row.enabled else 1
     return group, row.next_at.timestamp() if row.next_at else 1e18, row.ceremony_id
-
-
-def _broken(at: int, path: str, error: str) -> CeremonyRow:
-    name = path.rsplit("/", 1)[-1] or error.split(":", 1)[0]
-    return _row(f"error-{at}", _Ceremony(), name=name, path=path, error=error)
 
 
 def _row(key: str, ceremony: _Ceremony, name: str = "", path: str = "", error: str = "") -> CeremonyRow:

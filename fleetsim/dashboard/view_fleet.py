@@ -6,7 +6,7 @@ The figures and the judgement are ``caller.health``'s, so that this screen and `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -29,7 +29,6 @@ from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWo
 from fleetsim.caller.outcome_stats import Bucket, OutcomeStats, row_of
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
-from fleetsim.dashboard.trend import Trend
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, OutcomeKind
@@ -37,6 +36,48 @@ from fleetsim.model.work import Outcome, OutcomeKind
 AGENTS_MAX = 1_000
 RUNS_MIN = Thresholds().outcomes_min
 """Fewer runs than this judge nobody: a share of almost nothing is neither good nor bad."""
+
+
+DAY_S = 24 * 3600
+FINE_S = 15
+COARSE_S = 900
+CELLS = 16
+SPANS = (("4m", 240), ("16m", 960), ("1h", 3600), ("4h", 14_400), ("24h", DAY_S))
+"""The widths a trend can have: the smallest that covers the hub's life is shown."""
+
+
+def span_for(age_s: float) -> tuple[str, int]:
+    """The label and width in seconds of a trend for a hub that is ``age_s`` old."""
+    return next((item for item in SPANS if item[1] >= age_s), SPANS[-1])
+
+
+class Trend:
+    """Successes and outcomes per quarter of a minute for an hour, and per quarter of an hour for a day."""
+
+    def __init__(self) -> None:
+        self._fine: dict[int, tuple[int, int]] = {}
+        self._coarse: dict[int, tuple[int, int]] = {}
+
+    def add(self, at: datetime, ok: bool) -> None:
+        """One outcome the agent answers for."""
+        second = int(at.timestamp())
+        for cells, size, keep in ((self._fine, FINE_S, 3600), (self._coarse, COARSE_S, DAY_S)):
+            good, all_ = cells.get(second // size, (0, 0))
+            cells[second // size] = (good + ok, all_ + 1)
+            if len(cells) > 2 * keep // size:
+                for old in sorted(cells)[: -keep // size]:
+                    del cells[old]
+
+    def cells(self, now: datetime, seconds: int) -> tuple[tuple[int, int], ...]:
+        """(successes, outcomes) per cell, oldest first, of the ``seconds`` that end with the current cell."""
+        source, size = (self._fine, FINE_S) if seconds <= 3600 else (self._coarse, COARSE_S)
+        per_cell = seconds // CELLS // size
+        first = int(now.timestamp()) // size - CELLS * per_cell + 1
+        found: list[tuple[int, int]] = []
+        for cell in range(CELLS):
+            parts = [source.get(first + cell * per_cell + at, (0, 0)) for at in range(per_cell)]
+            found.append((sum(good for good, _ in parts), sum(all_ for _, all_ in parts)))
+        return tuple(found)
 
 
 class PushState(StrEnum):
@@ -108,43 +149,25 @@ class AgentRow:
         return self.figures.answered_outcomes >= RUNS_MIN
 
 
+@dataclass(slots=True)
 class _Agent:
     """One agent while its events come in."""
 
-    __slots__ = (
-        "breaker_since",
-        "breaker_until",
-        "breaker_why",
-        "card",
-        "listed_at",
-        "name",
-        "paused",
-        "paused_why",
-        "push",
-        "reachable",
-        "refused_since",
-        "silent_since",
-        "trend",
-        "unreachable_since",
-        "why",
-    )
-
-    def __init__(self, name: str, at: datetime) -> None:
-        self.name = name
-        self.listed_at = at
-        self.card = CardFacts()
-        self.trend = Trend()
-        self.push = PushState.UNKNOWN
-        self.reachable: bool | None = None
-        self.why = ""
-        self.paused = False
-        self.paused_why = ""
-        self.unreachable_since: datetime | None = None
-        self.breaker_since: datetime | None = None
-        self.breaker_until: datetime | None = None
-        self.breaker_why = ""
-        self.refused_since: datetime | None = None
-        self.silent_since: datetime | None = None
+    name: str
+    listed_at: datetime
+    card: CardFacts = field(default_factory=CardFacts)
+    trend: Trend = field(default_factory=Trend)
+    push: PushState = PushState.UNKNOWN
+    reachable: bool | None = None
+    why: str = ""
+    paused: bool = False
+    paused_why: str = ""
+    unreachable_since: datetime | None = None
+    breaker_since: datetime | None = None
+    breaker_until: datetime | None = None
+    breaker_why: str = ""
+    refused_since: datetime | None = None
+    silent_since: datetime | None = None
 
     def reached(self) -> None:
         self.reachable, self.unreachable_since, self.why = True, None, ""
@@ -189,16 +212,19 @@ def _thresholds(said: object) -> Thresholds:
 
 
 class FleetFold:
-    """All agents, by name."""
+    """All agents, by name. ``total`` and ``cells`` are the figures and the trend of them all, as of ``rows``."""
 
     def __init__(self) -> None:
         self._agents: dict[str, _Agent] = {}
         self._health = FleetHealth()
         self._total = Bucket()
-        self.trend = Trend()
+        self._trend = Trend()
+        self.total = OutcomeStats()
+        self.cells: tuple[tuple[int, int], ...] = ()
         self.push_ok = self.push_again = self.push_refused = 0
         self._changes = 0
-        self._drawn: tuple[object, tuple[AgentRow, ...]] = (None, ())
+        self._about: object = None
+        self._rows: tuple[AgentRow, ...] = ()
 
     def _of(self, event: Event) -> _Agent | None:
         self._changes += 1
@@ -341,7 +367,7 @@ class FleetFold:
             return
         self._total.add(row_of(outcome))
         if outcome.counts:
-            self.trend.add(event.at, outcome.success)
+            self._trend.add(event.at, outcome.success)
             if agent is not None:
                 agent.trend.add(event.at, outcome.success)
         if agent is None:
@@ -352,20 +378,14 @@ class FleetFold:
         elif outcome.kind not in {OutcomeKind.UNKNOWN, OutcomeKind.LOST, OutcomeKind.EXPIRED, OutcomeKind.CANCELED}:
             agent.reached()
 
-    def total(self, now: datetime) -> OutcomeStats:
-        """The figures of the whole fleet."""
-        return self._total.figures(now.timestamp())
-
-    def rows(self, now: datetime, span_s: int, busy: dict[str, tuple[int, int]]) -> tuple[AgentRow, ...]:
-        """All agents, worst first. ``busy`` has (running, waiting) per name, ``span_s`` the trend's width."""
-        drawn = (self._changes, int(now.timestamp()) // 15, span_s, busy)
-        if self._drawn[0] != drawn:
-            rows = self._rows(now, span_s, busy)
-            self._drawn = (drawn, tuple(sorted(rows, key=_worst_first)))
-        return self._drawn[1]
-
-    def _rows(self, now: datetime, span_s: int, busy: dict[str, tuple[int, int]]) -> list[AgentRow]:
-        self._total.drop_before(now.timestamp() - 24 * 3600)
+    def rows(self, now: datetime, span_s: int, at_work: Mapping[str, tuple[int, int]]) -> tuple[AgentRow, ...]:
+        """All agents, worst first. ``at_work`` has (running, waiting) per name, ``span_s`` the trend's width."""
+        about = (self._changes, int(now.timestamp()) // FINE_S, span_s, at_work)
+        if self._about == about:
+            return self._rows
+        self._about = about
+        self._total.drop_before(now.timestamp() - DAY_S)
+        self.total, self.cells = self._total.figures(now.timestamp()), self._trend.cells(now, span_s)
         health = self._health.snapshot(now, {name: agent.condition() for name, agent in self._agents.items()})
         judged = {row.agent_name: row for row in health.agents}
         skills: dict[str, dict[str, OutcomeStats]] = {}
@@ -374,7 +394,7 @@ class FleetFold:
         rows: list[AgentRow] = []
         for name, agent in self._agents.items():
             found = judged[name]
-            running, waiting = busy.get(name, (0, 0))
+            running, waiting = at_work.get(name, (0, 0))
             card = agent.card
             rows.append(
                 AgentRow(
@@ -394,7 +414,8 @@ class FleetFold:
                     listed_at=agent.listed_at,
                 )
             )
-        return rows
+        self._rows = tuple(sorted(rows, key=_worst_first))
+        return self._rows
 
 
 def _worst_first(row: AgentRow) -> tuple[int, float, str]:

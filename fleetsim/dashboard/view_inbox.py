@@ -94,17 +94,32 @@ class InboxFold:
 
     def settle(
         self, event: QuestionAnswered | QuestionExpired | QuestionWithdrawn, decision: str, by: str = ""
-    ) -> QuestionRow | None:
-        """The row of the question that is over; None if it was not open."""
-        row = self._open.pop(event.question_id, None)
-        return self._close(row, event.at, decision, by) if row else None
+    ) -> None:
+        """The question is over, if it was open."""
+        if row := self._open.pop(event.question_id, None):
+            self._close(row, event.at, decision, by)
 
     def veto(self, event: VetoWindowMoved) -> None:
         """A window opens, is used, or closes by itself."""
         cid = event.correlation_id or ""
         if event.decision == "open":
             if len(self._vetoes) < OPEN_MAX:
-                self._vetoes[cid] = _window(event, cid)
+                skill = one_line(event.skill or "", 100)
+                begun = f"{skill or 'The work'} has begun."
+                self._vetoes[cid] = QuestionRow(
+                    question_id=f"{VETO}:{cid}",
+                    correlation_id=cid,
+                    agent=one_line(event.agent or "", 100),
+                    skill=skill,
+                    task_id=one_line(event.task_id or "", 200),
+                    context_id="",
+                    kind=VETO,
+                    text=f"{begun} Until the window closes you may stop it; then it goes on by itself.",
+                    origin="",
+                    asked_at=event.at,
+                    expires_at=event.expires_at,
+                    checkpoint=1,
+                )
             return
         row = self._vetoes.pop(cid, None)
         if row is not None and event.decision in {"vetoed", "lapsed"}:
@@ -121,10 +136,8 @@ class InboxFold:
             del self._open[row.question_id]
             self._close(row, at, "withdrawn", "")
 
-    def _close(self, row: QuestionRow, at: datetime, decision: str, by: str) -> QuestionRow:
-        settled = replace(row, decision=decision, by=by, settled_at=at)
-        self._settled.appendleft(settled)
-        return settled
+    def _close(self, row: QuestionRow, at: datetime, decision: str, by: str) -> None:
+        self._settled.appendleft(replace(row, decision=decision, by=by, settled_at=at))
 
     def open(self) -> tuple[QuestionRow, ...]:
         """Open questions, the longest waiting first."""
@@ -133,21 +146,3 @@ class InboxFold:
     def settled(self) -> tuple[QuestionRow, ...]:
         """Settled questions, newest first."""
         return tuple(self._settled)
-
-
-def _window(event: VetoWindowMoved, cid: str) -> QuestionRow:
-    skill = one_line(event.skill or "", 100)
-    return QuestionRow(
-        question_id=f"{VETO}:{cid}",
-        correlation_id=cid,
-        agent=one_line(event.agent or "", 100),
-        skill=skill,
-        task_id=one_line(event.task_id or "", 200),
-        context_id="",
-        kind=VETO,
-        text=f"{skill or 'The work'} has begun. Until the window closes you may stop it; then it goes on by itself.",
-        origin="",
-        asked_at=event.at,
-        expires_at=event.expires_at,
-        checkpoint=1,
-    )

@@ -1,39 +1,96 @@
-"""Three widgets that draw lines: a few of them, a page to scroll, and a table whose cursor holds on to its row."""
+"""Three widgets that draw lines: a few of them, a page to scroll, and a table whose cursor holds on to its row.
+
+They are the one door to the terminal: whatever came before, a line is neutralised here again, and no screen hands
+Textual a string of its own. Strings could be markup, and escapes in them reach the terminal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content, Span
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import TextArea
+from textual.widget import Widget
 
-from fleetsim.dashboard.labels import Tone
-from fleetsim.dashboard.text import Column, Layout, Line, RowList, Rows, layout
-from fleetsim.dashboard.widget import NeutralisedWidget
+from fleetsim.dashboard.labels import MUTED, STRONG, Tone, plain_ascii
+from fleetsim.dashboard.text import BLANK, MARGIN, Column, Rows, clip, layout, line
 from fleetsim.model.text import neutralise
+
+if TYPE_CHECKING:
+    from fleetsim.dashboard.app import FleetApp
+
+LINE_CHARS_MAX = 2_000
+DRAWN_MAX = 300
+"""Rows a table keeps drawn, of which a screen has some thirty in sight."""
+
+
+class NeutralisedWidget(Widget):
+    """A widget that draws lines; the app knows how they look."""
+
+    @property
+    def host(self) -> FleetApp:
+        """The app it is in."""
+        return cast("FleetApp", self.app)
+
+    @property
+    def inner_width(self) -> int:
+        """Cells a line has: inside the frame, the padding and the scrollbar."""
+        return self.scrollable_content_region.width
+
+    def harmless(self, text: Text) -> Text:
+        """The line, fit for the terminal: in ASCII if asked; one that was not harmless loses its tones."""
+        plain = neutralise(text.plain, limit=LINE_CHARS_MAX, lines=False)
+        shown = text if plain == text.plain else line(plain)
+        if not self.host.ascii_only:
+            return shown
+        shown = shown.copy()
+        shown.plain = plain_ascii(shown.plain)
+        return shown
+
+    def strip(self, text: Text, width: int, *, cursor: bool = False) -> Strip:
+        """The line as a strip of exactly ``width`` cells."""
+        shown = clip(self.harmless(text), width)  # a glyph may take more than one letter in ASCII
+        if self.host.ascii_only:
+            shown.plain = plain_ascii(shown.plain)  # the ellipsis
+        shown = line(shown, " " * (width - shown.cell_len))
+        shown.stylize_before(Tone.PLAIN)
+        shown.end = ""
+        palette = self.host.palette
+        return Strip(shown.render(palette.cursor if cursor else palette.ground), width)
+
+    def entitle(self, title: str | Text, below: str = "") -> None:
+        """Set the title in the frame, and a smaller one below."""
+        upper = line((title, STRONG)) if isinstance(title, str) else title
+        if (upper, below) != self._titles:
+            self._titles = upper, below
+            self.border_title = self._content(upper)
+            self.border_subtitle = self._content(line((below, MUTED))) if below else None
+
+    _titles: tuple[Text | None, str] = (None, "")
+
+    def _content(self, text: Text) -> Content:
+        shown = self.harmless(text)
+        return Content(shown.plain, [Span(start, end, str(style)) for start, end, style in shown.spans])
 
 
 class Lines(NeutralisedWidget):
     """A few lines that do not scroll."""
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self.lines: tuple[Line, ...] = ()
+    lines: Sequence[Text] = ()
 
-    def show(self, lines: Sequence[Line]) -> None:
+    def show(self, lines: Sequence[Text]) -> None:
         """Draw these lines, if they differ from what is drawn."""
-        shown = tuple(lines)
-        if shown == self.lines:
-            return
-        grown = len(shown) != len(self.lines)
-        self.lines = shown
-        self.refresh(layout=grown and self.styles.height is not None and self.styles.height.is_auto)
+        if list(lines) != list(self.lines):
+            longer = len(lines) != len(self.lines)
+            self.lines = lines
+            self.refresh(layout=longer and self.styles.height is not None and self.styles.height.is_auto)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """As many rows as lines."""
@@ -41,7 +98,7 @@ class Lines(NeutralisedWidget):
 
     def render_line(self, y: int) -> Strip:
         """One line of the widget."""
-        return self.strip(self.lines[y] if y < len(self.lines) else (), self.inner_width)
+        return self.strip(self.lines[y] if y < len(self.lines) else BLANK, self.inner_width)
 
 
 class Page(ScrollView, NeutralisedWidget, can_focus=True):
@@ -58,23 +115,25 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
 
     def __init__(self, *, id: str | None = None, follow: bool = False) -> None:
         super().__init__(id=id, classes="framed")
-        self.lines: tuple[Line, ...] = ()
+        self.lines: Sequence[Text] = ()
         self.follow = follow
+        self._about: object = None
 
-    def show(self, lines: Sequence[Line]) -> None:
-        """Draw these lines, if they differ from what is drawn."""
-        shown = tuple(lines)
-        if shown != self.lines:
-            self.lines = shown
-            self.virtual_size = Size(self.inner_width, len(shown))
+    def show(self, about: object, lines: Callable[[int], Sequence[Text]]) -> None:
+        """Draw the lines for so many cells, if what they are about is not what it was."""
+        width = max(20, self.inner_width)
+        if (width, about) != self._about:
+            self._about = width, about
+            self.lines = lines(width)
+            self.virtual_size = Size(self.inner_width, len(self.lines))
             self.refresh()
         if self.follow:
-            self.scroll_to(y=len(shown), animate=False, force=True)
+            self.scroll_to(y=len(self.lines), animate=False, force=True)
 
     def render_line(self, y: int) -> Strip:
         """One visible line."""
         at = y + self.scroll_offset.y
-        return self.strip(self.lines[at] if at < len(self.lines) else (), self.inner_width)
+        return self.strip(self.lines[at] if at < len(self.lines) else BLANK, self.inner_width)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """As many rows as lines, where the height is free."""
@@ -119,7 +178,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[Column] = (),
         *,
         id: str | None = None,
         classes: str | None = None,
@@ -128,47 +187,56 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
     ) -> None:
         super().__init__(id=id, classes=classes)
         self._columns = tuple(columns)
-        self._layout: Layout | None = None
-        self._laid_out = 0
-        self.rows: Rows = RowList()
-        self.hollow: tuple[Line, ...] = ()
+        self.rows: Rows[Any] = Rows()
+        self.instead: Sequence[Text] = ()
         self.key: str | None = None
         self.follow = follow
         self._wanted: str | None = None
         self._touched = hold
         self._index = 0
+        self._drawn: dict[str, tuple[object, Strip]] = {}
+        self._painted: dict[int, Strip] = {}
 
-    def show(self, rows: Rows, *, columns: Sequence[Column] | None = None, empty: Sequence[Line] = ()) -> None:
+    def show(self, rows: Rows[Any], *, columns: Sequence[Column] = (), empty: Sequence[Text] = ()) -> None:
         """Draw these rows; ``empty`` is shown when there are none."""
-        before, old_index = self.rows, self._index
-        hollow = () if len(rows) else tuple(empty)
-        again = self._layout is None or hollow != self.hollow
-        if columns is not None and tuple(columns) != self._columns:
+        count, index = len(self.rows.items), self._index
+        instead = () if rows.items else empty
+        again = count != len(rows.items) or list(instead) != list(self.instead)
+        if columns and tuple(columns) != self._columns:
             self._columns, again = tuple(columns), True
-        self.rows, self.hollow = rows, hollow
+        self.rows, self.instead = rows, instead
         self._find()
-        if len(before) != len(rows):
-            self.virtual_size = Size(self.inner_width, len(rows) + 1)
-            self.refresh(layout=self.styles.height is not None and self.styles.height.is_auto)
-        elif again:
-            self.refresh()
-        else:
-            self._refresh_changed(before, old_index)
+        self.virtual_size = Size(self.inner_width, len(rows.items) + 1)
+        painted, top = self._painted, self.scroll_offset.y
+        self._painted = {at: self._row(at) for at in range(top, min(top + self.size.height - 1, len(rows.items)))}
         if again:
-            self._layout = None
-        if old_index != self._index or len(before) != len(rows):
+            self.refresh(layout=self.styles.height is not None and self.styles.height.is_auto)
+        for at in () if again else [at for at, strip in self._painted.items() if strip != painted.get(at)]:
+            self.refresh(Region(0, at - top + 1, self.inner_width, 1))
+        if index != self._index or count != len(rows.items):
             self._keep_in_sight()
 
-    def _refresh_changed(self, before: Rows, old_index: int) -> None:
-        top, height = self.scroll_offset.y, self.size.height - 1
-        moved = {old_index, self._index} if old_index != self._index else set()
-        for at in range(top, min(top + height, len(self.rows))):
-            if at in moved or before[at] != self.rows[at]:
-                self.refresh(Region(0, at - top + 1, self.inner_width, 1))
+    def _row(self, at: int) -> Strip:
+        """A row as it is drawn, put into words again only where it or anything it depends on is another."""
+        item, width, chosen = self.rows.items[at], self.inner_width, at == self._index
+        lit = chosen and self.has_focus
+        about = (item, self.rows.as_of, width, chosen, lit, self._columns, self.host.palette)
+        key = self.rows.key(item)
+        before = self._drawn.get(key)
+        if before is not None and before[0] == about:
+            return before[1]
+        if len(self._drawn) > DRAWN_MAX:
+            self._drawn.clear()
+        text = layout(self._columns, width).row(self.rows.words(item))
+        if chosen:
+            text = line(("▌ ", Tone.PRIMARY if lit else MUTED), text[MARGIN:])
+        strip = self.strip(text, width, cursor=lit)
+        self._drawn[key] = about, strip
+        return strip
 
     def _find(self) -> None:
         """Put the index where the key is now; a row that is gone leaves the cursor in its place."""
-        count = len(self.rows)
+        count = len(self.rows.items)
         if not count:
             self._index = 0
             return
@@ -180,7 +248,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         elif found is None and self.key is not None and self.key == self._wanted:
             return
         self._index = min(self._index, count - 1) if found is None else found
-        self.key, self._wanted = self.rows[self._index].key, None
+        self.key, self._wanted = self.rows.key(self.rows.items[self._index]), None
 
     def select(self, key: str) -> None:
         """Put the cursor on a row; one that is not there yet is taken when it comes."""
@@ -192,12 +260,12 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
 
     def move_to(self, index: int) -> None:
         """Put the cursor on the row at ``index``, or the nearest there is."""
-        if not len(self.rows):
+        if not len(self.rows.items):
             return
         self._touched = True
-        index = max(0, min(index, len(self.rows) - 1))
+        index = max(0, min(index, len(self.rows.items) - 1))
         before, self._index = self._index, index
-        key = self.rows[index].key
+        key = self.rows.key(self.rows.items[index])
         top = self.scroll_offset.y
         for at in (before, index):
             self.refresh(Region(0, at - top + 1, self.inner_width, 1))
@@ -216,33 +284,23 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self.scroll_to(y=self._index - height + 1, animate=False, force=True)
 
     def on_resize(self) -> None:
-        """Other columns may fit now."""
-        self._layout = None
-        self.virtual_size = Size(self.inner_width, len(self.rows) + 1)
+        """Other columns and rows may fit now."""
+        self.virtual_size = Size(self.inner_width, len(self.rows.items) + 1)
         self.call_after_refresh(self._keep_in_sight)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """The rows and their head."""
-        return max(len(self.rows), len(self.hollow)) + 1
+        return max(len(self.rows.items), len(self.instead)) + 1
 
     def render_line(self, y: int) -> Strip:
         """The head at the top, rows below it."""
         width = self.inner_width
-        if self._layout is None or self._laid_out != width:
-            self._layout, self._laid_out = layout(self._columns, width), width
-        if y == 0:
-            return self.strip(self._layout.head(), width)
-        if self.hollow:
-            one = self.hollow[y - 1] if y <= len(self.hollow) else ()
-            return self.strip((("  ", Tone.PLAIN), *one), width)
         at = y - 1 + self.scroll_offset.y
-        if at >= len(self.rows):
-            return self.strip((), width)
-        one = self._layout.row(self.rows[at])
-        if at != self._index:
-            return self.strip(one, width)
-        glyph = ("▌ ", Tone.PRIMARY if self.has_focus else Tone.MUTED)
-        return self.strip((glyph, *one[1:]), width, cursor=self.has_focus)
+        if y == 0:
+            return self.strip(layout(self._columns, width).head(), width)
+        if self.instead:
+            return self.strip(line("  ", self.instead[y - 1] if y <= len(self.instead) else ""), width)
+        return self._row(at) if at < len(self.rows.items) else self.strip(BLANK, width)
 
     def on_focus(self) -> None:
         """The cursor is drawn stronger."""
@@ -255,7 +313,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Choose a row; a second click opens it."""
         at = event.y - 1 + self.scroll_offset.y
-        if event.y < 1 or at >= len(self.rows):
+        if event.y < 1 or at >= len(self.rows.items):
             return
         again = at == self._index and self.has_focus and event.chain > 1
         self.follow = False
@@ -280,29 +338,9 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
 
     def action_last(self) -> None:
         """The last row."""
-        self.move_to(len(self.rows) - 1)
+        self.move_to(len(self.rows.items) - 1)
 
     def action_open(self) -> None:
         """Open the row under the cursor."""
-        if len(self.rows):
+        if len(self.rows.items):
             self.post_message(self.Opened(self, self.key))
-
-
-class AnswerBox(TextArea):
-    """Where an answer is typed. What is pasted is made harmless before it is drawn."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+s", "app.send_answer", "send", show=False),
-        Binding("ctrl+r", "app.reject", "reject", show=False),
-        Binding("escape", "app.back", "back", show=False),
-    ]
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(
-            id=id, classes="framed", soft_wrap=True, show_line_numbers=False, tab_behavior="focus", compact=True
-        )
-        self.cursor_blink = False
-
-    async def _on_paste(self, event: events.Paste) -> None:
-        """Textual goes on to the text area's own handler with the same event."""
-        event.text = neutralise(event.text)

@@ -223,7 +223,7 @@ async def client() -> Walk:
 
 async def draw() -> Walk:
     async with showing() as stage:
-        stage.app.show_pane("tasks")
+        stage.app.show_screen("tasks")
         await stage.settle()
         walk = Walk()
         with walk.followed():

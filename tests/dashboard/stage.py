@@ -14,7 +14,7 @@ from textual.widget import Widget
 from fleetsim.caller.events import Event
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.controls import WholeText
-from fleetsim.dashboard.panes.base import PaneBase
+from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.widgets import Grid
 from tests.dashboard.journal import NOW, Journal, an_hour
 
@@ -146,12 +146,12 @@ class Stage:
         return self.app.pane.main
 
     @property
-    def pane(self) -> PaneBase:
+    def pane(self) -> Pane:
         return self.app.pane
 
     @property
     def status(self) -> str:
-        return "".join(text for text, _ in self.app._status.lines[0])
+        return self.app._status.lines[0].plain
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from textual.widgets import Input, TextArea
 
 from fleetsim.caller.events import HubStopping
 from fleetsim.dashboard.app import DRAWS_PER_S
-from fleetsim.dashboard.panes.inbox import InboxPane
+from fleetsim.dashboard.screens.inbox import InboxPane
 from fleetsim.dashboard.widgets import Page
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from tests.dashboard.journal import NOW, Journal, flood
@@ -49,7 +49,7 @@ async def test_the_cursor_moves_by_letters_arrows_and_pages() -> None:
         for keys in (("j",), ("down",), ("k",), ("up",), ("G",), ("g",), ("ctrl+d",), ("ctrl+u",), ("end",), ("home",)):
             await stage.press(*keys)
             seen.append(grid.rows.find(grid.key or "", 0))
-        last, half = len(grid.rows) - 1, seen[6]
+        last, half = len(grid.rows.items) - 1, seen[6]
         assert seen == [1, 2, 1, 0, last, 0, half, 0, last, 0]
         assert half is not None
         assert half > 2
@@ -110,22 +110,22 @@ async def test_the_live_text_of_the_chosen_task_grows_while_one_looks() -> None:
 
 async def test_the_filter_narrows_while_it_is_typed_and_escape_takes_it_back() -> None:
     async with showing(EVENTS, "2") as stage:
-        everything = len(stage.main.rows)
+        everything = len(stage.main.rows.items)
         some = sum(task.agent == "flaky" for task in stage.app.view.tasks)
         assert 0 < some < everything
         await stage.press("slash")
         assert isinstance(stage.app.focused, Input)
         await stage.press(*"flaky")
-        assert len(stage.main.rows) == some
+        assert len(stage.main.rows.items) == some
         await stage.press("escape")
-        assert len(stage.main.rows) == everything
+        assert len(stage.main.rows.items) == everything
         await stage.press("slash", *"flaky", "enter")
         assert stage.focused == "tasks-list"
         assert "filter flaky" in stage.status
         await stage.press("1", "2")
-        assert len(stage.main.rows) == some
+        assert len(stage.main.rows.items) == some
         await stage.press("escape")
-        assert len(stage.main.rows) == everything
+        assert len(stage.main.rows.items) == everything
 
 
 async def test_help_shows_the_keys_of_this_screen() -> None:
@@ -167,9 +167,9 @@ async def test_follow_goes_on_and_off_and_moving_stops_it() -> None:
 
 async def test_levels_shows_debug_events_too() -> None:
     async with showing(EVENTS, "5") as stage:
-        few = len(stage.main.rows)
+        few = len(stage.main.rows.items)
         await stage.press("l")
-        assert len(stage.main.rows) == len(EVENTS) > few
+        assert len(stage.main.rows.items) == len(EVENTS) > few
 
 
 async def test_t_shows_the_tasks_of_the_agent_under_the_cursor() -> None:
@@ -386,7 +386,7 @@ async def test_the_cursor_stays_on_its_agent_when_the_order_changes() -> None:
         count = len(j.events)
         j.say("agent.breaker.opened", agent="c", failures=5, retryInSeconds=9, reason="x")
         await stage.say(*j.events[count:])
-        assert [row.key for row in map(stage.main.rows.__getitem__, range(3))] == ["c", "a", "b"]
+        assert [agent.name for agent in stage.main.rows.items] == ["c", "a", "b"]
         assert stage.main.key == "b"
         assert "▌ ● up       b" in stage.text
 
@@ -447,6 +447,37 @@ async def test_nothing_is_drawn_when_nothing_happens() -> None:
         stage.clock.pass_(1)
         await asyncio.sleep(0.4)
         assert stage.app.draws == before + 1
+
+
+async def test_the_details_show_ids_whole() -> None:
+    """Tables shorten ids; where one thing is shown, its id can be read, and ``y`` copies it."""
+    j, one, *_ = asking()
+    for key in ("2", "3"):
+        async with showing(j.events, key) as stage:
+            assert one["correlation_id"] in stage.text
+            await stage.press("y")
+            assert stage.app.clipboard == one["correlation_id"]
+
+
+async def test_a_screen_without_anything_to_show_says_so() -> None:
+    async with showing([]) as stage:
+        for key, words in (
+            ("1", "Waiting for the hub"),
+            ("2", "No tasks yet"),
+            ("3", "Nothing waits for you"),
+            ("4", "Waiting for the ceremonies"),
+            ("5", "Nothing has happened yet"),
+        ):
+            await stage.press(key)
+            assert words in stage.text
+
+
+async def test_ceremonies_with_doubtful_targets_are_counted_below_the_list() -> None:
+    j = Journal(start=NOW)
+    facts = {"id": "a", "name": "A", "schedule": "0 9 * * *", "skill": "echo", "targets": ["quin"]}
+    j.say("ceremony.loaded", ceremonies=[{**facts, "warnings": ["no such agent"]}, {**facts, "id": "b"}], errors=[])
+    async with showing(j.events, "4") as stage:
+        assert "2 of 2 ceremonies shown   2 on   0 paused   0 broken   1 warning" in stage.status
 
 
 async def test_a_feed_that_breaks_is_told_and_what_is_shown_stays() -> None:

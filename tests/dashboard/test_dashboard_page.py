@@ -8,17 +8,25 @@ from textual.binding import Binding
 
 from fleetsim.dashboard.app import FleetApp
 from fleetsim.dashboard.labels import HEALTH, RUN, STATE, plain_ascii
-from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
-from fleetsim.dashboard.view_events import EVENTS_MAX
+from fleetsim.dashboard.screens.ceremonies import CeremoniesPane
+from fleetsim.dashboard.screens.events import EventsPane
+from fleetsim.dashboard.screens.fleet import FleetPane
+from fleetsim.dashboard.screens.inbox import InboxPane
+from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.screens.tasks import TasksPane
+from fleetsim.dashboard.view import EVENTS_MAX
 from fleetsim.dashboard.view_inbox import OPEN_MAX, SETTLED_MAX
-from fleetsim.dashboard.view_tasks import TASKS_MAX
+from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/dashboard.md").read_text()
 NAMES = {"slash": "/", "question_mark": "?"}
 
 
 def test_every_key_is_on_the_page() -> None:
-    keys = [key for binding in FleetApp.BINDINGS if isinstance(binding, Binding) for key in binding.key.split(",")]
+    kinds = (FleetApp, Pane, FleetPane, TasksPane, InboxPane, CeremoniesPane, EventsPane)
+    bindings = [binding for kind in kinds for binding in kind.BINDINGS if isinstance(binding, Binding)]
+    keys = [key for binding in bindings for key in binding.key.split(",")]
+    assert len(keys) > 20
     assert [key for key in keys if f"`{NAMES.get(key, key)}`" not in PAGE] == []
 
 

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 import pytest
+from rich.text import Text
 
 from fleetsim.caller.events import Event
-from fleetsim.dashboard import (
-    chrome,
-    draw_agent,
-    draw_ceremonies,
-    draw_events,
-    draw_fleet,
-    draw_inbox,
-    draw_tasks,
-)
-from fleetsim.dashboard.chrome import Link, LinkState, Pane, Size
-from fleetsim.dashboard.labels import Tone
+from fleetsim.dashboard import chrome
+from fleetsim.dashboard.chrome import Link, LinkState, ScreenName, Size
+from fleetsim.dashboard.labels import MUTED, Tone
 from fleetsim.dashboard.query import parse
-from fleetsim.dashboard.text import Column, Line, TableRow, layout, plain, width_of
-from fleetsim.dashboard.view import View, fold_view
+from fleetsim.dashboard.screens import agent as agent_screen
+from fleetsim.dashboard.screens import ceremonies, events, fleet, inbox, tasks
+from fleetsim.dashboard.text import Column, TableRow, layout
+from fleetsim.dashboard.view import View, ViewBuilder, fold_view
+from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.model.text import neutralise
 from tests.dashboard.journal import HOSTILE, NOW, Journal, an_hour
 
+Seen = tuple[View, dict[str, TaskDetail]]
+
+
+def seen(recording: list[Event], about: list[Event] | None = None) -> Seen:
+    """The view of a recording, and the details of the tasks that these events are about."""
+    builder = ViewBuilder()
+    builder.fold_all(recording)
+    keys = dict.fromkeys(event.correlation_id for event in about or recording if event.correlation_id)
+    details = {key: detail for key in keys if (detail := builder.detail(key))}
+    return builder.snapshot(NOW), details
+
+
+def plain(lines: Iterable[Text]) -> str:
+    return "\n".join(one.plain for one in lines)
+
+
 EVENTS = an_hour()
 TOLD = [event for event in EVENTS if event.topic.startswith("hitl.")] + EVENTS[-60:]
-HOUR = fold_view(EVENTS, NOW, [event.correlation_id for event in TOLD if event.correlation_id])
+HOUR, DETAILS = seen(EVENTS, TOLD)
 LIVE = Link(LinkState.LIVE, NOW)
 
 
-def hostile() -> View:
+def hostile() -> Seen:
     """Every text an agent or a file can put into an event, hostile."""
     j = Journal(start=NOW - timedelta(minutes=5))
     for text in HOSTILE:
@@ -60,71 +72,66 @@ def hostile() -> View:
         j.say("config.rejected", path=text, error=text)
         j.say(text, agent=text, skill=text, task_id=text, **{text: text})
         j.say("agent.card.failed", agent=name, reason=text, stale=True)
-    return fold_view(j.events, NOW, [event.correlation_id for event in j.events if event.correlation_id])
+    return seen(j.events)
 
 
-def everything(view: View, width: int) -> Iterator[Line]:
+def everything(view: View, details: dict[str, TaskDetail], width: int) -> Iterator[Text]:
     """Every line every screen can show at this width."""
-    for pane in Pane:
+    for name in ScreenName:
         yield chrome.header(view, LIVE, "fleet", width)
-        yield chrome.tabs(pane, view, width, "read only")
-    for _, lines in draw_fleet.cards(view, width // 4):
+        yield chrome.tabs(name, view, width, "read only")
+    for lines in fleet.cards(view, width // 4).values():
         yield from lines
-    yield from draw_fleet.notes(view, width, 9)
+    yield from fleet.notes(view, width, 9)
     now = view.now
-    yield from table(draw_fleet.columns(view.agents, "4m"), [draw_fleet.row(row, now) for row in view.agents], width)
-    yield from table(draw_fleet.OUTCOME_COLUMNS, [draw_fleet.outcome_row(row) for row in view.recent], width)
+    yield from table(fleet.columns(view.agents, "4m"), [fleet.row(row, now) for row in view.agents], width)
+    yield from table(fleet.OUTCOME_COLUMNS, [fleet.outcome_row(row) for row in view.recent], width)
     for agent in view.agents:
-        yield from draw_agent.facts(agent, now, width)
-        yield from draw_agent.figures(agent, now, width)
-        yield from table(draw_agent.SKILL_COLUMNS, [draw_agent.skill_row(row, now) for row in agent.skills], width)
-    yield from table(draw_tasks.COLUMNS, [draw_tasks.row(row, now) for row in view.tasks[:60]], width)
-    for detail in view.details.values():
-        yield from draw_tasks.story(detail, now, width)
-        yield from draw_tasks.live(detail, None, width)
-    yield from table(draw_inbox.OPEN_COLUMNS, [draw_inbox.open_row(row, now) for row in view.questions], width)
-    yield from table(draw_inbox.SETTLED_COLUMNS, [draw_inbox.settled_row(row, now) for row in view.settled], width)
+        yield from agent_screen.facts(agent, now, width)
+        yield from agent_screen.figures(agent, now, width)
+        yield from table(agent_screen.SKILL_COLUMNS, [agent_screen.skill_row(row, now) for row in agent.skills], width)
+    yield from table(tasks.COLUMNS, [tasks.row(row, now) for row in view.tasks[:60]], width)
+    for detail in details.values():
+        yield from tasks.story(detail, now, width)
+        yield from tasks.live(detail, None, width)
+    yield from table(inbox.OPEN_COLUMNS, [inbox.open_row(row, now) for row in view.questions], width)
+    yield from table(inbox.SETTLED_COLUMNS, [inbox.settled_row(row, now) for row in view.settled], width)
     for question in (*view.questions, *view.settled):
-        yield from draw_inbox.reading(question, view.details.get(question.correlation_id), now, width, True)
-        yield from draw_inbox.sending(question, "x", width)
-    yield from table(draw_ceremonies.COLUMNS, [draw_ceremonies.row(row, now) for row in view.ceremonies], width)
+        yield from inbox.reading(question, details.get(question.correlation_id), now, width, True)
+        yield from inbox.sending(question, "x", width)
+    yield from table(ceremonies.COLUMNS, [ceremonies.row(row, now) for row in view.ceremonies], width)
     for ceremony in view.ceremonies:
-        yield from draw_ceremonies.facts(ceremony, now, width)
-        yield from table(
-            draw_ceremonies.RUN_COLUMNS, [draw_ceremonies.run_row(run, now) for run in ceremony.runs], width
-        )
+        yield from ceremonies.facts(ceremony, now, width)
+        yield from table(ceremonies.RUN_COLUMNS, [ceremonies.run_row(run, now) for run in ceremony.runs], width)
     for narrow in (False, True):
-        columns = draw_events.NARROW if narrow else draw_events.COLUMNS
-        yield from table(columns, [draw_events.row(event, narrow) for event in view.events[-80:]], width)
+        columns = events.NARROW if narrow else events.COLUMNS
+        yield from table(columns, [events.row(event, narrow) for event in view.events[-80:]], width)
     for event in view.events[-40:]:
-        yield from draw_events.full(event, width)
+        yield from events.full(event, width)
 
 
-def table(columns: tuple[Column, ...], rows: list[TableRow], width: int) -> Iterator[Line]:
+def table(columns: tuple[Column, ...], rows: list[TableRow], width: int) -> Iterator[Text]:
     found = layout(columns, width)
     yield found.head()
     yield from (found.row(row) for row in rows)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize("view", [HOUR, hostile()], ids=["hour", "hostile"])
-def test_no_line_is_wider_than_its_place(view: View, width: int) -> None:
-    lines = list(everything(view, width))
+@pytest.mark.parametrize("seen", [(HOUR, DETAILS), hostile()], ids=["hour", "hostile"])
+def test_no_line_is_wider_than_its_place(seen: Seen, width: int) -> None:
+    lines = list(everything(*seen, width))
     assert len(lines) > 100
-    assert [plain([one]) for one in lines if width_of(one) > width] == []
+    assert [one.plain for one in lines if one.cell_len > width] == []
 
 
 def test_nothing_hostile_is_left_in_any_line() -> None:
-    shown = plain(everything(hostile(), 120))
+    shown = plain(everything(*hostile(), 120))
     assert neutralise(shown, limit=len(shown) + 1) == shown
     assert "[@click=app.quit]press[/]" in shown
 
 
 def test_the_fleet_is_told_worst_first_with_glyph_and_word() -> None:
-    rows = [
-        plain([one])
-        for one in table(draw_fleet.columns(HOUR.agents, "1h"), [draw_fleet.row(r, NOW) for r in HOUR.agents], 120)
-    ]
+    rows = [one.plain for one in table(fleet.columns(HOUR.agents, "1h"), [fleet.row(r, NOW) for r in HOUR.agents], 120)]
     assert rows[1].split()[:3] == ["○", "down", "frank"]
     assert "connection refused" in rows[1]
     assert rows[2].split()[:3] == ["◐", "degraded", "flaky"]
@@ -137,7 +144,7 @@ def test_a_share_of_few_runs_is_grey_and_shows_them() -> None:
     for kind in ("completed", "failed"):
         j.end(j.request("young", "echo"), kind)
     (row,) = fold_view(j.events, NOW).agents
-    assert draw_fleet.ok_share(row) == (("1/2", Tone.MUTED),)
+    assert fleet.ok_share(row) == Text.assemble(("1/2", MUTED))
 
 
 def test_stale_data_is_grey_and_tells_its_age() -> None:
@@ -146,33 +153,33 @@ def test_stale_data_is_grey_and_tells_its_age() -> None:
     j.later(120)
     j.say("agent.card.failed", agent="quinn", reason="connection refused", stale=True)
     (agent,) = fold_view(j.events, NOW).agents
-    row = draw_fleet.row(agent, NOW)
+    row = fleet.row(agent, NOW)
     assert row.faded
     assert "card is 4m old: connection refused" in plain(row.cells)
-    roles = {role for one in table(draw_fleet.columns([agent], "4m"), [row], 120) for _, role in one}
-    assert roles <= {Tone.MUTED, Tone.PLAIN, Tone.HEAD}
+    _, drawn = table(fleet.columns([agent], "4m"), [row], 120)
+    assert drawn.spans[-1] == (0, len(drawn), MUTED)
 
 
 def test_a_working_task_that_says_nothing_is_called_silent() -> None:
     silent = next(task for task in HOUR.tasks if task.state == "working" and task.agent == "flaky")
-    assert plain([draw_tasks.last_update(silent, NOW)]).startswith("silent for")
+    assert tasks.row(silent, NOW).cells[7].plain.startswith("silent for")
 
 
 def test_a_question_comes_first_where_there_is_no_room() -> None:
     question = HOUR.questions[0]
-    detail = HOUR.details[question.correlation_id]
-    assert "Which branch" in plain(draw_inbox.reading(question, detail, NOW, 60, False)[:1])
-    assert "Which branch" not in plain(draw_inbox.reading(question, detail, NOW, 60, True)[:1])
+    detail = DETAILS[question.correlation_id]
+    assert "Which branch" in plain(inbox.reading(question, detail, NOW, 60, False)[:1])
+    assert "Which branch" not in plain(inbox.reading(question, detail, NOW, 60, True)[:1])
 
 
 def test_a_ceremony_tells_when_it_fires_and_then() -> None:
     row = HOUR.ceremony("quinn.daily-digest")
     assert row is not None
-    facts = plain(draw_ceremonies.facts(row, NOW, 60))
+    facts = plain(ceremonies.facts(row, NOW, 60))
     assert "00:04:00" in facts
     assert "Sun 14:00Z" in facts
-    assert draw_ceremonies.following("every tuesday", "UTC", NOW) == ()
-    assert draw_ceremonies.following("0 9 * * *", "Nowhere/Land", NOW) == ()
+    assert ceremonies.following("every tuesday", "UTC", NOW) == ()
+    assert ceremonies.following("0 9 * * *", "Nowhere/Land", NOW) == ()
 
 
 def test_a_target_nobody_can_serve_is_seen_at_its_ceremony() -> None:
@@ -182,29 +189,27 @@ def test_a_target_nobody_can_serve_is_seen_at_its_ceremony() -> None:
     j.say("ceremony.loaded", ceremonies=[{**facts, "warnings": [warning]}, {**facts, "id": "b"}], errors=[])
     seen = fold_view(j.events, NOW)
     doubted, fine = seen.ceremonies
-    assert "! on" in plain([draw_ceremonies.row(doubted, NOW).cells[0]])
-    assert "● on" in plain([draw_ceremonies.row(fine, NOW).cells[0]])
-    assert f"! {warning}" in plain(draw_ceremonies.facts(doubted, NOW, 80))
-    assert "1 warning " in draw_ceremonies.summary(2, seen)
+    assert "! on" in plain([ceremonies.row(doubted, NOW).cells[0]])
+    assert "● on" in plain([ceremonies.row(fine, NOW).cells[0]])
+    assert f"! {warning}" in plain(ceremonies.facts(doubted, NOW, 80))
 
 
 def test_empty_screens_say_what_is_missing() -> None:
     empty = fold_view([], NOW)
-    assert "Waiting for the hub" in plain(draw_fleet.empty(empty))
+    assert "Waiting for the hub" in plain(fleet.empty(empty))
     j = Journal(start=NOW)
     j.say("config.loaded", agents=[], path="agents.yaml")
     j.say("ceremony.loaded", ceremonies=[], errors=[])
     loaded = fold_view(j.events, NOW)
-    assert "fleetsim demo" in plain(draw_fleet.empty(loaded))
-    assert "No ceremonies yet" in plain(draw_ceremonies.empty(loaded))
-    assert "Nothing waits" in plain(draw_inbox.empty(loaded))
-    assert "Nothing has happened" in plain(draw_events.empty(empty))
+    assert "fleetsim demo" in plain(fleet.empty(loaded))
+    assert "No ceremonies yet" in plain(ceremonies.empty(loaded))
+    assert "Nothing waits" in plain(inbox.EMPTY)
 
 
 def test_a_lost_feed_never_looks_live() -> None:
     lost = Link(LinkState.LOST, NOW - timedelta(seconds=90), "connection lost")
-    assert chrome.link_line(lost, HOUR) == (("○ LOST 90s", Tone.BAD),)
-    assert chrome.link_line(LIVE, HOUR) == (("● LIVE", Tone.GOOD),)
+    assert chrome.link_line(lost, HOUR) == Text.assemble(("○ LOST 90s", Tone.BAD))
+    assert chrome.link_line(LIVE, HOUR) == Text.assemble(("● LIVE", Tone.GOOD))
 
 
 @pytest.mark.parametrize(
@@ -225,32 +230,24 @@ def test_a_narrow_header_keeps_what_matters() -> None:
 
 def test_the_window_of_events_is_the_filter_of_all_of_them() -> None:
     query = parse("agent=quinn level=debug")
-    window = draw_events.Window(query)
+    window = events.Window(query)
     for at in range(0, len(EVENTS) + 50, 50):
         window.update(tuple(EVENTS[:at][-1000:]))
-    whole = draw_events.Window(query)
+    whole = events.Window(query)
     whole.update(tuple(EVENTS[-1000:]))
     expected = [event for event in EVENTS[-1000:] if event.agent == "quinn"]
     assert list(window.rows()) == list(whole.rows()) == expected
 
 
 def test_debug_events_show_only_when_asked_for() -> None:
-    assert all(str(event.level) != "debug" for event in _rows(draw_events.Window(parse(""))))
-    assert any(str(event.level) == "debug" for event in _rows(draw_events.Window(parse(""), debug=True)))
-    assert any(str(event.level) == "debug" for event in _rows(draw_events.Window(parse("level=debug"))))
+    assert all(str(event.level) != "debug" for event in _rows(events.Window(parse(""))))
+    assert any(str(event.level) == "debug" for event in _rows(events.Window(parse(""), debug=True)))
+    assert any(str(event.level) == "debug" for event in _rows(events.Window(parse("level=debug"))))
 
 
-def _rows(window: draw_events.Window) -> tuple[Event, ...]:
+def _rows(window: events.Window) -> tuple[Event, ...]:
     window.update(tuple(EVENTS))
     return window.rows()
-
-
-def test_the_details_show_ids_whole() -> None:
-    """Tables shorten ids; where one thing is shown, its id can be read, and ``y`` copies it."""
-    (cid, detail), *_ = HOUR.details.items()
-    assert cid in plain([draw_tasks.title(detail)])
-    question = HOUR.questions[0]
-    assert question.correlation_id in plain([draw_inbox.title(question)])
 
 
 def test_files_and_data_of_a_task_are_listed_and_how_to_save_them() -> None:
@@ -267,8 +264,8 @@ def test_files_and_data_of_a_task_are_listed_and_how_to_save_them() -> None:
         "no part",
     ]
     j.end(about, text="", parts=parts, partsTotal=9)
-    seen = fold_view(j.events, j.at, ["c-1"])
-    shown = plain(draw_tasks.live(seen.details["c-1"], None, 90))
+    view, details = seen(j.events)
+    shown = plain(tasks.live(details["c-1"], None, 90))
     assert "you  file 1: in.csv, text/csv, 12 bytes" in shown
     assert "file 1: re\N{REPLACEMENT CHARACTER}port.pdf, application/pdf, 48,211 bytes" in shown
     assert "data 2: 56 bytes" in shown
@@ -276,7 +273,7 @@ def test_files_and_data_of_a_task_are_listed_and_how_to_save_them() -> None:
     assert "and 5 more" in shown
     assert "to save them: fleetsim task download c-1" in shown
     assert "nothing said yet" not in shown
-    assert seen.tasks[0].last.startswith("file 1: ")
+    assert view.tasks[0].last.startswith("file 1: ")
 
 
 def ailing() -> View:
@@ -294,10 +291,10 @@ def ailing() -> View:
 
 def test_a_narrow_screen_says_of_every_agent_why_it_is_not_up_and_for_how_long() -> None:
     view = ailing()
-    told = [plain([one]) for one in draw_fleet.notes(view, 80, 9)]
+    told = [one.plain for one in fleet.notes(view, 80, 9)]
     assert any("frank is down 60m: 10.0.0.7:8000: connection refused" in one for one in told)
     assert any("mute is degraded 60m: its webhooks do not arrive" in one for one in told)
-    pages = {row.name: plain(draw_agent.facts(row, NOW, 53)) for row in view.agents}
+    pages = {row.name: plain(agent_screen.facts(row, NOW, 53)) for row in view.agents}
     assert "for 60m" in pages["frank"]
     assert "its webhooks do not arrive" in pages["mute"]
     assert all(word in pages["frank"] for word in ("refused", "help")), "the reason is wrapped, not cut"
@@ -305,5 +302,5 @@ def test_a_narrow_screen_says_of_every_agent_why_it_is_not_up_and_for_how_long()
 
 def test_what_was_not_the_agents_doing_stands_beside_its_figures() -> None:
     (quinn,) = [row for row in ailing().agents if row.name == "quinn"]
-    assert "6 ended by people" in plain(draw_agent.figures(quinn, NOW, 60))
-    assert "rejected" not in plain([draw_fleet.trouble(quinn, NOW)])
+    assert "6 ended by people" in plain(agent_screen.figures(quinn, NOW, 60))
+    assert "rejected" not in plain([fleet.trouble(quinn, NOW)])

@@ -129,7 +129,7 @@ async def test_a_click_on_markup_does_nothing() -> None:
 async def test_what_is_pasted_into_an_answer_is_made_harmless() -> None:
     from textual.events import Paste
 
-    from fleetsim.dashboard.panes.inbox import InboxPane
+    from fleetsim.dashboard.screens.inbox import InboxPane
 
     async with showing(hostile_events(), "3", "r") as stage:
         assert isinstance(stage.pane, InboxPane)
@@ -207,13 +207,13 @@ def _until_quiet(terminal: int, word: bytes, seconds: float) -> bytes:
 
 
 def test_no_module_hands_textual_a_string_of_its_own() -> None:
-    """Strings can be markup: only ``widget`` makes Textual content, and nobody uses a widget that parses it."""
+    """Strings can be markup: only ``widgets`` makes Textual content, and nobody uses a widget that parses it."""
     banned = {"Static", "Label", "Markdown", "RichLog", "Log", "DataTable", "notify", "from_markup", "Header", "Footer"}
     folder = Path(fleetsim.dashboard.__file__).parent
     found: list[str] = []
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-            if name in banned or (name == "Content" and path.name != "widget.py"):
+            if name in banned or (name == "Content" and path.name != "widgets.py"):
                 found.append(f"{path.name}:{getattr(node, 'lineno', 0)} {name}")
     assert found == []

@@ -9,25 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.dashboard import labels
-from fleetsim.dashboard.labels import HEALTH, STATE, Tone, mark_of, plain_ascii
+from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, Tone, plain_ascii
 from fleetsim.dashboard.query import parse
 from fleetsim.dashboard.text import (
     BLANK,
     Column,
-    RowList,
+    Rows,
     TableRow,
     clip,
     fill,
     fitted,
     layout,
     line,
-    muted,
-    plain,
     spread,
-    width_of,
     wrap,
 )
-from fleetsim.dashboard.trend import Trend, span_for
+from fleetsim.dashboard.view_fleet import Trend, span_for
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind
 
@@ -41,26 +38,26 @@ COLUMNS = (
 
 @given(st.text(max_size=60), st.integers(0, 30))
 def test_clipped_text_never_takes_more_cells_than_there_are(text: str, width: int) -> None:
-    assert width_of(line(clip(text, width))) <= width
+    assert clip(line(text), width).cell_len <= width
 
 
 @given(st.lists(st.text(max_size=12), max_size=5), st.integers(1, 30), st.sampled_from("<>"))
 def test_a_filled_line_takes_exactly_its_width(texts: list[str], width: int, align: str) -> None:
-    assert width_of(fill(line(*texts), width, align)) == width
+    assert fill(line(*texts), width, align).cell_len == width
 
 
 @given(st.text(alphabet="ab 漢é\n", max_size=200), st.integers(2, 20))
 def test_wrapping_keeps_every_letter_and_the_width(text: str, width: int) -> None:
     lines = wrap(text, width)
-    assert all(width_of(one) <= width for one in lines)
-    assert "".join(plain(lines).split()) == "".join(text.split())
+    assert all(one.cell_len <= width for one in lines)
+    assert "".join("".join(one.plain for one in lines).split()) == "".join(text.split())
 
 
 @given(st.integers(10, 200))
 def test_a_table_never_writes_past_the_right_edge(width: int) -> None:
     found = layout(COLUMNS, width)
-    row = TableRow(key="k", cells=tuple(line("漢字" * 40) for _ in COLUMNS))
-    assert width_of(found.row(row)) == width_of(found.head()) <= max(width, 2 + 3 * 2 + 1)
+    row = TableRow(tuple(line("漢字" * 40) for _ in COLUMNS))
+    assert found.row(row).cell_len == found.head().cell_len <= max(width, 2 + 3 * 2 + 1)
 
 
 def test_columns_go_by_their_order_and_the_flexible_share_the_room() -> None:
@@ -74,24 +71,24 @@ def test_columns_go_by_their_order_and_the_flexible_share_the_room() -> None:
 
 def test_a_grey_tail_that_does_not_fit_goes_whole() -> None:
     found = layout((Column(title="A", width=10),), 13)
-    row = TableRow(key="k", cells=(line("00:04:00", muted("  14:00Z")),))
-    assert plain([found.row(row)]).strip() == "00:04:00"
+    row = TableRow((line("00:04:00", ("  14:00Z", MUTED)),))
+    assert found.row(row).plain.strip() == "00:04:00"
 
 
 def test_pieces_that_do_not_fit_are_left_out_whole() -> None:
-    assert plain([fitted([line("one"), line("twotwo"), BLANK, line("x")], 8)]) == "one  x"
-    assert plain([spread(line("left"), line("right"), 12)]) == "left   right"
-    assert plain([spread(line("left"), line("right"), 6)]) == "left"
+    assert fitted([line("one"), line("twotwo"), BLANK, line("x")], 8).plain == "one  x"
+    assert spread(line("left"), line("right"), 12).plain == "left   right"
+    assert spread(line("left"), line("right"), 6).plain == "left"
 
 
 def test_a_row_is_found_by_its_key_wherever_it_went() -> None:
-    rows = RowList([TableRow(key=key, cells=()) for key in "abc"])
+    rows = Rows("abc")
     assert (rows.find("c", 0), rows.find("c", 2), rows.find("z", 1)) == (2, 2, None)
 
 
 def test_every_state_and_kind_has_a_glyph_a_word_and_an_ascii_form() -> None:
     for word in (*TaskState, *OutcomeKind):
-        mark = mark_of(STATE, word.value)
+        mark = STATE[word.value]
         assert mark.glyph
         assert mark.word
         assert plain_ascii(mark.label).isascii()
@@ -105,15 +102,15 @@ def test_health_glyphs_stay_apart_in_ascii() -> None:
 
 
 def test_a_word_nobody_knows_is_shown_raw_as_a_warning() -> None:
-    mark = mark_of(STATE, "pondering")
-    assert (mark.label, mark.role) == ("pondering", Tone.WARN)
+    mark = STATE["pondering"]
+    assert (mark.label, mark.tone) == ("pondering", Tone.WARN)
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"), [(-1, "0s"), (8.9, "8s"), (99, "99s"), (100, "1m"), (5999, "99m"), (6000, "1h"), (2e5, "2d")]
 )
 def test_ages_are_short(seconds: float, said: str) -> None:
-    assert labels.span(seconds) == said
+    assert labels.age(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -121,7 +118,7 @@ def test_ages_are_short(seconds: float, said: str) -> None:
     [(None, "-"), (412, "412ms"), (4100, "4.1s"), (99_900, "99.9s"), (182_000, "3m02s"), (7.5e6, "2h05m")],
 )
 def test_measured_times_are_short(ms: float | None, said: str) -> None:
-    assert labels.took(ms) == said
+    assert labels.duration(ms) == said
     assert len(said) <= 5
 
 
@@ -130,9 +127,9 @@ def test_countdowns_shares_and_money() -> None:
     assert [labels.percent(*x) for x in ((0, 0), (5, 5), (9999, 10_000), (71, 100))] == ["-", "100", "99.9", "71.0"]
     assert [labels.money(x) for x in (None, 0.0114, 1.5, 1234.0)] == ["-", "0.011", "1.50", "1,234"]
     now = datetime(2026, 11, 21, 13, tzinfo=UTC)
-    assert labels.near(now + timedelta(hours=1), now) == "14:00Z"
-    assert labels.near(now + timedelta(days=1), now) == "Sun 13:00Z"
-    assert labels.near(now + timedelta(days=9), now) == "11-30 13:00Z"
+    assert labels.moment(now + timedelta(hours=1), now) == "14:00Z"
+    assert labels.moment(now + timedelta(days=1), now) == "Sun 13:00Z"
+    assert labels.moment(now + timedelta(days=9), now) == "11-30 13:00Z"
 
 
 def test_a_trend_has_its_outcomes_in_the_right_cells() -> None:

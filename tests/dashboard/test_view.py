@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.health import HealthWord
-from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
-from fleetsim.dashboard.view import View, ViewBuilder, fold_view
-from fleetsim.dashboard.view_events import EVENTS_MAX
+from fleetsim.dashboard.view import EVENTS_MAX, View, ViewBuilder, fold_view
 from fleetsim.dashboard.view_fleet import PushState
-from fleetsim.dashboard.view_tasks import TASKS_MAX
+from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX, TaskDetail
 from fleetsim.hub.schemas import payload_model
 from fleetsim.model.extensions import Usage
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
@@ -30,12 +28,16 @@ def journal() -> Journal:
     return Journal(start=NOW)
 
 
-def view(j: Journal, *details: str) -> View:
-    return fold_view(j.events, j.at, details)
+def view(j: Journal) -> View:
+    return fold_view(j.events, j.at)
 
 
-def cid(about: dict[str, str]) -> str:
-    return about["correlation_id"]
+def detail(j: Journal, about: dict[str, str]) -> TaskDetail:
+    builder = ViewBuilder()
+    builder.fold_all(j.events)
+    found = builder.detail(about["correlation_id"])
+    assert found is not None
+    return found
 
 
 def runs(j: Journal, agent: str, good: int, bad: int) -> None:
@@ -226,10 +228,10 @@ def test_text_of_a_stream_grows_and_a_whole_artifact_replaces_it() -> None:
     j.bind(about)
     j.chunk(about, "one ", append=False)
     j.chunk(about, "two")
-    detail = view(j, cid(about)).details[cid(about)]
-    assert (detail.text, detail.request, detail.final) == ("one two", "go", False)
+    seen = detail(j, about)
+    assert (seen.text, seen.row.request, seen.row.open) == ("one two", "go", True)
     j.chunk(about, "one two three", append=False)
-    assert view(j, cid(about)).details[cid(about)].text == "one two three"
+    assert detail(j, about).text == "one two three"
 
 
 def test_a_snapshot_in_a_stream_is_continued_by_the_chunks_after_it() -> None:
@@ -237,7 +239,7 @@ def test_a_snapshot_in_a_stream_is_continued_by_the_chunks_after_it() -> None:
     about = j.request("quinn", "echo")
     j.say("agent.chat.inbound", **about, type="task", text="so far", state="working")
     j.chunk(about, " and on")
-    assert view(j, cid(about)).details[cid(about)].text == "so far and on"
+    assert detail(j, about).text == "so far and on"
 
 
 def test_text_of_a_polled_task_is_what_the_last_poll_brought() -> None:
@@ -246,7 +248,7 @@ def test_text_of_a_polled_task_is_what_the_last_poll_brought() -> None:
     j.bind(about)
     j.update(about, "working", "half", via="poll")
     j.update(about, "working", "half and more", via="poll")
-    assert view(j, cid(about)).details[cid(about)].text == "half and more"
+    assert detail(j, about).text == "half and more"
 
 
 def test_the_final_text_replaces_the_live_text() -> None:
@@ -254,8 +256,8 @@ def test_the_final_text_replaces_the_live_text() -> None:
     about = j.request("quinn", "echo")
     j.chunk(about, "draft")
     j.end(about, text="the answer", usage=Usage(input_tokens=3, output_tokens=4))
-    detail = view(j, cid(about)).details[cid(about)]
-    assert (detail.text, detail.final, detail.tokens) == ("the answer", True, (3, 4))
+    seen = detail(j, about)
+    assert (seen.text, seen.row.open, seen.row.tokens) == ("the answer", False, (3, 4))
 
 
 def test_live_text_keeps_its_newest_part_only() -> None:
@@ -263,7 +265,7 @@ def test_live_text_keeps_its_newest_part_only() -> None:
     about = j.request("quinn", "echo")
     for n in range(400):
         j.chunk(about, f"{n:04d}" * 100)
-    text = view(j, cid(about)).details[cid(about)].text
+    text = detail(j, about).text
     assert len(text) <= LIVE_CHARS_MAX
     assert text.endswith("0399")
 
@@ -297,7 +299,13 @@ def test_a_request_that_was_expanded_is_not_a_task() -> None:
     parent = j.request("", "sitrep")
     for agent in ("a", "b"):
         child = j.request(agent, "sitrep")
-        j.say("agent.skill.dispatched", **child, parent_id=cid(parent), task_id="t-" + agent, state="submitted")
+        j.say(
+            "agent.skill.dispatched",
+            **child,
+            parent_id=parent["correlation_id"],
+            task_id="t-" + agent,
+            state="submitted",
+        )
     assert sorted(task.agent for task in view(j).tasks) == ["a", "b"]
 
 
@@ -312,7 +320,8 @@ def test_tasks_that_wait_for_a_person_come_first_and_the_longest_waiting_at_the_
     j.ask(first, "which?")
     j.later(5)
     j.ask(second, "what?")
-    assert [task.correlation_id for task in view(j).tasks] == [cid(x) for x in (first, second, working, queued, done)]
+    expected = [about["correlation_id"] for about in (first, second, working, queued, done)]
+    assert [task.correlation_id for task in view(j).tasks] == expected
 
 
 def test_a_question_opens_and_is_settled_by_its_answer() -> None:
@@ -339,7 +348,7 @@ def test_a_question_nobody_answered_does_not_stay_open(topic: str, decision: str
     if topic == "autonomous":
         j.end(about, "canceled")
     else:
-        j.say(topic + cid(about), correlation_id=cid(about), questionId=key)
+        j.say(topic + about["correlation_id"], correlation_id=about["correlation_id"], questionId=key)
     seen = view(j)
     assert seen.questions == ()
     assert [q.decision for q in seen.settled] == [decision]
@@ -479,15 +488,16 @@ NAMES = st.none() | st.sampled_from(("a", "b", "\x1b[31m", ""))
 )
 @settings(max_examples=80, deadline=None)
 def test_no_payload_breaks_the_fold(events: list[Event]) -> None:
-    seen = fold_view(events, NOW, ["a", "b"])
+    builder = ViewBuilder()
+    builder.fold_all(events)
+    builder.detail("a"), builder.detail("b")
+    seen = builder.snapshot(NOW)
     assert seen.counters.events == len(events)
     assert len(seen.events) == len(events)
 
 
 def test_the_view_needs_no_textual_and_no_event_loop() -> None:
-    pure = (
-        "view feed controls query text draw_fleet draw_tasks draw_inbox draw_ceremonies draw_events draw_agent chrome"
-    )
+    pure = "view feed controls query text"
     code = (
         f"import sys, {', '.join('fleetsim.dashboard.' + name for name in pure.split())}\n"
         "assert not [m for m in sys.modules if m.split('.')[0] == 'textual'], 'textual was imported'\n"

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from fleetsim.dashboard.controls import WholeText
-from fleetsim.dashboard.draw_tasks import amount, live, live_title
-from fleetsim.dashboard.live_text import LIVE_CHARS_MAX
+from fleetsim.dashboard.screens.tasks import amount, live, live_title
 from fleetsim.dashboard.text import wrap
 from fleetsim.dashboard.view import ViewBuilder
-from fleetsim.dashboard.view_tasks import TaskDetail
+from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TaskDetail
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import excerpt, shown_text
 from tests.dashboard.journal import NOW, Journal
@@ -38,11 +37,13 @@ def detail(j: Journal, about: dict[str, Any], *, lost: bool = False) -> TaskDeta
     builder.fold_all(j.events)
     if lost:
         builder.lost_events()
-    return builder.snapshot(NOW, [about["correlation_id"]]).details[about["correlation_id"]]
+    found = builder.detail(about["correlation_id"])
+    assert found is not None
+    return found
 
 
 def words(lines: Any) -> str:
-    return "\n".join("".join(text for text, _ in one) for one in lines)
+    return "\n".join(one.plain for one in lines)
 
 
 def test_the_count_in_the_title_is_what_is_shown_while_chunks_arrive() -> None:

@@ -1,0 +1,175 @@
+"""One agent's page: what its card says, its figures, its skills and its failures."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
+from fleetsim.caller.health import HealthWord
+from fleetsim.dashboard.chrome import Keys
+from fleetsim.dashboard.labels import HEALTH, MUTED, STATE, STRONG, Tone, duration, money, percent, since
+from fleetsim.dashboard.screens.fleet import PUSH, FleetPane, share_tone, trouble
+from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, line, named, wrap
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_fleet import RUNS_MIN, AgentRow, SkillRow
+from fleetsim.dashboard.widgets import Grid, Page
+from fleetsim.model.errors import Blame
+from fleetsim.model.work import WHOSE
+
+WHY_LINES_MAX = 4
+SKILL_COLUMNS = (
+    Column(title="SKILL", width=14, flex=2, most=40),
+    Column(title="RUNS", width=5, align=">"),
+    Column(title="OK%", width=5, align=">"),
+    Column(title="P50", width=6, align=">", drop=2),
+    Column(title="P95", width=6, align=">"),
+    Column(title="$/OK", width=6, align=">", drop=4),
+    Column(title="LAST", width=8, drop=3),
+    Column(title="LAST OUTCOME", width=12, flex=1, most=13, drop=1),
+    Column(title="ON CARD", width=7, drop=5),
+)
+
+
+def skill_row(skill: SkillRow, now: datetime) -> TableRow:
+    """One skill as a row of ``SKILL_COLUMNS``."""
+    f = skill.figures
+    runs = f.answered_outcomes
+    share = percent(f.success_count, runs) if runs >= RUNS_MIN else f"{f.success_count}/{runs}" if runs else "-"
+    return TableRow(
+        (
+            line((skill.skill, STRONG)),
+            line((str(f.total_outcomes), Tone.PLAIN if f.total_outcomes else MUTED)),
+            line((share, share_tone(f.success_count, runs) if runs >= RUNS_MIN else MUTED)),
+            line(duration(f.p50_latency_ms) if runs else ("-", MUTED)),
+            line(duration(f.p95_latency_ms) if runs else ("-", MUTED)),
+            line(money(f.cost_per_successful_outcome) if f.total_cost_usd else ("-", MUTED)),
+            line(since(f.last_outcome_at, now) + " ago" if f.last_outcome_at else ("never", MUTED)),
+            line(STATE[f.last_outcome_kind.value].piece if f.last_outcome_kind else ("-", MUTED)),
+            line("✓ yes" if skill.offered else ("✗ no", Tone.WARN)),
+        )
+    )
+
+
+def facts(agent: AgentRow, now: datetime, width: int) -> list[Text]:
+    """How it is, where it is, what it claims."""
+    card = agent.card
+    fetched = f"fetched {since(card.fetched_at, now)} ago" if card.fetched_at else "never fetched"
+    latency = f"in {duration(card.latency_ms)}, " if card.latency_ms is not None and card.fetched_at else ""
+    lasting = f"  for {since(agent.since, now)}" if agent.since else ""
+    why = wrap(agent.why, width - 10)[:WHY_LINES_MAX] if agent.health is not HealthWord.UP else []
+    claims = {True: ("✓ ", Tone.GOOD), False: ("✗ ", MUTED), None: ("? ", MUTED)}
+    (streams, streams_tone), (pushes, pushes_tone) = claims[card.streaming], claims[card.push]
+    pairs = [
+        ("state", line(HEALTH[agent.health].piece, (lasting, MUTED))),
+        *[("" if at else "why", one) for at, one in enumerate(why)],
+        ("card", line(latency + fetched)),
+        ("card url", line(card.url or ("-", MUTED))),
+        ("rpc url", line(card.rpc_url or ("-", MUTED))),
+        ("wire", line(card.dialect or "?", ("   auth ", MUTED), card.auth or "none")),
+        ("claims", line((streams + "streaming", streams_tone), "   ", (pushes + "push", pushes_tone))),
+        ("webhooks", PUSH[agent.push]),
+    ]
+    warnings = list(card.warnings[:3])
+    if card.changed_at is not None:
+        warnings.append(f"card changed {since(card.changed_at, now)} ago: {card.changes}")
+    return [*named(pairs, width), *(fitted([line(("! ", Tone.WARN), warning)], width) for warning in warnings)]
+
+
+def figures(agent: AgentRow, now: datetime, width: int) -> list[Text]:
+    """The last 24 hours."""
+    f = agent.figures
+    if not f.total_outcomes:
+        return [line(("No outcome in the last 24 hours.", MUTED)), BLANK, fitted([trouble(agent, now)], width)]
+    kinds = [(STATE[kind], count) for kind, count in f.kinds.items()]
+    outcomes = [line((f"{mark.glyph} {count} {mark.word}", mark.tone)) for mark, count in kinds]
+    channels = [line((f"{via} ", MUTED), str(count)) for via, count in f.channels.items()]
+    others = [line(f"{count} ", (WHOSE[Blame(blame)], MUTED)) for blame, count in f.beside_counts.items()]
+    share, tone = percent(f.success_count, f.answered_outcomes), share_tone(f.success_count, f.answered_outcomes)
+    cost = line(f"${money(f.total_cost_usd)}", ("  per ok ", MUTED), f"${money(f.cost_per_successful_outcome)}")
+    latency = line(
+        ("p50 ", MUTED),
+        duration(f.p50_latency_ms),
+        ("  p95 ", MUTED),
+        duration(f.p95_latency_ms),
+        ("  max ", MUTED),
+        duration(f.max_latency_ms),
+    )
+    pairs = [
+        ("ok", line((f"{share} %", tone), (f"  {f.success_count} of {f.answered_outcomes}", MUTED))),
+        ("latency", latency),
+        ("outcomes", fitted(outcomes, width - 10)),
+        *([("beside", fitted(others, width - 10))] if others else []),
+        ("arrived", fitted(channels, width - 10)),
+        ("cost", cost if f.total_cost_usd else line(("none reported", MUTED))),
+        ("tokens", line(f"{f.input_tokens:,} in {f.output_tokens:,} out")),
+    ]
+    if f.mean_confidence is not None:
+        pairs.append(("sure", line(f"{f.mean_confidence:.2f} mean, {f.confident_failures} sure and wrong")))
+    lines = named(pairs, width)
+    for failure in f.recent_failures[:3]:
+        text = f"{since(failure.timestamp, now)} ago {failure.skill}: {failure.failure_reason}"
+        mark = ("✗ ", Tone.BAD) if failure.blame is Blame.AGENT else ("– ", MUTED)
+        lines.append(fitted([line(mark, text)], width))
+    return lines
+
+
+class AgentPane(FleetPane):
+    """One agent; ``agent`` is its name."""
+
+    KEYS: ClassVar[Keys] = (("esc", "back"), ("R", "refresh card"), ("t", "tasks"), ("y", "copy"))
+    agent = ""
+
+    def compose(self) -> ComposeResult:
+        """Facts and figures above the skills."""
+        self._facts = Page(id="agent-facts")
+        self._figures = Page(id="agent-figures")
+        self.main = Grid(SKILL_COLUMNS, id="agent-skills", classes="framed")
+        with Horizontal(id="agent-top"):
+            yield self._facts
+            yield self._figures
+        yield self.main
+
+    def draw(self, view: View) -> None:
+        """Show the view."""
+        agent, second = view.agent(self.agent), int(view.now.timestamp())
+        if agent is None:
+            self._facts.entitle(self.agent)
+            self._facts.show(None, lambda width: [line(("This agent has left agents.yaml.", MUTED))])
+            self._figures.show(None, lambda width: [])
+            self.main.show(Rows())
+            return
+        self._facts.entitle(agent.name)
+        self._facts.show((agent, second), lambda width: facts(agent, view.now, width))
+        self._figures.entitle("24 h", f"hub seen for {since(view.began_at, view.now) if view.began_at else '0s'}")
+        self._figures.show((agent, second), lambda width: figures(agent, view.now, width))
+        self.main.entitle("Skills")
+        rows = Rows(agent.skills, lambda skill: skill.skill, lambda skill: skill_row(skill, view.now), second)
+        self.main.show(rows, empty=[line(("Its card names no skill.", MUTED))])
+
+    def status(self, view: View) -> str:
+        """Which agent."""
+        return f"{self.agent}   {len(self.main.rows.items)} skills"
+
+    def copyable(self) -> str | None:
+        """The agent's name."""
+        return self.agent
+
+    def chosen_task(self) -> str | None:
+        """None: its skills are no tasks."""
+        return None
+
+    def chosen_agent(self) -> str | None:
+        """The agent of the page."""
+        return self.agent
+
+    def back(self) -> bool:
+        """To the fleet."""
+        self.host.show_screen("fleet")
+        return True
+
+    def opened(self, grid: Grid, key: str) -> None:
+        """A skill has no page of its own."""

@@ -1,0 +1,244 @@
+"""Screen 4: ceremonies, what fires next, one's facts and runs, and fire now."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+
+from fleetsim.caller.ceremonies.ceremony import zone_of
+from fleetsim.caller.ceremonies.cron import next_slot, parse_cron
+from fleetsim.dashboard.chrome import Keys, ScreenName
+from fleetsim.dashboard.labels import MUTED, RUN, STRONG, Tone, age, countdown, duration, moment, percent, plural, since
+from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, line, named, wrap
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_ceremonies import CeremonyRow, RunRow
+from fleetsim.dashboard.widgets import Grid, Page
+from fleetsim.model.errors import ConfigError
+
+HISTORY_MAX = 24
+
+COLUMNS = (
+    Column(title="STATE", width=9),
+    Column(title="CEREMONY", width=18, flex=3, most=26),
+    Column(title="SCHEDULE", width=14, flex=2, most=28, drop=3),
+    Column(title="NEXT FIRE", width=17, flex=2, most=24),
+    Column(title="LAST", width=9, flex=1, most=12),
+    Column(title="LATE", width=6, align=">", drop=6),
+    Column(title="HISTORY", width=12, flex=3, most=HISTORY_MAX, drop=4),
+    Column(title="OK%", width=5, align=">", drop=5),
+)
+RUN_COLUMNS = (
+    Column(title="WHEN", width=15),
+    Column(title="WHY", width=6),
+    Column(title="TOOK", width=6, align=">"),
+    Column(title="OUTCOME", width=9),
+    Column(title="TASK", width=8, drop=1),
+    Column(title="ERROR", width=8, flex=1, drop=2),
+)
+
+
+def row(ceremony: CeremonyRow, now: datetime) -> TableRow:
+    """One ceremony as a row of ``COLUMNS``; its history is a glyph per run, the newest at the right."""
+    zone = "" if ceremony.zone == "UTC" else "  " + ceremony.zone.rsplit("/", 1)[-1]
+    late = next((run.lateness_ms for run in ceremony.runs if run.lateness_ms is not None), None)
+    history = line(
+        *((mark.glyph, mark.tone) for mark in (RUN[run.status] for run in ceremony.runs[HISTORY_MAX - 1 :: -1]))
+    )
+    runs = ceremony.ok + ceremony.failed
+    ok = percent(ceremony.ok, runs) if runs >= 5 else (f"{ceremony.ok}/{runs}" if runs else "-", MUTED)
+    cells = (
+        _state(ceremony),
+        line((ceremony.ceremony_id if not ceremony.error else ceremony.name or ceremony.ceremony_id, STRONG)),
+        line(ceremony.schedule, (zone, MUTED)) if ceremony.schedule else line(("-", MUTED)),
+        _next(ceremony, now),
+        _last(ceremony),
+        line((duration(late), MUTED)),
+        history if ceremony.runs else line(("never ran", MUTED)),
+        line(ok),
+    )
+    return TableRow(cells, faded=not ceremony.enabled)
+
+
+def _state(ceremony: CeremonyRow) -> Text:
+    if ceremony.error:
+        return line(("✗ broken", Tone.BAD))
+    if ceremony.running:
+        return line(RUN["running"].piece)
+    if ceremony.enabled and ceremony.warnings:
+        return line(("! on", Tone.WARN))
+    return line(("● on", Tone.GOOD) if ceremony.enabled else ("‖ paused", MUTED))
+
+
+def _next(ceremony: CeremonyRow, now: datetime) -> Text:
+    if ceremony.error:
+        return line((ceremony.error, Tone.BAD))
+    if not ceremony.enabled:
+        return line(("paused in its file", MUTED))
+    if ceremony.next_at is None:
+        return line(("-", MUTED))
+    left = (ceremony.next_at - now).total_seconds()
+    at = ("  " + moment(ceremony.next_at, now), MUTED)
+    return line(countdown(left) if left > 0 else ("due now", Tone.PRIMARY), at)
+
+
+def _last(ceremony: CeremonyRow) -> Text:
+    run = ceremony.last
+    if run is None:
+        return line(("-", MUTED))
+    mark = RUN[run.status]
+    return line((f"{mark.glyph} {duration(run.duration_ms) if run.duration_ms is not None else mark.word}", mark.tone))
+
+
+def fields(ceremony: CeremonyRow) -> dict[str, str]:
+    """What a filter looks at."""
+    return {
+        "ceremony": ceremony.ceremony_id.lower(),
+        "name": ceremony.name.lower(),
+        "skill": ceremony.skill.lower(),
+        "agent": " ".join(ceremony.targets).lower(),
+        "state": "broken" if ceremony.error else "on" if ceremony.enabled else "paused",
+    }
+
+
+@lru_cache(maxsize=256)
+def following(schedule: str, zone: str, after: datetime, count: int = 3) -> tuple[datetime, ...]:
+    """The slots after the next one; none if the schedule or its zone is not understood."""
+    try:
+        cron, place = parse_cron(schedule), zone_of(zone)
+    except ConfigError:
+        return ()
+    slots: list[datetime] = []
+    for _ in range(count):
+        slots.append(next_slot(cron, slots[-1] if slots else after, place))
+    return tuple(slots)
+
+
+def facts(ceremony: CeremonyRow, now: datetime, width: int) -> list[Text]:
+    """What the file says, and when it fires next."""
+    if ceremony.error:
+        hint = "The other files are in force. Correct this one; it is read again within seconds."
+        error = wrap(ceremony.error, width, Tone.BAD)
+        return [*error, BLANK, *wrap(ceremony.path, width, MUTED), *wrap(hint, width, MUTED)]
+    pairs = [
+        ("name", line(ceremony.name or "-")),
+        ("skill", line(ceremony.skill or "-")),
+        ("targets", line(", ".join(ceremony.targets) or "-")),
+        ("schedule", line(ceremony.schedule or "-", ("  " + ceremony.zone, MUTED))),
+        ("next", _next(ceremony, now)),
+    ]
+    if ceremony.enabled and ceremony.next_at is not None:
+        later = following(ceremony.schedule, ceremony.zone, ceremony.next_at)
+        pairs += [("then" if not at else "", line(moment(slot, now))) for at, slot in enumerate(later)]
+    if ceremony.timeout_ms is not None:
+        pairs.append(("timeout", line(age(ceremony.timeout_ms / 1000))))
+    if ceremony.notify_channel:
+        pairs.append(("notify", line(ceremony.notify_channel)))
+    if ceremony.path:
+        pairs.append(("file", line((ceremony.path, MUTED))))
+    lines = named(pairs, width)
+    for warning in ceremony.warnings:
+        lines += wrap(f"! {warning}", width, Tone.WARN)
+    return [*lines, BLANK, *wrap(ceremony.description, width, MUTED)] if ceremony.description else lines
+
+
+def run_row(run: RunRow, now: datetime) -> TableRow:
+    """One run as a row of ``RUN_COLUMNS``."""
+    task = run.children[0][:8] + (" +" if len(run.children) > 1 else "") if run.children else "-"
+    return TableRow(
+        (
+            line(f"{run.at:%m-%d %H:%M:%S}Z"),
+            line((run.trigger, MUTED)),
+            line(since(run.at, now) if run.status == "running" else duration(run.duration_ms)),
+            line(RUN[run.status].piece),
+            line((task, MUTED)),
+            line((run.error, Tone.WARN)),
+        )
+    )
+
+
+def empty(view: View) -> list[Text]:
+    """No ceremonies."""
+    if not view.ceremonies_loaded:
+        return [line(("Waiting for the ceremonies folder to be read …", MUTED))]
+    how = "Put a file like ceremonies/daily.yaml with id, name, schedule, skill and targets."
+    return [line(("No ceremonies yet.", STRONG)), line((how, MUTED))]
+
+
+class CeremoniesPane(Pane):
+    """The list above, what the file says and how its runs went below."""
+
+    NAME = ScreenName.CEREMONIES
+    KEYS: ClassVar[Keys] = (("F", "fire now"), ("↵", "runs"), ("/", "filter"), ("y", "copy"), ("esc", "back"))
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("F", "fire", "fire now", id="fire")]
+
+    def compose(self) -> ComposeResult:
+        """List, facts, runs."""
+        self.main = Grid(COLUMNS, id="ceremony-list")
+        self._facts = Page(id="ceremony-facts")
+        self._runs = Grid(RUN_COLUMNS, id="runs", classes="framed", hold=False)
+        yield self.main
+        with Horizontal(id="ceremony"):
+            yield self._facts
+            yield self._runs
+
+    def draw(self, view: View) -> None:
+        """Show the view."""
+        second, now = int(view.now.timestamp()), view.now
+        ceremonies = [one for one in view.ceremonies if self.query_now.matches(fields(one))]
+        rows = Rows(ceremonies, lambda one: one.ceremony_id, lambda one: row(one, now), second)
+        self.main.show(rows, empty=empty(view))
+        self._runs.entitle("Runs", "newest first")
+        ceremony = view.ceremony(self.main.key or "")
+        if ceremony is None:
+            self._facts.entitle("Ceremony")
+            self._facts.show(None, lambda width: [])
+            self._runs.show(Rows())
+            return
+        self._facts.entitle(ceremony.name or "broken" if ceremony.error else ceremony.ceremony_id)
+        self._facts.show((ceremony, second), lambda width: facts(ceremony, now, width))
+        runs = Rows(ceremony.runs, lambda run: run.run_id, lambda run: run_row(run, now), second)
+        self._runs.show(runs, empty=[line(("It has not run while this screen watched.", MUTED))])
+
+    def status(self, view: View) -> str:
+        """How many are on."""
+        rows = view.ceremonies
+        broken = sum(bool(row.error) for row in rows)
+        on = sum(row.enabled and not row.error for row in rows)
+        doubtful = sum(bool(row.warnings) for row in rows)
+        counts = f"{on} on   {len(rows) - on - broken} paused   {broken} broken"
+        counts += f"   {plural(doubtful, 'warning')}" if doubtful else ""
+        shown = len(self.main.rows.items)
+        return f"{shown} of {plural(len(rows), 'ceremony', 'ceremonies')} shown   {counts}   times in UTC"
+
+    def opened(self, grid: Grid, key: str) -> None:
+        """To the runs, or from a run to its first task."""
+        if grid is self.main:
+            self.add_class("-opened")
+            self._runs.focus()
+            self.host.draw_soon()
+            return
+        children = next((run.children for run in self._runs.rows.items if run.run_id == key), ())
+        if children:
+            self.host.show_task(children[0])
+
+    def action_fire(self) -> None:
+        """Run the ceremony under the cursor now."""
+        ceremony = self.host.view.ceremony(self.main.key or "")
+        if ceremony is None:
+            return
+        if ceremony.error:
+            self.host.say("a broken ceremony cannot be fired: correct its file first", Tone.WARN)
+            return
+
+        async def fire() -> str:
+            await self.host.controls.fire(ceremony.ceremony_id)
+            return f"fired {ceremony.ceremony_id}"
+
+        self.host.do("fire:" + ceremony.ceremony_id, "not fired", fire)

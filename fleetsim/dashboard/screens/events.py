@@ -1,0 +1,392 @@
+"""Screen 5: every event, following, and one event in full; how each kind is told in a line."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from fleetsim.caller import events as e
+from fleetsim.caller.event_wire import payload
+from fleetsim.caller.events import Event, Level, OtherEvent
+from fleetsim.dashboard import read
+from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.labels import LEVEL, MUTED, STATE, Tone, duration, money, plural
+from fleetsim.dashboard.query import Query
+from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.text import Column, Rows, TableRow, line, wrap
+from fleetsim.dashboard.view import EVENTS_MAX, View
+from fleetsim.dashboard.widgets import Grid, Page
+from fleetsim.model.text import neutralise, one_line
+
+COLUMNS = (
+    Column(title="TIME", width=12),
+    Column(title="LEVEL", width=5, drop=3),
+    Column(title="TOPIC", width=20, flex=1, most=22),
+    Column(title="AGENT", width=10, flex=1, most=14, drop=2),
+    Column(title="TASK", width=8, drop=4),
+    Column(title="DETAIL", width=12, flex=8),
+)
+NARROW = (
+    Column(title="TIME", width=8),
+    Column(title="TOPIC", width=16, flex=1, most=22),
+    Column(title="DETAIL", width=12, flex=4),
+)
+
+
+def row(event: Event, narrow: bool = False) -> TableRow:
+    """One event as a row of ``COLUMNS``, or of ``NARROW``."""
+    level, topic, detail = LEVEL[event.level], short_topic(event), in_a_line(event)
+    loud = level.tone if level.tone in {Tone.WARN, Tone.BAD} else Tone.PLAIN
+    faded = event.level is Level.DEBUG
+    if narrow:
+        topic = topic.removeprefix("agent.").removeprefix("autonomous.")
+        return TableRow((line((f"{event.at:%H:%M:%S}", MUTED)), line((topic, loud)), line((detail, loud))), faded)
+    cells = (
+        line((f"{event.at:%H:%M:%S}.{event.at.microsecond // 1000:03d}", MUTED)),
+        line(level.piece),
+        line((topic, loud)),
+        line(one_line(event.agent or "-", 100)),
+        line((one_line((event.correlation_id or "-")[:8], 8), MUTED)),
+        line((detail, loud)),
+    )
+    return TableRow(cells, faded)
+
+
+def fields(event: Event) -> dict[str, str]:
+    """What a filter looks at."""
+    return {
+        "level": str(event.level),
+        "topic": event.topic.lower() + " " + short_topic(event),
+        "agent": (event.agent or "").lower(),
+        "skill": (event.skill or "").lower(),
+        "task": f"{event.correlation_id or ''} {event.task_id or ''}".lower(),
+        "text": in_a_line(event).lower(),
+    }
+
+
+class EventRows(Rows[Event]):
+    """Events as rows, found by their number."""
+
+    def find(self, key: str, near: int) -> int | None:
+        """Where the event of that number is."""
+        if near < len(self.items) and str(self.items[near].seq) == key:
+            return near
+        seq = int(key) if key.isdigit() else -1
+        at = bisect_left(self.items, seq, key=lambda event: event.seq)
+        return at if at < len(self.items) and self.items[at].seq == seq else None
+
+
+def short_topic(event: Event) -> str:
+    """The topic without the id or name in it, which have columns of their own."""
+    known = event.TOPIC if not isinstance(event, OtherEvent) else one_line(event.name, 80)
+    return re.sub(r"\.?{\w+}", "", known)
+
+
+def in_a_line(event: Event) -> str:
+    """What happened, in one line."""
+    in_words = _IN_WORDS.get(type(event))
+    if in_words and (said := in_words(event)):
+        return said
+    pairs = ((key, value) for key, value in islice(payload(event).items(), 8) if value != "")
+    return "  ".join(f"{one_line(str(key), 30)} {one_line(str(value), 60)}" for key, value in pairs)
+
+
+def _joined(*pieces: str) -> str:
+    return "  ".join(piece for piece in pieces if piece)
+
+
+def _skill(event: Event) -> str:
+    return one_line(event.skill or "", 60)
+
+
+def _by(word: str, value: object) -> str:
+    return f"{word} {one_line(str(value), 60)}" if value not in (None, "") else ""
+
+
+def _quoted(text: str) -> str:
+    said = one_line(text, 160)
+    return f"“{said}”" if said else ""
+
+
+def _state(event: e.TaskBound | e.TaskMoved | e.UpdateIgnored) -> str:
+    state = one_line(event.state or "", 40)
+    said = _quoted(event.text.text) if isinstance(event, e.TaskMoved) else ""
+    return _joined(STATE[state].label if state else "", _by("via", event.via), said)
+
+
+def _received(event: e.StreamReceived) -> str:
+    state = one_line(event.state or "", 40)
+    return _joined(STATE[state].label if state else "", _quoted(event.text.text))
+
+
+def _outcome(event: e.OutcomeDecided) -> str:
+    kind = STATE[event.kind.value].label
+    spent = "" if event.cost_usd is None else f"${money(event.cost_usd)}"
+    lasted, via = duration(event.duration_ms), _by("via", event.via.value)
+    return _joined(_skill(event), kind, lasted, spent, via, one_line(event.reason))
+
+
+def _card(event: e.CardFetched) -> str:
+    changed = ", ".join(read.lines(event.changed))
+    return _joined(
+        plural(len(event.skills), "skill"),
+        _by("wire", event.dialect),
+        "" if event.latency_ms is None else f"in {duration(event.latency_ms)}",
+        f"changed: {changed}" if changed else "",
+        *read.lines(event.warnings, 160),
+    )
+
+
+def _fired(event: e.CeremonyFired) -> str:
+    late = "" if event.lateness_ms is None else f"lateness {duration(event.lateness_ms)}"
+    return _joined(one_line(event.ceremony_id, 60), one_line(event.trigger, 20), late)
+
+
+def _completed(event: e.CeremonyCompleted) -> str:
+    lasted = duration(event.duration_ms)
+    return _joined(one_line(event.ceremony_id, 60), one_line(event.status, 20), lasted, one_line(event.error))
+
+
+def _reloaded(event: e.ConfigReloaded) -> str:
+    said = {
+        "added": event.added,
+        "changed": event.changed,
+        "removed": event.removed,
+        "paused": event.paused,
+        "resumed": event.resumed,
+        "settings": event.settings,
+    }
+    return _joined(*(f"{what} {', '.join(read.lines(names))}" for what, names in said.items() if names)) or "as it was"
+
+
+def _webhook(event: e.WebhookAccepted) -> str:
+    state = one_line(event.state or "", 40)
+    flags = " ".join(name for name in ("duplicate", "parked") if getattr(event, name))
+    return _joined(STATE[state].label if state else "", "token ✓", flags)
+
+
+def _again(seconds: float) -> str:
+    return f"again in {duration(seconds * 1000)}"
+
+
+_IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
+    e.RequestAccepted: lambda event: _joined(_skill(event), _by("from", event.system_actor), _quoted(event.text.text)),
+    e.TaskBound: lambda event: _joined(_skill(event), _state(event), _by("wire", event.dialect)),
+    e.TaskMoved: _state,
+    e.TaskElsewhere: lambda event: one_line(event.why),
+    e.UpdateIgnored: lambda event: _joined(_state(event), "not applied:", one_line(event.why)),
+    e.CallRetried: lambda event: _joined(
+        _by("attempt", event.attempt or ""), _again(event.in_seconds), one_line(event.reason)
+    ),
+    e.RequestAnswered: lambda event: _quoted(event.content.text) if event.content else one_line(event.error or ""),
+    e.StreamReceived: _received,
+    e.PollingStopped: lambda event: _joined("polling stopped:", one_line(event.why)),
+    e.OutcomeDecided: _outcome,
+    e.QuestionAsked: lambda event: _joined(_skill(event), "waits for a person:", _quoted(event.question.text)),
+    e.QuestionAnswered: lambda event: _joined(one_line(event.decision, 20), _by("by", event.decided_by)),
+    e.QuestionWithdrawn: lambda event: "the agent no longer waits for an answer",
+    e.QuestionExpired: lambda event: "nobody answered in time",
+    e.QuestionEscalated: lambda event: _joined("a person must answer:", one_line(event.why)),
+    e.VetoWindowMoved: lambda event: _joined(
+        _skill(event),
+        one_line(event.decision, 20),
+        _by("by", event.decided_by),
+        _by("until", event.expires_at.isoformat() if event.expires_at else ""),
+    ),
+    e.CeremonyFired: _fired,
+    e.CeremonyCompleted: _completed,
+    e.CeremonySkipped: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),
+    e.CeremoniesLoaded: lambda event: _joined(
+        plural(len(event.ceremonies), "ceremony", "ceremonies"), f"{len(event.errors)} broken" if event.errors else ""
+    ),
+    e.EffectsReported: lambda event: _joined(
+        plural(len(event.deltas), "effect"), _by("from", event.source), *read.lines(event.drift)
+    ),
+    e.CardFetched: _card,
+    e.CardFailed: lambda event: _joined(one_line(event.reason), "(keeping the last good card)" if event.stale else ""),
+    e.BreakerOpened: lambda event: _joined(
+        plural(event.failures, "failure"), _again(event.retry_in_seconds), one_line(event.reason)
+    ),
+    e.BreakerClosed: lambda event: "answers again",
+    e.WebhookAccepted: _webhook,
+    e.WebhookRejected: lambda event: _joined("401", one_line(event.why), _by("from", event.peer)),
+    e.WebhookRegistered: lambda event: "the agent took our webhook",
+    e.WebhooksDegraded: lambda event: _joined("polling instead:", one_line(event.why)),
+    e.ConfigLoaded: lambda event: _joined(plural(len(event.agents), "agent"), one_line(event.path, 300)),
+    e.ConfigReloaded: _reloaded,
+    e.ConfigRejected: lambda event: _joined(one_line(event.error, 400), "last good kept"),
+    e.HubStarted: lambda event: _joined(one_line(event.url), _by("pid", event.pid)),
+    e.HubStopping: lambda event: "closing",
+}
+
+
+class Window:
+    """The events a filter lets pass, kept up to date without looking at any event twice."""
+
+    def __init__(self, query: Query, *, debug: bool = False, events_max: int = EVENTS_MAX) -> None:
+        self._query = query
+        self._debug = debug or any(term.key == "level" for term in query.terms)
+        self._kept: deque[Event] = deque(maxlen=events_max)
+        self._seen: Event | None = None
+        self._frozen: tuple[Event, ...] | None = ()
+
+    def update(self, events: tuple[Event, ...]) -> bool:
+        """Take in the view's events; whether the list changed."""
+        changed = False
+        for event in self._fresh(events):
+            if self._passes(event):
+                self._kept.append(event)
+                changed = True
+        oldest = events[0].seq if events else 0
+        while self._kept and self._kept[0].seq < oldest:
+            self._kept.popleft()
+            changed = True
+        self._seen = events[-1] if events else None
+        if changed:
+            self._frozen = None
+        return changed
+
+    def _fresh(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        """The events after the last one seen."""
+        if self._seen is None:
+            return events
+        for back, event in enumerate(reversed(events)):
+            if event is self._seen:
+                return events[len(events) - back :]
+        return events
+
+    def _passes(self, event: Event) -> bool:
+        if event.level is Level.DEBUG and not self._debug:
+            return False
+        return not self._query or self._query.matches(fields(event))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def rows(self) -> tuple[Event, ...]:
+        """The events that pass, oldest first."""
+        if self._frozen is None:
+            self._frozen = tuple(self._kept)
+        return self._frozen
+
+
+def full(event: Event, width: int) -> list[Text]:
+    """One event with all its fields."""
+    lines: list[Text] = []
+    for name, value in _values(event):
+        margin = f"{name:<16} "
+        first, *rest = wrap(value, max(10, width - len(margin)))
+        lines.append(line((margin, MUTED), first))
+        lines += [line(" " * len(margin), one) for one in rest[:40]]
+    return lines
+
+
+def _values(event: Event, limit: int = 400) -> Iterator[tuple[str, str]]:
+    """The envelope and payload as (name, value) pairs, each value safe text that keeps its lines."""
+    yield "topic", one_line(event.topic, limit)
+    yield "at", event.at.isoformat(timespec="milliseconds")
+    for name in ("correlation_id", "parent_id", "agent", "skill", "task_id"):
+        if value := getattr(event, name):
+            yield name, one_line(str(value), limit)
+    for key, value in islice(payload(event).items(), 40):
+        if value not in (None, "", (), []):
+            yield one_line(str(key), 24), neutralise(str(value), limit=limit * 4)
+
+
+class EventsPane(Pane):
+    """The list, and one event in full below it."""
+
+    NAME = ScreenName.EVENTS
+    KEYS: ClassVar[Keys] = (
+        ("f", "follow"),
+        ("/", "filter"),
+        ("l", "levels"),
+        ("↵", "expand"),
+        ("t", "its task"),
+        ("y", "copy"),
+        ("esc", "back"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f", "follow", "follow", id="follow"),
+        Binding("l", "levels", "levels", id="levels"),
+        Binding("t", "tasks", "its task", id="tasks"),
+    ]
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.debug = False
+        self._window = Window(self.query_now)
+        self._event: Event | None = None
+
+    def compose(self) -> ComposeResult:
+        """List and detail."""
+        self.main = Grid(COLUMNS, id="event-list", follow=True)
+        self._full = Page(id="event-full")
+        yield self.main
+        yield self._full
+
+    def draw(self, view: View) -> None:
+        """Show the view."""
+        self._window.update(view.events)
+        narrow = self.room is not Size.FULL
+        rows = EventRows(self._window.rows(), lambda event: str(event.seq), lambda event: row(event, narrow), narrow)
+        none = "No event passes the filter." if view.events else "Nothing has happened yet."
+        self.main.show(rows, columns=NARROW if narrow else COLUMNS, empty=[line((none, MUTED))])
+        at = rows.find(self.main.key or "", 0)
+        self._event = event = rows.items[at] if at is not None else None
+        if event is None:
+            self._full.show(None, lambda width: [])
+            return
+        self._full.entitle(f"Event {event.seq:,}")
+        self._full.show(event, lambda width: full(event, width))
+
+    def filter_by(self, text: str) -> None:
+        """Start over with another filter."""
+        super().filter_by(text)
+        self._window = Window(self.query_now, debug=self.debug)
+
+    def status(self, view: View) -> str:
+        """Whether it follows, and how many are kept."""
+        kept = f"{len(self.main.rows.items):,} shown of {len(view.events):,} kept, {view.counters.events:,} seen"
+        levels = "all levels" if self.debug else "info and above"
+        return f"{'following' if self.main.follow else 'paused'}   {kept}   {levels}"
+
+    def chosen_task(self) -> str | None:
+        """The task of the event under the cursor."""
+        return self._event.correlation_id if self._event else None
+
+    def copyable(self) -> str | None:
+        """The event's task, else its number."""
+        return self.chosen_task() or self.main.key
+
+    def opened(self, grid: Grid, key: str) -> None:
+        """Give the event room."""
+        self.add_class("-opened")
+        self.main.follow = False
+        self._full.focus()
+        self.host.draw_soon()
+
+    def action_tasks(self) -> None:
+        """The task of the event under the cursor."""
+        if task := self.chosen_task():
+            self.host.show_task(task)
+
+    def action_levels(self) -> None:
+        """All levels, or info and above."""
+        self.debug = not self.debug
+        self.filter_by(self.filter_text)
+        self.host.draw()
+
+    def action_follow(self) -> None:
+        """Follow the newest event, or stop."""
+        self.main.follow = not self.main.follow
+        self.host.say("following" if self.main.follow else "not following")
+        self.host.draw()

@@ -1,0 +1,377 @@
+"""Screen 1: the cards, the table of agents, what needs a person, recent outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+
+from fleetsim.caller.health import HealthWord
+from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.labels import (
+    HEALTH,
+    LABEL_MAX,
+    MUTED,
+    RUN,
+    STATE,
+    STRONG,
+    Tone,
+    bar,
+    countdown,
+    duration,
+    moment,
+    money,
+    origin,
+    percent,
+    plural,
+    since,
+    spark,
+)
+from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.text import Column, Rows, TableRow, fitted, line
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_ceremonies import CeremonyRow
+from fleetsim.dashboard.view_fleet import AgentRow, PushState
+from fleetsim.dashboard.view_tasks import TaskRow
+from fleetsim.dashboard.widgets import Grid, Lines
+from fleetsim.model.errors import Blame
+
+
+def columns(rows: Sequence[AgentRow], span: str) -> tuple[Column, ...]:
+    """The columns of the agents' table; cost, trend, wire, push and p50 go first when it is narrow."""
+    longest = max((len(row.name) for row in rows), default=0)
+    return (
+        Column(title="HEALTH", width=10),
+        Column(title="AGENT", width=10, flex=1, most=min(LABEL_MAX, max(10, longest))),
+        Column(title="WIRE", width=4, drop=5),
+        Column(title="SKILLS", width=6, align=">", drop=6),
+        Column(title="OK%", width=5, align=">"),
+        Column(title=f"TREND {span}", width=16, drop=7),
+        Column(title="P50", width=5, align=">", drop=3),
+        Column(title="P95", width=5, align=">", drop=1),
+        Column(title="RUN", width=3, align=">"),
+        Column(title="WAIT", width=4, align=">"),
+        Column(title="$/OK", width=5, align=">", drop=8),
+        Column(title="PUSH", width=6, drop=4),
+        Column(title="TROUBLE", width=12, flex=4, drop=2),
+    )
+
+
+PUSH = {
+    PushState.UNKNOWN: line(("-", MUTED)),
+    PushState.OFF: line(("poll", MUTED)),
+    PushState.REGISTERED: line(("· set", MUTED)),
+    PushState.WORKING: line(("✓ ok", Tone.GOOD)),
+    PushState.SILENT: line(("✗ mute", Tone.WARN)),
+}
+"""Whether webhooks arrive."""
+
+OUTCOME_COLUMNS = (
+    Column(title="TIME", width=8),
+    Column(title="STATE", width=11),
+    Column(title="AGENT", width=10, flex=1, most=LABEL_MAX),
+    Column(title="SKILL", width=12, flex=1, most=20),
+    Column(title="TOOK", width=6, align=">"),
+    Column(title="ORIGIN", width=14, flex=1, most=30, drop=3),
+    Column(title="WHY", width=10, flex=6, drop=2),
+    Column(title="TASK", width=8, drop=1),
+)
+
+
+def row(agent: AgentRow, now: datetime) -> TableRow:
+    """One agent as a row of ``columns``; stale data is grey and tells its age."""
+    f = agent.figures
+    cells = (
+        line(HEALTH[agent.health].piece),
+        line((agent.name, STRONG)),
+        line(agent.card.dialect or ("?", MUTED)),
+        line((str(len(agent.skills)), Tone.PLAIN if agent.skills else MUTED)),
+        ok_share(agent),
+        trend(agent.trend),
+        line(duration(f.p50_latency_ms) if f.answered_outcomes else ("-", MUTED)),
+        line(duration(f.p95_latency_ms) if f.answered_outcomes else ("-", MUTED)),
+        line((str(agent.running), Tone.PRIMARY if agent.running else MUTED)),
+        line((str(agent.waiting), Tone.ACCENT if agent.waiting else MUTED)),
+        line(money(f.cost_per_successful_outcome) if f.total_cost_usd else ("-", MUTED)),
+        PUSH[agent.push],
+        trouble(agent, now),
+    )
+    return TableRow(cells, faded=agent.stale_since is not None)
+
+
+def ok_share(agent: AgentRow) -> Text:
+    """The share of successes in percent; over too few runs it is grey and shows them instead."""
+    f = agent.figures
+    if not f.answered_outcomes:
+        return line(("-", MUTED))
+    if not agent.settled:
+        return line((f"{f.success_count}/{f.answered_outcomes}", MUTED))
+    return line((percent(f.success_count, f.answered_outcomes), share_tone(f.success_count, f.answered_outcomes)))
+
+
+def share_tone(ok: int, runs: int) -> Tone:
+    """The colour of a share of successes."""
+    rate = ok / runs if runs else 1.0
+    return Tone.GOOD if rate >= 0.95 else Tone.WARN if rate >= 0.5 else Tone.BAD
+
+
+def trend(cells: Sequence[tuple[int, int]]) -> Text:
+    """A bar per cell for its share of successes; a dot where nothing ended."""
+    text = Text()
+    for ok, runs in cells:
+        tone = share_tone(ok, runs)
+        text.append(bar(ok / runs) if runs else "·", (Tone.CALM if tone is Tone.GOOD else tone) if runs else MUTED)
+    return text
+
+
+def trouble(agent: AgentRow, now: datetime) -> Text:
+    """Why the agent is not up, else its last failure."""
+    if agent.breaker_until is not None:
+        wait = max(0, int((agent.breaker_until - now).total_seconds()))
+        return line((f"left alone, again in {wait}s: {agent.why}", Tone.BAD))
+    if agent.health in {HealthWord.DOWN, HealthWord.DEGRADED} and agent.card.failed_at is None:
+        tone = Tone.BAD if agent.health is HealthWord.DOWN else Tone.WARN
+        return line((f"{since(agent.since, now)} " if agent.since else "", MUTED), (agent.why, tone))
+    if agent.card.failed_at is not None:
+        stale = f"card is {since(agent.stale_since, now)} old: " if agent.stale_since else ""
+        return line((since(agent.card.failed_at, now) + " ", MUTED), (stale + agent.card.error, Tone.WARN))
+    last = next((failure for failure in agent.figures.recent_failures if failure.blame is Blame.AGENT), None)
+    if last is not None:
+        return line((since(last.timestamp, now) + " ", MUTED), last.failure_reason or last.kind.value)
+    if agent.card.fetched_at is None:
+        return line((f"fetching its card, {since(agent.listed_at, now)}", MUTED))
+    return line(("-", MUTED))
+
+
+def fields(agent: AgentRow) -> dict[str, str]:
+    """What a filter looks at."""
+    return {
+        "agent": agent.name.lower(),
+        "health": agent.health.value,
+        "wire": agent.card.dialect.lower(),
+        "skill": " ".join(skill.skill for skill in agent.skills).lower(),
+    }
+
+
+def outcome_row(task: TaskRow) -> TableRow:
+    """One recent outcome as a row of ``OUTCOME_COLUMNS``."""
+    return TableRow(
+        (
+            line((f"{task.ended_at:%H:%M:%S}" if task.ended_at else "", MUTED)),
+            line(STATE[task.state].piece),
+            line(task.agent or "-"),
+            line(task.skill or "-"),
+            line(duration(task.duration_ms)),
+            line((origin(task.origin), MUTED)),
+            line((task.reason if not task.success else "", Tone.WARN)),
+            line((task.correlation_id[:8], MUTED)),
+        )
+    )
+
+
+def cards(view: View, width: int) -> dict[str, list[Text]]:
+    """The four cards by title, each four lines of at most ``width`` cells."""
+    return {
+        "Fleet": fleet_card(view, width),
+        f"Work, last {view.counters.span}": work_card(view, width),
+        "Needs you": [fitted([one], width) for one in needs(view)[:4]]
+        or [line(("✓ nothing waits for you", Tone.GOOD))],
+        "Ceremonies": ceremony_card(view, width),
+    }
+
+
+def fleet_card(view: View, width: int) -> list[Text]:
+    """Is it up, is it well, what does it cost."""
+    c, f = view.counters, view.counters.figures
+    numbers = [(mark, c.health.get(word, 0)) for word, mark in HEALTH.items()]
+    counts = [line((f"{mark.glyph} {n} {mark.word}", mark.tone if n else MUTED)) for mark, n in numbers]
+    down, degraded, unknown, up, _ = counts
+    share = percent(f.success_count, f.answered_outcomes) + ("%" if f.answered_outcomes else "")
+    latencies = [
+        line(("ok ", MUTED), (share, share_tone(f.success_count, f.answered_outcomes))),
+        line(("p50 ", MUTED), duration(f.p50_latency_ms) if f.answered_outcomes else "-"),
+        line(("p95 ", MUTED), duration(f.p95_latency_ms) if f.answered_outcomes else "-"),
+    ]
+    cost = [
+        line(("cost ", MUTED), f"${money(f.total_cost_usd)}"),
+        line(f"${money(f.cost_per_successful_outcome)} per ok"),
+    ]
+    return [
+        fitted([up, degraded], width),
+        fitted([down, unknown] if c.health.get(HealthWord.UNKNOWN) else [down], width),
+        fitted(latencies, width, gap=1),
+        fitted(cost, width) if f.total_cost_usd else line(("no costs reported", MUTED)),
+    ]
+
+
+def work_card(view: View, width: int) -> list[Text]:
+    """Is it working."""
+    c = view.counters
+    room = max(4, width - 12)
+    done = [ok for ok, _ in c.trend][-room:]
+    failed = [runs - ok for ok, runs in c.trend][-room:]
+    working, submitted = STATE["working"], STATE["submitted"]
+    states = [
+        line((f"{working.glyph} {c.working} working", working.tone if c.working else MUTED)),
+        line((f"{submitted.glyph} {c.submitted} submitted", MUTED)),
+    ]
+    pushes = [
+        line(("push ", MUTED), f"{c.push_ok} ok"),
+        line((f"{c.push_refused} refused", Tone.WARN if c.push_refused else MUTED)),
+        line((f"{c.push_again} twice", MUTED)),
+    ]
+    return [
+        fitted(states, width),
+        line(("done ", MUTED), (spark(done), Tone.CALM), f" {sum(done):,}"),
+        line(("fail ", MUTED), (spark(failed), Tone.BAD if any(failed) else MUTED), f" {sum(failed):,}"),
+        fitted(pushes, width),
+    ]
+
+
+def needs(view: View) -> list[Text]:
+    """Everything that asks for a person, the most urgent first: questions, then what changed by itself."""
+    lines: list[Text] = []
+    if view.questions:
+        oldest = since(view.questions[0].asked_at, view.now)
+        lines.append(line((f"? {len(view.questions)} waiting, oldest {oldest}", Tone.ACCENT)))
+    if view.config_error:
+        lines.append(line(("! " + view.config_error, Tone.BAD)))
+    lines += [_ailing(row, view, Tone.BAD) for row in view.agents if row.health is HealthWord.DOWN]
+    for notice in view.notices:
+        if not notice.error:
+            what, age = f"{notice.about} {notice.text}".strip(), since(notice.at, view.now)
+            lines.append(line(("! ", Tone.WARN), what, (f" {age}", MUTED)))
+    return lines
+
+
+def _ailing(row: AgentRow, view: View, tone: Tone) -> Text:
+    """What is wrong with an agent, and for how long if that is known."""
+    lasting = f" {since(row.since, view.now)}" if row.since else ""
+    return line(("! ", tone), f"{row.name} is {row.health.value}{lasting}: {row.why}")
+
+
+def upcoming(view: View) -> CeremonyRow | None:
+    """The ceremony that fires next."""
+    due = [row for row in view.ceremonies if row.enabled and not row.error and row.next_at is not None]
+    return min(due, key=lambda row: row.next_at or view.now, default=None)
+
+
+def ceremony_card(view: View, width: int) -> list[Text]:
+    """What fires next, and how the last ones went."""
+    c, soon = view.counters, upcoming(view)
+    if not view.ceremonies:
+        return [line(("no ceremonies", MUTED))]
+    runs = sorted((run for row in view.ceremonies for run in row.runs), key=lambda run: run.at)[-12:]
+    marks = [RUN[run.status] for run in runs]
+    broken = sum(bool(row.error) for row in view.ceremonies)
+    lines = [line(("next ", MUTED), (soon.ceremony_id, STRONG)) if soon else line(("nothing is due", MUTED))]
+    if soon and soon.next_at:
+        left = countdown((soon.next_at - view.now).total_seconds())
+        lines.append(line(("  in ", MUTED), left, (f" ({moment(soon.next_at, view.now)})", MUTED)))
+    lines.append(line(("last " if marks else "none yet", MUTED), *((mark.glyph, mark.tone) for mark in marks)))
+    troubles = [
+        line((f"{broken} broken", Tone.BAD if broken else MUTED)),
+        line((f"{c.missed} missed", Tone.WARN if c.missed else MUTED)),
+        line((f"{c.skipped} skipped", Tone.WARN if c.skipped else MUTED)),
+    ]
+    return [fitted([one], width) for one in (*lines, fitted(troubles, width))]
+
+
+def notes(view: View, width: int, limit: int) -> list[Text]:
+    """The cards as lines, for a narrow terminal."""
+    degraded = [row for row in view.agents if row.health is HealthWord.DEGRADED]
+    lines = [*needs(view), *(_ailing(row, view, Tone.WARN) for row in degraded)][: max(1, limit - 1)]
+    if (soon := upcoming(view)) and soon.next_at:
+        left = countdown((soon.next_at - view.now).total_seconds())
+        lines.append(line(("next ", MUTED), soon.ceremony_id, " ", (left, STRONG)))
+    return [fitted([line("  ", one)], width) for one in lines[:limit]]
+
+
+def empty(view: View) -> list[Text]:
+    """What an empty table says: what is missing and the one command that fills it."""
+    if not view.configured:
+        return [line(("Waiting for the hub to read agents.yaml …", MUTED))]
+    add = ("Add one to agents.yaml, or look at a made-up fleet:  ", MUTED)
+    return [line(("No agents yet.", STRONG)), line(add, ("fleetsim demo", Tone.PRIMARY))]
+
+
+class FleetPane(Pane):
+    """Agents, worst first, and the newest outcomes."""
+
+    NAME = ScreenName.FLEET
+    KEYS: ClassVar[Keys] = (("↵", "open"), ("/", "filter"), ("R", "refresh card"), ("t", "tasks"), ("y", "copy"))
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("R", "refresh_card", "refresh card", id="refresh"),
+        Binding("t", "tasks", "its tasks", id="tasks"),
+    ]
+
+    def compose(self) -> ComposeResult:
+        """Cards, table, notes, outcomes."""
+        self._cards = [Lines(classes="card framed") for _ in range(4)]
+        self.main = Grid(columns((), "4m"), id="agents", hold=False)
+        self._notes = Lines(id="notes")
+        self._recent = Grid(OUTCOME_COLUMNS, id="recent", classes="framed", hold=False)
+        with Horizontal(id="cards"):
+            yield from self._cards
+        yield self.main
+        yield self._notes
+        yield self._recent
+
+    def draw(self, view: View) -> None:
+        """Show the view."""
+        if self.room is Size.FULL:
+            width = max(10, self._cards[0].inner_width)
+            for card, (title, lines) in zip(self._cards, cards(view, width).items(), strict=True):
+                card.entitle(title)
+                card.show(lines)
+        else:
+            self._notes.show(notes(view, max(10, self.size.width), 3 if self.room is Size.COMPACT else 1))
+        agents = [agent for agent in view.agents if self.query_now.matches(fields(agent))]
+        rows = Rows(agents, lambda agent: agent.name, lambda agent: row(agent, view.now), int(view.now.timestamp()))
+        self.main.show(rows, columns=columns(agents, view.counters.span), empty=empty(view))
+        self._recent.entitle("Recent outcomes", "newest first")
+        outcomes = Rows(view.recent, lambda task: task.correlation_id, outcome_row)
+        self._recent.show(outcomes, empty=[line(("Nothing has ended yet.", MUTED))])
+
+    def status(self, view: View) -> str:
+        """How many are shown."""
+        return f"{len(self.main.rows.items)} of {plural(len(view.agents), 'agent')} shown   worst first"
+
+    def copyable(self) -> str | None:
+        """The agent, or the task of the outcome under the cursor."""
+        return self._recent.key if self._recent.has_focus else self.main.key
+
+    def chosen_task(self) -> str | None:
+        """The outcome's task."""
+        return self._recent.key if self._recent.has_focus else None
+
+    def chosen_agent(self) -> str | None:
+        """The agent that ``R`` and ``t`` are about."""
+        return self.main.key
+
+    def opened(self, grid: Grid, key: str) -> None:
+        """The agent's page, or the outcome's task."""
+        if grid is self.main:
+            self.host.show_agent(key)
+        else:
+            self.host.show_task(key)
+
+    def action_tasks(self) -> None:
+        """The tasks of the agent under the cursor."""
+        if agent := self.chosen_agent():
+            self.host.show_tasks(f"agent={agent}")
+
+    def action_refresh_card(self) -> None:
+        """Fetch the agent's card again."""
+        if agent := self.chosen_agent():
+
+            async def refresh() -> str:
+                await self.host.controls.refresh(agent)
+                return f"asked {agent} for its card"
+
+            self.host.do("refresh:" + agent, "the card was not fetched", refresh)

@@ -1,0 +1,336 @@
+"""Screen 3: questions that wait and work that may be stopped; read one, type an answer, send it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import TextArea
+
+from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.labels import DECISION, LABEL_MAX, MUTED, STRONG, WANTS, Tone, age, moment, origin, since
+from fleetsim.dashboard.screens.pane import FAILED_S, Pane
+from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, spoken
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_inbox import QuestionRow
+from fleetsim.dashboard.view_tasks import TaskDetail
+from fleetsim.dashboard.widgets import Grid, Lines, Page
+from fleetsim.model.text import neutralise
+
+SOON_S = 600
+"""A question that expires this soon is marked."""
+DRAFTS_MAX = 200
+
+OPEN_COLUMNS = (
+    Column(title="AGE", width=4, align=">"),
+    Column(title="AGENT", width=8, flex=1, most=LABEL_MAX),
+    Column(title="SKILL", width=8, flex=1, most=20),
+    Column(title="WANTS", width=11),
+    Column(title="EXPIRES", width=8, drop=1),
+)
+SETTLED_COLUMNS = (
+    Column(title="WHAT", width=11),
+    Column(title="AGE", width=4, align=">"),
+    Column(title="AGENT", width=8, flex=1, most=LABEL_MAX),
+    Column(title="SKILL", width=8, flex=1, most=20),
+    Column(title="BY", width=8, drop=1),
+)
+
+
+def open_row(question: QuestionRow, now: datetime) -> TableRow:
+    """One question that waits, as a row of ``OPEN_COLUMNS``."""
+    expiry = line(("never", MUTED))
+    if question.expires_at is not None:
+        left = (question.expires_at - now).total_seconds()
+        soon = left < SOON_S
+        expiry = line((("now" if left <= 0 else f"in {age(left)}") + " !" * soon, Tone.WARN if soon else Tone.PLAIN))
+    return TableRow(
+        (
+            line(since(question.asked_at, now)),
+            line((question.agent or "-", STRONG)),
+            line(question.skill or "-"),
+            line(WANTS[question.kind].piece),
+            expiry,
+        )
+    )
+
+
+def settled_row(question: QuestionRow, now: datetime) -> TableRow:
+    """One question that is over, as a row of ``SETTLED_COLUMNS``."""
+    return TableRow(
+        (
+            line(DECISION[question.decision].piece),
+            line(since(question.settled_at, now)),
+            line(question.agent or "-"),
+            line(question.skill or "-"),
+            line((question.by or "-", MUTED)),
+        )
+    )
+
+
+def title(question: QuestionRow) -> str:
+    """The head of the question's panel."""
+    return f"{question.agent or '-'} / {question.skill or '-'}   task {question.correlation_id}"
+
+
+def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, roomy: bool) -> list[Text]:
+    """When it was asked and until when, what was said before, and the question; without room, that first."""
+    said: list[Text] = []
+    if detail is not None and detail.row.request:
+        said += [*spoken("you", detail.row.request, width, MUTED), BLANK]
+    if detail is not None and detail.text and detail.row.open:
+        said += [*spoken(question.agent or "agent", detail.text[-600:], width, MUTED), BLANK]
+    asked = spoken(question.agent or "agent", question.text or "(no text)", width, STRONG)
+    if question.cut:
+        asked.append(left_out(f"the first {len(question.text):,} of {question.chars:,} characters"))
+    asked += [line((part, MUTED)) for part in question.parts]
+    facts = _facts(question, now, width)
+    return [*facts, BLANK, *said, *asked] if roomy else [*asked, BLANK, *facts, BLANK, *said]
+
+
+def _facts(question: QuestionRow, now: datetime, width: int) -> list[Text]:
+    began, ago = "began " if question.veto else "asked ", f", {since(question.asked_at, now)} ago"
+    pieces = [line((began, MUTED), f"{question.asked_at:%H:%M:%S}Z", (ago, MUTED))]
+    if question.checkpoint > 1:
+        pieces.append(line(("question ", MUTED), str(question.checkpoint)))
+    if question.origin:
+        pieces.append(line(("from ", MUTED), origin(question.origin)))
+    lines = [fitted(pieces, width)]
+    if question.decision:
+        lines.append(line(DECISION[question.decision].piece, (f" {since(question.settled_at, now)} ago", MUTED)))
+    elif question.expires_at is not None:
+        ends = "may be stopped until" if question.veto else "expires"
+        then = "after that it goes on by itself" if question.veto else "the task is then cancelled"
+        left = age((question.expires_at - now).total_seconds())
+        lines.append(fitted([line((f"{ends} {moment(question.expires_at, now)}, in {left}; {then}", MUTED))], width))
+    return lines
+
+
+def sending(question: QuestionRow, draft: str, width: int) -> list[Text]:
+    """What the keys do, and what will go where."""
+    back = line(("esc", Tone.PRIMARY), (" back", MUTED))
+    if question.veto:
+        return [fitted([line(("ctrl+r", Tone.PRIMARY), (" veto, cancels the task", MUTED)), back], width)]
+    send = line(("ctrl+s", Tone.PRIMARY), (" send", MUTED))
+    reject = line(("ctrl+r", Tone.PRIMARY), (" reject, cancels the task", MUTED))
+    goes = [
+        line(("goes to the same task ", MUTED), question.task_id or question.correlation_id[:8]),
+        line((f"{len(draft):,} characters", MUTED)),
+    ]
+    if question.asks_for_data:
+        schema = (" it must fit a schema, see fleetsim inbox show", MUTED)
+        goes.insert(0, line(("type JSON:", Tone.PRIMARY), schema))
+    if question.context_id:
+        goes.append(line(("context ", MUTED), question.context_id))
+    return [fitted([send, reject, back], width), fitted(goes, width)]
+
+
+EMPTY = (
+    line(("✓ ", Tone.GOOD), ("Nothing waits for you.", STRONG)),
+    line(("An agent that asks shows up here at once.", MUTED)),
+)
+"""An inbox without questions."""
+
+
+class AnswerBox(TextArea):
+    """Where an answer is typed. What is pasted is made harmless before it is drawn."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(
+            id=id, classes="framed", soft_wrap=True, show_line_numbers=False, tab_behavior="focus", compact=True
+        )
+        self.cursor_blink = False
+        self.border_title = "Your answer"
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """Textual goes on to the text area's own handler with the same event."""
+        event.text = neutralise(event.text)
+
+
+class InboxPane(Pane):
+    """Questions at the left, the one being read and its answer at the right.
+
+    A draft belongs to its question: it stays when the cursor moves on, and what is typed can never reach
+    another question.
+    """
+
+    NAME = ScreenName.INBOX
+    KEYS: ClassVar[Keys] = (
+        ("↵ r", "reply"),
+        ("ctrl+s", "send"),
+        ("ctrl+r", "reject, veto"),
+        ("x", "cancel task"),
+        ("y", "copy"),
+        ("esc", "back"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+s", "send_answer", "send", id="send", show=False),
+        Binding("ctrl+r", "reject", "reject", id="reject", show=False),
+    ]
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.drafts: dict[str, str] = {}
+        self.current: QuestionRow | None = None
+        self._typed_for: str | None = None
+
+    def compose(self) -> ComposeResult:
+        """Lists, question, answer."""
+        self.main = Grid(OPEN_COLUMNS, id="questions", classes="framed")
+        self._settled = Grid(SETTLED_COLUMNS, id="settled", classes="framed", hold=False)
+        self._reading = Page(id="reading")
+        self.box = AnswerBox(id="answer")
+        self._sending = Lines(id="sending")
+        with Horizontal(id="inbox-all"):
+            with Vertical(id="inbox-left"):
+                yield self.main
+                yield self._settled
+            with Vertical(id="inbox-right"):
+                yield self._reading
+                yield self.box
+                yield self._sending
+
+    def draw(self, view: View) -> None:
+        """Show the view."""
+        second, now = int(view.now.timestamp()), view.now
+        more = f", {len(view.vetoes)} may be stopped" if view.vetoes else ""
+        self.main.entitle(f"Waiting for you ({len(view.questions)}){more}")
+        waiting = (*view.questions, *view.vetoes)
+        self.main.show(Rows(waiting, lambda q: q.question_id, lambda q: open_row(q, now), second), empty=EMPTY)
+        self._settled.entitle(f"Settled ({len(view.settled)})")
+        settled = Rows(view.settled, lambda q: q.question_id, lambda q: settled_row(q, now), second)
+        self._settled.show(settled, empty=[line(("Nothing answered yet.", MUTED))])
+        self._choose(view)
+        question = self.current
+        self.set_class(question is not None and not question.decision, "-question")
+        self.set_class(question is not None and question.veto, "-veto")
+        if question is None:
+            self._reading.entitle("Question")
+            self._reading.show(None, lambda width: [])
+            return
+        if question.cut and not question.decision:
+            question = self.with_whole(question)
+        detail, roomy = self.host.detail(question.correlation_id), self.room is Size.FULL
+        self._reading.entitle(title(question))
+        about = (question, detail, roomy, second)
+        self._reading.show(about, lambda width: reading(question, detail, now, width, roomy))
+        self._sending.show(sending(question, self.box.text, max(20, self._sending.inner_width)))
+
+    def _choose(self, view: View) -> None:
+        """The question under the cursor, unless an answer is being typed: then that one, to its end."""
+        typed_for = view.question(self._typed_for or "") if self.box.has_focus else None
+        if self.box.has_focus and self._typed_for and typed_for is None:
+            over = next((row for row in view.settled if row.question_id == self._typed_for), None)
+            what, by = (over.decision, over.by) if over else ("settled", "")
+            by = f" by {by}" if by else ""
+            self.host.say(f"{what}{by} meanwhile; what you typed was not sent", Tone.WARN, FAILED_S)
+            self._keep_draft()
+            self.main.focus()
+        if typed_for is not None:
+            self.current = typed_for
+        elif self._settled.has_focus:
+            self.current = next((row for row in view.settled if row.question_id == self._settled.key), None)
+        else:
+            self.current = view.question(self.main.key or "")
+        question_id = self.current.question_id if self.current is not None and self.answerable else None
+        if question_id != self._typed_for:
+            self._keep_draft()
+            self._typed_for = question_id
+            self.box.load_text(self.drafts.get(question_id or "", ""))
+
+    @property
+    def answerable(self) -> bool:
+        """Whether the question being read takes an answer."""
+        return self.current is not None and not self.current.decision and not self.current.veto
+
+    def _keep_draft(self) -> None:
+        if self._typed_for is None:
+            return
+        self.drafts.pop(self._typed_for, None)
+        if self.box.text:
+            self.drafts[self._typed_for] = self.box.text
+        while len(self.drafts) > DRAFTS_MAX:
+            del self.drafts[next(iter(self.drafts))]
+
+    def _taken(self, question_id: str) -> None:
+        """The answer went out: forget its draft."""
+        self.drafts.pop(question_id, None)
+        if question_id == self._typed_for:
+            self.box.load_text("")
+            self.main.focus()
+
+    def status(self, view: View) -> str:
+        """How many wait, and how long."""
+        oldest = f", oldest {since(view.questions[0].asked_at, view.now)}" if view.questions else ""
+        return f"{len(view.questions)} waiting{oldest}   {len(view.settled)} settled"
+
+    def chosen_task(self) -> str | None:
+        """The question's task."""
+        return self.current.correlation_id if self.current else None
+
+    def copyable(self) -> str | None:
+        """The question's task."""
+        return self.chosen_task()
+
+    def opened(self, grid: Grid, key: str) -> None:
+        """Begin to type, or read on a small screen."""
+        self.add_class("-opened")
+        if grid is self.main:
+            self.action_reply()
+        self.host.draw_soon()
+
+    def back(self) -> bool:
+        """From the answer to the list; the draft stays."""
+        moved = self.box.has_focus or (self.has_class("-opened") and self.room is Size.LIST)
+        super().back()
+        return moved
+
+    def action_reply(self) -> None:
+        """Begin to type."""
+        if self.answerable:
+            self.add_class("-opened")
+            self.call_after_refresh(self.box.focus)
+
+    def action_send_answer(self) -> None:
+        """Send what was typed, once."""
+        question, text = self.current, self.box.text
+        if question is None or not self.answerable:
+            return
+        if not text.strip():
+            self.host.say("type an answer first", Tone.WARN)
+            return
+
+        async def send() -> str:
+            said = await self.host.controls.answer(question.question_id, text)
+            self._taken(question.question_id)
+            return said or "answer sent"
+
+        self.host.do("answer:" + question.question_id, "the answer was not sent", send)
+
+    def action_reject(self) -> None:
+        """Refuse to answer, or stop work within its window, after asking."""
+        question = self.current
+        if question is None or question.decision:
+            return
+
+        async def reject() -> str:
+            await self.host.controls.reject(question.question_id)
+            self._taken(question.question_id)
+            return "rejected; the task is being cancelled"
+
+        async def veto() -> str:
+            await self.host.controls.veto(question.correlation_id)
+            return f"vetoed; {question.agent} is asked to stop"
+
+        agent, cancelled = (question.agent, STRONG), line(("Its task is cancelled.", MUTED))
+        if question.veto:
+            what = [line("Stop ", agent, f" at work on {question.skill}?"), cancelled]
+            self.host.confirm("Veto", what, "veto:" + question.correlation_id, "not vetoed", veto)
+        else:
+            what = [line("Reject the question of ", agent, f" about {question.skill}?"), cancelled]
+            self.host.confirm("Reject", what, "answer:" + question.question_id, "not rejected", reject)

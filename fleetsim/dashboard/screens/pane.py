@@ -1,0 +1,120 @@
+"""What every screen has: a main table, a filter, its keys and its status line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+
+from fleetsim.dashboard.chrome import Keys, ScreenName, Size
+from fleetsim.dashboard.labels import STRONG, Tone
+from fleetsim.dashboard.query import Query, parse
+from fleetsim.dashboard.text import line
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_inbox import QuestionRow
+from fleetsim.dashboard.widgets import Grid
+from fleetsim.model.text import one_line
+
+if TYPE_CHECKING:
+    from fleetsim.dashboard.app import FleetApp
+
+FAILED_S = 30.0
+"""How long a failure stays in the status line."""
+WRITING = frozenset({"reply", "cancel", "fire", "send_answer", "reject", "refresh_card"})
+"""Actions that change the fleet, or lead there: a reader does not have them."""
+
+
+class Pane(Vertical):
+    """A screen. ``draw`` is called a few times a second with the newest view; ``main`` has the focus when it opens."""
+
+    NAME: ClassVar[ScreenName]
+    KEYS: ClassVar[Keys] = ()
+    """The keys of this screen that are named below it, and what they do."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "reply", "reply", id="reply"),
+        Binding("x", "cancel", "cancel", id="cancel"),
+        Binding("y", "copy", "copy id", id="copy"),
+    ]
+
+    main: Grid
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.filter_text = ""
+        self.query_now = Query()
+        self.room = Size.FULL
+
+    @property
+    def host(self) -> FleetApp:
+        """The app it is in."""
+        return cast("FleetApp", self.app)
+
+    def draw(self, view: View) -> None:
+        """Show the view."""
+
+    def status(self, view: View) -> str:
+        """The status line, its parts three blanks apart."""
+        return ""
+
+    def copyable(self) -> str | None:
+        """The id that ``y`` copies."""
+        return self.main.key
+
+    def chosen_task(self) -> str | None:
+        """The correlation id of the task under the cursor, for ``x`` and ``r``."""
+        return None
+
+    def on_grid_opened(self, message: Grid.Opened) -> None:
+        """A row was opened."""
+        self.opened(message.grid, message.key or "")
+
+    def opened(self, grid: Grid, key: str) -> None:
+        """Open the row of that key."""
+
+    def back(self) -> bool:
+        """Leave whatever was opened; False if nothing was."""
+        opened = self.has_class("-opened")
+        self.remove_class("-opened")
+        self.main.focus()
+        return opened
+
+    def filter_by(self, text: str) -> None:
+        """Show only what passes."""
+        self.filter_text = text.strip()
+        self.query_now = parse(text)
+
+    def with_whole(self, question: QuestionRow) -> QuestionRow:
+        """The question with all of its text, as soon as that has come."""
+        whole = self.host.whole(question.correlation_id, question.chars)
+        return question if whole is None else replace(question, text=whole.text, chars=whole.chars)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nothing that changes the fleet is offered to a reader."""
+        return not (self.host.read_only and action in WRITING)
+
+    def action_reply(self) -> None:
+        """To the question of the task under the cursor."""
+        self.host.show_question(self.chosen_task())
+
+    def action_cancel(self) -> None:
+        """Cancel the task under the cursor, after asking."""
+        key = self.chosen_task()
+        row = next((row for row in self.host.view.tasks if row.correlation_id == key), None)
+        if row is None or not row.open:
+            self.host.say("no running task under the cursor", Tone.WARN)
+            return
+
+        async def cancel() -> str:
+            await self.host.controls.cancel(row.correlation_id)
+            return f"asked {row.agent} to stop {row.correlation_id[:8]}"
+
+        what = [line("Cancel task ", (row.correlation_id[:8], STRONG), f" of {row.agent} / {row.skill}?")]
+        self.host.confirm("Cancel", what, "cancel:" + row.correlation_id, "not cancelled", cancel)
+
+    def action_copy(self) -> None:
+        """Put the id under the cursor on the clipboard."""
+        if copied := self.copyable():
+            self.host.copy_to_clipboard(one_line(copied, 300))
+            self.host.say(f"copied {one_line(copied, 80)}")

@@ -1,0 +1,246 @@
+"""Screen 2: tasks, with the story and the live text of the one under the cursor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+
+from fleetsim.dashboard.chrome import Keys, ScreenName
+from fleetsim.dashboard.labels import LABEL_MAX, MUTED, STATE, STRONG, Tone, duration, money, origin, since
+from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, clip, fitted, left_out, line, named, spoken, wrap
+from fleetsim.dashboard.view import View
+from fleetsim.dashboard.view_inbox import QuestionRow
+from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow
+from fleetsim.dashboard.widgets import Grid, Page
+from fleetsim.model.text import one_line, placeholder
+
+SILENT_S = 30
+"""A working task that has not been heard of for so long is shown as silent."""
+
+COLUMNS = (
+    Column(title="STATE", width=11),
+    Column(title="TASK", width=8, drop=3),
+    Column(title="AGENT", width=10, flex=1, most=LABEL_MAX),
+    Column(title="SKILL", width=12, flex=1, most=20),
+    Column(title="ORIGIN", width=16, flex=2, most=32, drop=5),
+    Column(title="AGE", width=4, align=">"),
+    Column(title="VIA", width=6, drop=4),
+    Column(title="LAST UPDATE", width=12, flex=5, drop=2),
+    Column(title="TRY", width=3, align=">", drop=6),
+)
+
+
+def row(task: TaskRow, now: datetime) -> TableRow:
+    """One task as a row of ``COLUMNS``; while it is at work, what was heard last and how long ago."""
+    open = task.ended_at is None
+    tone = Tone.PLAIN if open else MUTED
+    quiet = (now - task.updated_at).total_seconds()
+    if not open:
+        last = line((task.last or "-", MUTED if task.success else Tone.WARN))
+    elif task.waiting:
+        last = line((task.last or "-", Tone.ACCENT))
+    elif task.state == "working" and quiet >= SILENT_S:
+        last = line((f"silent for {since(task.updated_at, now)}", Tone.WARN), ("  " + task.last, MUTED))
+    else:
+        last = line((f"{since(task.updated_at, now)} ", MUTED), task.last or "-")
+    return TableRow(
+        (
+            line(STATE[task.state].piece),
+            line((task.correlation_id[:8], MUTED)),
+            line((task.agent or "-", STRONG if open else MUTED)),
+            line((task.skill or "-", tone)),
+            line((origin(task.origin), MUTED)),
+            line((since(task.ended_at or task.since, now), tone)),
+            line((task.via or "-", MUTED)),
+            last,
+            line((str(task.attempt), Tone.WARN if task.attempt > 1 else MUTED)),
+        )
+    )
+
+
+def fields(task: TaskRow) -> dict[str, str]:
+    """What a filter looks at."""
+    return {
+        "state": f"{task.state} {STATE[task.state].word}",
+        "agent": task.agent.lower(),
+        "skill": task.skill.lower(),
+        "origin": origin(task.origin).lower(),
+        "via": task.via,
+        "task": task.correlation_id.lower() + " " + task.task_id.lower(),
+        "text": task.last.lower(),
+    }
+
+
+def story(detail: TaskDetail, now: datetime, width: int) -> list[Text]:
+    """What is known of a task, a name and a value per line, then what happened, the newest last."""
+    row = detail.row
+    took = duration((row.ended_at - row.created_at).total_seconds() * 1000) if row.ended_at else since(row.since, now)
+    came = [
+        line(row.via or "-"),
+        line(("wire ", MUTED), row.dialect or "?"),
+        line(("try ", MUTED), str(row.attempt)),
+    ]
+    facts = [
+        ("state", line(STATE[row.state].piece, (f"  {'after' if row.ended_at else 'for'} {took}", MUTED))),
+        ("agent", line(row.agent or "-", (" / ", MUTED), row.skill or "-")),
+        ("origin", line(origin(row.origin))),
+        ("task", line(row.task_id or "not bound yet")),
+        ("context", line(row.context_id or "-")),
+        ("via", fitted(came, 40)),
+    ]
+    used = [line(f"${money(row.cost_usd)}")] if row.cost_usd is not None else []
+    if row.tokens:
+        used.append(line(("tokens ", MUTED), f"{row.tokens[0]:,} in {row.tokens[1]:,} out"))
+    if row.confidence is not None:
+        used.append(line(("sure ", MUTED), f"{row.confidence:.0%}"))
+    if used:
+        facts.append(("used", fitted(used, width - 9)))
+    return [*named(facts, width, 9), BLANK, *(clip(_step(step), width) for step in detail.steps)]
+
+
+def _step(step: Step) -> Text:
+    return line(
+        (f"{step.at:%H:%M:%S} ", MUTED),
+        (step.arrow, Tone.PRIMARY if step.arrow == "→" else MUTED),
+        " " if step.state else "",
+        STATE[step.state].piece if step.state else "",
+        (f" {step.via}" if step.via else "", MUTED),
+        f" {step.what}" if step.what else "",
+    )
+
+
+def amount(detail: TaskDetail) -> str:
+    """How much of the text is shown."""
+    if detail.gaps:
+        return f"excerpts of {detail.chars:,} characters"
+    if detail.shown < detail.chars:
+        return f"the {'first' if detail.first else 'last'} {detail.shown:,} of {detail.chars:,} characters"
+    return f"{detail.chars:,} characters"
+
+
+def live_title(detail: TaskDetail | None, follow: bool) -> Text:
+    """The head of the live text."""
+    if detail is None:
+        return line(("Live output", STRONG))
+    pieces = [line(("Live output" if detail.row.open else "Answer", STRONG))]
+    if detail.cut or detail.chars:
+        pieces.append(line((amount(detail), Tone.WARN if detail.cut else MUTED)))
+    if detail.row.open:
+        pieces.append(line(("FOLLOW", Tone.GOOD) if follow else ("f follow", MUTED)))
+    return fitted(pieces, 100, gap=3)
+
+
+def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[Text]:
+    """What was asked, what the agent has said, and what it waits for or how it ended."""
+    row = detail.row
+    lines: list[Text] = []
+    if row.request or row.sent:
+        lines += spoken("you", "\n".join(filter(None, (row.request, *row.sent))), width, MUTED)
+        if row.request_chars > len(row.request):
+            lines.append(left_out(f"the first {len(row.request):,} of {row.request_chars:,} characters"))
+        lines.append(BLANK)
+    if not row.open and not row.success:
+        state = STATE[row.state]
+        lines += [line(state.piece), *wrap(row.reason or "no reason given", width, state.tone), BLANK]
+    if detail.cut and not detail.first:
+        lines.append(left_out(amount(detail)))
+    if detail.text:
+        lines += wrap(detail.text, width)
+    elif row.success:
+        lines += wrap(placeholder(row.skill, row.agent or "the agent"), width, MUTED)
+    if detail.cut and detail.first:
+        lines.append(left_out(amount(detail)))
+    if row.parts:
+        lines += [BLANK] if detail.text else []
+        for part in row.parts:
+            lines += wrap(part, width)
+        if left := row.parts_total - len(row.parts):
+            lines.append(line((f"and {left:,} more", MUTED)))
+        lines += wrap(f"to save them: fleetsim task download {one_line(row.correlation_id)}", width, MUTED)
+    if row.waiting:
+        lines += [BLANK] if detail.text else []
+        lines += spoken(row.agent or "agent", question.text if question else row.last, width, Tone.ACCENT)
+        lines += [BLANK, line(("press ", MUTED), ("r", Tone.PRIMARY), (" to answer", MUTED))]
+    elif not detail.text and not row.parts and row.open:
+        lines.append(line(("nothing said yet", MUTED)))
+    return lines
+
+
+class TasksPane(Pane):
+    """The list above, one task's story and live text below; enter gives it all the room."""
+
+    NAME = ScreenName.TASKS
+    KEYS: ClassVar[Keys] = (
+        ("↵", "open"),
+        ("r", "reply"),
+        ("x", "cancel"),
+        ("/", "filter"),
+        ("f", "follow"),
+        ("y", "copy"),
+        ("esc", "back"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "follow", "follow", id="follow")]
+
+    def compose(self) -> ComposeResult:
+        """List, story, live text."""
+        self.main = Grid(COLUMNS, id="tasks-list")
+        self._story = Page(id="story", follow=True)
+        self._live = Page(id="live", follow=True)
+        yield self.main
+        with Horizontal(id="task"):
+            yield self._story
+            yield self._live
+
+    def draw(self, view: View) -> None:
+        """Show the view."""
+        second, tasks = int(view.now.timestamp()), view.tasks
+        if self.query_now:
+            tasks = tuple(task for task in tasks if self.query_now.matches(fields(task)))
+        rows = Rows(tasks, lambda task: task.correlation_id, lambda task: row(task, view.now), second)
+        none = "No task passes the filter." if view.tasks else "No tasks yet.  Send one:  fleetsim send AGENT TEXT"
+        self.main.show(rows, empty=[line((none, MUTED))])
+        detail = self.host.detail(self.main.key)
+        if detail is None:
+            self._story.show(None, lambda width: [])
+            self._live.show(None, lambda width: [])
+            self._live.entitle(live_title(None, self._live.follow))
+            return
+        task, question = detail.row, view.question(detail.row.question_id or "")
+        if detail.cut and not task.open and (whole := self.host.whole(task.correlation_id, detail.chars)):
+            shown = len(whole.text)
+            detail = replace(detail, text=whole.text, shown=shown, chars=whole.chars, first=True, gaps=False)
+        if question is not None and question.cut:
+            question = self.with_whole(question)
+        self._story.entitle(f"{task.correlation_id}  {task.agent or '-'} / {task.skill or '-'}")
+        self._story.show((detail, second), lambda width: story(detail, view.now, width))
+        self._live.entitle(live_title(detail, self._live.follow))
+        self._live.show((detail, question), lambda width: live(detail, question, width))
+
+    def status(self, view: View) -> str:
+        """Counts by state."""
+        c = view.counters
+        states = f"{c.waiting} waiting   {c.working} working   {c.submitted} submitted   {c.finished:,} finished"
+        return f"{len(self.main.rows.items):,} of {len(view.tasks):,} shown   {states}"
+
+    def chosen_task(self) -> str | None:
+        """The task under the cursor."""
+        return self.main.key
+
+    def opened(self, grid: Grid, key: str) -> None:
+        """Give the task all the room."""
+        self.add_class("-opened")
+        self._live.focus()
+        self.host.draw_soon()
+
+    def action_follow(self) -> None:
+        """Follow the live text, or stop."""
+        self._live.follow = self._story.follow = not self._live.follow
+        self.host.say("following" if self._live.follow else "not following")
+        self.host.draw()
