@@ -147,9 +147,12 @@ class Api:
 
     async def _until_news(self, correlation_id: str, wait_s: float) -> None:
         def is_news(event: Event) -> bool:
-            return _is_news(event, correlation_id)
+            """Whether a request ended, or needs somebody."""
+            mine = event.correlation_id == correlation_id
+            return isinstance(event, HubStopping) or (mine and isinstance(event, OutcomeDecided | QuestionAsked))
 
         async with self._hub.events.subscribe(wanted=is_news) as heard:
+            # Asked after listening began: what happened before is seen here, what happens from now on is heard.
             track = self._hub.tracker.track(correlation_id)
             if track is None or track.asked is not None:
                 return
@@ -207,6 +210,7 @@ class Api:
     async def _follow(self, after: int) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
+            # Listening begins before the journal is read, and the journal ends where memory begins: no gap, none twice.
             async with self._hub.events.subscribe(after_seq=after) as heard:
                 async for event in self._replayed(after):
                     yield _frame(event)
@@ -299,10 +303,3 @@ def _number(request: Request, name: str, default: int, maximum: int) -> int:
 
 def _frame(event: Event) -> bytes:
     return frame(json.dumps(to_wire(event), separators=(",", ":")))
-
-
-def _is_news(event: Event, correlation_id: str) -> bool:
-    """Whether a request ended, or needs somebody."""
-    if isinstance(event, HubStopping):
-        return True
-    return event.correlation_id == correlation_id and isinstance(event, OutcomeDecided | QuestionAsked)

@@ -54,11 +54,10 @@ def answer(data: Any, status: int = 200) -> Response:
 
 def refuse(error: FleetsimError) -> Response:
     """A failure: what happened, and what next."""
-    status, code = 500, "INTERNAL"
     if isinstance(error, Refusal):
         status, code = error.status, error.code
     else:
-        status, code = next(((s, c) for kind, s, c in _STATUS if isinstance(error, kind)), (status, code))
+        status, code = next(((s, c) for kind, s, c in _STATUS if isinstance(error, kind)), (500, "INTERNAL"))
     body = {"success": False, "error": one_line(str(error), 500), "code": f"FLEETSIM_ERR_{code}"}
     if error.hint:
         body["hint"] = one_line(error.hint, 300)
@@ -145,13 +144,14 @@ class ApiGuard:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
         hosts = [value for name, value in headers if name == b"host"]
         path: str = scope["path"]
+        # First of all: a page whose name was made to resolve to this machine asks like one of ours but for the Host.
         if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts() or not path.startswith("/"):
             return Refusal(421, "WRONG_HOST", "this is not the host you asked for")
         if path in OPEN_PATHS:
             return None
         if not self._running():
             return Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
-        if path.startswith(CALLBACK_PATH):
+        if path.startswith(CALLBACK_PATH):  # an agent has no key of ours; its token is judged behind the door
             return None
         if any(name == b"origin" and not self._own(value) for name, value in headers):
             return Refusal(403, "FOREIGN_ORIGIN", "requests from other web pages are refused")

@@ -1,4 +1,4 @@
-"""The hub: every room of the caller, wired together, started and stopped in order.
+"""The hub: every part of the caller, put together, started and stopped in order.
 
 Constructing is not starting. Entered, it takes up what the ledger remembers, keeps cards, health, ceremonies
 and questions going, and offers its operations to the HTTP API, the command line and the dashboard.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from fleetsim.caller.agent_limiter import AgentLimiter
+from fleetsim.caller.agent_limiter import AgentLimiter, GateLimits
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
@@ -37,7 +37,7 @@ from fleetsim.caller.events import (
 )
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.file_watch import LOOK_EVERY_S
-from fleetsim.caller.fleet import AgentEntry, FleetConfig, difference
+from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
 from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
@@ -48,13 +48,13 @@ from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Judge, Registry
 from fleetsim.caller.skill_policy import undeclared_effects
+from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
+from fleetsim.hub.agents import AgentNotes, callback_base, route_of
 from fleetsim.hub.journal import Journal
 from fleetsim.hub.keys import HubKeys
-from fleetsim.hub.notes import AgentNotes
 from fleetsim.hub.rows import agent_facts
-from fleetsim.hub.wiring import callback_base, gate_limits_of, rules_of, way_of
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Cause, Outcome, SkillRequest
@@ -70,7 +70,7 @@ _NO_TASK = "fleetsim-credential-check"
 class Hub:
     """A running caller. ``url`` is where its own HTTP face can be reached, None without one (polling only).
 
-    The rooms are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` (None
+    Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` (None
     without a ceremonies folder), ``desk``, ``receiver``, ``gate``, ``registry``. ``failed`` is set, and
     ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it then.
     """
@@ -106,7 +106,7 @@ class Hub:
             runtime.rng,
             disabled=self.broker.disabled,
         )
-        self.gate = AgentLimiter(runtime, self.events, gate_limits_of(settings))
+        self.gate = AgentLimiter(runtime, self.events, _gate_limits_of(settings))
         tokens = keys.tokens()
         executor = Executor(
             self.broker,
@@ -116,7 +116,7 @@ class Hub:
             signed=lambda agent, url: self.broker.entry(agent, url).signed,
         )
         told = [self._settled, *settled]
-        self.tracker = Tracker(runtime, executor, ledger, self.events, rules_of(settings), settled=told)
+        self.tracker = Tracker(runtime, executor, ledger, self.events, _rules_of(settings), settled=told)
         self.dispatcher = Dispatcher(
             runtime,
             ledger,
@@ -159,21 +159,7 @@ class Hub:
 
     def conditions(self) -> dict[str, Condition]:
         """What is known of each configured agent beside its outcomes."""
-        return {
-            view.entry.name: Condition(
-                reachable=view.reachable,
-                breaker_open=self.gate.refuses(view.entry.name),
-                push_silent=view.entry.name in self._notes.silent,
-                auth_refused=view.entry.name in self._notes.auth_refused,
-                paused=not view.entry.enabled,
-                paused_why=view.entry.disabled_why,
-                unreachable_since=view.unreachable_since,
-                breaker_since=self.gate.opened_at(view.entry.name),
-                silent_since=self._notes.silent.get(view.entry.name),
-                refused_since=self._notes.auth_refused.get(view.entry.name),
-            )
-            for view in self.broker.views()
-        }
+        return {view.entry.name: self._notes.condition(view, self.gate) for view in self.broker.views()}
 
     def require_scheduler(self) -> Scheduler:
         """The scheduler. Raises UnknownTarget if the hub has no ceremonies folder."""
@@ -205,6 +191,7 @@ class Hub:
 
     async def _start(self) -> None:
         enter = self._stack.enter_async_context
+        # Numbers go on where the journal ended before anything is published: a reader asks for what came after one.
         last = await self.ledger.last_seq()
         self.events.continue_after(last)
         await enter(Journal(self.events, self.ledger, after_seq=last))
@@ -216,14 +203,16 @@ class Hub:
                 thresholds=to_json(self.config.settings.health),
             )
         )
+        # Health is whole before work is taken up: what is decided while that happens is folded on top of it.
         for outcome in await self.ledger.outcomes(since=self.runtime.clock.now() - WINDOW):
             self.health.fold(outcome)
         await enter(self._workers)
-        self._workers.start(self._heed(), name="heed")
+        self._workers.start(self._follow_events(), name="events")
         await enter(self.broker)
         await enter(self.tracker)
         await enter(self.desk)
         await self._recover()
+        # Only now may agents.yaml change under the work: what was open was taken up as the file was at the start.
         self._workers.start(self._keep_config(), name="config")
         if self.scheduler is not None:
             await enter(self.scheduler)
@@ -295,8 +284,8 @@ class Hub:
             if now is None or (now.url, now.auth) != (entry.url, entry.auth):
                 self._notes.forget(entry.name)
         self.broker.apply(config)
-        self.gate.breaker_limits(gate_limits_of(config.settings))
-        self.tracker.rules = rules_of(config.settings)
+        self.gate.breaker_limits(_gate_limits_of(config.settings))
+        self.tracker.rules = _rules_of(config.settings)
         self.dispatcher.cooldowns_s = config.settings.cooldowns_s
 
     async def _keep_config(self) -> None:
@@ -305,10 +294,10 @@ class Hub:
             await self.reload()
             await self.broker.release((track.record.agent, track.record.sent_to) for track in self.tracker.tracks())
 
-    # ------------------------------------------------------------------ between rooms
+    # ------------------------------------------------------------------ between parts
 
-    async def _heed(self) -> None:
-        """What one room's event means for another: a breaker is news for the broker, a webhook for health."""
+    async def _follow_events(self) -> None:
+        """What one part's event means for another: a breaker is news for the broker, a webhook for health."""
         async with self.events.subscribe() as heard:
             async for batch in heard:
                 for event in batch:
@@ -334,12 +323,12 @@ class Hub:
             await self.broker.client(agent).get(_NO_TASK)
         except AuthRefused:
             return
-        except RpcError:
+        except RpcError:  # it looked for the task, so it had taken the key
             self.events.publish(CredentialAccepted(agent=agent))
         except FleetsimError:
             return
 
-    # ------------------------------------------------------------------ wires
+    # ------------------------------------------------------------------ what parts ask each other
 
     def _weights(self) -> dict[str, float]:
         return self.health.weights(self.runtime.clock.now(), self.conditions())
@@ -377,4 +366,26 @@ class Hub:
     def _way(self, agent: str, request: SkillRequest) -> AgentRoute:
         reachable = self._callback_base(agent) is not None and agent not in self._notes.push_refused
         limit = self.config.settings.skill_limits_s.get(request.skill or DEFAULT_SKILL)
-        return way_of(self.broker.view(agent), request, reachable_by_webhook=reachable, timeout_s=limit)
+        return route_of(self.broker.view(agent), request, reachable_by_webhook=reachable, timeout_s=limit)
+
+
+def _rules_of(settings: FleetSettings) -> Rules:
+    """The limits a request lives by."""
+    return Rules(
+        poll_interval_s=settings.poll_interval_s,
+        task_limit_s=settings.task_limit_s,
+        question_ttl_s=settings.question_ttl_s,
+        question_expiry_cancels=settings.question_expiry == "cancel",
+        retry_waits_s=settings.retry_waits_s,
+        rates=settings.rates,
+    )
+
+
+def _gate_limits_of(settings: FleetSettings) -> GateLimits:
+    """How much of an agent may be used at once, and when it is left alone."""
+    return GateLimits(
+        calls_max=settings.calls_max,
+        calls_per_agent_max=settings.calls_per_agent_max,
+        failures_max=settings.breaker_failures,
+        pause_s=settings.breaker_pause_s,
+    )

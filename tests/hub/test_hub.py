@@ -12,7 +12,7 @@ from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, UpdateIgnored
 from fleetsim.caller.fleet import AgentEntry, FleetSettings
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.hub.wiring import callback_base, way_of
+from fleetsim.hub.agents import callback_base, route_of
 from fleetsim.model.errors import Blame, NotAccepting, UnknownTarget
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, SkillRequest
 from fleetsim.runtime.ports import Runtime
@@ -293,4 +293,4 @@ def test_a_broken_stream_is_joined_again_where_that_is_safe_or_asked_for(
 ) -> None:
     entry = AgentEntry(name="quinn", url="http://quinn.example/a2a", wire=dialect, rejoin=said)
     request = SkillRequest(correlation_id="c-1", skill="echo")
-    assert way_of(AgentView(entry=entry), request, reachable_by_webhook=True).rejoin is joined
+    assert route_of(AgentView(entry=entry), request, reachable_by_webhook=True).rejoin is joined

@@ -1,43 +1,33 @@
-"""From configuration to the parts' own settings, and from an agent's view to how it is called. Pure."""
+"""What the hub makes of its agents: how each is called now, where it reaches us, what was noticed about it. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from datetime import datetime
 from urllib.parse import urlsplit
 
-from fleetsim.caller.agent_limiter import GateLimits
+from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import AgentView
 from fleetsim.caller.dispatcher import AgentRoute
+from fleetsim.caller.events import (
+    CardFetched,
+    CredentialAccepted,
+    CredentialRefused,
+    Event,
+    TaskBound,
+    TaskMoved,
+    WebhookAccepted,
+    WebhooksDegraded,
+)
 from fleetsim.caller.fleet import AgentEntry, FleetSettings
+from fleetsim.caller.health import Condition
 from fleetsim.caller.ledger import OtherWay
 from fleetsim.caller.skill_policy import read_declared
-from fleetsim.caller.track import Rules
 from fleetsim.model.skills import skill_hint
 from fleetsim.model.work import SkillRequest
 from fleetsim.wire.dialect import dialect
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-def rules_of(settings: FleetSettings) -> Rules:
-    """The limits a request lives by."""
-    return Rules(
-        poll_interval_s=settings.poll_interval_s,
-        task_limit_s=settings.task_limit_s,
-        question_ttl_s=settings.question_ttl_s,
-        question_expiry_cancels=settings.question_expiry == "cancel",
-        retry_waits_s=settings.retry_waits_s,
-        rates=settings.rates,
-    )
-
-
-def gate_limits_of(settings: FleetSettings) -> GateLimits:
-    """How much of an agent may be used at once, and when it is left alone."""
-    return GateLimits(
-        calls_max=settings.calls_max,
-        calls_per_agent_max=settings.calls_per_agent_max,
-        failures_max=settings.breaker_failures,
-        pause_s=settings.breaker_pause_s,
-    )
 
 
 def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | None) -> str | None:
@@ -56,7 +46,7 @@ def callback_base(entry: AgentEntry, settings: FleetSettings, own_url: str | Non
     return settings.base_url
 
 
-def way_of(
+def route_of(
     view: AgentView, request: SkillRequest, *, reachable_by_webhook: bool, timeout_s: float | None = None
 ) -> AgentRoute:
     """How the agent is called for the request now. An explicit ``push`` in agents.yaml overrules the card's silence."""
@@ -87,3 +77,50 @@ def way_of(
         register_push=wanted and reachable_by_webhook and entry.push == "set",
         timeout_s=timeout_s,
     )
+
+
+@dataclass(slots=True)
+class AgentNotes:
+    """Names of agents: whose webhooks do not come and who refuse our key, since when; who refuses our webhooks."""
+
+    silent: dict[str, datetime] = field(default_factory=dict)
+    push_refused: set[str] = field(default_factory=set)
+    auth_refused: dict[str, datetime] = field(default_factory=dict)
+
+    def forget(self, agent: str) -> None:
+        """It is another agent by now, or none, or has another key."""
+        self.silent.pop(agent, None)
+        self.push_refused.discard(agent)
+        self.auth_refused.pop(agent, None)
+
+    def take(self, agent: str, event: Event) -> None:
+        """Remember what one event says of an agent."""
+        match event:
+            case WebhooksDegraded(refused=True):
+                self.push_refused.add(agent)
+            case WebhooksDegraded():
+                self.silent.setdefault(agent, event.at)
+            case WebhookAccepted():
+                self.silent.pop(agent, None)
+            case CardFetched():
+                self.push_refused.discard(agent)
+            case CredentialRefused():
+                self.auth_refused.setdefault(agent, event.at)
+            case TaskBound() | TaskMoved() | CredentialAccepted():
+                self.auth_refused.pop(agent, None)
+
+    def condition(self, view: AgentView, gate: AgentLimiter) -> Condition:
+        """What is known of an agent now, beside its outcomes."""
+        name = view.entry.name
+        return Condition(
+            reachable=view.reachable,
+            breaker_open=gate.refuses(name),
+            push_silent=name in self.silent,
+            auth_refused=name in self.auth_refused,
+            paused=not view.entry.enabled,
+            paused_why=view.entry.disabled_why,
+            unreachable_since=view.unreachable_since,
+            breaker_since=gate.opened_at(name),
+            silent_since=self.silent.get(name),
+            refused_since=self.auth_refused.get(name),
+        )
