@@ -25,6 +25,7 @@ from fleetsim.caller.jsonable import camel
 from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.meter import MeterLimits
 from fleetsim.caller.receiver import ReceiverLimits
+from fleetsim.caller.step import machine
 from fleetsim.caller.track import Rules
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
@@ -248,7 +249,49 @@ def _kind(told: dict[str, Any], schema: dict[str, Any]) -> str:
             return str(other)
 
 
+def requests() -> str:
+    """The machine that a request in flight is: drawn, and as tables."""
+    theory = [" ".join(text.split()).replace("``", "`") for text in (machine.__doc__ or "").split("\n\n")[1:-1]]
+    ways: dict[tuple[machine.Stage, machine.Stage], list[str]] = {}
+    rows, taken = [], {}
+    for stage, row in machine.TRANSITIONS.items():
+        for signal, transition in row.items():
+            name = signal.__name__
+            taken.setdefault(signal, transition.take)
+            after = ", ".join(to.value for to in machine.Stage if to in transition.to - {stage})
+            rows.append(f"| {stage} | `{name}` | {_takes(transition.take)} | {after or '-'} |\n")
+            for to in (to for to in machine.Stage if to in transition.to - {stage}):
+                ways.setdefault((stage, to), []).append(name)
+    drawn = "".join(f"    {before} --> {to}: {', '.join(names)}\n" for (before, to), names in ways.items())
+    due = "".join(f"| {timer} | {_takes(take)} | {_says(take)} |\n" for timer, take in machine.TIMERS.items())
+    signals = "".join(f"| `{signal.__name__}` | {_says(signal)} | {_says(take)} |\n" for signal, take in taken.items())
+    return (
+        "# Requests in flight\n\n"
+        + NOTE
+        + "\n\n".join(theory)
+        + "\n\n```mermaid\nstateDiagram-v2\n    [*] --> sending\n"
+        + drawn
+        + "    ended --> [*]\n```\n\n## Signals\n\n| signal | it says | what is done |\n|---|---|---|\n"
+        + signals
+        + "\n## Timers\n\nIn order of weight: of what is due in the same moment the first is done first.\n\n"
+        + "| timer | taken by | when it falls due |\n|---|---|---|\n"
+        + due
+        + "\n## Stage by stage\n\nWhere else a signal may lead. What is not in the table changes nothing.\n\n"
+        + "| stage | signal | taken by | may lead to |\n|---|---|---|---|\n"
+        + "".join(rows)
+    )
+
+
+def _takes(take: Callable[..., object]) -> str:
+    return f"`{take.__module__.rpartition('.')[2]}.{take.__name__}`"
+
+
+def _says(thing: object) -> str:
+    return " ".join((thing.__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "requests.md": requests,
     "events.md": events,
     "errors.md": errors,
     "cli.md": commands,

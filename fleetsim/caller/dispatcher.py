@@ -118,10 +118,10 @@ class Dispatcher:
     async def _answer(self, request: SkillRequest, holder: str) -> str:
         """The open request has the task: what it waits for is this text."""
         track = self._tracker.track(holder)
-        if track is None or track.asked is None:
+        if track is None or track.asking.question is None:
             raise self._busy(request, holder)
         answer = Answer(
-            question_id=track.asked.question.question_id,
+            question_id=track.asking.question.question_id,
             text=request.text,
             by=request.system_actor,
             parts=request.parts,

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import Ledger, Phase, RequestRecord
-from fleetsim.caller.outcome import outcome_of
 from fleetsim.caller.signals import (
     Cancel,
     CancelFailed,
@@ -33,6 +32,7 @@ from fleetsim.caller.signals import (
     StreamEnded,
     Subscribe,
 )
+from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Track
 from fleetsim.model.errors import (
     EmptyStream,

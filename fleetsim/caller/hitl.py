@@ -124,7 +124,7 @@ class HitlDesk:
         if rule is not None and rule.mode is HitlMode.VETO:
             self._open_window(track.record, rule.veto_window_s)
         elif rule is not None and rule.mode in PERSON_ONLY:
-            self._gates[track.correlation_id] = bool(track.record.over) or track.asked is not None
+            self._gates[track.correlation_id] = bool(track.record.over) or track.asking.question is not None
 
     def _open_window(self, record: RequestRecord, window_s: float) -> None:
         """Let it be stopped until ``window_s`` after the agent took it, whatever happened to the hub meanwhile."""
@@ -150,13 +150,13 @@ class HitlDesk:
         if cid in self._gates:
             self._gates[cid] = True
         track = self._tracker.track(cid)
-        if track is None or track.asked is None or track.asked.question.question_id != question_id:
+        if track is None or track.asking.question is None or track.asking.question.question_id != question_id:
             return
         dispatcher = track.record.request.dispatcher_agent
         rule = track.record.declared.hitl
         barred = rule is not None and rule.person_only
         if dispatcher and dispatcher != track.record.agent and not barred:
-            self._workers.start(self._ask_dispatcher(dispatcher, track.asked.question), name=f"ask:{cid}")
+            self._workers.start(self._ask_dispatcher(dispatcher, track.asking.question), name=f"ask:{cid}")
 
     async def _ask_dispatcher(self, dispatcher: str, question: Question) -> None:
         """Ask the dispatching agent; its answer lands only if nobody was quicker."""
@@ -200,7 +200,7 @@ class HitlDesk:
 
     def _is_open(self, question: Question) -> bool:
         track = self._tracker.track(question.correlation_id)
-        return track is not None and track.asked is not None and track.asked.question == question
+        return track is not None and track.asking.question is not None and track.asking.question == question
 
     def _ended(self, cid: str, event: OutcomeDecided) -> None:
         if self._vetoes.pop(cid, None) is not None:

@@ -25,7 +25,7 @@ class PushWatch:
     def ended(self, track: Track, outcome: Outcome) -> None:
         """A request ended. Says ``agent.push.degraded`` once the agent's webhooks are missed often enough."""
         agent = track.record.agent
-        if track.pushes:
+        if track.pushing.received:
             self.arrived(agent)
         elif track.record.push and outcome.via is UpdateSource.POLL and outcome.kind in KIND_OF_STATE.values():
             missed = self._missed[agent] = self._missed.get(agent, 0) + 1

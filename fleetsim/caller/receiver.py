@@ -22,7 +22,7 @@ from fleetsim.caller.events import Level, UpdateIgnored, WebhookAccepted, Webhoo
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.meter import Meter
-from fleetsim.caller.step.hearing import state_of
+from fleetsim.caller.step.following import state_of
 from fleetsim.caller.tokens import CallbackTokens, TokenClaims
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting

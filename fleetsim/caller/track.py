@@ -1,16 +1,14 @@
 """A track: everything the caller believes about one request between acceptance and outcome.
 
-A value: ``step.step(track, signal, now, rules)`` is the one decision about it, ``signals`` what can reach it
-and what it can ask for. Nothing here waits, sends or reads a clock.
+``step.step(track, signal, now, rules)`` is the one decision about it (``step.machine`` draws it), ``signals`` what can
+reach it and what it can ask for. Nothing here waits, sends or reads a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from operator import attrgetter
-from typing import Any
+from enum import StrEnum
 
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.rates import Rates
@@ -61,14 +59,40 @@ class TaskUpdate:
     began: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenQuestion:
-    """An open question, when it lapses and when somebody is reminded of it (monotonic seconds; None: was)."""
+class Timer(StrEnum):
+    """What falls due, in order of weight: of what is due in the same moment the first is done first."""
 
-    question: Question
-    key: str
-    due: float
-    remind: float | None = None
+    QUESTION = "question"
+    REMINDER = "reminder"
+    DEADLINE = "deadline"
+    CANCEL = "cancel"
+    GIVE_UP = "give up"
+    LOOK_UP = "look up"
+    RETRY = "retry"
+    REJOIN = "rejoin"
+    RESUME = "resume"
+    POLL = "poll"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """The first send, until the task is bound.
+
+    ``stream``: it asks for the streaming form. ``attempt`` counts what was tried again. ``lost`` is what came instead
+    of the reply, in the agent's own words where it had any; ``silent``: the agent ended its stream without a word.
+    ``searches`` counts the looks for its task that found none; ``unsearchable``: it offers no such look. ``early`` are
+    webhooks that came before the reply; ``look_due``: one was turned away.
+    """
+
+    stream: bool = False
+    in_air: bool = False
+    attempt: int = 0
+    lost: str = ""
+    silent: bool = False
+    searches: int = 0
+    unsearchable: bool = False
+    early: tuple[TaskUpdate, ...] = ()
+    look_due: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,75 +105,107 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
-    """One request in flight. Times are monotonic seconds; None means not scheduled or not going on.
+class Polling:
+    """Looking at the task from time to time.
 
-    ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``whole``
-    names artifacts known to be complete, ``gap`` that a stream may have been missed in between.
-    ``confirming_polls_left`` counts the polls still owed before a terminal state may be believed complete.
-    ``answer_lost``: whether the last answer arrived is not known. ``resume_doubt``: an answer
-    was on its way when the hub stopped, and only the agent knows whether it arrived. ``taken_at`` is when the agent
-    last took something from us: a young task is looked at often. ``refusals`` names, since the last poll that brought
-    the task, each answer that polling cannot mend; ``trouble`` says why the last poll brought nothing,
-    ``lost`` what came instead of the reply to the send, in the agent's own words where it had any.
-    ``silent``: the agent ended its stream without a word, and ``searches`` counts the looks for its task that
-    found none; ``unsearchable``: it offers no such look. ``look_due``: a webhook was turned away before the task
-    was bound. ``looked_at`` is when the agent was last asked for the task. ``turn_from`` is since when it has
-    been the agent's turn; None while the request waits to leave, or for a person.
+    ``began``: since when a poll is in the air; ``next_at``: when to poll again, if that was decided meanwhile.
+    ``failed`` counts, in a row, polls that what may pass kept from bringing the task. ``refusals`` names, since the
+    last poll that brought it, each answer that polling cannot mend; ``trouble`` says why the last one did not.
+    ``misses`` counts answers that the task is gone, the last of them at ``missed_at``. ``looked_at`` is when the agent
+    was last asked for the task.
+    """
+
+    began: float | None = None
+    next_at: float | None = None
+    count: int = 0
+    failed: int = 0
+    refusals: tuple[str, ...] = ()
+    trouble: str = ""
+    misses: int = 0
+    missed_at: float = float("-inf")
+    looked_at: float = float("-inf")
+    stopped: Stopped | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streaming:
+    """Following a stream. ``gap``: something may have been missed since the last snapshot of the task."""
+
+    open: bool = False
+    joining: bool = False
+    rejoins: int = 0
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushing:
+    """Webhooks: how many have come, and whether one was registered after the reply."""
+
+    received: int = 0
+    registered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """The agent's question, and the answer on its way to it.
+
+    ``key`` tells the open ``question`` from others of the same task; ``left_s`` is what is left of the request's time,
+    which stands still meanwhile. ``answered_at`` is when the last question was over; ``answer_lost``: whether the last
+    answer arrived is not known. ``attempt`` counts what was tried again of ``answer``; ``doubt``: it was on its way
+    when the hub stopped, and only the agent knows whether it arrived.
+    """
+
+    question: Question | None = None
+    key: str = ""
+    left_s: float = 0.0
+    answered_at: float = float("-inf")
+    answer_lost: bool = False
+    answer: Answer | None = None
+    attempt: int = 0
+    doubt: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the request comes to its end.
+
+    ``whole`` names artifacts known to be complete; ``polls_owed`` counts the polls that are still due before a
+    terminal state may be believed complete.
+    """
+
+    cancel_sent: bool = False
+    whole: frozenset[str] = frozenset()
+    polls_owed: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Track:
+    """One request in flight: its durable record, a state for each thing that goes on, and when what falls due.
+
+    Only a step changes one, and only its own copy: to everybody else it is a value. Times are monotonic seconds.
+    ``applied_at`` is when the last applied signal arrived; a poll begun before it is stale. ``taken_at`` is when the
+    agent last took something from us: a young task is looked at often. ``turn_from`` is since when it has been the
+    agent's turn; None while the request waits to leave, or for a person.
     """
 
     record: RequestRecord
     began: float
-    deadline: float
-    in_air: bool = False
-    stream_open: bool = False
-    joining: bool = False
-    try_stream: bool = False
-    attempt: int = 0
-    resubscribes: int = 0
-    retry_due: float | None = None
-    reconcile_due: float | None = None
-    find_due: float | None = None
-    poll_due: float | None = None
-    poll_began: float | None = None
-    polls: int = 0
-    failed_polls: int = 0
-    refusals: tuple[str, ...] = ()
-    trouble: str = ""
-    lost: str = ""
-    stopped: Stopped | None = None
-    taken_at: float = float("-inf")
-    silent: bool = False
-    searches: int = 0
-    unsearchable: bool = False
+    timers: dict[Timer, float]
+    sending: Sending = Sending()
+    polling: Polling = Polling()
+    streaming: Streaming = Streaming()
+    pushing: Pushing = Pushing()
+    asking: Asking = Asking()
+    ending: Ending = Ending()
     turn_from: float | None = None
-    misses: int = 0
-    missed_at: float = float("-inf")
+    taken_at: float = float("-inf")
     applied_at: float = float("-inf")
-    whole: frozenset[str] = frozenset()
-    gap: bool = False
-    confirming_polls_left: int = 0
     via: UpdateSource = UpdateSource.LOCAL
-    asked: OpenQuestion | None = None
-    paused_left: float | None = None
-    answered_at: float = float("-inf")
-    answer_lost: bool = False
-    resume: Answer | None = None
-    resume_attempt: int = 0
-    resume_due: float | None = None
-    resume_doubt: bool = False
-    cancel_due: float | None = None
-    cancel_sent: bool = False
-    pushes: int = 0
-    registered: bool = False
-    look_due: bool = False
-    looked_at: float = float("-inf")
-    early_updates: tuple[TaskUpdate, ...] = ()
     outcome: Outcome | None = None
 
-    def changed(self, new: Mapping[str, Any]) -> Track:
-        """As ``dataclasses.replace``, in half the time: of all that a step does it took the most."""
-        return Track(**dict(zip(_NAMES, _values(self), strict=True)) | dict(new))
+    def copy(self) -> Track:
+        """One that can be changed: all it holds but the timers is frozen."""
+        return replace(self, timers=dict(self.timers))
 
     @property
     def task(self) -> Task | None:
@@ -159,40 +215,14 @@ class Track:
     @property
     def awaits_reply(self) -> bool:
         """Whether the send is in the air, so that it will say which task this is."""
-        return self.task is None and self.in_air and self.outcome is None
+        return self.record.task is None and self.sending.in_air and self.outcome is None
 
     @property
     def correlation_id(self) -> str:
         """The request's id."""
         return self.record.request.correlation_id
 
-    def agent_s(self, mono: float) -> float:
-        """How long the agent has had the request by ``mono``."""
-        return self.record.agent_s + (0.0 if self.turn_from is None else max(0.0, mono - self.turn_from))
-
-    @property
-    def limit_s(self) -> float:
-        """How long the request may take, questions apart."""
-        return (self.record.deadline_at - self.record.accepted_at).total_seconds()
-
     @property
     def wake(self) -> float | None:
         """When something falls due next; None once closed."""
-        if self.outcome is not None:
-            return None
-        times = (
-            None if self.asked else self.deadline,
-            self.retry_due,
-            self.reconcile_due,
-            self.find_due,
-            self.poll_due if self.poll_began is None else None,
-            self.asked.due if self.asked else None,
-            self.asked.remind if self.asked else None,
-            self.resume_due,
-            self.cancel_due,
-        )
-        return min((t for t in times if t is not None), default=None)
-
-
-_NAMES = tuple(member.name for member in fields(Track))
-_values = attrgetter(*_NAMES)
+        return min(self.timers.values(), default=None)

@@ -42,7 +42,7 @@ from fleetsim.caller.signals import (
 )
 from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Now, Rules, TaskUpdate, Track
+from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.model.asking import answer_schema, check_answer
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
@@ -140,8 +140,8 @@ class Tracker:
 
     def questions(self) -> tuple[Question, ...]:
         """What agents wait for, oldest first; a question is shown once it is on record."""
-        asked = (t.asked.question for t in self._tracks.values() if t.asked is not None)
-        return tuple(q for q in asked if q.question_id in self._on_record)
+        questions = (track.asking.question for track in self._tracks.values())
+        return tuple(q for q in questions if q is not None and q.question_id in self._on_record)
 
     async def wait(self, correlation_id: str) -> Outcome:
         """The outcome of an accepted request, waiting for it if need be.
@@ -171,10 +171,12 @@ class Tracker:
         """
         check_text(answer.text, "the answer", self.rules.text_chars_max)
         require_parts(answer.parts, answer.metadata)
-        found = [t for t in self._tracks.values() if t.asked and t.asked.question.question_id == answer.question_id]
-        if found and found[0].asked is not None and answer.decision is Decision.ANSWER:
-            check_answer(found[0].asked.question.parts, answer.parts)
-        question = await self._ledger.answer(answer, self._runtime.clock.now()) if found else None
+        questions = (track.asking.question for track in self._tracks.values())
+        question = next((q for q in questions if q is not None and q.question_id == answer.question_id), None)
+        if question is not None:
+            if answer.decision is Decision.ANSWER:
+                check_answer(question.parts, answer.parts)
+            question = await self._ledger.answer(answer, self._runtime.clock.now())
         if question is None:
             raise UnknownTarget(
                 f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
@@ -220,7 +222,7 @@ class Tracker:
         self._push_watch.arrived(agent)
         now, track = self._runtime.clock, self._tracks.get(correlation_id)
         if track is not None and track.awaits_reply:
-            early_updates = [early.event for early in track.early_updates]
+            early_updates = [update.event for update in track.sending.early]
             if all(event in early_updates for event in events):
                 return True  # told twice, and kept the first time
             webhook = EarlyWebhook(
@@ -304,7 +306,7 @@ class Tracker:
             case ResolveQuestion(question_id=question_id, state=state):
                 self._scribe.aside(cid, lambda: self._settle(track, question_id, QuestionState(state)))
             case Close(outcome=outcome):
-                if track.in_air and (send := self._sends.get(cid)) is not None:
+                if track.sending.in_air and (send := self._sends.get(cid)) is not None:
                     send.cancel()  # its time is over: what still waits for a slot must not leave any more
                 self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
             case Poll():
@@ -474,7 +476,11 @@ class Tracker:
     async def _last_words(self) -> None:
         """Let what is in the air land: a reply thrown away now would end as unknown after the restart (F-46)."""
         for _ in range(round(LAST_WORDS_S / 0.05)):
-            flying = (t for t in self._tracks.values() if t.in_air or (t.resume and t.resume_due is None))
+            flying = (
+                t
+                for t in self._tracks.values()
+                if t.sending.in_air or (t.asking.answer and Timer.RESUME not in t.timers)
+            )
             if not any(t.outcome is None for t in flying) and not self._closing:
                 return
             await asyncio.sleep(0.05)

@@ -59,8 +59,7 @@ class HubControls:
     async def text(self, correlation_id: str) -> WholeText:
         """All of a text that is kept."""
         track = self._hub.tracker.track(correlation_id)
-        if track is not None and track.asked is not None:
-            question = track.asked.question
+        if track is not None and (question := track.asking.question) is not None:
             return WholeText(text=question.text, chars=max(question.text_chars, len(question.text)))
         if track is not None:
             task = track.task

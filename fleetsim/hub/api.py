@@ -154,7 +154,7 @@ class Api:
         async with self._hub.events.subscribe(wanted=is_news) as heard:
             # Asked after listening began: what happened before is seen here, what happens from now on is heard.
             track = self._hub.tracker.track(correlation_id)
-            if track is None or track.asked is not None:
+            if track is None or track.asking.question is not None:
                 return
             try:
                 async with asyncio.timeout(wait_s):

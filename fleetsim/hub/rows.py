@@ -92,7 +92,7 @@ def with_content(row: dict[str, Any], parts: tuple[ListedPart, ...]) -> dict[str
 
 def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
     """One request in flight. While it waits for somebody, ``text`` is what it asks."""
-    question = track.asked.question if track.asked else None
+    question = track.asking.question
     asked = shown_text(question.text, chars=question.text_chars, chars_max=chars_max) if question else {}
     return {
         **record_row(track.record, chars_max=chars_max),
@@ -100,8 +100,8 @@ def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any
         "via": track.via.value,
         "questionId": question.question_id if question else None,
         "asksForData": answer_schema(question.parts) is not None if question else False,
-        "pollStopped": track.stopped.reason if track.stopped else None,
-        "pollTrouble": track.trouble or None,
+        "pollStopped": track.polling.stopped.reason if track.polling.stopped else None,
+        "pollTrouble": track.polling.trouble or None,
         "open": True,
     }
 

@@ -33,7 +33,7 @@ class UnfitAnswer(FleetsimError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class Prompt:
     """What is asked. ``text`` is for a person to read, of ``chars`` in all; ``parts`` are the data and files with it.
 
     Data of up to ``DATA_BYTES_MAX`` keeps its content, files are listed.
@@ -45,7 +45,7 @@ class Asking:
     parts_total: int = 0
 
 
-def asking_of(task: Task) -> Asking:
+def asking_of(task: Task) -> Prompt:
     """What a waiting task asks: its message, else its artifacts; data and files in words where there is no text."""
     message = task.status.message
     parts, total = answer_parts(task)
@@ -59,7 +59,7 @@ def asking_of(task: Task) -> Asking:
         if not text:
             text = _in_words(part for artifact in task.artifacts for part in artifact.parts) or SILENT
             chars = len(text)
-    return Asking(text=text, chars=max(chars, len(text)), parts=parts, parts_total=total)
+    return Prompt(text=text, chars=max(chars, len(text)), parts=parts, parts_total=total)
 
 
 def answer_schema(parts: Iterable[ListedPart]) -> Schema | None:

@@ -104,7 +104,7 @@ async def measure(tracks: int, folder: Path) -> tuple[float, float, float, int]:
             await asyncio.sleep(1)
             gc.collect()
             fresh = resident_mib()
-            while any(track.polls == 0 for track in hub.tracker.tracks()):  # noqa: ASYNC110 - ten thousand bells
+            while any(track.polling.count == 0 for track in hub.tracker.tracks()):  # noqa: ASYNC110 - ten thousand bells
                 await asyncio.sleep(1)
             gc.collect()
             assert len(hub.tracker.tracks()) == tracks + 1, cid

@@ -31,8 +31,8 @@ from fleetsim.caller.signals import (
     Subscribe,
     TurnedAway,
 )
-from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Now, Rules, TaskUpdate
+from fleetsim.caller.step import new_track
+from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -57,7 +57,7 @@ from fleetsim.model.task import Task
 from fleetsim.model.work import Answer, Outcome, Question, UpdateSource
 from tests.caller.step_agent import Agent
 from tests.caller.step_checker import Checker
-from tests.caller.steps import START
+from tests.caller.steps import START, in_table
 
 LIMIT_S = 3700.0
 SOON_S = 300.0
@@ -182,7 +182,7 @@ class Hub:
     def tell(self, signal: Signal) -> None:
         was_bound, self.broken = self.checker.life.bound, True
         self.checker.hear(signal, self.now)
-        self.track, effects = step(self.track, signal, self.moment(), self.rules)
+        self.track, effects = in_table(self.track, signal, self.moment(), self.rules)
         self.checker.see(effects, signal, was_bound)
         for effect in effects:
             self.carry(effect)
@@ -207,12 +207,12 @@ class Hub:
     def may_be_told(self) -> bool:
         """Whether the agent has a way left to tell us something by itself, or owes us an answer."""
         listening = [c for c in self.in_air(Send, Subscribe) if c.effect != Send(stream=False)]
-        owed = self.in_air(Resume, RegisterPush) or self.track.resume_due is not None
+        owed = self.in_air(Resume, RegisterPush) or self.track.timers.get(Timer.RESUME) is not None
         return bool(listening or owed) or self.track.record.push
 
     def due(self) -> None:
         self.checker.hear(Due(), self.now)
-        self.track, effects = step(self.track, Due(), self.moment(), self.rules)
+        self.track, effects = in_table(self.track, Due(), self.moment(), self.rules)
         self.checker.see(effects, Due(), self.checker.life.bound)
         for effect in effects:
             self.carry(effect)

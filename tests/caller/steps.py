@@ -12,7 +12,8 @@ from fleetsim.caller.events import EPOCH, Level
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.signals import Begin, Close, Due, Effect, Left, Publish, Signal
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Now, Rules, TaskUpdate, Track
+from fleetsim.caller.step.machine import TRANSITIONS, stage_of
+from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.extensions import COST_TYPE
 from fleetsim.model.task import Artifact, DataPart, Message, Role, Task, TaskState, TaskStatus, TextPart
@@ -64,6 +65,16 @@ def chunk(text: str, *, append: bool = True, last: bool = False) -> ArtifactUpda
     return ArtifactUpdate(task_id="t-1", context_id="ctx", artifact=artifact, append=append, last_chunk=last)
 
 
+def in_table(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, tuple[Effect, ...]]:
+    """A step, held to the table and to leaving what it was given as it was."""
+    before = track.copy()
+    new, effects = step(track, signal, now, rules)
+    assert track == before, "a step changed the track it was given"
+    transition = TRANSITIONS[stage_of(track)].get(type(signal))
+    assert (new, effects) == (track, ()) if transition is None else stage_of(new) in transition.to
+    return new, effects
+
+
 @dataclass
 class Hand:
     """Signals in, effects out. ``effects`` holds those of the latest signal; ``jitter`` is every draw of chance."""
@@ -95,7 +106,7 @@ class Hand:
         return self
 
     def tell(self, signal: Signal) -> Hand:
-        self.track, self.effects = step(self.track, signal, self.now(), self.rules)
+        self.track, self.effects = in_table(self.track, signal, self.now(), self.rules)
         self.outcomes += [e.outcome for e in self.effects if isinstance(e, Close)]
         return self
 
@@ -118,8 +129,14 @@ class Hand:
 
     @property
     def next_look(self) -> float | None:
-        """Seconds to the poll that is due."""
-        return None if self.track.poll_due is None else self.track.poll_due - self.mono
+        """Seconds to the poll that is due, or will be once the one in the air is over."""
+        polling = self.track.polling
+        due = self.due(Timer.POLL) if polling.began is None else polling.next_at
+        return None if due is None else due - self.mono
+
+    def due(self, timer: Timer) -> float | None:
+        """When a timer falls due."""
+        return self.track.timers.get(timer)
 
     @property
     def said(self) -> list[tuple[str, Level, dict[str, Any]]]:

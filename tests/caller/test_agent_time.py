@@ -36,8 +36,8 @@ def asking() -> Hand:
 
 
 def answer(hand: Hand) -> Hand:
-    assert hand.track.asked is not None
-    return hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    assert hand.track.asking.question is not None
+    return hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
 
 
 def test_time_in_the_queue_is_not_the_agents() -> None:
@@ -91,9 +91,9 @@ def test_the_agents_time_survives_a_restart() -> None:
     """Over a question by what was on record when it was asked; over work by the wall clock, at most the limit."""
     kept = decoder(RequestRecord)(encode(asking().track.record))
     again = Hand(track=new_track(kept, Now(5_000.0, START + timedelta(seconds=1_000))), mono=5_000.0)
-    question = asking().track.asked
+    question = asking().track.asking.question
     assert question is not None
-    again.tell(Recovered(question=question.question))
+    again.tell(Recovered(question=question))
     answer(at(again, 5_100)).tell(Left())
     at(again, 5_101).tell(Resumed(reply=task(C, "done"), began=5_100.0))
     assert again.outcomes[0].agent_ms == 11_000

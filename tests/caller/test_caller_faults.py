@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 from collections import Counter
-from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -17,7 +16,7 @@ from starlette.routing import Route
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.ledger import Phase
-from fleetsim.caller.track import Rules
+from fleetsim.caller.track import Rules, Timer, Track
 from fleetsim.client import AgentClient
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Answer, OutcomeKind, UpdateSource
@@ -364,10 +363,11 @@ async def test_tasks_due_all_at_once_are_polled_at_no_more_than_500_a_second() -
                 await f.tracker.wait(cid)
 
 
-def _due(track: Any, now: float) -> Any:
-    from dataclasses import replace
-
-    return replace(track, poll_due=now) if track.poll_began is None else track
+def _due(track: Track, now: float) -> Track:
+    if track.polling.began is None:
+        track = track.copy()
+        track.timers[Timer.POLL] = now
+    return track
 
 
 # ------------------------------------------------------------------ neighbours, clocks

@@ -10,6 +10,7 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.push_watch import SILENT_AFTER, PushWatch
+from fleetsim.caller.track import Pushing
 from fleetsim.model.task import TaskState
 from fleetsim.model.work import OutcomeKind, UpdateSource
 from fleetsim.runtime.ports import Runtime
@@ -28,7 +29,7 @@ class Watched:
     ) -> None:
         hand = Hand.sent(push=push).hear(task(TaskState.COMPLETED, "x"), UpdateSource.POLL)
         outcome = replace(hand.outcomes[0], via=via, kind=OutcomeKind.LOST if lost else OutcomeKind.COMPLETED)
-        self.watch.ended(replace(hand.track, pushes=pushes), outcome)
+        self.watch.ended(replace(hand.track, pushing=Pushing(received=pushes)), outcome)
 
     @property
     def told(self) -> int:

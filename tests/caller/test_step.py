@@ -127,7 +127,7 @@ def test_webhooks_never_postpone_the_safety_poll_beyond_two_intervals() -> None:
     for _ in range(1200):
         hand.hear(status(W), UpdateSource.PUSH)
         polls += len(hand.wait(0.1).asked_for(Poll))
-        if polls and hand.track.poll_began is not None:
+        if polls and hand.track.polling.began is not None:
             hand.hear(task(W), UpdateSource.POLL)
     assert polls >= 2
 
@@ -361,7 +361,7 @@ def test_a_request_past_its_limit_expires_and_its_task_is_cancelled() -> None:
     while not hand.outcomes:
         hand.wait(30)
         cancels = hand.asked_for(Cancel)
-        if hand.track.poll_began is not None:
+        if hand.track.polling.began is not None:
             hand.hear(task(W), UpdateSource.POLL)
     assert only_outcome(hand) is OutcomeKind.EXPIRED
     assert cancels
@@ -385,7 +385,7 @@ def test_input_required_in_the_first_reply_opens_a_question() -> None:
 
 def test_one_answer_makes_one_resume_on_the_agents_own_context() -> None:
     hand = asking()
-    question = hand.track.asked.question
+    question = hand.track.asking.question
     answer = Answer(question_id=question.question_id, text="main")
     hand.tell(Answered(answer=answer))
     assert hand.asked_for(Resume) == [Resume(answer=answer)]
@@ -398,20 +398,20 @@ def test_one_answer_makes_one_resume_on_the_agents_own_context() -> None:
 
 def answered_hand() -> Hand:
     hand = asking()
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
     return hand.tell(Resumed(reply=task(I, said="which branch?", said_id="q1"), began=hand.mono))
 
 
 def test_the_same_question_in_the_reply_to_our_answer_is_not_asked_again() -> None:
     hand = answered_hand()
-    assert hand.track.asked is None
+    assert hand.track.asking.question is None
 
 
 def test_the_same_question_is_new_once_a_later_poll_reports_it() -> None:
     hand = answered_hand().wait(1.1)
     hand.hear(task(I, said="which branch?", said_id="q1"), UpdateSource.POLL)
-    assert hand.track.asked is not None
-    assert hand.track.asked.question.checkpoint == 2
+    assert hand.track.asking.question is not None
+    assert hand.track.asking.question.checkpoint == 2
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -421,16 +421,16 @@ def test_a_question_left_without_its_words_after_our_answer_is_not_asked_anew(st
     asks = replace(asks, status=replace(asks.status, timestamp=START))
     taken = replace(task(I, "merging main"), status=TaskStatus(state=I, timestamp=START))
     hand = bound(streaming=streaming).hear(asks, UpdateSource.POLL)
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
     hand.tell(Resumed(reply=taken, began=hand.mono))
-    assert hand.track.asked is None
+    assert hand.track.asking.question is None
     hand.wait(1.1).hear(taken, UpdateSource.POLL)
-    assert hand.track.asked is None
+    assert hand.track.asking.question is None
     hand.wait(60)
     assert hand.asked_for(Poll)
     later = replace(taken, status=TaskStatus(state=I, timestamp=START + timedelta(seconds=1)))
     hand.hear(later, UpdateSource.POLL)
-    assert hand.track.asked is not None
+    assert hand.track.asking.question is not None
     hand.hear(task(C, "merged"), UpdateSource.POLL)
     assert only_outcome(hand) is OutcomeKind.COMPLETED
 
@@ -438,7 +438,7 @@ def test_a_question_left_without_its_words_after_our_answer_is_not_asked_anew(st
 def test_a_late_webhook_of_an_answered_question_only_causes_a_poll() -> None:
     hand = answered_hand().wait(1.1).hear(task(W), UpdateSource.POLL)
     hand.hear(status(I, "which branch?", said_id="q1"), UpdateSource.PUSH)
-    assert hand.track.asked is None
+    assert hand.track.asking.question is None
     assert hand.wait(0.1).asked_for(Poll)
 
 
@@ -454,7 +454,7 @@ def test_an_unanswered_question_expires_and_cancels_the_remote_task() -> None:
     while not hand.outcomes and hand.mono < 100_000:
         hand.wait(600)
         last = hand.effects
-        if hand.track.poll_began is not None:
+        if hand.track.polling.began is not None:
             hand.hear(task(I, said="which branch?", said_id="q1"), UpdateSource.POLL)
     assert only_outcome(hand) is OutcomeKind.EXPIRED
     assert hand.outcomes[0].blame is Blame.HUMAN
@@ -464,20 +464,20 @@ def test_an_unanswered_question_expires_and_cancels_the_remote_task() -> None:
 
 def test_rejecting_a_question_cancels_the_task() -> None:
     hand = asking()
-    answer = Answer(question_id=hand.track.asked.question.question_id, text="", decision=Decision.REJECT)
+    answer = Answer(question_id=hand.track.asking.question.question_id, text="", decision=Decision.REJECT)
     assert hand.tell(Answered(answer=answer)).asked_for(Cancel)
 
 
 def test_an_answer_that_found_no_connection_is_sent_again() -> None:
     hand = asking()
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
     hand.tell(ResumeFailed(error=Unreachable("down")))
     assert hand.wait(2).asked_for(Resume)
 
 
 def test_an_answer_whose_reply_was_lost_is_not_sent_again() -> None:
     hand = asking()
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
     hand.tell(ResumeFailed(error=TimedOut("silent"))).wait(60)
     assert not hand.asked_for(Resume)
     assert hand.asked_for(Poll)

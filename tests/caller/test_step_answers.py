@@ -28,7 +28,7 @@ from fleetsim.caller.signals import (
     StreamEnded,
     Subscribe,
 )
-from fleetsim.caller.track import Rules
+from fleetsim.caller.track import Rules, Timer
 from fleetsim.model.errors import (
     ConfigError,
     FleetsimError,
@@ -56,8 +56,8 @@ def asking(rules: Rules | None = None, **kind: bool) -> Hand:
 
 
 def question_of(hand: Hand) -> str:
-    assert hand.track.asked is not None
-    return hand.track.asked.question.question_id
+    assert hand.track.asking.question is not None
+    return hand.track.asking.question.question_id
 
 
 def answer_to(hand: Hand, decision: Decision = Decision.ANSWER) -> Answer:
@@ -76,8 +76,8 @@ def retry(reason: str, attempt: int = 0, seconds: float = 0, level: Level = Leve
 
 
 def delivered(hand: Hand) -> ResolveQuestion:
-    assert hand.track.resume is not None
-    return ResolveQuestion(question_id=hand.track.resume.question_id, state="delivered")
+    assert hand.track.asking.answer is not None
+    return ResolveQuestion(question_id=hand.track.asking.answer.question_id, state="delivered")
 
 
 # ------------------------------------------------------------------ the answer
@@ -93,8 +93,12 @@ def test_an_answer_is_told_put_on_record_and_sent_on() -> None:
         Save(),
         Resume(answer=given),
     )
-    assert (hand.track.asked, hand.track.resume, hand.track.poll_due) == (None, given, None)
-    assert hand.track.deadline == 3_600 + 10, "it stood still while somebody thought"
+    assert (hand.track.asking.question, hand.track.asking.answer, hand.due(Timer.POLL)) == (
+        None,
+        given,
+        None,
+    )
+    assert hand.track.timers[Timer.DEADLINE] == 3_600 + 10, "it stood still while somebody thought"
 
 
 def test_an_answer_to_another_question_changes_nothing() -> None:
@@ -115,7 +119,11 @@ def test_a_rejection_is_delivered_to_nobody_and_has_the_task_canceled() -> None:
         ResolveQuestion(question_id=no.question_id, state="delivered"),
         Cancel(),
     )
-    assert (hand.track.record.rejected, hand.track.record.cancel_wanted, hand.track.cancel_due) == (True, True, 50.0)
+    assert (hand.track.record.rejected, hand.track.record.cancel_wanted, hand.due(Timer.CANCEL)) == (
+        True,
+        True,
+        50.0,
+    )
     assert hand.track.turn_from == 20.0, "from here on it is the agent's time"
 
 
@@ -126,7 +134,7 @@ def test_an_answer_that_was_taken_is_settled_and_looked_after_in_a_second() -> N
     assert hand.effects[0] == settled
     assert Save() in hand.effects
     kept = hand.track
-    assert (kept.resume, kept.answered_at, kept.taken_at, kept.turn_from) == (None, 25.0, 25.0, 25.0)
+    assert (kept.asking.answer, kept.asking.answered_at, kept.taken_at, kept.turn_from) == (None, 25.0, 25.0, 25.0)
     assert kept.record.answers == 1
     assert hand.next_look == 1.0
 
@@ -144,7 +152,7 @@ def test_a_message_for_an_answer_has_the_task_looked_at_now() -> None:
 
 def test_a_question_in_the_reply_to_an_answer_is_watched_slowly() -> None:
     hand = answered().at(25.0).tell(Resumed(reply=task(I, said="sure?", said_id="q2"), began=20.0))
-    assert hand.track.asked is not None
+    assert hand.track.asking.question is not None
     assert hand.next_look == 60.0
 
 
@@ -153,10 +161,10 @@ def test_after_an_answer_a_stream_that_is_closed_is_joined_at_once() -> None:
     for _ in range(3):
         hand.tell(StreamEnded())
     answered(hand).at(25.0).tell(Resumed(reply=task(W), began=20.0))
-    assert (hand.track.resubscribes, hand.track.gap) == (0, True)
+    assert (hand.track.streaming.rejoins, hand.track.streaming.gap) == (0, True)
     hand.tell(Due())
     assert hand.asked_for(Subscribe) == [Subscribe()]
-    assert hand.track.joining
+    assert hand.track.streaming.joining
 
 
 def test_after_an_answer_that_ends_the_task_nothing_is_joined_or_looked_at() -> None:
@@ -170,9 +178,9 @@ def test_how_often_an_answer_failed_says_how_long_it_waits_and_starts_anew_with_
     for attempt, wait in enumerate((0.5, 1.5, 4.5, 15.0, 15.0), 1):
         hand.tell(ResumeFailed(error=Unreachable("down")))
         assert hand.effects == (retry("down", attempt + 1, wait),)
-        assert hand.track.resume_due == hand.mono + wait
+        assert hand.due(Timer.RESUME) == hand.mono + wait
         assert (hand.track.turn_from, hand.track.record.agent_since) == (None, None)
-        given = hand.track.resume
+        given = hand.track.asking.answer
         assert given is not None
         hand.at(hand.mono + wait).tell(Due())
         assert hand.asked_for(Resume) == [Resume(answer=given)]
@@ -185,7 +193,7 @@ def test_an_answer_is_never_sent_again_without_any_pause() -> None:
     hand = answered()
     hand.jitter = 0.0
     hand.tell(ResumeFailed(error=Unreachable("down")))
-    assert hand.track.resume_due == hand.mono + 0.05
+    assert hand.due(Timer.RESUME) == hand.mono + 0.05
 
 
 @pytest.mark.parametrize(
@@ -197,7 +205,12 @@ def test_an_answer_that_may_have_arrived_is_settled_and_the_task_looked_at_now(e
     hand.at(30.0).tell(ResumeFailed(error=error))
     assert hand.effects == (Save(), settled, retry(f"whether the answer arrived is not known: {error}"))
     kept = hand.track
-    assert (kept.resume, kept.resume_due, kept.answered_at, kept.turn_from) == (None, None, 30.0, 30.0)
+    assert (kept.asking.answer, kept.timers.get(Timer.RESUME), kept.asking.answered_at, kept.turn_from) == (
+        None,
+        None,
+        30.0,
+        30.0,
+    )
     assert (kept.record.answers, hand.next_look) == (1, 0.0)
 
 
@@ -260,7 +273,7 @@ def test_a_question_that_lapses_is_expired_and_its_task_stopped_unless_told_othe
     assert (outcome.kind, outcome.cause, outcome.reason) == (OutcomeKind.EXPIRED, Cause.UNANSWERED, reason)
     settled = ResolveQuestion(question_id=asked, state="expired")
     assert hand.effects == (*([Cancel()] if cancels else []), settled, Close(outcome=outcome))
-    assert hand.track.asked is None
+    assert hand.track.asking.question is None
 
 
 def test_a_question_whose_task_ends_is_withdrawn() -> None:
@@ -268,7 +281,7 @@ def test_a_question_whose_task_ends_is_withdrawn() -> None:
     asked = question_of(hand)
     hand.hear(task(C, "done"), UpdateSource.POLL)
     assert hand.asked_for(ResolveQuestion) == [ResolveQuestion(question_id=asked, state="withdrawn")]
-    assert hand.track.asked is None
+    assert hand.track.asking.question is None
 
 
 # ------------------------------------------------------------------ cancels
@@ -286,9 +299,9 @@ def test_a_cancel_of_what_waits_for_its_next_try_ends_it_in_the_name_of_who_aske
 def test_a_task_is_asked_to_stop_once_however_often_somebody_wants_it() -> None:
     hand = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(10.0)
     assert hand.tell(CancelAsked()).effects == (Save(), Cancel())
-    assert hand.track.cancel_due == 40.0
+    assert hand.due(Timer.CANCEL) == 40.0
     assert hand.at(20.0).tell(CancelAsked()).asked_for(Cancel) == []
-    assert hand.track.cancel_due == 40.0
+    assert hand.due(Timer.CANCEL) == 40.0
 
 
 def test_a_task_that_is_still_at_work_after_a_cancel_is_looked_at_in_a_second() -> None:

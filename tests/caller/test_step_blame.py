@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleetsim.caller.outcome import cause_of
 from fleetsim.caller.signals import Answered, CancelAsked, PollFailed, Replied, ResumeFailed, SendFailed
+from fleetsim.caller.step.ending import cause_of
 from fleetsim.model.errors import (
     AuthRefused,
     BlockedAddress,
@@ -47,8 +47,8 @@ def asking() -> Hand:
 
 
 def asked(hand: Hand) -> str:
-    assert hand.track.asked is not None
-    return hand.track.asked.question.question_id
+    assert hand.track.asking.question is not None
+    return hand.track.asking.question.question_id
 
 
 def end(hand: Hand) -> tuple[str, str, str, bool]:
@@ -147,7 +147,7 @@ def test_a_shortened_deadline_with_the_send_in_the_air_is_the_callers_too() -> N
 def test_a_send_that_fails_for_good_says_whose_it_was(error: FleetsimError, ended: tuple[str, str, str, bool]) -> None:
     hand = Hand.begun()
     for _ in range(10):
-        if hand.track.in_air:
+        if hand.track.sending.in_air:
             hand.tell(SendFailed(error=error))
         hand.wait(100)
     assert end(hand) == ended
@@ -182,7 +182,7 @@ def test_a_task_that_cannot_be_followed_says_whose_it_was(
     hand = bound()
     for _ in range(10):
         hand.wait(100)
-        if hand.track.poll_began is not None:
+        if hand.track.polling.began is not None:
             hand.tell(PollFailed(error=error))
     assert end(hand) == ended
 

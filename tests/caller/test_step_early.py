@@ -35,7 +35,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate, TaskEvent
 from fleetsim.model.task import TaskState
-from fleetsim.model.work import Answer, OutcomeKind, Question, UpdateSource
+from fleetsim.model.work import Answer, OutcomeKind, UpdateSource
 from tests.caller.steps import START, Hand, chunk, record, status, task
 
 W, C, S, I = TaskState.WORKING, TaskState.COMPLETED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED  # noqa: E741
@@ -109,7 +109,7 @@ def test_a_kept_webhook_ends_a_bound_task_whole_without_a_poll() -> None:
     hand = recovered(bound(C, "all of it"), DONE)
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.text, outcome.reason) == (OutcomeKind.COMPLETED, "all of it", "")
-    assert hand.track.confirming_polls_left == 0
+    assert hand.track.ending.polls_owed == 0
 
 
 def test_kept_pieces_of_an_artifact_make_a_bound_task_whole() -> None:
@@ -123,7 +123,7 @@ def test_what_a_bound_task_has_left_behind_is_not_heard_again(old: StatusUpdate 
     later = replace(bound(W, "newer"), answers=1)
     hand = recovered(later, old)
     assert hand.track.record == replace(later, agent_since=hand.track.record.agent_since)
-    assert hand.track.asked is None
+    assert hand.track.asking.question is None
 
 
 def test_an_agent_that_can_not_be_asked_any_more_has_said_what_it_said() -> None:
@@ -166,7 +166,8 @@ def test_an_answer_in_doubt_that_no_poll_can_clear_up_does_not_hold_the_request(
     asking = Hand(track=new_track(replace(asked, task=task(W)), Now(0.0, START)))
     asking.tell(Recovered())
     asking.hear(task(I, "", "which?"), UpdateSource.POLL)
-    question: Question = asking.track.asked.question  # type: ignore[union-attr]
+    question = asking.track.asking.question
+    assert question is not None
     answer = Answer(question_id=question.question_id, text="that one")
     asking.tell(Answered(answer=answer))
     hand = Hand(track=new_track(asking.track.record, Now(0.0, START)))

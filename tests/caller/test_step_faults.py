@@ -29,7 +29,7 @@ from fleetsim.caller.signals import (
     SendFailed,
 )
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Now, Rules
+from fleetsim.caller.track import Now, Rules, Timer
 from fleetsim.model.errors import (
     AuthRefused,
     InvalidParams,
@@ -142,7 +142,7 @@ def test_an_open_question_is_remembered_at_half_its_life_once() -> None:
         hand.wait(60)
         if found := said(hand, QuestionOverdue):
             reminders, at = reminders + len(found), hand.mono
-        if hand.track.poll_began is not None:
+        if hand.track.polling.began is not None:
             hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
     assert reminders == 1
     assert RULES.question_ttl_s / 2 <= at <= RULES.question_ttl_s / 2 + 60
@@ -151,20 +151,20 @@ def test_an_open_question_is_remembered_at_half_its_life_once() -> None:
 
 def test_a_question_reopened_after_its_reminder_is_not_remembered_twice() -> None:
     before = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
-    assert before.track.asked is not None
+    assert before.track.asking.question is not None
     kept = replace(before.track.record, phase=Phase.ACCEPTED)
     late = Now(0.0, START + timedelta(hours=20))
     hand = Hand(track=new_track(kept, late))
-    hand.track, _ = step(hand.track, Recovered(question=before.track.asked.question), late, RULES)
-    assert hand.track.asked is not None
-    assert hand.track.asked.remind is None
-    assert hand.track.asked.due == pytest.approx(4 * 3600)
+    hand.track, _ = step(hand.track, Recovered(question=before.track.asking.question), late, RULES)
+    assert hand.track.asking.question is not None
+    assert hand.due(Timer.REMINDER) is None
+    assert hand.track.timers[Timer.QUESTION] == pytest.approx(4 * 3600)
 
 
 def test_a_deadline_that_passed_while_nobody_looked_gets_one_grace_and_a_poll_first() -> None:
     hand = bound()
     hand.tell(PollFailed(error=Unreachable("x")))
-    hand.mono = hand.track.deadline + 20.0
+    hand.mono = hand.track.timers[Timer.DEADLINE] + 20.0
     hand.tell(Due())
     assert not hand.outcomes
     assert hand.asked_for(Poll)
@@ -174,7 +174,7 @@ def test_a_deadline_that_passed_while_nobody_looked_gets_one_grace_and_a_poll_fi
 
 def test_a_deadline_that_passed_under_our_eyes_gets_no_grace() -> None:
     hand = bound()
-    hand.mono = hand.track.deadline - 1.0
+    hand.mono = hand.track.timers[Timer.DEADLINE] - 1.0
     hand.tell(Due())
     hand.mono += 1.0
     hand.tell(Due())
@@ -184,7 +184,7 @@ def test_a_deadline_that_passed_under_our_eyes_gets_no_grace() -> None:
 
 def test_after_the_grace_a_silent_agent_still_expires() -> None:
     hand = bound()
-    hand.mono = hand.track.deadline + 20.0
+    hand.mono = hand.track.timers[Timer.DEADLINE] + 20.0
     hand.tell(Due())
     hand.wait(6)
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.EXPIRED]
@@ -206,14 +206,14 @@ def test_a_clock_that_jumped_over_a_restart_neither_ends_a_request_at_once_nor_m
     hand = Hand(track=new_track(kept, Now(0.0, wall)))
     hand.tell(Recovered())
     assert not [e for e in hand.effects if isinstance(e, Close)]
-    assert 5.0 <= hand.track.deadline <= 3600.0
+    assert 5.0 <= hand.track.timers[Timer.DEADLINE] <= 3600.0
 
 
 def answered_at_the_crash() -> Hand:
     """A hub that starts again with an answer that may have reached the agent."""
     before = bound().hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
-    assert before.track.asked is not None
-    question = before.track.asked.question
+    assert before.track.asking.question is not None
+    question = before.track.asking.question
     hand = Hand(track=new_track(before.track.record, Now(0.0, START)))
     hand.tell(Recovered(question=question, answer=Answer(question_id=question.question_id, text="main")))
     assert not hand.asked_for(Resume)
@@ -232,7 +232,7 @@ def test_an_answer_that_had_arrived_before_the_crash_is_not_sent_again() -> None
     hand = answered_at_the_crash().hear(task(W), UpdateSource.POLL)
     assert [e.state for e in hand.asked_for(ResolveQuestion) if isinstance(e, ResolveQuestion)] == ["delivered"]
     assert not hand.wait(100).asked_for(Resume)
-    assert hand.track.resume is None
+    assert hand.track.asking.answer is None
 
 
 def test_the_next_question_does_not_get_the_answer_of_the_one_before_the_crash() -> None:
@@ -243,6 +243,6 @@ def test_the_next_question_does_not_get_the_answer_of_the_one_before_the_crash()
 
 def test_a_late_webhook_does_not_settle_whether_the_answer_arrived() -> None:
     hand = answered_at_the_crash().hear(status(W), UpdateSource.PUSH)
-    assert hand.track.resume_doubt
+    assert hand.track.asking.doubt
     hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL, began=hand.mono + 1)
     assert hand.asked_for(Resume)

@@ -32,7 +32,7 @@ from fleetsim.caller.signals import (
     TurnedAway,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.track import Now, Rules
+from fleetsim.caller.track import Now, Rules, Timer
 from fleetsim.model.errors import (
     AuthRefused,
     EmptyStream,
@@ -75,7 +75,7 @@ def bound(state: TaskState = W, **kind: bool) -> Hand:
 def polling(hand: Hand, at: float) -> Hand:
     """A poll is in the air from that moment on."""
     hand.at(at).tell(Due())
-    assert hand.track.poll_began == at
+    assert hand.track.polling.began == at
     return hand
 
 
@@ -122,7 +122,11 @@ def test_a_webhook_that_binds_what_had_not_left_makes_it_the_agents_turn() -> No
 
 def test_a_task_that_is_found_after_a_stream_without_a_word_is_followed_like_any_other() -> None:
     hand = Hand.sent(streaming=True).tell(SendFailed(error=EmptyStream())).tell(Found(task=task(W)))
-    assert (hand.track.silent, hand.track.reconcile_due, hand.track.find_due) == (False, None, None)
+    assert (hand.track.sending.silent, hand.due(Timer.GIVE_UP), hand.due(Timer.LOOK_UP)) == (
+        False,
+        None,
+        None,
+    )
 
 
 def test_an_agent_that_went_on_elsewhere_is_told_of() -> None:
@@ -135,7 +139,7 @@ def test_an_agent_that_went_on_elsewhere_is_told_of() -> None:
 def test_a_webhook_is_registered_with_the_reply_where_the_record_says_so() -> None:
     hand = of(replace(record(push=True), register_push=True)).tell(Replied(reply=task(W), began=0.0))
     assert hand.asked_for(RegisterPush) == [RegisterPush()]
-    assert hand.track.registered
+    assert hand.track.pushing.registered
     assert bound(push=True).asked_for(RegisterPush) == []
 
 
@@ -144,12 +148,12 @@ def test_a_task_that_ends_with_the_reply_is_neither_registered_nor_canceled_nor_
     hand = of(kept).tell(Replied(reply=task(C, "done"), began=0.0))
     assert [o.text for o in hand.outcomes] == ["done"]
     assert hand.asked_for(RegisterPush) + hand.asked_for(Cancel) == []
-    assert hand.track.poll_due is None
+    assert hand.due(Timer.POLL) is None
 
 
 def test_a_webhook_turned_away_before_the_reply_owes_a_look_at_once() -> None:
     hand = Hand.sent(push=True).tell(TurnedAway())
-    assert hand.track.look_due
+    assert hand.track.sending.look_due
     assert hand.tell(Replied(reply=task(W), began=0.0)).next_look == 0.0
 
 
@@ -197,16 +201,19 @@ def test_a_good_poll_wipes_out_what_the_failed_ones_left() -> None:
     hand = bound()
     for error in (Unreachable("down"), InvalidParams("no"), TaskNotFound()):
         polling(hand, hand.mono + 70.0).tell(PollFailed(error=error))
-    worn = hand.track
-    assert (worn.polls, worn.failed_polls, worn.refusals, worn.misses) == (3, 1, ("InvalidParams ",), 1)
+    worn = hand.track.polling
+    assert (worn.count, worn.failed, worn.refusals, worn.misses) == (3, 1, ("InvalidParams ",), 1)
     assert worn.trouble == str(TaskNotFound())
-    fresh = polling(hand, hand.mono + 70.0).hear(task(W), UpdateSource.POLL).track
-    assert (fresh.polls, fresh.failed_polls, fresh.refusals, fresh.misses, fresh.trouble) == (4, 0, (), 0, "")
-    assert fresh.poll_began is None
+    fresh = polling(hand, hand.mono + 70.0).hear(task(W), UpdateSource.POLL).track.polling
+    assert (fresh.count, fresh.failed, fresh.refusals, fresh.misses, fresh.trouble) == (4, 0, (), 0, "")
+    assert fresh.began is None
 
 
 def test_webhooks_are_counted() -> None:
-    assert bound(push=True).hear(status(W), UpdateSource.PUSH).hear(status(W), UpdateSource.PUSH).track.pushes == 2
+    assert (
+        bound(push=True).hear(status(W), UpdateSource.PUSH).hear(status(W), UpdateSource.PUSH).track.pushing.received
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -336,7 +343,7 @@ def test_a_look_that_lags_behind_the_end_is_one_of_those_that_are_owed() -> None
     for left, wait in ((5, 1.0), (4, 3.0), (3, 9.0), (2, 27.0), (1, 30.0)):
         polling(hand, hand.mono + (hand.next_look or 0.0)).hear(task(W), UpdateSource.POLL)
         assert stale(hand) == "the task has ended"
-        assert (hand.track.confirming_polls_left, hand.next_look) == (left, wait)
+        assert (hand.track.ending.polls_owed, hand.next_look) == (left, wait)
     polling(hand, hand.mono + 30.0).hear(task(W), UpdateSource.POLL)
     said = "the agent said completed, and its result could not be confirmed: its record of the task lags behind"
     assert [(o.kind, o.reason) for o in hand.outcomes] == [(OutcomeKind.COMPLETED, said)]
@@ -345,7 +352,7 @@ def test_a_look_that_lags_behind_the_end_is_one_of_those_that_are_owed() -> None
 def test_a_piece_that_could_not_be_placed_leaves_its_artifact_incomplete() -> None:
     hand = bound(push=True).hear(named("a"), UpdateSource.PUSH).hear(named("b"), UpdateSource.PUSH)
     hand.hear(named("b", append=True), UpdateSource.PUSH)
-    assert (stale(hand), hand.track.whole) == ("a chunk whose predecessors may be missing", {"a"})
+    assert (stale(hand), hand.track.ending.whole) == ("a chunk whose predecessors may be missing", {"a"})
 
 
 def test_a_webhook_that_names_no_task_binds_none() -> None:
@@ -391,7 +398,7 @@ def test_a_message_in_a_webhook_is_a_remark_that_owes_a_look_while_the_task_is_o
     polling(ended, 1.0).hear(remark, UpdateSource.PUSH)
     assert ended.next_look is None
     reply = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent"))).hear(remark, UpdateSource.PUSH)
-    assert (stale(reply), reply.track.poll_due) == ("a webhook without a task id", None)
+    assert (stale(reply), reply.due(Timer.POLL)) == ("a webhook without a task id", None)
 
 
 def test_a_message_in_a_webhook_binds_the_task_in_the_context_it_names() -> None:
@@ -404,7 +411,7 @@ def test_a_message_in_a_webhook_binds_the_task_in_the_context_it_names() -> None
 def test_webhooks_that_waited_for_the_reply_are_heard_once() -> None:
     hand = Hand.sent(push=True).hear(status(W, "at it"), UpdateSource.PUSH).tell(Replied(reply=task(S), began=0.0))
     assert hand.track.task is not None
-    assert (hand.track.task.state, hand.track.early_updates) == (W, ())
+    assert (hand.track.task.state, hand.track.sending.early) == (W, ())
     ended = Hand.sent(push=True).hear(status(W), UpdateSource.PUSH).tell(Replied(reply=task(C, "done"), began=0.0))
     assert [o.text for o in ended.outcomes] == ["done"]
 
@@ -414,16 +421,16 @@ def test_webhooks_that_waited_for_the_reply_are_heard_once() -> None:
 
 def test_an_end_in_words_alone_stops_the_clocks_and_owes_six_looks_the_first_now() -> None:
     hand = polling(bound(push=True).tell(CancelAsked()), 10.0).hear(status(C), UpdateSource.PUSH)
-    kept = hand.track
-    assert (kept.confirming_polls_left, kept.cancel_due, kept.resume_due, kept.turn_from) == (6, None, None, None)
+    assert (hand.track.ending.polls_owed, hand.track.turn_from) == (6, None)
+    assert not hand.track.timers.keys() & {Timer.CANCEL, Timer.RESUME}
     assert hand.next_look == 0.0
     assert not hand.outcomes
 
 
 def test_an_end_that_is_told_twice_owes_no_more() -> None:
     hand = polling(bound(push=True).hear(status(C), UpdateSource.PUSH), 1.0).tell(PollFailed(error=Unreachable("down")))
-    assert hand.track.confirming_polls_left == 5
-    assert hand.hear(status(C), UpdateSource.PUSH).track.confirming_polls_left == 5
+    assert hand.track.ending.polls_owed == 5
+    assert hand.hear(status(C), UpdateSource.PUSH).track.ending.polls_owed == 5
 
 
 def test_all_pieces_must_be_whole() -> None:
@@ -467,9 +474,9 @@ def test_a_task_seen_at_work_is_not_known_whole_and_fills_the_gap() -> None:
         .hear(named("a"), UpdateSource.STREAM)
         .tell(StreamEnded())
     )
-    assert (hand.track.whole, hand.track.gap) == ({"a"}, True)
+    assert (hand.track.ending.whole, hand.track.streaming.gap) == ({"a"}, True)
     hand.hear(task(W), UpdateSource.POLL)
-    assert (hand.track.whole, hand.track.gap) == (frozenset(), False)
+    assert (hand.track.ending.whole, hand.track.streaming.gap) == (frozenset(), False)
 
 
 # ------------------------------------------------------------------ watched
@@ -496,7 +503,7 @@ def test_a_webhook_that_may_have_been_overlooked_is_registered_after_half_an_int
     hand = Hand.sent(push=True).at(10.0).tell(Replied(reply=task(W), began=0.0))
     polling(hand, at).hear(task(W), UpdateSource.POLL)
     assert hand.asked_for(RegisterPush) == ([RegisterPush()] if registers else [])
-    assert hand.track.registered is registers
+    assert hand.track.pushing.registered is registers
 
 
 def test_a_webhook_that_came_needs_no_registration_nor_does_one_nobody_wants() -> None:
@@ -521,15 +528,19 @@ def test_a_webhook_that_is_not_taken_is_told_and_put_on_record() -> None:
 def test_a_look_says_when_it_began() -> None:
     hand = bound().at(1.0).tell(Due())
     assert hand.effects == (Poll(),)
-    assert (hand.track.poll_due, hand.track.poll_began, hand.track.looked_at) == (None, 1.0, 1.0)
+    assert (hand.due(Timer.POLL), hand.track.polling.began, hand.track.polling.looked_at) == (
+        None,
+        1.0,
+        1.0,
+    )
 
 
 def test_a_webhook_turned_away_while_the_reply_is_lost_hastens_the_search_and_never_delays_it() -> None:
     hand = Hand.sent(push=True).tell(SendFailed(error=TimedOut("silent")))
-    assert hand.at(10.0).tell(TurnedAway()).track.find_due == 11.0
-    assert hand.at(10.5).tell(TurnedAway()).track.find_due == 11.0
+    assert hand.at(10.0).tell(TurnedAway()).due(Timer.LOOK_UP) == 11.0
+    assert hand.at(10.5).tell(TurnedAway()).due(Timer.LOOK_UP) == 11.0
     hand.at(11.0).tell(Due()).at(12.0).tell(TurnedAway())
-    assert hand.track.find_due == 16.0, "five seconds after the last"
+    assert hand.due(Timer.LOOK_UP) == 16.0, "five seconds after the last"
 
 
 # ------------------------------------------------------------------ looks that fail
@@ -561,9 +572,9 @@ def test_how_soon_a_look_that_failed_is_made_again(error: FleetsimError, waits: 
     hand = bound()
     for count, wait in enumerate(waits, 1):
         polling(hand, hand.mono + (hand.next_look or 0.0)).tell(PollFailed(error=error))
-        assert (hand.next_look, hand.track.trouble, hand.track.polls) == (wait, str(error), count)
+        assert (hand.next_look, hand.track.polling.trouble, hand.track.polling.count) == (wait, str(error), count)
         assert not hand.outcomes
-        assert hand.track.stopped is None
+        assert hand.track.polling.stopped is None
 
 
 def test_how_long_an_agent_may_ask_for_is_two_minutes_where_the_interval_is_long() -> None:
@@ -596,7 +607,7 @@ def test_the_third_refusal_that_is_alike_ends_it_with_what_was_said(
 
 def test_what_the_last_look_brought_is_kept_up_to_500_characters() -> None:
     hand = polling(bound(), 1.0).tell(PollFailed(error=Unreachable("x" * 900)))
-    assert len(hand.track.trouble) == 500
+    assert len(hand.track.polling.trouble) == 500
 
 
 @pytest.mark.parametrize(("at", "young"), [(59.9, True), (60.0, False)])

@@ -19,8 +19,8 @@ from fleetsim.caller.signals import (
     Save,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.step.questions import OVER_MAX
-from fleetsim.caller.track import Now
+from fleetsim.caller.step.asking import OVER_MAX
+from fleetsim.caller.track import Now, Timer
 from fleetsim.model.asking import key_of
 from fleetsim.model.errors import ConnectionLost
 from fleetsim.model.task import DataPart, Task, TaskState, TaskStatus
@@ -44,8 +44,8 @@ def asking(seen: Task = WHICH) -> Hand:
 
 
 def answer(hand: Hand) -> Hand:
-    assert hand.track.asked is not None
-    return hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    assert hand.track.asking.question is not None
+    return hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
 
 
 def test_a_question_says_who_asks_what_and_until_when() -> None:
@@ -81,8 +81,8 @@ def test_questions_are_told_apart_by_id_then_time_then_text_and_by_their_data(
 def test_another_question_that_only_a_webhook_or_stream_tells_of_is_looked_at_first(via: UpdateSource) -> None:
     hand = asking().hear(SURE, via)
     assert hand.asked_for(Ask) + hand.asked_for(ResolveQuestion) == []
-    assert hand.track.poll_due is not None
-    assert hand.track.poll_due <= hand.mono
+    assert hand.next_look is not None
+    assert hand.next_look <= 0.0
 
 
 def test_the_same_question_told_once_more_changes_nothing() -> None:
@@ -136,19 +136,23 @@ def test_a_question_that_never_had_words_is_asked_again_by_the_same_status() -> 
 
 def test_a_question_the_agent_dropped_gives_the_request_its_time_back() -> None:
     hand = asking().at(100.0).hear(task(W), UpdateSource.POLL)
-    assert (hand.track.deadline, hand.track.paused_left, hand.track.turn_from) == (3_690.0, None, 100.0)
+    assert (hand.track.timers[Timer.DEADLINE], hand.track.asking.question, hand.track.turn_from) == (
+        3_690.0,
+        None,
+        100.0,
+    )
 
 
 def test_a_task_that_is_only_accepted_again_has_not_gone_on_from_its_question() -> None:
     hand = asking().at(100.0).hear(task(S), UpdateSource.POLL)
-    assert hand.track.asked is not None
+    assert hand.track.asking.question is not None
 
 
 def test_a_question_at_the_end_of_a_limit_the_caller_set_leaves_no_time_at_all() -> None:
     kept = record(limit_s=20)
     kept = replace(kept, request=replace(kept.request, timeout_s=20.0))
     hand = Hand(track=new_track(kept, Now(0.0, START))).tell(Recovered()).tell(Replied(reply=task(S), began=0.0))
-    assert hand.at(21.0).hear(WHICH, UpdateSource.POLL).track.paused_left == 0.0
+    assert hand.at(21.0).hear(WHICH, UpdateSource.POLL).track.asking.left_s == 0.0
 
 
 def test_of_many_questions_the_last_32_are_remembered_and_one_that_is_over_twice_once() -> None:
@@ -173,9 +177,9 @@ def test_a_question_that_is_over_twice_in_a_row_is_remembered_once() -> None:
 
 def test_the_reply_to_a_cancel_does_not_clear_up_whether_an_answer_arrived() -> None:
     before = asking()
-    assert before.track.asked is not None
-    question = before.track.asked.question
+    assert before.track.asking.question is not None
+    question = before.track.asking.question
     hand = Hand(track=new_track(before.track.record, Now(20.0, START))).at(20.0)
     hand.tell(Recovered(question=question, answer=Answer(question_id=question.question_id, text="main")))
     hand.tell(CancelReplied(task=WHICH, began=20.0))
-    assert (hand.asked_for(Resume), hand.track.resume_doubt) == ([], True)
+    assert (hand.asked_for(Resume), hand.track.asking.doubt) == ([], True)

@@ -25,7 +25,7 @@ from fleetsim.caller.signals import (
     SendFailed,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.track import Now
+from fleetsim.caller.track import Now, Timer
 from fleetsim.model.errors import (
     FleetsimError,
     InternalError,
@@ -53,7 +53,7 @@ def asking() -> Hand:
 
 def test_an_end_that_is_known_is_the_outcome_even_if_the_time_limit_passes_before_all_of_it_is() -> None:
     hand = bound()
-    hand.mono = hand.track.deadline - 0.5
+    hand.mono = hand.track.timers[Timer.DEADLINE] - 0.5
     hand.hear(status(C, final=True), UpdateSource.PUSH).wait(0.6)
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.COMPLETED]
     assert not hand.asked_for(Cancel)
@@ -76,14 +76,14 @@ def test_a_cancel_nobody_confirms_does_not_outweigh_an_end_that_is_known(cancell
 def test_a_question_is_withdrawn_as_soon_as_its_task_is_known_to_have_ended() -> None:
     hand = asking().hear(status(C, final=True), UpdateSource.PUSH)
     assert [e.state for e in hand.asked_for(ResolveQuestion) if isinstance(e, ResolveQuestion)] == ["withdrawn"]
-    assert hand.track.asked is None
+    assert hand.track.asking.question is None
 
 
 @pytest.mark.parametrize("error", [InvalidParams("it is over"), Unreachable("down")])
 def test_an_answer_that_fails_because_the_task_ended_meanwhile_leaves_its_end_as_it_is(error: FleetsimError) -> None:
     hand = asking()
-    assert hand.track.asked is not None
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    assert hand.track.asking.question is not None
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
     assert hand.asked_for(Resume)
     hand.hear(status(C, final=True), UpdateSource.PUSH).tell(ResumeFailed(error=error))
     assert not hand.wait(10).asked_for(Resume)
@@ -149,8 +149,8 @@ def test_a_late_webhook_does_not_reopen_a_question_that_the_agent_went_on_from()
 
 def test_a_late_webhook_does_not_reopen_a_question_that_another_one_replaced() -> None:
     hand = asking().hear(task(I, said="sure?", said_id="q2"), UpdateSource.POLL)
-    assert hand.track.asked is not None
-    answer = Answer(question_id=hand.track.asked.question.question_id, text="yes")
+    assert hand.track.asking.question is not None
+    answer = Answer(question_id=hand.track.asking.question.question_id, text="yes")
     hand.tell(Answered(answer=answer)).tell(Resumed(reply=task(W), began=hand.mono))
     hand.hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
@@ -185,8 +185,8 @@ def test_after_a_restart_a_late_webhook_does_not_reopen_the_question_the_record_
 
 def test_a_rejected_question_is_not_asked_again_while_its_task_is_being_cancelled() -> None:
     hand = asking()
-    assert hand.track.asked is not None
-    no = Answer(question_id=hand.track.asked.question.question_id, text="", decision=Decision.REJECT)
+    assert hand.track.asking.question is not None
+    no = Answer(question_id=hand.track.asking.question.question_id, text="", decision=Decision.REJECT)
     hand.tell(Answered(answer=no)).hear(status(I, "which?", said_id="q1"), UpdateSource.PUSH)
     assert not hand.asked_for(Ask)
     hand.mono += 1.0
@@ -196,8 +196,8 @@ def test_a_rejected_question_is_not_asked_again_while_its_task_is_being_cancelle
 
 def test_a_rejection_under_way_at_the_crash_cancels_and_is_never_sent_as_an_answer() -> None:
     before = asking()
-    assert before.track.asked is not None
-    question = before.track.asked.question
+    assert before.track.asking.question is not None
+    question = before.track.asking.question
     hand = Hand(track=new_track(before.track.record, Now(0.0, START)))
     no = Answer(question_id=question.question_id, text="", decision=Decision.REJECT)
     hand.tell(Recovered(question=question, answer=no))

@@ -29,7 +29,7 @@ from fleetsim.caller.signals import (
     SendFailed,
 )
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Now, Rules
+from fleetsim.caller.track import Now, Rules, Timer
 from fleetsim.model.asking import key_of
 from fleetsim.model.errors import MethodNotFound, TimedOut, Unreachable
 from fleetsim.model.event import TaskEvent
@@ -65,8 +65,8 @@ def asking() -> Hand:
 
 
 def question_of(hand: Hand) -> Question:
-    assert hand.track.asked is not None
-    return hand.track.asked.question
+    assert hand.track.asking.question is not None
+    return hand.track.asking.question
 
 
 def answer_to(question: Question, decision: Decision = Decision.ANSWER) -> Answer:
@@ -93,7 +93,7 @@ def test_a_limit_goes_on_over_a_restart_with_five_seconds_for_what_was_under_way
     phase: Phase, later_s: float, began: float, deadline: float
 ) -> None:
     track = new_track(replace(record(limit_s=100), phase=phase), Now(50.0, START + timedelta(seconds=later_s)))
-    assert (track.began, track.deadline, track.turn_from) == (began, deadline, None)
+    assert (track.began, track.timers[Timer.DEADLINE], track.turn_from) == (began, deadline, None)
 
 
 # ------------------------------------------------------------------ a restart
@@ -111,14 +111,14 @@ def test_what_was_canceled_before_it_was_sent_ends_with_those_words() -> None:
 
 def test_what_may_have_left_is_looked_for_and_the_restart_named_as_the_reason() -> None:
     hand = again(replace(record(), phase=Phase.SENDING))
-    assert hand.track.lost == "the hub restarted before the reply arrived"
+    assert hand.track.sending.lost == "the hub restarted before the reply arrived"
     assert hand.asked_for(LookUpTask) == [LookUpTask()]
 
 
 def test_a_task_that_was_at_work_is_the_agents_turn_and_looked_at() -> None:
     hand = again(bound(W), after_s=20.0)
     assert hand.effects == ()
-    assert (hand.track.turn_from, hand.track.confirming_polls_left, hand.next_look) == (20.0, 0, 4.0)
+    assert (hand.track.turn_from, hand.track.ending.polls_owed, hand.next_look) == (20.0, 0, 4.0)
 
 
 def test_a_task_bound_while_its_phase_was_not_yet_on_record_is_not_looked_for() -> None:
@@ -130,24 +130,23 @@ def test_a_task_bound_while_its_phase_was_not_yet_on_record_is_not_looked_for() 
 def test_a_task_that_had_ended_is_owed_its_looks_and_no_cancel() -> None:
     hand = again(replace(bound(C), cancel_wanted=True))
     assert hand.effects == ()
-    assert (hand.track.confirming_polls_left, hand.track.turn_from, hand.next_look) == (6, None, 4.0)
+    assert (hand.track.ending.polls_owed, hand.track.turn_from, hand.next_look) == (6, None, 4.0)
 
 
 def test_a_wish_to_cancel_is_told_again_after_a_restart() -> None:
     hand = again(replace(bound(W), cancel_wanted=True))
     assert hand.effects == (Cancel(),)
-    assert hand.track.cancel_due == 30.0
+    assert hand.due(Timer.CANCEL) == 30.0
 
 
 def test_a_question_that_was_open_is_open_again_and_the_agent_is_not_at_its_turn() -> None:
     before = asking()
     question = question_of(before)
     hand = again(before.track.record, question=question, after_s=3_000.0)
-    asked = hand.track.asked
     assert hand.effects == ()
-    assert asked is not None
-    assert (asked.question, hand.track.turn_from, hand.track.paused_left) == (question, None, 600.0)
-    assert (asked.due, asked.remind) == (86_410.0, 43_210.0)
+    assert hand.track.asking.question == question
+    assert (hand.track.turn_from, hand.track.asking.left_s) == (None, 600.0)
+    assert (hand.due(Timer.QUESTION), hand.due(Timer.REMINDER)) == (86_410.0, 43_210.0)
     assert hand.hear(WHICH, UpdateSource.POLL).asked_for(Ask) == [], "it is the same one"
 
 
@@ -159,16 +158,16 @@ def test_a_question_lives_on_for_what_is_left_of_its_life(after_s: float, left: 
     before = asking()
     now = Now(7.0, START + timedelta(seconds=after_s))
     track, _ = step(new_track(before.track.record, now), Recovered(question=question_of(before)), now, Rules())
-    assert track.asked is not None
-    assert track.asked.due == 7.0 + left
-    assert track.asked.remind == (None if half is None else 7.0 + half)
+    assert track.asking.question is not None
+    assert track.timers[Timer.QUESTION] == 7.0 + left
+    assert track.timers.get(Timer.REMINDER) == (None if half is None else 7.0 + half)
 
 
 def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whatever_it_asks_next() -> None:
     before = asking()
     hand = again(replace(before.track.record, task=task(W)), question=question_of(before), after_s=20.0)
-    assert hand.track.asked is not None
-    assert hand.track.asked.key == ""
+    assert hand.track.asking.question is not None
+    assert hand.track.asking.key == ""
     hand.hear(WHICH, UpdateSource.POLL)
     assert hand.asked_for(ResolveQuestion) == [
         ResolveQuestion(question_id=question_of(before).question_id, state="withdrawn")
@@ -179,7 +178,7 @@ def test_a_question_whose_task_moved_on_before_the_restart_is_withdrawn_by_whate
 def test_a_question_that_waits_with_nobody_asked_is_left_to_a_poll_and_remembered_once() -> None:
     kept = replace(bound(WHICH), over=("earlier",), over_at=START)
     hand = again(kept, after_s=20.0)
-    assert hand.track.answered_at == 20.0
+    assert hand.track.asking.answered_at == 20.0
     assert (hand.track.record.over, hand.track.record.over_at) == (("earlier", key_of(WHICH)), None)
     known = replace(bound(WHICH), over=(key_of(WHICH),), over_at=START)
     assert again(known, after_s=20.0).effects == ()
@@ -205,8 +204,8 @@ def in_doubt(kept: RequestRecord | None = None) -> Hand:
 
 def test_an_answer_in_doubt_has_the_task_looked_at_now_and_nothing_sent() -> None:
     hand = in_doubt()
-    assert (hand.asked_for(Resume), hand.next_look, hand.track.resume_doubt) == ([], 0.0, True)
-    assert hand.track.asked is None
+    assert (hand.asked_for(Resume), hand.next_look, hand.track.asking.doubt) == ([], 0.0, True)
+    assert hand.track.asking.question is None
 
 
 @pytest.mark.parametrize("held", [task(W), task(I, said="sure?", said_id="q2")])
@@ -215,12 +214,12 @@ def test_an_answer_to_what_the_task_does_not_wait_for_any_more_is_settled(held: 
     assert hand.asked_for(ResolveQuestion) == [
         ResolveQuestion(question_id=question_of(asking()).question_id, state="delivered")
     ]
-    assert (hand.track.resume, hand.track.resume_doubt) == (None, False)
+    assert (hand.track.asking.answer, hand.track.asking.doubt) == (None, False)
 
 
 def test_an_answer_the_agent_still_waits_for_is_sent_once() -> None:
     hand = in_doubt().tell(Due()).at(21.0)
-    given = hand.track.resume
+    given = hand.track.asking.answer
     assert given is not None
     hand.hear(WHICH, UpdateSource.POLL)
     assert hand.asked_for(Resume) == [Resume(answer=given)]
@@ -235,15 +234,15 @@ def test_an_answer_that_had_arrived_is_settled_counted_and_the_agents_turn() -> 
         ResolveQuestion(question_id=question_of(asking()).question_id, state="delivered")
     ]
     assert (hand.track.record.answers, hand.track.turn_from) == (1, 21.0)
-    assert (hand.track.resume, hand.track.resume_doubt) == (None, False)
+    assert (hand.track.asking.answer, hand.track.asking.doubt) == (None, False)
 
 
 @pytest.mark.parametrize("via", [UpdateSource.PUSH, UpdateSource.STREAM])
 def test_only_a_poll_clears_up_a_doubt(via: UpdateSource) -> None:
     hand = in_doubt().tell(Due()).at(21.0).hear(WHICH, via)
-    assert (hand.asked_for(Resume), hand.track.resume_doubt) == ([], True)
+    assert (hand.asked_for(Resume), hand.track.asking.doubt) == ([], True)
     hand.hear(status(W), via)
-    assert hand.track.resume_doubt
+    assert hand.track.asking.doubt
 
 
 # ------------------------------------------------------------------ nobody can be asked any more
@@ -281,7 +280,7 @@ def test_an_open_question_nobody_can_be_told_the_answer_of_is_withdrawn() -> Non
 def at_limit(hand: Hand, *, shortened: bool = False) -> Hand:
     """Its limit passes under our eyes."""
     hand.track = replace(hand.track, record=replace(hand.track.record, shortened=shortened))
-    return hand.wait(hand.track.deadline - hand.mono - 0.5).wait(0.5)
+    return hand.wait(hand.track.timers[Timer.DEADLINE] - hand.mono - 0.5).wait(0.5)
 
 
 def polling(hand: Hand) -> Hand:
@@ -334,7 +333,7 @@ def test_what_came_instead_of_a_reply_is_told_with_the_limit() -> None:
 
 def test_polling_that_was_given_up_is_told_with_the_limit() -> None:
     hand = Hand.sent(push=True).tell(Replied(reply=task(W), began=0.0))
-    while hand.track.stopped is None:
+    while hand.track.polling.stopped is None:
         hand.wait(31).tell(PollFailed(error=MethodNotFound("no")))
     (outcome,) = at_limit(hand).outcomes
     assert outcome.reason == LIMIT + "ended the task; the last look at it: the agent offers no way to follow a task: no"
@@ -345,7 +344,7 @@ def test_a_question_in_a_webhook_that_outran_the_reply_is_asked_at_the_limit() -
     at_limit(hand)
     assert not hand.outcomes
     assert len(hand.asked_for(Ask)) == 1
-    assert not hand.track.in_air
+    assert not hand.track.sending.in_air
 
 
 def test_work_in_a_webhook_that_outran_the_reply_expires_as_a_task_at_the_limit() -> None:
@@ -368,17 +367,17 @@ def test_nothing_is_done_before_its_time() -> None:
 @pytest.mark.parametrize(("late_s", "ends"), [(1.0, True), (1.01, False)])
 def test_only_more_than_a_second_of_not_looking_is_excused(late_s: float, ends: bool) -> None:
     hand = Hand.sent()
-    hand.at(hand.track.deadline + late_s).tell(Due())
+    hand.at(hand.track.timers[Timer.DEADLINE] + late_s).tell(Due())
     assert bool(hand.outcomes) is ends
     if not ends:
-        assert (hand.track.deadline, hand.effects) == (hand.mono + 5.0, ())
+        assert (hand.track.timers[Timer.DEADLINE], hand.effects) == (hand.mono + 5.0, ())
 
 
 def test_a_question_that_lapsed_while_nobody_looked_has_five_seconds_and_is_looked_at() -> None:
     hand = asking()
     hand.at(90_000.0).tell(Due())
-    assert hand.track.asked is not None
-    assert hand.track.asked.due == 90_005.0
+    assert hand.track.asking.question is not None
+    assert hand.track.timers[Timer.QUESTION] == 90_005.0
     assert Poll() in hand.effects
     assert not hand.outcomes
     hand.wait(5.0)
@@ -387,35 +386,35 @@ def test_a_question_that_lapsed_while_nobody_looked_has_five_seconds_and_is_look
 
 def test_the_limit_stands_still_for_a_question_even_if_nobody_looked() -> None:
     hand = asking()
-    deadline = hand.track.deadline
+    left_s = hand.track.asking.left_s
     hand.at(50_000.0).tell(Due())
-    assert hand.track.deadline == deadline
+    assert (hand.due(Timer.DEADLINE), hand.track.asking.left_s) == (None, left_s)
 
 
 def test_a_cancel_that_lapsed_while_nobody_looked_has_five_seconds_and_a_look() -> None:
     hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).tell(CancelAsked()).at(100.0).tell(Due())
     assert hand.effects == (Poll(),)
-    assert hand.track.cancel_due == 105.0
+    assert hand.due(Timer.CANCEL) == 105.0
     hand.wait(5.0)
     assert [o.cause for o in hand.outcomes] == [Cause.CANCEL_UNCONFIRMED]
 
 
 def test_a_look_that_took_too_long_is_followed_by_another_at_once() -> None:
     hand = polling(Hand.sent()).tell(CancelAsked()).at(100.0).tell(Due())
-    assert (hand.effects, hand.track.poll_due) == ((), 100.0)
+    assert (hand.effects, hand.next_look) == ((), 0.0)
 
 
 def test_a_search_that_lapsed_while_nobody_looked_is_made_at_once() -> None:
     hand = Hand.sent().tell(SendFailed(error=TimedOut("silent"))).at(500.0).tell(Due())
     assert hand.effects == (LookUpTask(),)
-    assert (hand.track.reconcile_due, hand.track.find_due) == (505.0, None)
+    assert (hand.due(Timer.GIVE_UP), hand.due(Timer.LOOK_UP)) == (505.0, None)
 
 
 def test_what_was_not_due_keeps_its_time_though_nobody_looked() -> None:
     hand = Hand.sent().tell(Replied(reply=task(W), began=0.0)).at(10.0).tell(CancelAsked()).at(30.0).tell(Due())
-    assert (hand.track.deadline, hand.track.cancel_due) == (3_600.0, 40.0)
+    assert (hand.track.timers[Timer.DEADLINE], hand.due(Timer.CANCEL)) == (3_600.0, 40.0)
     lost = Hand.sent().tell(SendFailed(error=TimedOut("silent"))).at(40.0).tell(Due())
-    assert (lost.track.reconcile_due, lost.track.poll_due) == (60.0, None)
+    assert (lost.due(Timer.GIVE_UP), lost.due(Timer.POLL)) == (60.0, None)
 
 
 # ------------------------------------------------------------------ reminders
@@ -433,17 +432,17 @@ def test_an_answer_leaves_the_time_that_was_left_when_it_was_asked_and_a_minute_
     hand = asking()
     hand.at(3_590.0)
     early = hand.tell(Answered(answer=answer_to(question_of(hand))))
-    assert (early.track.deadline, early.track.paused_left) == (3_590.0 + 3_590.0, None)
+    assert (early.track.timers[Timer.DEADLINE], early.track.asking.question) == (3_590.0 + 3_590.0, None)
     late = Hand.sent().tell(Replied(reply=task(S), began=0.0)).at(3_590.0).hear(WHICH, UpdateSource.POLL)
     late.at(5_000.0).tell(Answered(answer=answer_to(question_of(late))))
-    assert late.track.deadline == 5_060.0
+    assert late.track.timers[Timer.DEADLINE] == 5_060.0
 
 
 def test_a_second_question_in_the_same_pause_takes_nothing_of_what_was_left() -> None:
     hand = asking().at(1_000.0).hear(task(I, said="sure?", said_id="q2"), UpdateSource.POLL)
     hand.at(2_000.0).tell(Answered(answer=answer_to(question_of(hand))))
     hand.tell(Resumed(reply=task(W), began=2_000.0))
-    assert hand.track.deadline == 2_000.0 + 3_590.0
+    assert hand.track.timers[Timer.DEADLINE] == 2_000.0 + 3_590.0
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from fleetsim.caller.signals import (
     Subscribe,
 )
 from fleetsim.caller.step import new_track
-from fleetsim.caller.track import Now, Rules
+from fleetsim.caller.track import Now, Rules, Timer
 from fleetsim.model.errors import (
     AuthRefused,
     ConfigError,
@@ -83,9 +83,9 @@ def test_a_request_goes_out_in_the_form_its_record_names(streaming: bool) -> Non
 
 
 def test_what_the_agent_took_is_not_in_the_air_any_more() -> None:
-    assert not Hand.sent().tell(Replied(reply=task(W), began=0.0)).track.in_air
+    assert not Hand.sent().tell(Replied(reply=task(W), began=0.0)).track.sending.in_air
     streamed = Hand.sent(streaming=True).hear(task(W), UpdateSource.STREAM).track
-    assert (streamed.in_air, streamed.stream_open, streamed.joining) == (False, True, False)
+    assert (streamed.sending.in_air, streamed.streaming.open, streamed.streaming.joining) == (False, True, False)
 
 
 def test_an_answer_that_leaves_is_not_recorded_as_a_send() -> None:
@@ -98,11 +98,11 @@ def test_each_try_is_told_and_recorded_with_the_pause_before_it() -> None:
     for attempt, wait in enumerate((0.5, 1.5, 4.5), 1):
         hand.tell(SendFailed(error=Unreachable("refused")))
         assert hand.effects == (Save(), retry("refused", attempt + 1, wait))
-        assert (hand.track.attempt, hand.track.retry_due) == (attempt, hand.mono + wait)
+        assert (hand.track.sending.attempt, hand.due(Timer.RETRY)) == (attempt, hand.mono + wait)
         assert (hand.track.record.phase, hand.track.turn_from) == (Phase.INTENT, None)
         hand.at(hand.mono + wait).tell(Due())
         assert hand.effects == (Send(stream=False),)
-        assert (hand.track.in_air, hand.track.retry_due) == (True, None)
+        assert (hand.track.sending.in_air, hand.due(Timer.RETRY)) == (True, None)
         hand.tell(Left())
     hand.tell(SendFailed(error=Unreachable("refused")))
     assert [(o.kind, o.reason) for o in hand.outcomes] == [(OutcomeKind.UNDELIVERABLE, "refused")]
@@ -118,7 +118,7 @@ def test_a_pause_is_chances_but_never_none_nor_less_than_the_agent_asks(
     hand = Hand.sent()
     hand.jitter = jitter
     hand.tell(SendFailed(error=HttpRefused("busy", status=503, retry_after_s=retry_after_s)))
-    assert hand.track.retry_due == waits
+    assert hand.due(Timer.RETRY) == waits
 
 
 def test_a_pause_is_told_to_a_tenth_of_a_second() -> None:
@@ -130,7 +130,7 @@ def test_a_pause_is_told_to_a_tenth_of_a_second() -> None:
 
 def test_an_agent_is_waited_for_two_minutes_at_most_before_the_next_try() -> None:
     hand = Hand.sent().tell(SendFailed(error=HttpRefused("busy", status=503, retry_after_s=1e9)))
-    assert hand.track.retry_due == 120.0
+    assert hand.due(Timer.RETRY) == 120.0
 
 
 @pytest.mark.parametrize("error", [MethodNotFound("no stream"), UnsupportedOperation("no stream")])
@@ -247,10 +247,10 @@ def test_a_lost_reply_is_looked_for_now_and_once_more_before_it_is_given_up() ->
     hand = lost()
     told = retry("no task in the answer, looking for it: silent", attempt=1, seconds=60)
     assert hand.effects == (told, LookUpTask())
-    assert (hand.track.find_due, hand.track.reconcile_due, hand.track.poll_due) == (35.0, 65.0, None)
+    assert (hand.due(Timer.LOOK_UP), hand.due(Timer.GIVE_UP), hand.due(Timer.POLL)) == (35.0, 65.0, None)
     hand.tell(Found(task=None)).at(35.0).tell(Due())
     assert hand.effects == (LookUpTask(),)
-    assert (hand.track.find_due, hand.track.looked_at) == (None, 35.0)
+    assert (hand.due(Timer.LOOK_UP), hand.track.polling.looked_at) == (None, 35.0)
     assert not hand.tell(Found(task=None)).outcomes
     hand.at(65.0).tell(Due())
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.UNKNOWN]
@@ -264,13 +264,13 @@ def test_which_try_was_lost_is_told() -> None:
 
 def test_what_came_instead_of_a_reply_is_kept_up_to_400_characters() -> None:
     hand = lost(HttpRefused("x" * 600, status=500))
-    assert len(hand.track.lost) == 400
-    assert hand.track.lost.startswith("x" * 399)
+    assert len(hand.track.sending.lost) == 400
+    assert hand.track.sending.lost.startswith("x" * 399)
 
 
 def test_after_a_stream_without_a_word_the_second_look_is_five_seconds_later() -> None:
     hand = lost(EmptyStream(), streaming=True)
-    assert hand.track.find_due == 10.0
+    assert hand.due(Timer.LOOK_UP) == 10.0
     assert not hand.tell(Found(task=None)).outcomes
     hand.at(10.0).tell(Due())
     assert hand.effects == (LookUpTask(),)
@@ -283,16 +283,20 @@ def test_after_a_stream_without_a_word_the_second_look_is_five_seconds_later() -
 def test_a_look_that_fails_is_repeated_in_five_seconds_only_after_a_stream_without_a_word() -> None:
     failed = Found(task=None, error=Unreachable("restarting"))
     silent = lost(EmptyStream(), streaming=True).at(7.0).tell(failed)
-    assert (silent.track.find_due, silent.track.trouble) == (12.0, "restarting")
+    assert (silent.due(Timer.LOOK_UP), silent.track.polling.trouble) == (12.0, "restarting")
     plain = lost().at(7.0).tell(failed)
-    assert (plain.track.find_due, plain.track.trouble) == (35.0, "restarting")
+    assert (plain.due(Timer.LOOK_UP), plain.track.polling.trouble) == (35.0, "restarting")
 
 
 def test_a_task_that_is_found_is_bound_and_told() -> None:
     hand = lost().at(6.0).tell(Found(task=task(W)))
     assert hand.effects[0] == retry("found the task whose reply was lost", level=Level.INFO)
     kept = hand.track
-    assert (kept.record.phase, kept.reconcile_due, kept.find_due) == (Phase.ACCEPTED, None, None)
+    assert (kept.record.phase, kept.timers.get(Timer.GIVE_UP), kept.timers.get(Timer.LOOK_UP)) == (
+        Phase.ACCEPTED,
+        None,
+        None,
+    )
     assert (kept.via, kept.turn_from) == (UpdateSource.POLL, 0.0)
 
 
@@ -322,15 +326,15 @@ def test_a_follow_ups_task_is_found_only_if_it_tells_of_the_message() -> None:
 @pytest.mark.parametrize(("push", "due"), [(True, 305.0), (False, None)])
 def test_where_no_search_is_possible_a_webhook_has_ten_intervals(push: bool, due: float | None) -> None:
     hand = lost(push=push).tell(Found(task=None, possible=False))
-    assert (None if hand.outcomes else hand.track.reconcile_due) == due
+    assert (None if hand.outcomes else hand.due(Timer.GIVE_UP)) == due
     if push:
         hand.at(20.0).tell(Found(task=None, possible=False))
-        assert hand.track.reconcile_due == due, "counted from the first look"
+        assert hand.due(Timer.GIVE_UP) == due, "counted from the first look"
 
 
 def test_after_a_stream_without_a_word_no_webhook_is_given_longer() -> None:
     hand = lost(EmptyStream(), streaming=True, push=True).tell(Found(task=None, possible=False))
-    assert hand.track.reconcile_due == 65.0
+    assert hand.due(Timer.GIVE_UP) == 65.0
 
 
 # ------------------------------------------------------------------ streams that end
@@ -347,14 +351,18 @@ def test_a_stream_that_ended_is_joined_again_ever_later_and_three_times_at_most(
     for count, wait in enumerate((0.5, 1.5, 4.5), 1):
         hand.tell(StreamEnded())
         assert hand.effects == ()
-        assert (hand.track.resubscribes, hand.track.gap, hand.track.stream_open) == (count, True, False)
-        assert hand.track.retry_due == hand.mono + wait
+        assert (hand.track.streaming.rejoins, hand.track.streaming.gap, hand.track.streaming.open) == (
+            count,
+            True,
+            False,
+        )
+        assert hand.due(Timer.REJOIN) == hand.mono + wait
         assert hand.next_look == 1.0
         hand.at(hand.mono + 1.0).tell(Due()).hear(task(W), UpdateSource.POLL, began=hand.mono)
         hand.at(hand.mono + wait - 1.0).tell(Due()) if wait > 1 else None
-        assert (hand.track.joining, hand.track.retry_due) == (True, None)
+        assert (hand.track.streaming.joining, hand.due(Timer.REJOIN)) == (True, None)
     hand.tell(StreamEnded())
-    assert (hand.track.retry_due, hand.track.joining) == (None, False)
+    assert (hand.due(Timer.REJOIN), hand.track.streaming.joining) == (None, False)
 
 
 def test_where_more_tries_than_pauses_are_allowed_the_last_pause_stays() -> None:
@@ -363,14 +371,14 @@ def test_where_more_tries_than_pauses_are_allowed_the_last_pause_stays() -> None
     waits = []
     for _ in range(6):
         hand.tell(StreamEnded())
-        waits.append(hand.track.retry_due and hand.track.retry_due - hand.mono)
-        hand.track = replace(hand.track, retry_due=None)
+        due = hand.track.timers.pop(Timer.REJOIN, None)
+        waits.append(due and due - hand.mono)
     assert waits == [0.5, 1.5, 4.5, 4.5, 4.5, None]
 
 
 def test_a_stream_that_may_not_be_joined_again_leaves_a_gap_that_is_looked_at() -> None:
     hand = streamed(rejoin=False).tell(StreamEnded())
-    assert (hand.track.retry_due, hand.track.gap, hand.next_look) == (None, True, 1.0)
+    assert (hand.due(Timer.REJOIN), hand.track.streaming.gap, hand.next_look) == (None, True, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +387,7 @@ def test_a_stream_that_may_not_be_joined_again_leaves_a_gap_that_is_looked_at() 
 def test_a_stream_that_will_not_change_is_not_joined_again(error: FleetsimError) -> None:
     hand = streamed().tell(StreamEnded(error=error))
     assert hand.said == [("agent.stream.broken", Level.DEBUG, {"why": "no"})]
-    assert (hand.track.retry_due, hand.track.gap) == (None, True)
+    assert (hand.due(Timer.REJOIN), hand.track.streaming.gap) == (None, True)
 
 
 def test_why_a_stream_broke_is_told_in_500_characters() -> None:
@@ -392,15 +400,19 @@ def test_the_end_of_a_stream_is_expected_while_a_question_is_open_or_the_task_ha
     asking = streamed().hear(task(I, said="which?"), UpdateSource.STREAM).tell(StreamEnded())
     ended = streamed().hear(status(C), UpdateSource.STREAM).tell(StreamEnded())
     for hand in (asking, ended):
-        assert (hand.track.retry_due, hand.track.gap, hand.track.stream_open) == (None, False, False)
+        assert (hand.due(Timer.REJOIN), hand.track.streaming.gap, hand.track.streaming.open) == (
+            None,
+            False,
+            False,
+        )
 
 
 def test_a_stream_that_ended_before_any_task_is_one_without_a_word() -> None:
     hand = Hand.sent(streaming=True).tell(StreamEnded())
-    assert hand.track.silent
+    assert hand.track.sending.silent
     assert hand.asked_for(LookUpTask)
     cut = Hand.sent(streaming=True).tell(StreamEnded(error=ConnectionLost("cut")))
-    assert (cut.track.silent, cut.track.lost) == (False, "cut")
+    assert (cut.track.sending.silent, cut.track.sending.lost) == (False, "cut")
 
 
 def test_a_stream_is_joined_and_the_task_polled_at_their_own_times() -> None:

@@ -32,7 +32,7 @@ from fleetsim.caller.signals import (
     TurnedAway,
 )
 from fleetsim.caller.step import new_track, step
-from fleetsim.caller.track import Now, Rules
+from fleetsim.caller.track import Now, Rules, Timer
 from fleetsim.model.errors import (
     Blame,
     ConfigError,
@@ -100,9 +100,9 @@ def look(hand: Hand, error: FleetsimError) -> bool:
     for _ in range(600):
         if hand.outcomes:
             return False
-        if hand.track.poll_began is None:
+        if hand.track.polling.began is None:
             hand.wait(1.0)
-        if hand.track.poll_began is not None:
+        if hand.track.polling.began is not None:
             hand.tell(PollFailed(error=error))
             return True
     return False
@@ -150,7 +150,7 @@ def test_different_refusals_are_not_the_same_answer_three_times() -> None:
     hand = bound()
     for error in (InvalidParams("x"), WireError("HTML"), InvalidParams("x"), Unreachable("down"), WireError("HTML")):
         assert look(hand, error)
-    assert hand.track.stopped is None
+    assert hand.track.polling.stopped is None
     look(hand, InvalidParams("x"))
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.LOST]
 
@@ -169,7 +169,7 @@ def test_while_a_stream_is_open_polling_ends_and_the_request_goes_on() -> None:
     while look(hand, TOO_LARGE):
         pass
     assert not hand.outcomes
-    assert hand.track.stopped is not None
+    assert hand.track.polling.stopped is not None
     assert not hand.wait(600).asked_for(Poll)
     for event in (chunk("all", append=False, last=True), status(C, final=True)):
         hand.hear(event, UpdateSource.STREAM)
@@ -216,8 +216,8 @@ def test_an_open_question_keeps_the_request_and_its_answer_may_end_it() -> None:
     while look(hand, MethodNotFound()):
         pass
     assert not hand.outcomes
-    assert hand.track.asked is not None
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    assert hand.track.asking.question is not None
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
     assert not hand.outcomes
     hand.tell(Resumed(reply=task(W), began=hand.mono))
     assert [o.kind for o in hand.outcomes] == [OutcomeKind.LOST]
@@ -320,10 +320,12 @@ def test_a_confirmation_that_came_a_moment_too_soon_is_not_asked_for_at_once() -
     hand.tell(Replied(reply=task(W), began=0.0)).wait(1.2)
     hand.tell(PollFailed(error=TaskNotFound())).wait(5)
     at = hand.mono
-    hand.track = replace(hand.track, missed_at=at - 4.6)  # another answer had it looked at sooner
+    hand.track = replace(
+        hand.track, polling=replace(hand.track.polling, missed_at=at - 4.6)
+    )  # another answer had it looked at sooner
     hand.tell(PollFailed(error=TaskNotFound()))
-    assert hand.track.poll_due is not None
-    assert hand.track.poll_due >= at + 1.0
+    assert hand.next_look is not None
+    assert hand.next_look >= 1.0
 
 
 def lost(**kind: bool) -> Hand:
@@ -373,7 +375,7 @@ def looks(hand: Hand, seconds: float) -> list[float]:
     made: list[float] = []
     while hand.mono < seconds and not hand.outcomes:
         hand.wait(0.25)
-        if hand.track.poll_began is not None:
+        if hand.track.polling.began is not None:
             made.append(hand.mono)
             hand.mono += 0.01
             hand.hear(task(W), UpdateSource.POLL, began=hand.mono)
@@ -399,8 +401,8 @@ def test_after_an_answer_the_next_looks_are_soon_again() -> None:
     hand = bound()
     looks(hand, 300)
     hand.wait(40).hear(task(I, said="which?", said_id="q1"), UpdateSource.POLL)
-    assert hand.track.asked is not None
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    assert hand.track.asking.question is not None
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
     hand.tell(Resumed(reply=task(W), began=hand.mono))
     answered = hand.mono
     assert len(looks(hand, answered + 10)) >= 3
@@ -441,7 +443,7 @@ def phases() -> dict[str, Hand]:
 @pytest.mark.parametrize("phase", list(phases()))
 def test_a_limit_the_caller_set_ends_the_request_on_time_in_whatever_phase(phase: str) -> None:
     hand = phases()[phase]
-    limit = hand.track.deadline
+    limit = hand.track.timers[Timer.DEADLINE]
     hand.wait(limit + 0.01)
     (outcome,) = hand.outcomes
     assert (outcome.kind, outcome.blame) == (OutcomeKind.EXPIRED, Blame.CALLER)
@@ -452,8 +454,8 @@ def test_a_limit_the_caller_set_stands_still_while_a_question_is_open_and_is_not
     hand = limited().tell(Replied(reply=task(W), began=0.0)).wait(4.0)
     hand.hear(task(I, said="which?", said_id="q1"), UpdateSource.REPLY)
     hand.wait(100)
-    assert hand.track.asked is not None
-    hand.tell(Answered(answer=Answer(question_id=hand.track.asked.question.question_id, text="main")))
+    assert hand.track.asking.question is not None
+    hand.tell(Answered(answer=Answer(question_id=hand.track.asking.question.question_id, text="main")))
     hand.tell(Resumed(reply=task(W), began=hand.mono)).wait(0.9)
     assert not hand.outcomes
     hand.wait(0.2)
@@ -493,9 +495,9 @@ def test_a_webhook_that_was_turned_away_owes_a_look_in_a_second() -> None:
     hand.wait(16)
     hand.hear(task(W), UpdateSource.POLL).wait(14)
     hand.tell(TurnedAway())
-    assert hand.track.poll_due == hand.mono + 1.0
+    assert hand.due(Timer.POLL) == hand.mono + 1.0
     hand.wait(1.0).hear(task(W), UpdateSource.POLL).tell(TurnedAway())
-    assert hand.track.poll_due == hand.mono + 5.0, "a flood of webhooks makes no flood of looks"
+    assert hand.due(Timer.POLL) == hand.mono + 5.0, "a flood of webhooks makes no flood of looks"
 
 
 def test_while_something_else_tells_a_task_is_looked_at_every_two_intervals_and_else_sooner() -> None:
@@ -506,6 +508,5 @@ def test_while_something_else_tells_a_task_is_looked_at_every_two_intervals_and_
     for hand in (streamed, pushed, alone):
         assert len(hand.wait(16).asked_for(Poll)) == 1
         hand.hear(task(W), UpdateSource.POLL)
-        assert hand.track.poll_due is not None
-        due.append(hand.track.poll_due - hand.mono)
+        due.append(hand.next_look)
     assert due == [60.0, 60.0, 16.0]  # as long again as it has run

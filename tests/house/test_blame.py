@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleetsim.caller.outcome import cause_of
+from fleetsim.caller.step.ending import cause_of
 from fleetsim.model import errors
 from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.model.work import BLAME, MEANING, Cause, OutcomeKind

@@ -28,7 +28,7 @@ PLANTED = {
     "there is one guarded server": ("fleetsim/agent/auth.py", "import uvicorn"),
     "meaning knows no ground": ("fleetsim/model/text.py", "import random"),
     "the deciding modules are pure: no loop, clock, chance, socket or screen, near or far": (
-        "fleetsim/caller/outcome.py",
+        "fleetsim/caller/follow_up.py",
         "import fleetsim.runtime.workers",
     ),
     "a dialect is imported only by wire.dialect": ("fleetsim/client/__init__.py", "import fleetsim.wire.v0_3"),

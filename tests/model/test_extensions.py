@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.caller.health import FleetHealth
-from fleetsim.caller.outcome import outcome_of
 from fleetsim.caller.step import new_track
+from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now
 from fleetsim.model.event import ArtifactUpdate, fold
 from fleetsim.model.extensions import (

@@ -109,7 +109,11 @@ class Life:
         """Say when every task that was under way is looked at again."""
         while owed:
             tracks = {t.correlation_id: t for t in self.hub.tracker.tracks()}
-            owed = {c for c in owed if (t := tracks.get(c)) and not t.polls and not t.outcome and not t.pushes}
+            owed = {
+                c
+                for c in owed
+                if (t := tracks.get(c)) and not t.polling.count and not t.outcome and not t.pushing.received
+            }
             await asyncio.sleep(0.02)
         self.say(f"resumed {time.monotonic() - self.born:.3f}")
 

@@ -97,8 +97,8 @@ async def watch_polls(f: Fleet, seed: int) -> None:
     while True:
         now = f.runtime.clock.monotonic()
         for track in f.tracker.tracks():
-            cid, quiet = track.correlation_id, track.task is None or track.resume is not None
-            polled = 0 if quiet else track.polls + (track.poll_began is not None)
+            cid, quiet = track.correlation_id, track.task is None or track.asking.answer is not None
+            polled = 0 if quiet else track.polling.count + (track.polling.began is not None)
             if quiet or polled != since.get(f"{cid}/polls"):
                 since[cid], since[f"{cid}/polls"] = now, polled
             assert now - since[cid] <= 2.3 * interval + 20, (

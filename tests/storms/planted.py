@@ -36,9 +36,9 @@ DEFECTS = (
     Planted(
         "U1",
         "news for a task that has ended is applied once more: several answers for one task",
-        "caller/step/decide.py",
-        "    if track.outcome is not None:\n        _late(s, signal)",
-        "    if False:\n        _late(s, signal)",
+        "caller/step/machine.py",
+        "        TaskUpdate: _to(following.late_update, _ENDED),\n",
+        "        TaskUpdate: _to(following.task_update, _ENDED),\n",
         f"{STEP} -k lands_during_a_poll",
     ),
     Planted(
@@ -52,9 +52,9 @@ DEFECTS = (
     Planted(
         "U2",
         "a poll starts while one is in the air",
-        "caller/step/due.py",
-        "s.track.poll_began is None and s.track.task",
-        "s.track.task",
+        "caller/step/context.py",
+        "        if polling.began is None:\n",
+        "        if True:\n",
         "tests/caller/test_step_storm.py -x",
     ),
     Planted(
@@ -68,15 +68,15 @@ DEFECTS = (
     Planted(
         "U4",
         "a webhook puts the safety poll off",
-        "caller/step/hearing.py",
-        "    if signal.via is UpdateSource.POLL or s.track.poll_due is None:\n",
-        "    s.set(poll_due=None)\n    if True:\n",
+        "caller/step/following.py",
+        "    if polled or (Timer.POLL not in track.timers and track.polling.next_at is None):\n",
+        "    track.timers.pop(Timer.POLL, None)\n    if True:\n",
         f"{STEP} -k never_postpone",
     ),
     Planted(
         "U5",
         "a task the agent does not know is polled like any other trouble",
-        "caller/step/hearing.py",
+        "caller/step/following.py",
         "isinstance(error, TaskNotFound | AuthRefused) or",
         "isinstance(error, AuthRefused) or",
         f"{STEP} -k forgot_is_lost",
@@ -93,7 +93,7 @@ DEFECTS = (
         "U6b",
         "what is saved during the send takes that word back",
         "caller/step/sending.py",
-        "        s.set(record=replace(s.track.record, phase=Phase.SENDING))\n",
+        "        track.record = replace(track.record, phase=Phase.SENDING)\n",
         "        pass\n",
         f"{FAULTS} -k no_byte_leaves",
     ),
@@ -212,9 +212,9 @@ DEFECTS = (
     Planted(
         "F-22",
         "after a restart an answer is sent again without asking",
-        "caller/step/questions.py",
-        "    if key == s.track.record.over[-1]:\n        s.emit(Resume(answer=answer))",
-        "    if True:\n        s.emit(Resume(answer=answer))",
+        "caller/step/asking.py",
+        "    if key == track.record.over[-1]:\n        context.effects",
+        "    if True:\n        context.effects",
         "tests/caller/test_step_faults.py",
     ),
     Planted(
@@ -228,8 +228,8 @@ DEFECTS = (
     Planted(
         "F-43",
         "what passed while nobody looked ends the request",
-        "caller/step/due.py",
-        "        _excuse(s)\n",
+        "caller/step/machine.py",
+        "        _excuse(context)\n",
         "        pass\n",
         "tests/caller/test_step_faults.py",
     ),

@@ -1,5 +1,5 @@
 """The one decision about a request in flight. See ``decide`` for how it is divided."""
 
-from fleetsim.caller.step.decide import new_track, step
+from fleetsim.caller.step.machine import new_track, step
 
 __all__ = ["new_track", "step"]

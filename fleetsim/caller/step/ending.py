@@ -1,10 +1,14 @@
-"""From a track that ended to its one outcome. Pure."""
+"""How a request ends: its cancelling, its giving up, and its one outcome."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.rates import Rates
-from fleetsim.caller.track import Now, Track
+from fleetsim.caller.signals import Cancel, CancelAsked, CancelFailed, Close, ResolveQuestion
+from fleetsim.caller.step.context import StepContext, agent_seconds
+from fleetsim.caller.track import Now, Timer, Track
 from fleetsim.model.errors import (
     AuthRefused,
     ContentTypeNotSupported,
@@ -20,7 +24,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.extensions import Extras, read_extras
 from fleetsim.model.parts import answer_parts
-from fleetsim.model.task import answer_chars, answer_text
+from fleetsim.model.task import TaskState, answer_chars, answer_text
 from fleetsim.model.text import one_line
 from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKind, UpdateSource
 
@@ -28,6 +32,71 @@ REASON_MAX = 500
 
 _BAD_REQUEST = frozenset({400, 413, 414, 415, 422})
 """Statuses that find fault with the request and not with where it was sent."""
+
+
+def cancel_asked(context: StepContext, signal: CancelAsked) -> None:
+    """Somebody wants the task stopped."""
+    cancel(context, signal.by)
+
+
+def cancel(context: StepContext, by: str) -> None:
+    """Cancel what is bound, remember it for what is not, and end at once what was never sent (F-25)."""
+    context.save(cancel_wanted=True)
+    if context.track.record.task is not None:
+        if not context.ended:
+            cancel_once(context)
+    elif Timer.RETRY in context.track.timers:
+        close(context, OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, f"cancelled by {by} before it was sent")
+
+
+def cancel_once(context: StepContext) -> None:
+    """Ask the agent to stop what is bound; it has a while to confirm."""
+    track = context.track
+    if not track.ending.cancel_sent:
+        track.ending = replace(track.ending, cancel_sent=True)
+        track.timers[Timer.CANCEL] = context.now.mono + context.rules.cancel_patience_s
+        context.effects.append(Cancel())
+
+
+def cancel_failed(context: StepContext, signal: CancelFailed) -> None:
+    """Whatever the agent says wins: read the true state (F-24)."""
+    context.retried(f"cancel: {signal.error}")
+    context.poll_at(context.now.mono)
+
+
+def cancel_unconfirmed(context: StepContext) -> None:
+    """Nobody confirmed the cancel in time."""
+    reason = "cancel was asked for and the agent did not confirm it in time"
+    close(context, OutcomeKind.EXPIRED, Cause.CANCEL_UNCONFIRMED, reason)
+
+
+def give_up(context: StepContext, kind: OutcomeKind, cause: Cause, reason: str) -> None:
+    """End the track from our side, and have the agent stop unless it has."""
+    if not context.ended:
+        context.effects.append(Cancel())
+    close(context, kind, cause, reason)
+
+
+def close(context: StepContext, kind: OutcomeKind | None = None, cause: Cause | None = None, reason: str = "") -> None:
+    """End the track: fix its outcome, and settle a question nobody needs any more.
+
+    ``kind`` and ``cause`` None mean the agent's own terminal state. Once that is known, nothing we find
+    instead of it is the outcome: terminal states do not change (decision 7). ``reason`` is then why a result
+    is not known whole.
+    """
+    track, task = context.track, context.track.record.task
+    if task is not None and task.terminal:
+        unsure = f"the agent said completed, and its result could not be confirmed: {reason}"
+        kind, cause, reason = None, None, unsure if reason and task.state is TaskState.COMPLETED else ""
+    question = track.asking.question
+    if question is not None:
+        state = "expired" if kind is OutcomeKind.EXPIRED else "withdrawn"
+        context.effects.append(ResolveQuestion(question_id=question.question_id, state=state))
+    track.outcome = outcome_of(track, context.now, kind=kind, cause=cause, reason=reason, rates=context.rules.rates)
+    track.asking = replace(track.asking, question=None)
+    track.sending = replace(track.sending, early=())
+    track.timers.clear()
+    context.effects.append(Close(outcome=track.outcome))
 
 
 def cause_of(error: FleetsimError) -> Cause:
@@ -69,7 +138,8 @@ def outcome_of(
     (seed "Health = outcomes"). Text, cost and effects are read from the task as folded, so they are the
     same whichever channel ended it, and counted once. Tokens without a cost are priced here, once, by ``rates``.
     """
-    task, record = track.task, track.record
+    record = track.record
+    task = record.task
     extras = read_extras(task) if task else Extras()
     found = kind or KIND_OF_STATE[task.state] if task else kind or OutcomeKind.UNKNOWN
     success = found is OutcomeKind.COMPLETED and not extras.denies_success
@@ -86,7 +156,7 @@ def outcome_of(
     reported = cost.cost_usd if cost else None
     estimated = (rates or Rates()).estimate(cost.usage, cost.model) if cost and reported is None else None
     return Outcome(
-        correlation_id=track.correlation_id,
+        correlation_id=record.request.correlation_id,
         parent_id=record.request.parent_id,
         agent=record.agent,
         skill=record.skill,
@@ -98,7 +168,7 @@ def outcome_of(
         started_at=record.accepted_at,
         ended_at=now.wall,
         duration_ms=max(0, round((now.mono - track.began) * 1000)),
-        agent_ms=round(track.agent_s(now.mono) * 1000),
+        agent_ms=round(agent_seconds(track, now) * 1000),
         text=text,
         reason=reason,
         task_id=task.task_id if task else None,

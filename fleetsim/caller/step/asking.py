@@ -1,0 +1,326 @@
+"""Questions an agent asks: opened once, withdrawn when it goes on by itself, and the answers on their way to it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from fleetsim.caller.events import Excerpt, QuestionAnswered, QuestionOverdue
+from fleetsim.caller.signals import Answered, Ask, Cancel, Publish, ResolveQuestion, Resume, ResumeFailed
+from fleetsim.caller.step.context import StepContext
+from fleetsim.caller.step.ending import cancel, cause_of, close, give_up
+from fleetsim.caller.track import TaskUpdate, Timer
+from fleetsim.model.asking import asking_of, key_of, left_without_words, unmoved
+from fleetsim.model.errors import (
+    ConfigError,
+    HttpRefused,
+    RpcError,
+    TaskNotCancelable,
+    TaskNotFound,
+    TransportError,
+    UnsupportedOperation,
+)
+from fleetsim.model.task import INTERRUPTED, Task
+from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, QuestionKind, UpdateSource
+
+OVER_MAX = 32
+"""Of how many questions of one task it is remembered that they are over."""
+
+
+# ------------------------------------------------------------------ the agent asks
+
+
+def waits_for_somebody(context: StepContext, update: TaskUpdate) -> None:
+    """The agent waits for somebody: open the question once, whichever way it was seen."""
+    track, task = context.track, context.track.record.task
+    assert task is not None
+    key = key_of(task)
+    if track.asking.question is not None and track.asking.key == key:
+        _watch_slowly(context)
+        return
+    if track.asking.doubt:
+        _resolve_doubt(context, update, key)
+    if track.asking.answer is not None or (key in track.record.over and not _asked_again(context, update)):
+        later = context.now.mono + min(_since_answer(context) / 2, context.rules.poll_interval_s)
+        same = unmoved(task.status, track.record.over_at)
+        context.poll_at(max(context.soon, later) if same else context.soon)
+        return
+    if left_without_words(task.status, track.record.over_at):
+        context.poll_at(context.now.mono + context.rules.poll_interval_s)
+        return
+    withdraw(context)
+    _open(context, task, key)
+
+
+def _asked_again(context: StepContext, update: TaskUpdate) -> bool:
+    """After our answer the same question is new only if a poll asked for afterwards reports it.
+
+    While the agent has not set its status anew it has not asked anew: that is believed once the answer is no longer
+    young, and at once of an answer that may never have arrived. While the task is being cancelled nothing is asked:
+    somebody has had enough of it.
+    """
+    track, asking = context.track, context.track.asking
+    assert track.record.task is not None
+    if update.via is not UpdateSource.POLL or update.began <= asking.answered_at or track.ending.cancel_sent:
+        return False
+    patience_s = 0.0 if asking.answer_lost else context.rules.young_s
+    return _since_answer(context) >= patience_s or not unmoved(track.record.task.status, track.record.over_at)
+
+
+def _since_answer(context: StepContext) -> float:
+    """Seconds since the answer, as far as this process knows."""
+    return context.now.mono - context.track.asking.answered_at
+
+
+def _id(agent: str, task: Task, asked_at: datetime) -> str:
+    """A question's id: a digest of who asks what about which task, and when we saw it first (T-40)."""
+    text = task.status.message.text if task.status.message else ""
+    source = "\0".join((agent, task.task_id, key_of(task), asked_at.isoformat(), text))
+    return f"q-{hashlib.sha256(source.encode()).hexdigest()[:24]}"
+
+
+def _open(context: StepContext, task: Task, key: str) -> None:
+    track, record, now = context.track, context.track.record, context.now
+    prompt = asking_of(task)
+    ttl_s = context.rules.question_ttl_s
+    question = Question(
+        question_id=_id(record.agent, task, now.wall),
+        correlation_id=record.request.correlation_id,
+        agent=record.agent,
+        skill=record.skill,
+        task_id=task.task_id,
+        context_id=task.context_id,
+        kind=QuestionKind(task.state.value),
+        text=prompt.text,
+        asked_at=now.wall,
+        expires_at=now.wall + timedelta(seconds=ttl_s),
+        checkpoint=record.answers + 1,
+        system_actor=record.request.system_actor,
+        truncated=prompt.chars > len(prompt.text),
+        text_chars=prompt.chars,
+        parts=prompt.parts,
+        parts_total=prompt.parts_total,
+    )
+    _pause(context, question, key)
+    track.timers[Timer.QUESTION] = now.mono + ttl_s
+    track.timers[Timer.REMINDER] = now.mono + ttl_s / 2
+    context.agents_turn_over()
+    _watch_slowly(context)
+    context.effects.append(Ask(question=question))
+
+
+def _pause(context: StepContext, question: Question, key: str) -> None:
+    """The request's time stands still while somebody thinks, and after that there is a minute at least.
+
+    A limit that the caller set is not made longer.
+    """
+    track = context.track
+    least_s = 0.0 if track.record.request.timeout_s is not None else 60.0
+    left_s = max(track.timers.pop(Timer.DEADLINE) - context.now.mono, least_s)
+    track.asking = replace(track.asking, question=question, key=key, left_s=left_s)
+
+
+def reopen(context: StepContext, question: Question) -> None:
+    """Take an open question up again after a restart; its remaining life is clamped to the rule's."""
+    track, now = context.track, context.now
+    task = track.record.task
+    left_s = min(max((question.expires_at - now.wall).total_seconds(), 0.0), context.rules.question_ttl_s)
+    _pause(context, question, key_of(task) if task is not None and task.state in INTERRUPTED else "")
+    track.timers[Timer.QUESTION] = now.mono + left_s
+    half_s = left_s - (question.expires_at - question.asked_at).total_seconds() / 2
+    if half_s > 0:
+        track.timers[Timer.REMINDER] = now.mono + half_s
+
+
+def remind(context: StepContext) -> None:
+    """Half the question's life is over and nobody answered (F-23)."""
+    question = context.track.asking.question
+    assert question is not None
+    event = QuestionOverdue(
+        question_id=question.question_id,
+        question=Excerpt.of(question.text, question.text_chars),
+        expires_at=question.expires_at,
+    )
+    context.effects.append(Publish(event=event))
+
+
+def expire(context: StepContext) -> None:
+    """Nobody answered: end with that reason, and cancel the remote task unless told to leave it (F-23)."""
+    reason = "nobody answered the agent's question in time"
+    if context.rules.question_expiry_cancels:
+        context.effects.append(Cancel())
+    else:
+        reason += "; its task was left as it is"
+    close(context, OutcomeKind.EXPIRED, Cause.UNANSWERED, reason)
+
+
+def _watch_slowly(context: StepContext) -> None:
+    """While a person thinks, look now and then: the agent may give up or go on by itself.
+
+    A look that is due sooner stays: news of a question, however often it comes, never postpones it.
+    """
+    context.poll_at(context.now.mono + context.jitter(2 * context.rules.poll_interval_s))
+
+
+def at_work(context: StepContext) -> None:
+    """The agent works: an answer in doubt had reached it, and an open question is over."""
+    if context.track.asking.doubt:
+        _arrived(context)
+    withdraw(context)
+
+
+def withdraw(context: StepContext) -> None:
+    """The agent went on, or ended, without our answer: its question is over like one that was answered."""
+    asking = context.track.asking
+    if asking.question is not None:
+        context.effects.append(ResolveQuestion(question_id=asking.question.question_id, state="withdrawn"))
+        context.agents_turn()
+        _over(context)
+
+
+def _over(context: StepContext) -> None:
+    """The open question is over: time goes on, and from now on only a later poll is believed about it (decision 5)."""
+    track, now = context.track, context.now
+    key, left_s = track.asking.key, track.asking.left_s
+    for timer in (Timer.QUESTION, Timer.REMINDER):
+        track.timers.pop(timer, None)
+    track.timers[Timer.DEADLINE] = now.mono + left_s
+    track.asking = replace(track.asking, question=None, key="", left_s=0.0)
+    _remember_over(context, key)
+
+
+def _remember_over(context: StepContext, key: str) -> None:
+    track = context.track
+    status = track.record.task.status if track.record.task is not None else None
+    worded = status is not None and status.message is not None
+    track.asking = replace(track.asking, answered_at=context.now.mono, answer_lost=False)
+    context.save(over_at=status.timestamp if status is not None and worded else None)
+    _remember(context, key)
+
+
+def _remember(context: StepContext, key: str) -> None:
+    over = context.track.record.over
+    if key not in over[-1:]:
+        context.save(over=(*over, key)[-OVER_MAX:])
+
+
+def look_first(context: StepContext, task: Task) -> None:
+    """After a restart, about a task that waits with no question open: it was answered, or never put on record.
+
+    A poll tells which.
+    """
+    track = context.track
+    if left_without_words(task.status, track.record.over_at):
+        return  # answered; the agent is at work
+    key = key_of(task)
+    track.asking = replace(track.asking, answered_at=context.now.mono)
+    if key not in track.record.over[-1:]:
+        context.save(over_at=None)
+        _remember(context, key)
+
+
+# ------------------------------------------------------------------ the answer
+
+
+def answered(context: StepContext, signal: Answered) -> None:
+    """The ledger gave this answer the question: send it, or cancel the task if it was rejected."""
+    track, answer = context.track, signal.answer
+    question = track.asking.question
+    if question is None or question.question_id != answer.question_id:
+        return
+    event = QuestionAnswered(question_id=answer.question_id, decision=answer.decision.value, decided_by=answer.by)
+    context.effects.append(Publish(event=event))
+    _over(context)
+    if answer.decision is Decision.REJECT:
+        reject(context, answer)
+        return
+    track.asking = replace(track.asking, answer=answer, attempt=0)
+    track.timers.pop(Timer.POLL, None)
+    track.polling = replace(track.polling, next_at=None)
+    context.effects.append(Resume(answer=answer))
+
+
+def reject(context: StepContext, answer: Answer) -> None:
+    """Somebody will not answer: nothing is said to the agent but that it should stop."""
+    context.effects.append(ResolveQuestion(question_id=answer.question_id, state="delivered"))
+    context.save(rejected=True)
+    context.agents_turn()
+    cancel(context, answer.by)
+
+
+def resume_failed(context: StepContext, signal: ResumeFailed) -> None:
+    """Keep trying with the same message id while nothing arrived (F-22); otherwise ask the agent what it thinks."""
+    track, error = context.track, signal.error
+    answer = track.asking.answer
+    if answer is None:
+        return
+    lost = isinstance(error, TransportError | HttpRefused) and error.sent
+    if not lost and error.retryable and not context.ended:
+        waits = (*context.rules.retry_waits_s, context.rules.poll_interval_s)
+        attempt = track.asking.attempt
+        wait_s = waits[min(attempt, len(waits) - 1)] * max(context.now.jitter, 0.05)
+        track.asking = replace(track.asking, attempt=attempt + 1)
+        track.timers[Timer.RESUME] = context.now.mono + wait_s
+        context.not_taken()
+        context.retried(str(error), attempt=attempt + 2, wait_s=wait_s)
+        return
+    track.asking = replace(track.asking, answer=None, answered_at=context.now.mono, answer_lost=lost)
+    track.timers.pop(Timer.RESUME, None)
+    context.agents_turn()
+    context.save(answers=track.record.answers + 1)
+    context.effects.append(ResolveQuestion(question_id=answer.question_id, state="delivered"))
+    if isinstance(error, ConfigError):
+        close(context, OutcomeKind.LOST, Cause.MISCONFIGURED, f"the answer could not be sent: {error}")
+    elif lost or context.ended or isinstance(error, UnsupportedOperation | TaskNotCancelable):
+        context.retried(f"whether the answer arrived is not known: {error}")
+        context.poll_at(context.now.mono)
+    elif isinstance(error, TaskNotFound):
+        close(context, OutcomeKind.LOST, Cause.TASK_GONE, f"the agent no longer knows the task: {error}")
+    else:
+        code = f" ({error.wire_code})" if isinstance(error, RpcError) else ""
+        give_up(context, OutcomeKind.FAILED, cause_of(error), f"the agent refused the answer{code}: {error}")
+
+
+def resume_again(context: StepContext) -> None:
+    """The pause before sending the answer again is over."""
+    if context.track.asking.answer is not None:
+        context.effects.append(Resume(answer=context.track.asking.answer))
+
+
+def recover_answer(context: StepContext, question: Question, answer: Answer) -> None:
+    """After a restart: the answer may have arrived. It is sent only if the agent says that it still waits."""
+    track, task = context.track, context.track.record.task
+    if (
+        task is None
+        or task.state not in INTERRUPTED
+        or _id(track.record.agent, task, question.asked_at) != question.question_id
+    ):
+        context.effects.append(ResolveQuestion(question_id=question.question_id, state="delivered"))
+        return
+    track.asking = replace(track.asking, answer=answer, doubt=True)
+    _remember_over(context, key_of(task))
+    context.poll_at(context.now.mono)
+
+
+def _resolve_doubt(context: StepContext, update: TaskUpdate, key: str) -> None:
+    """What a poll asked for since the restart says is true: the same question waits, or another one does."""
+    track = context.track
+    answer = track.asking.answer
+    if answer is None or update.via is not UpdateSource.POLL:
+        return
+    track.asking = replace(track.asking, doubt=False)
+    if key == track.record.over[-1]:
+        context.effects.append(Resume(answer=answer))
+    else:
+        _arrived(context)
+
+
+def _arrived(context: StepContext) -> None:
+    """The agent went on from a question: our answer had reached it."""
+    track, answer = context.track, context.track.asking.answer
+    if answer is not None:
+        track.asking = replace(track.asking, answer=None, doubt=False)
+        context.agents_turn()
+        context.save(answers=track.record.answers + 1)
+        context.effects.append(ResolveQuestion(question_id=answer.question_id, state="delivered"))

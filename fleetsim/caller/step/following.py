@@ -1,0 +1,579 @@
+"""What an agent says about a task, whichever way it came: one fold, one rule of staleness; and the looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fleetsim.caller.events import (
+    CredentialRefused,
+    Excerpt,
+    PollingStopped,
+    StreamReceived,
+    TaskBound,
+    TaskElsewhere,
+    TaskMoved,
+    UpdateIgnored,
+    WebhookRegistered,
+    WebhooksDegraded,
+)
+from fleetsim.caller.follow_up import just_taken, shows_the_past
+from fleetsim.caller.ledger import Phase
+from fleetsim.caller.signals import (
+    CancelReplied,
+    Poll,
+    PollFailed,
+    Publish,
+    PushRegistered,
+    RegisterPush,
+    ResolveQuestion,
+    Resumed,
+    Subscribe,
+    TurnedAway,
+)
+from fleetsim.caller.step import asking
+from fleetsim.caller.step.context import StepContext
+from fleetsim.caller.step.ending import cancel_once, close
+from fleetsim.caller.track import Stopped, TaskUpdate, Timer
+from fleetsim.model.asking import key_of
+from fleetsim.model.errors import (
+    AuthRefused,
+    FleetsimError,
+    HttpRefused,
+    InternalError,
+    LimitReached,
+    MethodNotFound,
+    RpcError,
+    TaskNotFound,
+    TransportError,
+    UnsupportedOperation,
+    WireError,
+)
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, bounded, fold
+from fleetsim.model.task import (
+    INTERRUPTED,
+    TERMINAL,
+    Message,
+    Task,
+    TaskState,
+    TaskStatus,
+    answer_chars,
+    answer_text,
+    elsewhere,
+)
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Cause, OutcomeKind, UpdateSource
+from fleetsim.wire.choice import disagreement
+
+TROUBLE_MAX = 500
+
+
+# ------------------------------------------------------------------ what the agent says
+
+
+def task_update(context: StepContext, update: TaskUpdate) -> None:
+    """Take one piece of news, or record why not."""
+    track, via = context.track, update.via
+    match via:
+        case UpdateSource.POLL:
+            _poll_over(context, failed=0, refusals=(), trouble="", misses=0)
+        case UpdateSource.STREAM:
+            track.sending = replace(track.sending, in_air=False)
+            track.streaming = replace(track.streaming, open=True, joining=False)
+        case UpdateSource.PUSH:
+            track.pushing = replace(track.pushing, received=track.pushing.received + 1)
+            if track.awaits_reply:  # it overtook the reply: it is kept until the reply has bound the task (F-15)
+                track.sending = replace(track.sending, early=(*track.sending.early, update))
+                return
+            if isinstance(update.event, DirectReply):
+                update = replace(update, event=_remark(update.event.message))
+                if track.record.task is not None and not context.ended:
+                    context.poll_at(context.now.mono)
+    if track.record.task is None and via is not UpdateSource.POLL and _shows_the_past(context, update):
+        update = replace(update, event=just_taken(update.event))
+        context.poll_at(context.soon)
+    if (why := _stale(context, update)) is not None:
+        context.effects.append(Publish(event=UpdateIgnored(state=state_of(update.event), via=via.value, why=why)))
+        _after_stale(context, update)
+    elif _doubtful(context, update):
+        context.poll_at(context.now.mono)
+    else:
+        _apply(context, update)
+
+
+def late_update(context: StepContext, update: TaskUpdate) -> None:
+    """The request has its outcome, and news changes nothing any more."""
+    event = UpdateIgnored(state=state_of(update.event), via=update.via.value, why="already ended")
+    context.effects.append(Publish(event=event))
+
+
+def state_of(event: TaskEvent) -> TaskState | None:
+    """The state an event names, if it names one."""
+    match event:
+        case Snapshot(task=task):
+            return task.status.state
+        case StatusUpdate(status=status):
+            return status.state
+        case DirectReply():
+            return TaskState.COMPLETED
+        case ArtifactUpdate():
+            return None
+
+
+def _remark(message: Message) -> StatusUpdate:
+    """A message in a webhook: something the agent says about its task at work, never the end of it."""
+    status = TaskStatus(state=TaskState.WORKING, message=message)
+    return StatusUpdate(task_id=message.task_id or "", context_id=message.context_id or "", status=status)
+
+
+def _task_id(event: TaskEvent) -> str:
+    match event:
+        case Snapshot(task=task):
+            return task.task_id
+        case DirectReply(message=message):
+            return message.task_id or ""
+        case StatusUpdate(task_id=task_id) | ArtifactUpdate(task_id=task_id):
+            return task_id
+
+
+def _shows_the_past(context: StepContext, update: TaskUpdate) -> bool:
+    record = context.track.record
+    return record.earlier != "" and shows_the_past(record, update.event)
+
+
+def _stale(context: StepContext, update: TaskUpdate) -> str | None:
+    """Why news must not be applied, or None. Agents' own time stamps are hints and are not read."""
+    track, event, via = context.track, update.event, update.via
+    task, named = track.record.task, _task_id(event)
+    if task is None:
+        return "a webhook without a task id" if via is UpdateSource.PUSH and not named else None
+    if named not in {"", task.task_id}:
+        return "it names another task"
+    if via is not UpdateSource.POLL and _shows_the_past(context, update):
+        return "it shows the task as it was before this message"
+    state, ended = state_of(event), task.status.state in TERMINAL
+    if ended:
+        return None if state in TERMINAL and via is not UpdateSource.STREAM else "the task has ended"
+    if state in TERMINAL:
+        return None
+    if via in {UpdateSource.POLL, UpdateSource.REPLY} and update.began < track.applied_at:
+        return "it was asked for before the last news arrived"
+    if state is TaskState.SUBMITTED and task.status.state is not TaskState.SUBMITTED:
+        return "the task has moved on since"
+    if isinstance(event, ArtifactUpdate) and event.append and (track.streaming.gap or via is UpdateSource.PUSH):
+        return "a chunk whose predecessors may be missing"
+    return None
+
+
+def _after_stale(context: StepContext, update: TaskUpdate) -> None:
+    """A stale poll is owed again soon; a chunk that could not be placed leaves the artifact incomplete."""
+    track = context.track
+    if update.via is UpdateSource.POLL and not context.ended:
+        context.poll_at(context.soon)
+    elif update.via is UpdateSource.POLL:
+        _pay_owed(context, "its record of the task lags behind")
+    elif track.record.task is not None and _shows_the_past(context, update):
+        context.poll_at(context.soon)
+    if isinstance(update.event, ArtifactUpdate):
+        track.ending = replace(track.ending, whole=track.ending.whole - {update.event.artifact.artifact_id})
+
+
+def _doubtful(context: StepContext, update: TaskUpdate) -> bool:
+    """Whether news about a question must be checked by a poll before it is believed.
+
+    Webhooks may be late, doubled or out of order, and a stream may lag behind both: neither can reopen a
+    question that was answered, replace the one that is open, or say that the agent has moved on from it.
+    Only a poll asked for afterwards can.
+    """
+    track, state = context.track, state_of(update.event)
+    task, asked = track.record.task, track.asking
+    if update.via not in {UpdateSource.PUSH, UpdateSource.STREAM} or task is None:
+        return False
+    if state in INTERRUPTED:
+        key = key_of(fold(task, update.event))
+        if asked.question is not None:
+            return key != asked.key
+        return key in track.record.over or asked.answer is not None
+    return state is TaskState.WORKING and (asked.question is not None or asked.doubt)
+
+
+def _apply(context: StepContext, update: TaskUpdate) -> None:
+    track, before = context.track, context.track.record.task
+    task = bounded(fold(before, update.event), context.rules.text_chars_max)
+    state = task.status.state
+    request = track.record.request
+    if not task.context_id:
+        made_by_agent = request.task_id is not None or request.first_turn
+        task = replace(task, context_id=request.context_id or ("" if made_by_agent else request.correlation_id))
+    track.applied_at, track.via = context.now.mono, update.via
+    track.record = replace(track.record, task=task)
+    _note_parts(context, update.event)
+    if before is None:
+        _bind(context, update, task)
+    _publish(context, update, before, task)
+    if before is None or before.status.state is not state or state in INTERRUPTED:
+        context.save(task=task)
+    if state in TERMINAL:
+        _end(context, update, task)
+    elif state in INTERRUPTED:
+        asking.waits_for_somebody(context, update)
+    else:
+        if state is TaskState.WORKING and (track.asking.question is not None or track.asking.doubt):
+            asking.at_work(context)
+        _keep_watch(context, update)
+    if before is None and track.sending.early:
+        hear_early(context)
+
+
+def hear_early(context: StepContext) -> None:
+    """Webhooks that came before the reply speak now: their token already proved which request they mean."""
+    track = context.track
+    early, track.sending = track.sending.early, replace(track.sending, early=())
+    for update in early:
+        if track.outcome is None:
+            task_update(context, update)
+
+
+def recall(context: StepContext, events: Iterable[TaskEvent]) -> None:
+    """Webhooks kept from before a restart. Of a task that was bound since, the record has all but how whole it is:
+    there, only what told its end is heard again.
+    """
+    track = context.track
+    early = tuple(TaskUpdate(event=event, via=UpdateSource.PUSH, began=context.now.mono) for event in events)
+    if track.record.task is None:
+        track.sending = replace(track.sending, early=early)
+        hear_early(context)
+        return
+    for update in early:
+        if context.ended:
+            _note_parts(context, update.event)
+    for update in early:
+        if state_of(update.event) in TERMINAL and track.outcome is None:
+            task_update(context, update)
+
+
+def _note_parts(context: StepContext, event: TaskEvent) -> None:
+    """Keep account of which artifacts are known whole; a snapshot of a running task shows none of them whole."""
+    track, whole = context.track, context.track.ending.whole
+    match event:
+        case Snapshot():
+            whole = frozenset()
+            if track.streaming.gap:
+                track.streaming = replace(track.streaming, gap=False)
+        case ArtifactUpdate(artifact=artifact, append=append, last_chunk=last):
+            closed = last and not append
+            whole = whole | {artifact.artifact_id} if closed else whole - {artifact.artifact_id}
+        case StatusUpdate(status=status, artifacts=artifacts, lone=lone):
+            beside = {a.artifact_id for a in artifacts}  # of a running task: what there was of them so far
+            # Of several artifacts 0.1 sends a webhook each, and the state the task has by then with each.
+            whole = whole | beside if status.state in TERMINAL and not lone else whole - beside
+        case DirectReply():
+            pass
+    if whole != track.ending.whole:
+        track.ending = replace(track.ending, whole=whole)
+
+
+def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
+    """The first news fixes which task this is (T-07), and how it will be watched."""
+    track, record, now, rules = context.track, context.track.record, context.now, context.rules
+    for timer in (Timer.GIVE_UP, Timer.LOOK_UP, Timer.RETRY):
+        track.timers.pop(timer, None)
+    track.sending = replace(track.sending, silent=False)
+    track.taken_at = now.mono
+    context.agents_turn()
+    request = record.request
+    warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
+    turned = (disagreement(record.dialect),) if record.turned and record.dialect is not None else ()
+    context.save(phase=Phase.ACCEPTED, bound_at=now.wall, warnings=(*turned, *warnings))
+    bound = TaskBound(
+        state=task.status.state.value, context_id=task.context_id, dialect=record.dialect, via=update.via.value
+    )
+    context.effects += (Publish(event=bound), *(Publish(event=TaskElsewhere(why=why)) for why in warnings))
+    if task.status.state in TERMINAL:
+        return
+    if record.push and record.register_push:
+        _register(context)
+    if track.sending.look_due:
+        context.poll_at(now.mono)
+    if track.streaming.open:  # it tells by itself: looks for safety's sake alone are spread over the interval
+        context.poll_at(now.mono + max(now.jitter * rules.poll_interval_s, min(0.5, rules.poll_interval_s)))
+    else:
+        context.poll_at(now.mono + _pause(context))
+    if record.cancel_wanted:
+        cancel_once(context)
+
+
+def _publish(context: StepContext, update: TaskUpdate, before: Task | None, task: Task) -> None:
+    event, via, state = update.event, update.via, task.status.state
+    if via is UpdateSource.STREAM or (via is UpdateSource.PUSH and isinstance(event, ArtifactUpdate)):
+        context.effects.append(Publish(event=_received(event)))
+    if (
+        before is None
+        or before.status.state is not state
+        or (via is not UpdateSource.STREAM and before.artifacts is not task.artifacts and before.text != task.text)
+    ):
+        moved = TaskMoved(
+            state=state.value,
+            previous=before.status.state.value if before else None,
+            via=via.value,
+            text=Excerpt.of(answer_text(task), answer_chars(task)),
+        )
+        context.effects.append(Publish(event=moved))
+
+
+def _received(event: TaskEvent) -> StreamReceived:
+    match event:
+        case ArtifactUpdate(artifact=artifact, append=append):
+            text = Excerpt.of(artifact.text)
+            return StreamReceived(type="artifact", text=text, append=append, artifact_id=artifact.artifact_id)
+        case StatusUpdate(status=status):
+            text = Excerpt.of(status.message.text if status.message else "")
+            return StreamReceived(type="status", state=status.state.value, text=text)
+        case Snapshot(task=task):
+            return StreamReceived(type="task", state=task.status.state.value, text=Excerpt.of(task.text))
+        case DirectReply(message=message):
+            return StreamReceived(type="message", text=Excerpt.of(message.text))
+
+
+def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
+    """The task is terminal. Close if all of it is known, else owe a poll first."""
+    track = context.track
+    match update.event:
+        case DirectReply():
+            complete = True
+        case Snapshot(task=seen):
+            complete = update.via in {UpdateSource.POLL, UpdateSource.REPLY} or bool(seen.artifacts)
+        case _:
+            complete = bool(task.artifacts) and all(a.artifact_id in track.ending.whole for a in task.artifacts)
+    if complete:
+        close(context)
+    elif track.polling.stopped is not None:
+        close(context, reason=track.polling.stopped.reason)
+    elif track.ending.polls_owed == 0:
+        asking.withdraw(context)
+        context.agents_turn_over()
+        track.ending = replace(track.ending, polls_owed=context.rules.owed_polls_max)
+        for timer in (Timer.CANCEL, Timer.RESUME):
+            track.timers.pop(timer, None)
+        context.poll_at(context.now.mono)
+
+
+def _pay_owed(context: StepContext, why: str) -> None:
+    """A poll that was owed brought nothing better; after the last, close with what is known."""
+    track, rules = context.track, context.rules
+    track.ending = replace(track.ending, polls_owed=track.ending.polls_owed - 1)
+    if track.ending.polls_owed <= 0:
+        close(context, reason=why)
+    else:
+        pause_s = 3.0 ** (rules.owed_polls_max - track.ending.polls_owed - 1)
+        context.poll_at(context.now.mono + min(pause_s, rules.poll_interval_s))
+
+
+def resumed(context: StepContext, signal: Resumed) -> None:
+    """The agent took the answer; what it says now is news like any other."""
+    track, now = context.track, context.now
+    answer = track.asking.answer
+    if answer is not None:
+        context.effects.append(ResolveQuestion(question_id=answer.question_id, state="delivered"))
+    track.asking = replace(track.asking, answer=None, answered_at=now.mono)
+    track.streaming = replace(track.streaming, rejoins=0)
+    track.timers.pop(Timer.RESUME, None)
+    track.taken_at = now.mono
+    context.agents_turn()
+    context.save(answers=track.record.answers + 1)
+    if isinstance(signal.reply, Message):
+        context.poll_at(now.mono)
+    else:
+        event = Snapshot(task=signal.reply)
+        task_update(context, TaskUpdate(event=event, via=UpdateSource.REPLY, began=signal.began))
+    if track.outcome is None and track.asking.question is None:
+        context.poll_at(context.soon)
+        if track.record.streaming and not (track.streaming.open or track.streaming.joining):
+            track.timers[Timer.REJOIN] = now.mono
+            track.streaming = replace(track.streaming, gap=True)
+
+
+def cancel_replied(context: StepContext, signal: CancelReplied) -> None:
+    """The agent took the cancel. If it has not ended the task yet, look again soon."""
+    event = Snapshot(task=signal.task)
+    task_update(context, TaskUpdate(event=event, via=UpdateSource.REPLY, began=signal.began))
+    if context.track.outcome is None:
+        context.poll_at(context.soon)
+
+
+# ------------------------------------------------------------------ looking at the task
+
+
+def _pause(context: StepContext) -> float:
+    """How long to the next look: as long as the task has been at work, at least a second, at most the interval.
+
+    So a quick task is seen to end in about a second, and a long one, or one from before a restart, costs no more
+    polls than its interval allows.
+    """
+    age_s, rules = context.now.mono - context.track.taken_at, context.rules
+    return context.jitter(min(max(age_s, rules.look_first_s), rules.poll_interval_s))
+
+
+def _keep_watch(context: StepContext, update: TaskUpdate) -> None:
+    """See to it that the task is looked at again, at most two intervals away, whatever else arrives."""
+    track, now, interval_s = context.track, context.now, context.rules.poll_interval_s
+    polled = update.via is UpdateSource.POLL
+    if polled or (Timer.POLL not in track.timers and track.polling.next_at is None):
+        quiet = track.streaming.open or track.pushing.received > 0
+        context.poll_at(now.mono + (context.jitter(2 * interval_s) if quiet else _pause(context)))
+    if polled and now.mono - track.taken_at >= interval_s / 2:
+        _register_once(context)
+
+
+def _register_once(context: StepContext) -> None:
+    """No webhook has come so far: perhaps the one inside the send was overlooked (decision 6)."""
+    track = context.track
+    if track.record.push and not track.pushing.received and not track.pushing.registered:
+        _register(context)
+
+
+def _register(context: StepContext) -> None:
+    context.track.pushing = replace(context.track.pushing, registered=True)
+    context.effects.append(RegisterPush())
+
+
+def push_registered(context: StepContext, signal: PushRegistered) -> None:
+    """The task may have moved between the reply and the registration: look once (DESIGN section 3)."""
+    if signal.error is None:
+        context.effects.append(Publish(event=WebhookRegistered()))
+        context.poll_at(context.now.mono)
+    else:
+        context.save(push=False)
+        context.effects.append(Publish(event=WebhooksDegraded(why=str(signal.error), refused=True)))
+
+
+def turned_away(context: StepContext, _: TurnedAway) -> None:
+    """A webhook was not taken, and may not come again: what it would have told is looked at soon.
+
+    Some seconds after the last look, so that an agent's flood of webhooks makes no flood of polls.
+    """
+    track = context.track
+    when = max(context.soon, track.polling.looked_at + context.rules.lost_confirm_s)
+    if track.record.task is not None:
+        context.poll_at(when)
+    elif Timer.GIVE_UP in track.timers:
+        track.timers[Timer.LOOK_UP] = min(when, track.timers.get(Timer.LOOK_UP, when))
+    else:
+        track.sending = replace(track.sending, look_due=True)
+
+
+def poll(context: StepContext) -> None:
+    """The poll fell due."""
+    now = context.now.mono
+    context.track.polling = replace(context.track.polling, began=now, looked_at=now)
+    context.effects.append(Poll())
+
+
+def rejoin(context: StepContext) -> None:
+    """The pause before rejoining a stream is over."""
+    context.track.streaming = replace(context.track.streaming, joining=True)
+    context.effects.append(Subscribe())
+
+
+def poll_failed(context: StepContext, signal: PollFailed) -> None:
+    """A poll brought nothing. What will not change ends the polling, if not the task; the rest is tried again."""
+    error, rules = signal.error, context.rules
+    _poll_over(context, trouble=one_line(str(error), TROUBLE_MAX))
+    gone = isinstance(error, TaskNotFound | AuthRefused) or (
+        isinstance(error, HttpRefused) and error.status in {404, 405, 410}
+    )
+    if context.ended and (gone or not (_may_pass(error) or isinstance(error, WireError))):
+        close(context, reason=str(error))
+    elif context.ended:
+        _pay_owed(context, str(error))
+    elif gone:
+        _gone(context, error)
+    elif _may_pass(error):
+        polling, longest_s = context.track.polling, 2 * rules.poll_interval_s
+        wait_s = longest_s if polling.failed else rules.poll_interval_s
+        if isinstance(error, HttpRefused) and error.retry_after_s is not None:
+            wait_s = max(wait_s, min(error.retry_after_s, rules.retry_after_max_s))
+        context.track.polling = replace(polling, failed=polling.failed + 1)
+        context.poll_at(context.now.mono + context.jitter(min(wait_s, longest_s)))
+    else:
+        _refused(context, error)
+
+
+def _poll_over(context: StepContext, **result: object) -> None:
+    """A poll is not in the air any more: what was to be polled for meanwhile falls due by itself again."""
+    track, polling = context.track, context.track.polling
+    if polling.next_at is not None:
+        track.timers[Timer.POLL] = polling.next_at
+    track.polling = replace(polling, began=None, next_at=None, count=polling.count + 1, **result)  # type: ignore[arg-type]
+
+
+def _may_pass(error: FleetsimError) -> bool:
+    """Whether asking again may bring the task: the way was blocked, or the agent speaks of trouble of its own.
+
+    A code that the specification does not know may mean anything, an overload too.
+    """
+    if isinstance(error, HttpRefused):
+        return error.retryable or error.status >= 500
+    return error.retryable or isinstance(error, TransportError | InternalError) or type(error) is RpcError
+
+
+def _refused(context: StepContext, error: FleetsimError) -> None:
+    """An answer that polling cannot mend: after a few that are alike, nobody polls any more."""
+    track, rules = context.track, context.rules
+    kind = f"{type(error).__name__} {getattr(error, 'status', '')}"
+    refusals = (*track.polling.refusals, kind)
+    track.polling = replace(track.polling, refusals=refusals)
+    if refusals.count(kind) < rules.refused_polls_max:
+        # Bytes that are no protocol may be another's, in between and passing: they are given more time.
+        pause_s = rules.poll_interval_s if isinstance(error, WireError) else rules.lost_confirm_s
+        context.poll_at(context.now.mono + context.jitter(min(pause_s, rules.poll_interval_s)))
+        return
+    if isinstance(error, WireError | LimitReached):
+        cause = Cause.PROTOCOL if isinstance(error, WireError) else Cause.LIMIT_REACHED
+        stopped = Stopped(kind=OutcomeKind.PROTOCOL_ERROR, cause=cause, reason=f"the task cannot be read: {error}")
+    elif isinstance(error, MethodNotFound | UnsupportedOperation):
+        reason = f"the agent offers no way to follow a task: {error}"
+        stopped = Stopped(kind=OutcomeKind.LOST, cause=Cause.CANNOT_FOLLOW, reason=reason)
+    else:
+        ours = not isinstance(error, RpcError | HttpRefused)
+        whose = Cause.MISCONFIGURED if ours else Cause.CANNOT_FOLLOW
+        stopped = Stopped(kind=OutcomeKind.LOST, cause=whose, reason=f"the task cannot be followed: {error}")
+    track.polling = replace(track.polling, stopped=stopped)
+    track.timers.pop(Timer.POLL, None)
+    context.effects.append(Publish(event=PollingStopped(why=stopped.reason, answers=rules.refused_polls_max)))
+
+
+def end_if_nothing_can_tell(context: StepContext) -> None:
+    """Nobody polls any more: the request ends as soon as nothing else can tell of it. It never waits in silence."""
+    track, stopped = context.track, context.track.polling.stopped
+    if stopped is None or track.outcome is not None:
+        return
+    streamed = track.streaming.open or track.streaming.joining or Timer.REJOIN in track.timers
+    asked = track.asking
+    answering = asked.answer is not None and not asked.doubt  # in doubt only a poll says whether it is sent
+    if streamed or answering or asked.question is not None or Timer.CANCEL in track.timers:
+        return
+    _register_once(context)
+    if not track.record.push:
+        close(context, stopped.kind, stopped.cause, stopped.reason)
+
+
+def _gone(context: StepContext, error: FleetsimError) -> None:
+    """An answer that will not change: confirmed once, three times while the task is young (F-12)."""
+    track, now, rules = context.track, context.now.mono, context.rules
+    confirmable = track.polling.missed_at + rules.lost_confirm_s
+    if now < confirmable:  # other news had it asked again sooner: that confirms nothing
+        context.poll_at(max(confirmable, context.soon))
+        return
+    misses = track.polling.misses + 1
+    track.polling = replace(track.polling, misses=misses, missed_at=now)
+    young = isinstance(error, TaskNotFound) and now - track.began < rules.young_s
+    if misses <= (3 if young else 1):
+        context.poll_at(now + rules.lost_confirm_s)
+        return
+    if isinstance(error, AuthRefused):
+        context.effects.append(Publish(event=CredentialRefused(why=str(error))))
+        reason = f"the agent refuses our credential (HTTP {error.status})"
+        close(context, OutcomeKind.LOST, Cause.CREDENTIAL_REFUSED, reason)
+    else:
+        close(context, OutcomeKind.LOST, Cause.TASK_GONE, f"the agent no longer knows the task: {error}")

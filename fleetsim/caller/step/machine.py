@@ -1,0 +1,257 @@
+"""The request as a machine: in which stage a request in flight is, and what each signal does to it there.
+
+Between acceptance and outcome a request is a value, the ``Track``. The world reaches it by *signals* alone: the agent
+said something, a call failed, a person answered, time has passed. ``step`` takes one signal and returns the new track
+and the *effects* that are to follow: send, poll, save, ask, close. It waits for nothing, reads no clock and draws no
+chance (``Now`` brings the moment), so that every history can be played again in a test. Effects are carried out
+elsewhere, and how they went comes back as signals; nothing else ever changes a track.
+
+A track is in one of seven *stages*. None of them is stored: ``stage_of`` reads it off what the track holds, so that
+the two cannot disagree. First no task is known yet: the send waits, is under way or is tried again (``SENDING``), or
+its reply is lost and the task is looked for (``SEARCHING``). Once anything has told which task it is, the request is
+*bound* to it, for good. Then the agent works and we look on (``FOLLOWING``), or it waits for somebody (``ASKING``), or
+an answer is on its way to it (``ANSWERING``). Once it has said that it is done, it is believed; only whether we have
+all of the result may still need a poll (``CONFIRMING``). ``ENDED`` has the one outcome, and nothing changes it.
+
+Stream, polls and webhooks are no stages: they go on beside each other, bring the same news in any order, and each may
+fall silent at any time. Their states lie in the track beside the stage (``streaming``, ``polling``, ``pushing``), and
+what they bring is one signal, ``TaskUpdate``. Nor is cancelling a stage: it is a wish, remembered in the record, that
+holds in all of them until the agent has ended its task.
+
+``TRANSITIONS`` is the whole of it: for each stage the signals that mean something there, which function takes them,
+and in which stages the track may be afterwards. ``step`` calls what the table names and nothing else; a signal without
+an entry came too late to matter and changes nothing. Time passes as the signal ``Due``: the track has named timers,
+and ``TIMERS`` says what each does when it falls due, in order of weight. One rule more holds after every signal: when
+nobody polls any more and nothing else can tell of the task, the request ends rather than wait in silence.
+
+The functions are divided by subject (``sending``, ``following``, ``asking``, ``ending``), and one that takes a signal
+has the signal's name. docs/reference/requests.md draws the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fleetsim.caller.ledger import Phase, RequestRecord
+from fleetsim.caller.signals import (
+    Answered,
+    Begin,
+    CancelAsked,
+    CancelFailed,
+    CancelReplied,
+    Due,
+    Effect,
+    Found,
+    Left,
+    PollFailed,
+    PushRegistered,
+    Recovered,
+    Replied,
+    Resumed,
+    ResumeFailed,
+    SendFailed,
+    Signal,
+    StreamEnded,
+    TurnedAway,
+)
+from fleetsim.caller.step import asking, ending, following, sending
+from fleetsim.caller.step.context import StepContext
+from fleetsim.caller.track import Now, Rules, Sending, TaskUpdate, Timer, Track
+
+
+class Stage(StrEnum):
+    """Where a request is on its way from acceptance to outcome."""
+
+    SENDING = "sending"
+    SEARCHING = "searching"
+    FOLLOWING = "following"
+    ASKING = "asking"
+    ANSWERING = "answering"
+    CONFIRMING = "confirming"
+    ENDED = "ended"
+
+
+def stage_of(track: Track) -> Stage:
+    """The stage a track is in, read off what it holds."""
+    task = track.record.task
+    if track.outcome is not None:
+        return Stage.ENDED
+    if task is None:
+        return Stage.SEARCHING if Timer.GIVE_UP in track.timers else Stage.SENDING
+    if task.terminal:
+        return Stage.CONFIRMING
+    if track.asking.question is not None:
+        return Stage.ASKING
+    return Stage.FOLLOWING if track.asking.answer is None else Stage.ANSWERING
+
+
+def new_track(record: RequestRecord, now: Now) -> Track:
+    """A track for a record just accepted, or just read back after a restart.
+
+    Durations are monotonic; the recorded wall times are clamped so that a jumped clock cannot make a
+    request immortal or end it at once (reliability F-26).
+    """
+    age_s = max(0.0, (now.wall - record.accepted_at).total_seconds())
+    limit_s = (record.deadline_at - record.accepted_at).total_seconds()
+    left_s = min((record.deadline_at - now.wall).total_seconds(), limit_s)
+    grace_s = 0.0 if record.phase is Phase.INTENT else 5.0
+    turn_s = max(0.0, (now.wall - record.agent_since).total_seconds()) if record.agent_since else None
+    return Track(
+        record=record,
+        began=now.mono - min(age_s, limit_s),
+        timers={Timer.DEADLINE: now.mono + max(left_s, grace_s)},
+        sending=Sending(stream=record.streaming),
+        turn_from=None if turn_s is None else now.mono - min(turn_s, limit_s),
+    )
+
+
+def step(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, tuple[Effect, ...]]:
+    """Apply one signal: the new track, and what is to be done about it. ``track`` itself stays as it is."""
+    transition = TRANSITIONS[stage_of(track)].get(type(signal))
+    if transition is None:
+        return track, ()
+    context = StepContext(track.copy(), now, rules)
+    transition.take(context, signal)
+    following.end_if_nothing_can_tell(context)
+    return context.track, tuple(context.effects)
+
+
+def time_passed(context: StepContext, _: Due) -> None:
+    """Do everything whose time has come, in order of weight; stop once the track is closed."""
+    track, now = context.track, context.now.mono
+    if track.timers and now - min(track.timers.values()) > context.rules.stall_s:
+        _excuse(context)
+    for timer, fall_due in TIMERS.items():
+        if (due := track.timers.get(timer)) is not None and now >= due:
+            del track.timers[timer]
+            fall_due(context)
+
+
+def _excuse(context: StepContext) -> None:
+    """We were not looking (a stalled loop, a host that slept): nobody is to blame for what passed meanwhile.
+
+    Whatever would end the request gets one grace to be heard first, and the agent is asked now (F-27, F-43).
+    """
+    track, now = context.track, context.now.mono
+    for timer in (Timer.QUESTION, Timer.DEADLINE, Timer.CANCEL, Timer.GIVE_UP):
+        if timer in track.timers and now >= track.timers[timer]:
+            track.timers[timer] = now + context.rules.grace_s
+            if timer is Timer.GIVE_UP:
+                track.timers[Timer.LOOK_UP] = now
+    if track.record.task is not None:
+        context.poll_at(now)
+
+
+TIMERS: Mapping[Timer, Callable[[StepContext], None]] = {
+    Timer.QUESTION: asking.expire,
+    Timer.REMINDER: asking.remind,
+    Timer.DEADLINE: sending.out_of_time,
+    Timer.CANCEL: ending.cancel_unconfirmed,
+    Timer.GIVE_UP: sending.give_up_search,
+    Timer.LOOK_UP: sending.look_up,
+    Timer.RETRY: sending.send,
+    Timer.REJOIN: following.rejoin,
+    Timer.RESUME: asking.resume_again,
+    Timer.POLL: following.poll,
+}
+"""What each timer does when it falls due, in order of weight. The first to close the track clears the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What takes a signal in a stage, and the stages the track may be in afterwards."""
+
+    take: Callable[[StepContext, Any], None]
+    to: frozenset[Stage]
+
+
+def _to(take: Callable[[StepContext, Any], None], *stages: Stage) -> Transition:
+    return Transition(take, frozenset(stages))
+
+
+_SENDING, _SEARCHING, _FOLLOWING = Stage.SENDING, Stage.SEARCHING, Stage.FOLLOWING
+_ASKING, _ANSWERING, _CONFIRMING, _ENDED = Stage.ASKING, Stage.ANSWERING, Stage.CONFIRMING, Stage.ENDED
+
+TRANSITIONS: Mapping[Stage, Mapping[type[Signal], Transition]] = {
+    _SENDING: {
+        Begin: _to(sending.begin, _SENDING),
+        Recovered: _to(sending.recovered, _SENDING, _SEARCHING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
+        Left: _to(sending.left, _SENDING),
+        Replied: _to(sending.replied, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
+        SendFailed: _to(sending.send_failed, _SENDING, _SEARCHING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
+        StreamEnded: _to(sending.stream_ended, _SENDING, _SEARCHING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
+        TaskUpdate: _to(following.task_update, _SENDING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
+        TurnedAway: _to(following.turned_away, _SENDING),
+        CancelAsked: _to(ending.cancel_asked, _SENDING, _ENDED),
+        Due: _to(time_passed, _SENDING, _ASKING, _ENDED),
+    },
+    _SEARCHING: {
+        Found: _to(sending.found, _SEARCHING, _FOLLOWING, _ASKING, _ENDED),
+        TaskUpdate: _to(following.task_update, _SEARCHING, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
+        TurnedAway: _to(following.turned_away, _SEARCHING),
+        CancelAsked: _to(ending.cancel_asked, _SEARCHING),
+        Due: _to(time_passed, _SEARCHING, _ENDED),
+    },
+    _FOLLOWING: {
+        Recovered: _to(sending.recovered, _FOLLOWING, _ASKING, _ANSWERING, _CONFIRMING, _ENDED),
+        SendFailed: _to(sending.send_failed, _FOLLOWING),
+        StreamEnded: _to(sending.stream_ended, _FOLLOWING, _ENDED),
+        TaskUpdate: _to(following.task_update, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
+        PollFailed: _to(following.poll_failed, _FOLLOWING, _ENDED),
+        PushRegistered: _to(following.push_registered, _FOLLOWING, _ENDED),
+        TurnedAway: _to(following.turned_away, _FOLLOWING),
+        CancelAsked: _to(ending.cancel_asked, _FOLLOWING),
+        CancelReplied: _to(following.cancel_replied, _FOLLOWING, _ASKING, _ENDED),
+        CancelFailed: _to(ending.cancel_failed, _FOLLOWING),
+        Due: _to(time_passed, _FOLLOWING, _ENDED),
+    },
+    _ASKING: {
+        StreamEnded: _to(sending.stream_ended, _ASKING),
+        TaskUpdate: _to(following.task_update, _FOLLOWING, _ASKING, _CONFIRMING, _ENDED),
+        PollFailed: _to(following.poll_failed, _ASKING, _ENDED),
+        PushRegistered: _to(following.push_registered, _ASKING),
+        TurnedAway: _to(following.turned_away, _ASKING),
+        Answered: _to(asking.answered, _FOLLOWING, _ASKING, _ANSWERING),
+        CancelAsked: _to(ending.cancel_asked, _ASKING),
+        CancelReplied: _to(following.cancel_replied, _FOLLOWING, _ASKING, _ENDED),
+        CancelFailed: _to(ending.cancel_failed, _ASKING),
+        Due: _to(time_passed, _ASKING, _ENDED),
+    },
+    _ANSWERING: {
+        Left: _to(sending.left, _ANSWERING),
+        StreamEnded: _to(sending.stream_ended, _ANSWERING),
+        TaskUpdate: _to(following.task_update, _FOLLOWING, _ASKING, _ANSWERING, _CONFIRMING, _ENDED),
+        PollFailed: _to(following.poll_failed, _ANSWERING, _ENDED),
+        PushRegistered: _to(following.push_registered, _ANSWERING),
+        TurnedAway: _to(following.turned_away, _ANSWERING),
+        Resumed: _to(following.resumed, _FOLLOWING, _ASKING, _ENDED),
+        ResumeFailed: _to(asking.resume_failed, _FOLLOWING, _ANSWERING, _ENDED),
+        CancelAsked: _to(ending.cancel_asked, _ANSWERING),
+        CancelReplied: _to(following.cancel_replied, _FOLLOWING, _ANSWERING, _ENDED),
+        CancelFailed: _to(ending.cancel_failed, _ANSWERING),
+        Due: _to(time_passed, _ANSWERING, _ENDED),
+    },
+    _CONFIRMING: {
+        Recovered: _to(sending.recovered, _CONFIRMING, _ENDED),
+        SendFailed: _to(sending.send_failed, _CONFIRMING),
+        StreamEnded: _to(sending.stream_ended, _CONFIRMING),
+        TaskUpdate: _to(following.task_update, _CONFIRMING, _ENDED),
+        PollFailed: _to(following.poll_failed, _CONFIRMING, _ENDED),
+        PushRegistered: _to(following.push_registered, _CONFIRMING),
+        TurnedAway: _to(following.turned_away, _CONFIRMING),
+        Answered: _to(asking.answered, _CONFIRMING),
+        Resumed: _to(following.resumed, _CONFIRMING, _ENDED),
+        ResumeFailed: _to(asking.resume_failed, _CONFIRMING),
+        CancelAsked: _to(ending.cancel_asked, _CONFIRMING),
+        CancelReplied: _to(following.cancel_replied, _CONFIRMING, _ENDED),
+        CancelFailed: _to(ending.cancel_failed, _CONFIRMING),
+        Due: _to(time_passed, _CONFIRMING, _ENDED),
+    },
+    _ENDED: {
+        TaskUpdate: _to(following.late_update, _ENDED),
+    },
+}
+"""The machine. What is not here changes nothing: the signal came too late."""
