@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop storm fuzz crash crash-ledger powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
+.PHONY: help demo test test-fast test-whole check format interop storm fuzz crash crash-ledger powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -13,6 +13,14 @@ demo: ## a live fleet with its dashboard; without a terminal it runs to its end 
 test: ## all tests that need nothing but Python
 	@scripts/setup dev
 	@$(BIN)/python -m pytest -m "not interop" -n auto --dist worksteal
+
+test-fast: ## the tests that take no time: pure functions, and virtual time
+	@scripts/setup dev
+	@$(BIN)/python -m pytest -m "not interop and not sockets and not slow" -n auto --dist worksteal
+
+test-whole: ## make test, with all examples, seeds and kills of which it tries every fifth
+	@scripts/setup dev
+	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" -n auto --dist worksteal
 
 check: ## format, lint, types, import contracts
 	@scripts/setup dev

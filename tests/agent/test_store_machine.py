@@ -6,7 +6,6 @@ every filter, page by page, what was let go and for whom, and what a file was gi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,8 +23,9 @@ from fleetsim.model.call import ListTasks, PushConfig, TaskPage
 from fleetsim.model.errors import FleetsimError, InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
 from fleetsim.model.task import Artifact, Message, Role, Task, TaskState, TextPart
 from tests.agent.store_model import ENDS, Full, Kept, Key, Limits, Missing, Model, Over, Refused, Said, TooMuch, Wrong
+from tests.volume import volume
 
-EXAMPLES = int(os.environ.get("FLEETSIM_STORE_EXAMPLES", "150"))
+EXAMPLES = volume(500)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TICK_S = 1 / 64
 """What a step takes: no two changes fall together, and neither floats nor microseconds round it."""

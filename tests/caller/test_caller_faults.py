@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import Counter
 
 import pytest
@@ -36,6 +35,7 @@ from fleetsim.testbed.faults import (
     wrong_content_type,
 )
 from tests.caller.fleet import HUB, Fleet, fleet
+from tests.volume import volume
 
 SCOUT = "http://scout.example:8000"
 SEND = Match(origin=SCOUT, rpc_method="message/send")
@@ -342,7 +342,7 @@ async def test_the_same_task_id_at_two_agents_is_two_tasks() -> None:
 
 
 async def test_tasks_due_all_at_once_are_polled_at_no_more_than_500_a_second() -> None:
-    odd, count = Scripted(), int(os.environ.get("DUE_AT_ONCE", "1500"))
+    odd, count = Scripted(), volume(3_000)
     async with fleet(Counting().agent) as f:
         odd.mount(f)
         cids = [await f.ask("odd", "x") for _ in range(count)]

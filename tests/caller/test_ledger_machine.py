@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -21,10 +20,11 @@ from fleetsim.model.work import OutcomeKind
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller import ledgers as make
 from tests.caller.ledger_model import Model
+from tests.volume import volume
 
 T = TypeVar("T")
 
-EXAMPLES = int(os.environ.get("FLEETSIM_LEDGER_EXAMPLES", "60"))
+EXAMPLES = volume(150)
 
 LIMITS = LedgerLimits(events_max=6, outcomes_min=1, outcomes_max=3, keep_s=50)
 

@@ -6,7 +6,6 @@ run breaks off with is finished in peace: then there must be exactly one outcome
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
@@ -65,8 +64,9 @@ from tests.caller.step_people import (
     seldom,
 )
 from tests.caller.steps import record, status, task
+from tests.volume import volume
 
-EXAMPLES = int(os.environ.get("FLEETSIM_STEP_EXAMPLES", "1000"))
+EXAMPLES = volume(1_000)
 
 
 class StepMachine(People, RuleBasedStateMachine):

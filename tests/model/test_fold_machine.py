@@ -6,7 +6,6 @@ dictionary of parts, shares no code with the fold, and is compared with the whol
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,8 +28,9 @@ from fleetsim.model.task import (
     TaskStatus,
     TextPart,
 )
+from tests.volume import volume
 
-EXAMPLES = int(os.environ.get("FLEETSIM_FOLD_EXAMPLES", "150"))
+EXAMPLES = volume(250)
 ENDS = {"completed", "failed", "canceled", "rejected"}
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -65,7 +65,7 @@ TESTS_S_MAX, TESTS_MAX = 20.0, 400
 WALL_MAX_S = 600.0
 CALM = 3.0
 """So many times faster than its limit must a test end without the edit, for its limit to say anything."""
-FEWER = {"FLEETSIM_STEP_EXAMPLES": "60", "FLEETSIM_FOLD_EXAMPLES": "30", "STORM_SEEDS": "40"}
+FEWER = {"STORM_SEEDS": "40"}
 """The long machines say little more of one edit after more examples."""
 COMMON = ("-q", "-p", "no:xdist", "-o", "timeout=0", "-m", "not interop")
 

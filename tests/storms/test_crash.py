@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.volume import volume
 
-def test_fifty_kills_lose_nothing_and_repeat_nothing() -> None:
+
+def test_a_ledger_killed_at_work_loses_nothing_and_repeats_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.storms.crash", "--kills", "50", "--seed", "7"],
+        [sys.executable, "-m", "tests.storms.crash", "--kills", str(volume(50)), "--seed", "7"],
         capture_output=True,
         text=True,
         timeout=55,

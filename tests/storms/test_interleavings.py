@@ -1,6 +1,6 @@
-"""A property over 2,001 random interleavings through receiver, tracker, executor and the reference agent.
+"""A property over random interleavings through receiver, tracker, executor and the reference agent.
 
-Each seed is three requests under its own weather. ``make storm SEEDS=20000`` runs more.
+Each seed is three requests under its own weather. ``make storm SEEDS=20000`` runs more than ``make test``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ import os
 import pytest
 
 from fleetsim.testbed.loop import run
-from tests.storms.interleavings import TASKS, storm
+from tests.storms.interleavings import storm
+from tests.volume import volume
 
-SEEDS = int(os.environ.get("STORM_SEEDS", "668"))
+SEEDS = int(os.environ.get("STORM_SEEDS", volume(668)))
 FIRST = int(os.environ.get("STORM_FIRST", "0"))
 BLOCKS = 8
-
-
-def test_the_volume_is_at_least_two_thousand_interleavings() -> None:
-    assert SEEDS * TASKS > 2_000
 
 
 @pytest.mark.timeout(3600)

@@ -1,0 +1,22 @@
+"""How much of what could go on for ever a test does: a fifth in ``make test``, all of it in ``make test-whole``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+WHOLE = bool(os.environ.get("TESTS_WHOLE"))
+SHARE = 5
+
+
+def volume(whole: int) -> int:
+    """How many examples, seeds or kills to try of ``whole``."""
+    return whole if WHOLE else max(whole // SHARE, 1)
+
+
+def some(cases: Sequence[T]) -> Sequence[T]:
+    """Every fifth of the cases, or all."""
+    return cases if WHOLE else cases[::SHARE]
