@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 
+import pytest
+
 from fleetsim.agent import AgentLimits, SkillContext, skill
 from fleetsim.agent.feed import TaskFeed
 from fleetsim.runtime.limits import Breaker
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.testbed.runtime import SeededRng, VirtualClock
 from tests.agent.rigs import HOOK, URL, Rig, Rigging, sent
+
+pytestmark = pytest.mark.slow
 
 
 async def test_a_thousand_aborted_streams_leave_nothing_behind(rigged: Rigging) -> None:

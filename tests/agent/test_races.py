@@ -22,6 +22,8 @@ from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.agent.rigs import HOOK, URL, Hook, Rig, sent
 
+pytestmark = pytest.mark.slow
+
 ENDS = {state.value for state in TERMINAL}
 ORDER = {"working": 0, "input-required": 1, **dict.fromkeys(ENDS, 2)}
 

@@ -21,6 +21,8 @@ from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable,
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.task import INTERRUPTED, MOVES, TERMINAL, Artifact, Message, Role, Task, TaskState, TextPart
 
+pytestmark = pytest.mark.slow
+
 
 class Hands:
     """A clock that is set by hand and ids that count."""
@@ -357,6 +359,7 @@ class StoreMachine(RuleBasedStateMachine):
 StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
+@pytest.mark.slow
 class TestStoreMachine(StoreMachine.TestCase):  # type: ignore[misc, valid-type]
     """Run the machine."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -24,6 +25,8 @@ from fleetsim.model.errors import FleetsimError, InvalidMove, InvalidParams, Tas
 from fleetsim.model.task import Artifact, Message, Role, Task, TaskState, TextPart
 from tests.agent.store_model import ENDS, Full, Kept, Key, Limits, Missing, Model, Over, Refused, Said, TooMuch, Wrong
 from tests.volume import volume
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = volume(500)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,6 +14,8 @@ import pytest
 from fleetsim.agent.template import files_for
 from fleetsim.model.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 TOP = Path(__file__).parents[2]
 
 

@@ -416,6 +416,7 @@ async def test_a_task_in_every_state_survives_a_restart(kept: OpenLedger) -> Non
         assert await ledger.open_requests() == tuple(records)
 
 
+@pytest.mark.slow
 async def test_ten_thousand_open_requests_load_within_the_restart_budget(kept: OpenLedger) -> None:
     async with kept() as ledger:
         for first in range(0, 10_000, 1_000):

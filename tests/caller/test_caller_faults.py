@@ -341,6 +341,7 @@ async def test_the_same_task_id_at_two_agents_is_two_tasks() -> None:
         assert await ends(f, agent="other") is OutcomeKind.COMPLETED
 
 
+@pytest.mark.slow
 async def test_tasks_due_all_at_once_are_polled_at_no_more_than_500_a_second() -> None:
     odd, count = Scripted(), volume(3_000)
     async with fleet(Counting().agent) as f:
@@ -390,6 +391,7 @@ async def test_an_agent_that_hangs_delays_no_other() -> None:
         assert len(hung) == 50
 
 
+@pytest.mark.slow
 async def test_a_send_does_not_wait_behind_the_polls_of_a_slow_agent() -> None:
     async with fleet(Counting().agent, streaming=False, push=False, rules=Rules(poll_interval_s=5)) as f:
         for n in range(200):
@@ -415,6 +417,7 @@ async def test_a_wall_clock_that_jumps_neither_ends_nor_delays_work_in_flight(ju
         assert 90_000 <= outcome.duration_ms <= 130_000
 
 
+@pytest.mark.slow
 async def test_nothing_is_kept_in_memory_of_requests_that_ended() -> None:
     async with fleet(Counting().agent) as f:
         for round_ in range(3):

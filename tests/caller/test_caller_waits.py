@@ -55,6 +55,7 @@ async def test_a_task_too_large_to_read_is_still_told_by_webhook(dialect: str) -
 TOO_LARGE = faults.EditRequest(edit=lambda body: body + b" " * ReceiverLimits().body_bytes_max)
 
 
+@pytest.mark.slow
 @dialects
 async def test_a_webhook_that_was_refused_ends_nothing(dialect: str) -> None:
     """The task is polled to its end; and where polling has stopped too, it stays open to its deadline."""

@@ -71,6 +71,7 @@ EVERY_KEY = """\
 """
 
 
+@pytest.mark.slow
 def test_a_fleet_may_be_as_large_as_its_own_limit_says() -> None:
     assert {line.split(":")[0].strip(" -") for line in EVERY_KEY.splitlines()} == {
         to_camel(key) for key in AgentFile.model_fields

@@ -13,6 +13,8 @@ from fleetsim.caller.ceremonies.cron import LENGTH_MAX, next_slot, parse_cron
 from fleetsim.model.errors import ConfigError
 from tests.volume import volume
 
+pytestmark = pytest.mark.slow
+
 NEW_YORK = ZoneInfo("America/New_York")
 ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Beirut", "America/Santiago")
 ZONES_MORE = (*ZONES, "Asia/Kathmandu", "Africa/Casablanca", "Asia/Tehran", "Pacific/Apia")

@@ -463,6 +463,7 @@ def test_a_slow_agent_is_degraded_since_its_first_slow_outcome() -> None:
     assert since(health, Condition(reachable=True)) == ago(300)
 
 
+@pytest.mark.slow
 def test_since_when_a_rate_is_low_costs_little_after_a_long_day() -> None:
     health = folded(*(outcome(n, ago_s=80_000 - n / 10, success=False) for n in range(20_000)))
     bucket = health._agents["quinn"]

@@ -215,6 +215,7 @@ async def test_a_table_described_in_broken_text_is_damage(path: Path, opened: Ca
                 pass
 
 
+@pytest.mark.slow
 async def test_every_byte_flip_in_the_file_is_detected_or_harmless(
     path: Path, opened: Callable[[], SqliteLedger]
 ) -> None:

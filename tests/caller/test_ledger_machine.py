@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -21,6 +22,8 @@ from fleetsim.testbed.runtime import VirtualClock
 from tests.caller import ledgers as make
 from tests.caller.ledger_model import Model
 from tests.volume import volume
+
+pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 

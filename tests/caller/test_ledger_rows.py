@@ -20,6 +20,8 @@ from fleetsim.caller.ledger.rows import decoder, encode, link, micros, moment, r
 from fleetsim.model.work import Answer, Outcome, Question
 from tests.caller.ledgers import outcome, record
 
+pytestmark = pytest.mark.slow
+
 whole = st.characters(exclude_categories=["Cs"])
 texts = st.text(whole, max_size=12)
 dates = st.integers(0, 2**52).map(lambda n: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=n))

@@ -104,6 +104,7 @@ async def test_the_old_file_is_kept_byte_for_byte(path: Path, opened: Callable[[
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 async def test_random_damage_costs_rows_and_never_changes_one(path: Path, opened: Callable[[], SqliteLedger]) -> None:
     async with opened() as ledger:
         await fill(ledger)

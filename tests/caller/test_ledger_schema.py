@@ -84,6 +84,7 @@ async def test_each_step_is_recorded_with_its_name(path: Path, opened: Callable[
     assert [step.version for step in MIGRATIONS] == list(range(1, VERSION + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not available(), reason=WHY_NOT)
 async def test_a_migration_cut_off_at_any_disk_call_is_done_whole_at_the_next_start(
     path: Path, tmp_path: Path, opened: Callable[[], SqliteLedger]

@@ -66,6 +66,7 @@ def told(parse: Any, value: Any) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_no_mistake_in_agents_yaml_is_told_in_a_validators_words() -> None:
     said = [(value, told(lambda text: parse_fleet(text, env={}), value)) for value in fleets()]
     assert sum(bool(text) for _, text in said) > 300

@@ -122,6 +122,7 @@ async def test_all_is_every_agent_with_the_skill() -> None:
         assert [r.targets[0] for r in g.desk.fired[0][2]] == ["quinn", "ava"]
 
 
+@pytest.mark.slow
 async def test_a_yearly_ceremony_fires_after_a_year_and_not_before() -> None:  # U14
     async with ground() as g:
         g.put(yaml("0 0 15 2 *"))
@@ -545,6 +546,7 @@ async def test_the_fall_hour_fires_once_and_the_hourly_twice() -> None:
         assert fired.count("hourly") == 4
 
 
+@pytest.mark.slow
 async def test_a_simulated_quarter_of_quarter_days_has_every_slot_once() -> None:
     async with ground("2025-12-31T23:59:00") as g:
         g.put(yaml("0 */6 * * *"))

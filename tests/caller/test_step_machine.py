@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -65,6 +66,8 @@ from tests.caller.step_people import (
 )
 from tests.caller.steps import record, status, task
 from tests.volume import volume
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = volume(1_000)
 

@@ -46,6 +46,8 @@ from fleetsim.model.work import Answer, Outcome, UpdateSource
 from tests.caller.steps import START, chunk, record, status, task
 from tests.volume import volume
 
+pytestmark = pytest.mark.slow
+
 W, C, F, I, S = (  # noqa: E741
     TaskState.WORKING,
     TaskState.COMPLETED,

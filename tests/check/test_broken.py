@@ -14,6 +14,8 @@ from fleetsim.check.runner import select
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.verdict import Verdict
 
+pytestmark = pytest.mark.slow
+
 SMOKE: tuple[str, ...] = ("S-14", "C-01", "C-04", "A-02", "X-01", "E-06", "E-08", "E-10", "E-13", "V-02", "T-01")
 SMOKE += ("T-06", "T-08", "S-02", "S-12", "P-26", "L-01")
 

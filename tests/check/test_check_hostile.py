@@ -17,6 +17,8 @@ from fleetsim.testbed.faults import EditRequest, Match
 from fleetsim.testbed.network import Link
 from tests.volume import some
 
+pytestmark = pytest.mark.slow
+
 ODD: tuple[Any, ...] = ([["x"]], {"a": [1]}, 4711, -1.5, None, True, "", "http://[x", "\x00", [], {})
 
 Spoil = Callable[[str, Any], Any]

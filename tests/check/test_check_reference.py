@@ -14,6 +14,8 @@ from fleetsim.check.runner import select
 from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 
+pytestmark = pytest.mark.slow
+
 KEY, OTHER = "a-key-nobody-may-see", "another-key-nobody-may-see"
 
 

@@ -30,6 +30,8 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 
+pytestmark = pytest.mark.slow
+
 
 class OneAtATime(Runner):
     """Every skill waits for those before it, and takes ``takes_s`` at least; a question holds nobody up."""

@@ -12,6 +12,8 @@ from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.work import SkillRequest
 from tests.hub.town import Town, town, worker
 
+pytestmark = pytest.mark.slow
+
 CEREMONY = 'id: a.b\nname: B\nschedule: "0 0 1 1 *"\nskill: echo\ntargets: [quinn]\n'
 
 

@@ -32,6 +32,7 @@ def test_a_recording_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert [to_wire(event) for event in read_jsonl(path)] == [to_wire(event) for event in events]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line", ["{", "[]", '{"topic": "x"}', '{"at": "2026-11-21T00:00:00Z"}', '{"at":1,"topic":"x"}']
 )

@@ -18,6 +18,7 @@ def words(svg: str) -> str:
     return " ".join(html.unescape(text) for text in texts).replace("\xa0", " ")
 
 
+@pytest.mark.slow
 def test_a_picture_of_a_recording_is_written_to_a_file(tmp_path: Path) -> None:
     path = tmp_path / "fleet.svg"
     screenshot(EVENTS, path, at=NOW)

@@ -423,6 +423,7 @@ def test_errors_of_the_last_five_minutes_are_counted() -> None:
     assert builder.snapshot(NOW + timedelta(minutes=5, seconds=1)).counters.errors_5m == 0
 
 
+@pytest.mark.slow
 def test_the_lists_are_bounded() -> None:
     builder = ViewBuilder()
     builder.fold_all(flood(EVENTS_MAX + 2_000))
@@ -436,6 +437,7 @@ def test_the_lists_are_bounded() -> None:
     assert len(many.snapshot(NOW).tasks) == TASKS_MAX
 
 
+@pytest.mark.slow
 def test_an_hour_replayed_in_any_batches_gives_the_same_view() -> None:
     events = an_hour()
     whole = fold_view(events, NOW)
@@ -446,6 +448,7 @@ def test_an_hour_replayed_in_any_batches_gives_the_same_view() -> None:
     assert builder.snapshot(NOW) == whole
 
 
+@pytest.mark.slow
 def test_folding_ten_thousand_events_a_second_leaves_most_of_a_processor_free() -> None:
     events = list(flood(20_000))
     builder = ViewBuilder()
@@ -468,6 +471,7 @@ PAYLOAD = st.dictionaries(
 NAMES = st.none() | st.sampled_from(("a", "b", "\x1b[31m", ""))
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.builds(

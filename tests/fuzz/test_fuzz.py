@@ -11,6 +11,8 @@ from tests.fuzz.mutate import Mutator
 from tests.fuzz.run import TARGETS, Found, Volume, chosen, drive
 from tests.fuzz.target import Target
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_nothing_but_declared_errors_escapes(target: Target) -> None:

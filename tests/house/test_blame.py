@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from fleetsim.caller.step.ending import cause_of
 from fleetsim.model import errors
 from fleetsim.model.errors import FleetsimError, HttpRefused
@@ -51,6 +53,7 @@ def _name(function: ast.expr) -> str:
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
+@pytest.mark.slow
 def test_every_end_the_code_can_write_has_a_blame() -> None:
     found = list(endings())
     assert len(found) > 12

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.house.tree import TOP, functions, sources
+
+pytestmark = pytest.mark.slow
 
 PAGE = TOP / "docs" / "reference" / "faults.md"
 IDS = [f"F-{number:02d}" for number in range(1, 49)]

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fleetsim.caller.event_wire import event_classes
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
 ENVELOPE = {"level", "correlation_id", "parent_id", "agent", "skill", "task_id"}

@@ -14,6 +14,8 @@ import pytest
 
 from tests.house.tree import TOP, parsed, shown, sources
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ("textual", "rich", "starlette", "uvicorn", "aiohttp", "httpx", "pydantic", "sqlite3", "hypothesis", "pytest")
 
 

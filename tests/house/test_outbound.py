@@ -53,6 +53,7 @@ def _found(path: Path) -> Iterator[str]:
             yield f"{ast.unparse(node.func)}()"
 
 
+@pytest.mark.slow
 def test_only_the_one_factory_and_its_neighbours_touch_the_network() -> None:
     found = {shown(path): sorted(set(_found(path))) for path in sources("fleetsim")}
     stray = {path: names for path, names in found.items() if names and path not in ALLOWED}

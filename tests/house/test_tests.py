@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
+import pytest
+
 from tests.house.tree import TOP, functions, parsed, shown, sources
 
 
@@ -22,6 +24,7 @@ def test_every_test_folder_mirrors_a_room_or_is_known() -> None:
     assert folders - known - rooms == set()
 
 
+@pytest.mark.slow
 def test_nothing_is_mocked_and_nothing_sleeps_to_wait() -> None:
     found = []
     for path in sources("tests"):
@@ -44,6 +47,7 @@ SLEEPERS: dict[str, str] = {
 """Path: what in it is real and slow, and cannot be waited for otherwise."""
 
 
+@pytest.mark.slow
 def test_every_test_asserts_something() -> None:
     """An assert or a ``pytest.raises``, of its own or in a helper of the tests that it calls."""
     places = [(path, *one) for path in sources("tests") for one in functions(path)]

@@ -24,6 +24,7 @@ ALLOWED: dict[str, str] = {}
 """Path: the reason why a word may stand there."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BANNED)
 def test_no_file_holds(kind: str) -> None:
     pattern = re.compile(BANNED[kind], re.IGNORECASE if kind == "how it was written" else 0)

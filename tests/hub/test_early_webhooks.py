@@ -221,6 +221,7 @@ async def test_a_webhook_refused_for_its_number_or_size_owes_its_task_a_look() -
             assert t.runtime.clock.monotonic() - at < 6, refused
 
 
+@pytest.mark.slow
 async def test_a_flood_of_webhooks_makes_no_flood_of_polls() -> None:
     async with town(quinn(wait_s=2000), entries={"quinn": OLDER}) as t:
         cid = await under_way(t)

@@ -95,6 +95,7 @@ async def test_200000_characters_are_the_same_by_url_and_api_and_in_the_ledger_a
         assert all_events_are_small(t)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("channel", CHANNELS)
 async def test_a_text_past_the_limit_says_so_and_its_agent_has_the_rest(channel: str, dialect: str) -> None:
@@ -121,6 +122,7 @@ async def test_4999_chunks_arrive_as_one_text(channel: str) -> None:
         assert (row["text"] == whole, row["textChars"]) == (True, len(whole))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_prompt_at_the_limit_arrives_and_one_past_it_is_refused_by_every_door(dialect: str) -> None:
     most, more = "\U0001f600" * TEXT_CHARS_MAX, "y" * (TEXT_CHARS_MAX + 1)
@@ -176,6 +178,7 @@ async def test_a_long_reason_is_one_line_and_the_text_has_all_of_it() -> None:
         assert (row["text"], len(row["reason"])) == ("r" * 3_000, 500)
 
 
+@pytest.mark.slow
 async def test_an_event_stream_that_lost_events_says_so_to_its_reader() -> None:
     async with town(worker()) as t:
         await asyncio.sleep(1)

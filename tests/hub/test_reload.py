@@ -323,6 +323,7 @@ async def test_webhooks_come_in_under_a_base_url_that_is_new() -> None:
         assert reply.status == 200
 
 
+@pytest.mark.slow
 async def test_a_thousand_agents_are_taken_up_and_told() -> None:
     many = [f"name: a{n}, url: 'http://a{n}.example:8000/a2a', enabled: false" for n in range(999)]
     async with town(polled(), agents_yaml=fleet(QUINN)) as t:

@@ -91,6 +91,7 @@ def test_a_shipped_file_names_its_schema(path: Path) -> None:
     assert (path.parent / pointer).read_text(encoding="utf-8") == schemas()[name]
 
 
+@pytest.mark.slow
 async def test_events_are_told_apart_by_their_topic() -> None:
     async with town(worker()) as t:
         await t.hub.tracker.wait((await t.remote.submit({"text": "x", "skill": "echo"}))[0])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -29,6 +30,8 @@ from fleetsim.model.task import (
     TextPart,
 )
 from tests.volume import volume
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = volume(250)
 ENDS = {"completed", "failed", "canceled", "rejected"}

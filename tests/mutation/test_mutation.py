@@ -56,6 +56,7 @@ def test_wording_types_logs_and_assertions_are_not_edited(source: str) -> None:
     assert edits(source) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["fleetsim/agent/store.py", "fleetsim/wire/choice.py", "fleetsim/runtime/http.py"])
 def test_an_edited_module_compiles_and_keeps_its_lines(file: str) -> None:
     source = (TOP / file).read_bytes()

@@ -305,6 +305,7 @@ async def test_who_has_no_address_is_counted_as_local(address: Any) -> None:
     assert not crowd.make_room()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", HEAD % b"0", UPLOAD % 10])
 async def test_of_a_connection_that_is_gone_nothing_is_kept(sent: bytes) -> None:
     line = Line(guests(), site)

@@ -11,6 +11,8 @@ import pytest
 
 from fleetsim.runtime.workers import Workers
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_worker_that_only_it_refers_to_survives_a_collection() -> None:
     done = []

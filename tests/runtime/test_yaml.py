@@ -145,6 +145,7 @@ def test_nesting_is_limited(depth: int, passes: bool) -> None:
         assert f"deeper than {DEPTH_MAX}" in refusal(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "passes"), [(NODES_MAX - 1, True), (NODES_MAX, True), (NODES_MAX + 1, False)])
 def test_values_are_counted(nodes: int, passes: bool) -> None:
     text = "[" + ",".join(["1"] * (nodes - 1)) + "]"

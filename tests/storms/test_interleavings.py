@@ -13,6 +13,8 @@ from fleetsim.testbed.loop import run
 from tests.storms.interleavings import storm
 from tests.volume import volume
 
+pytestmark = pytest.mark.slow
+
 SEEDS = int(os.environ.get("STORM_SEEDS", volume(668)))
 FIRST = int(os.environ.get("STORM_FIRST", "0"))
 BLOCKS = 8

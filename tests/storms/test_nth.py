@@ -12,6 +12,7 @@ from tests.storms.sqlite_vfs import WHY_NOT, available
 pytestmark = pytest.mark.skipif(not available(), reason=WHY_NOT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 25])
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_disk_call_fails_the_ledger_did_all_it_says_and_recovers(kind: str, length: int) -> None:

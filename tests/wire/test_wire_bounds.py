@@ -78,6 +78,7 @@ def test_the_details_of_an_error_of_1_0_are_texts_by_name() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("opening", "count"), [("values", VALUES_MAX), ("arrays", CONTAINERS_MAX)])
 def test_a_body_that_may_be_larger_may_hold_more_in_proportion(opening: str, count: int) -> None:
     items = ["1" if opening == "values" else "[]"] * (2 * count - 1)

@@ -12,6 +12,8 @@ from fleetsim.wire.fields import ID_CHARS_MAX, URL_CHARS_MAX
 from fleetsim.wire.protojson import camel_case
 from fleetsim.wire.security import read_requirements, read_schemes, write_schemes
 
+pytestmark = pytest.mark.slow
+
 FULL: dict[str, Any] = {
     "name": "scout",
     "description": "looks around",

@@ -74,6 +74,7 @@ def _damage(draw: st.DrawFn, value: Any) -> Any:
     return draw(junk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", NAMES)
 @given(value=junk | damaged(BODIES) | damaged([doc["result"] for doc in CALLS]))
 def test_any_event_is_read_or_is_a_wire_error(version: str, value: Any) -> None:
@@ -99,6 +100,7 @@ def test_any_webhook_body_is_read_or_is_a_wire_error(value: Any) -> None:
     assert all(len(push_task_id(event)) <= 1024 for event in events)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", NAMES)
 @given(operation=st.sampled_from(Operation), value=junk | damaged([doc["result"] for doc in CALLS]))
 def test_any_reply_is_read_or_is_a_wire_error(version: str, operation: Operation, value: Any) -> None:

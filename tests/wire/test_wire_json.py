@@ -109,6 +109,7 @@ TRICKY = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(TRICKY, st.booleans())
 def test_arrays_and_objects_are_counted_right_whatever_the_texts_hold(value: Any, ascii_only: bool) -> None:
     bare = ours._without_text(json.dumps(value, ensure_ascii=ascii_only).encode())

@@ -48,6 +48,8 @@ from fleetsim.wire.dialect import DIALECTS, dialect, read_card, write_card
 from fleetsim.wire.json import dump, parse_untrusted
 from fleetsim.wire.push import push_task_id, read_push_body
 
+pytestmark = pytest.mark.slow
+
 NAMES = sorted(DIALECTS)
 
 whole = st.characters(codec="utf-8")
