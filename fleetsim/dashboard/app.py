@@ -56,7 +56,7 @@ class FleetApp(App[None]):
     said at the start, and stands beside the tabs while there is room and nothing more urgent to say there.
     """
 
-    CSS_PATH = "fleet.tcss"
+    CSS_PATH = "styles.tcss"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(at), f"screen('{name}')", name, id=f"screen.{name}") for at, name in enumerate(ScreenName, 1)),

@@ -23,16 +23,14 @@ class Term:
 
     def matches(self, fields: Mapping[str, str]) -> bool:
         """Whether an item with these (lower case) fields passes."""
-        return self._hit(fields) is not self.inverse
-
-    def _hit(self, fields: Mapping[str, str]) -> bool:
-        if not self.key:
-            return any(value in field for value in self.values for field in fields.values())
         field = fields.get(self.key, "")
-        if self.key == "level":
-            floor = min((_LEVELS.get(value, 0) for value in self.values), default=0)
-            return _LEVELS.get(field, 1) >= floor
-        return any(value[1:] in field if value[0] == "*" else field.startswith(value) for value in self.values)
+        if not self.key:
+            hit = any(value in field for value in self.values for field in fields.values())
+        elif self.key == "level":
+            hit = _LEVELS.get(field, 1) >= min((_LEVELS.get(value, 0) for value in self.values), default=0)
+        else:
+            hit = any(value[1:] in field if value[0] == "*" else field.startswith(value) for value in self.values)
+        return hit is not self.inverse
 
 
 @dataclass(frozen=True, slots=True)

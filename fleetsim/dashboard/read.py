@@ -63,14 +63,8 @@ def names(payload: Mapping[str, Any], key: str, limit: int = 100) -> tuple[str, 
     value = payload.get(key)
     if not isinstance(value, list | tuple):
         return ()
-    found = (_name(item) for item in value[:NAMES_MAX])
-    return tuple(one_line(name, limit) for name in found if name)
-
-
-def _name(item: Any) -> str:
-    if isinstance(item, Mapping):
-        item = item.get("id") or item.get("name")
-    return item if isinstance(item, str) else ""
+    items = (item.get("id") or item.get("name") if isinstance(item, Mapping) else item for item in value[:NAMES_MAX])
+    return tuple(one_line(item, limit) for item in items if isinstance(item, str) and item)
 
 
 def lines(values: Sequence[str], limit: int = 100) -> tuple[str, ...]:

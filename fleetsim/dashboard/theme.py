@@ -1,4 +1,4 @@
-"""Colours by tone in each theme; where everything stands is in ``fleet.tcss``."""
+"""Colours by tone in each theme; where everything stands is in ``styles.tcss``."""
 
 from __future__ import annotations
 

@@ -22,16 +22,56 @@ from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyRow
 from fleetsim.dashboard.view_fleet import AgentRow, FleetFold, span_for
-from fleetsim.dashboard.view_inbox import InboxFold, QuestionRow
 from fleetsim.dashboard.view_tasks import TASKS_MAX, TaskDetail, TaskFold, TaskRow
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
-from fleetsim.model.text import one_line
+from fleetsim.model.text import neutralise, one_line
 
 EVENTS_MAX = 20_000
 """Events kept, the newest. They are put into words only when a screen shows them."""
+SETTLED_MAX = 100
+OPEN_MAX = 1_000
+VETO = "veto"
 RECENT_MAX = 100
 NOTICES_MAX = 20
 ERRORS_WINDOW = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionRow:
+    """A question, or work that may still be stopped (kind ``veto``).
+
+    ``decision`` is empty while it is open, else answer, reject, expired, withdrawn, vetoed or lapsed. ``parts`` say
+    which data and files it came with.
+    """
+
+    question_id: str
+    correlation_id: str
+    agent: str
+    skill: str
+    task_id: str
+    context_id: str
+    kind: str
+    text: str
+    origin: str
+    asked_at: datetime
+    expires_at: datetime | None
+    checkpoint: int
+    decision: str = ""
+    by: str = ""
+    settled_at: datetime | None = None
+    chars: int = 0
+    asks_for_data: bool = False
+    parts: tuple[str, ...] = ()
+
+    @property
+    def cut(self) -> bool:
+        """Whether ``text`` is only the first of its ``chars`` characters."""
+        return self.chars > len(self.text)
+
+    @property
+    def veto(self) -> bool:
+        """Whether nobody waits for an answer here: it is work that a person may stop."""
+        return self.kind == VETO
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +139,84 @@ class View:
     def ceremony(self, ceremony_id: str) -> CeremonyRow | None:
         """One ceremony."""
         return next((row for row in self.ceremonies if row.ceremony_id == ceremony_id), None)
+
+
+class InboxFold:
+    """Open questions by id, the oldest first, veto windows by correlation id, and the newest settled of both."""
+
+    def __init__(self) -> None:
+        self._vetoes: dict[str, QuestionRow] = {}
+        self.open: dict[str, QuestionRow] = {}
+        self.settled: deque[QuestionRow] = deque(maxlen=SETTLED_MAX)
+
+    def asked(self, event: events.QuestionAsked) -> QuestionRow | None:
+        """Its row; None if the event names no question."""
+        key = event.question_id
+        if not key or len(self.open) >= OPEN_MAX:
+            return None
+        row = QuestionRow(
+            question_id=key,
+            correlation_id=event.correlation_id or "",
+            agent=one_line(event.agent or "", 100),
+            skill=one_line(event.skill or "", 100),
+            task_id=one_line(event.task_id or "", 200),
+            context_id=one_line(event.context_id or ""),
+            kind=one_line(event.kind, 40) or "input-required",
+            text=neutralise(event.question.text, limit=16_384),
+            origin=one_line(event.system_actor, 100),
+            asked_at=event.at,
+            expires_at=event.expires_at,
+            checkpoint=event.checkpoint or 1,
+            chars=event.question.chars if event.question.truncated else 0,
+            asks_for_data=event.asks_for_data,
+            parts=read.parts(event.parts),
+        )
+        self.open[key] = row
+        return row
+
+    def settle(self, question_id: str, at: datetime, decision: str, by: str = "") -> None:
+        """The question is over, if it was open."""
+        if row := self.open.pop(question_id, None):
+            self._close(row, at, decision, by)
+
+    def veto(self, event: events.VetoWindowMoved) -> None:
+        """A window opens, is used, or closes by itself."""
+        cid = event.correlation_id or ""
+        if event.decision == "open":
+            if len(self._vetoes) < OPEN_MAX:
+                skill = one_line(event.skill or "", 100)
+                begun = f"{skill or 'The work'} has begun."
+                self._vetoes[cid] = QuestionRow(
+                    question_id=f"{VETO}:{cid}",
+                    correlation_id=cid,
+                    agent=one_line(event.agent or "", 100),
+                    skill=skill,
+                    task_id=one_line(event.task_id or "", 200),
+                    context_id="",
+                    kind=VETO,
+                    text=f"{begun} Until the window closes you may stop it; then it goes on by itself.",
+                    origin="",
+                    asked_at=event.at,
+                    expires_at=event.expires_at,
+                    checkpoint=1,
+                )
+            return
+        row = self._vetoes.pop(cid, None)
+        if row is not None and event.decision in {"vetoed", "lapsed"}:
+            self._close(row, event.at, event.decision, one_line(event.decided_by or "", 60))
+
+    def vetoes(self, now: datetime) -> tuple[QuestionRow, ...]:
+        """Work that may still be stopped, the oldest first. A window that nobody was there to close is closed."""
+        return tuple(row for row in self._vetoes.values() if row.expires_at is None or row.expires_at > now)
+
+    def withdraw(self, correlation_id: str | None, at: datetime) -> None:
+        """The task ended: nobody waits for its questions any more, and there is nothing to stop."""
+        self._vetoes.pop(correlation_id or "", None)
+        for row in [row for row in self.open.values() if row.correlation_id == correlation_id]:
+            self.settle(row.question_id, at, "withdrawn")
+
+    def _close(self, row: QuestionRow, at: datetime, decision: str, by: str) -> None:
+        self.settled.appendleft(replace(row, decision=decision, by=by, settled_at=at))
 
 
 class ViewBuilder:
@@ -212,11 +330,11 @@ class ViewBuilder:
     def _answered(self, event: events.QuestionAnswered) -> None:
         decision = "reject" if event.decision == "reject" else "answer"
         by = one_line(event.decided_by, 60)
-        self._inbox.settle(event, decision, by)
+        self._inbox.settle(event.question_id, event.at, decision, by)
         self._tasks.settled(event, f"{'rejected' if decision == 'reject' else 'answered'} by {by or 'somebody'}")
 
     def _over(self, event: events.QuestionExpired | events.QuestionWithdrawn, decision: str, what: str) -> None:
-        self._inbox.settle(event, decision)
+        self._inbox.settle(event.question_id, event.at, decision)
         self._tasks.settled(event, what)
 
     def _card_fetched(self, event: events.CardFetched) -> None:
@@ -286,7 +404,7 @@ class ViewBuilder:
         while self._errors and now - self._errors[0] > ERRORS_WINDOW:
             self._errors.popleft()
         tasks, fleet, ceremonies = self._tasks, self._fleet, self._ceremonies
-        rows, questions = tasks.rows(), self._inbox.open()
+        rows, questions = tasks.rows(), tuple(self._inbox.open.values())
         span, span_s = span_for((now - self._began_at).total_seconds() if self._began_at else 0.0)
         agents = fleet.rows(now, span_s, tasks.at_work)
         health = [row.health for row in agents]
@@ -322,7 +440,7 @@ class ViewBuilder:
             recent=tuple(self._recent),
             questions=questions,
             vetoes=self._inbox.vetoes(now),
-            settled=self._inbox.settled(),
+            settled=tuple(self._inbox.settled),
             ceremonies=ceremonies.rows(),
             notices=tuple(self._notices),
             events=self._listed,

@@ -31,13 +31,17 @@ DRAWN_MAX = 300
 """Rows a table keeps drawn, of which a screen has some thirty in sight."""
 
 
-class NeutralisedWidget(Widget):
-    """A widget that draws lines; the app knows how they look."""
+class Hosted(Widget):
+    """A widget of the dashboard."""
 
     @property
     def host(self) -> FleetApp:
         """The app it is in."""
         return cast("FleetApp", self.app)
+
+
+class NeutralisedWidget(Hosted):
+    """A widget that draws lines; the app knows how they look."""
 
     @property
     def inner_width(self) -> int:

@@ -14,8 +14,7 @@ from fleetsim.dashboard.screens.fleet import FleetPane
 from fleetsim.dashboard.screens.inbox import InboxPane
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.screens.tasks import TasksPane
-from fleetsim.dashboard.view import EVENTS_MAX
-from fleetsim.dashboard.view_inbox import OPEN_MAX, SETTLED_MAX
+from fleetsim.dashboard.view import EVENTS_MAX, OPEN_MAX, SETTLED_MAX
 from fleetsim.dashboard.view_tasks import LIVE_CHARS_MAX, TASKS_MAX
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/dashboard.md").read_text()

@@ -51,6 +51,11 @@ def row(ceremony: CeremonyRow, now: datetime) -> TableRow:
     history = line(
         *((mark.glyph, mark.tone) for mark in (RUN[run.status] for run in ceremony.runs[HISTORY_MAX - 1 :: -1]))
     )
+    last = line(("-", MUTED))
+    if (run := ceremony.last) is not None:
+        mark = RUN[run.status]
+        took = duration(run.duration_ms) if run.duration_ms is not None else mark.word
+        last = line((f"{mark.glyph} {took}", mark.tone))
     runs = ceremony.ok + ceremony.failed
     ok = percent(ceremony.ok, runs) if runs >= 5 else (f"{ceremony.ok}/{runs}" if runs else "-", MUTED)
     cells = (
@@ -58,7 +63,7 @@ def row(ceremony: CeremonyRow, now: datetime) -> TableRow:
         line((ceremony.ceremony_id if not ceremony.error else ceremony.name or ceremony.ceremony_id, STRONG)),
         line(ceremony.schedule, (zone, MUTED)) if ceremony.schedule else line(("-", MUTED)),
         _next(ceremony, now),
-        _last(ceremony),
+        last,
         line((duration(late), MUTED)),
         history if ceremony.runs else line(("never ran", MUTED)),
         line(ok),
@@ -86,14 +91,6 @@ def _next(ceremony: CeremonyRow, now: datetime) -> Text:
     left = (ceremony.next_at - now).total_seconds()
     at = ("  " + moment(ceremony.next_at, now), MUTED)
     return line(countdown(left) if left > 0 else ("due now", Tone.PRIMARY), at)
-
-
-def _last(ceremony: CeremonyRow) -> Text:
-    run = ceremony.last
-    if run is None:
-        return line(("-", MUTED))
-    mark = RUN[run.status]
-    return line((f"{mark.glyph} {duration(run.duration_ms) if run.duration_ms is not None else mark.word}", mark.tone))
 
 
 def fields(ceremony: CeremonyRow) -> dict[str, str]:

@@ -16,8 +16,7 @@ from fleetsim.dashboard.chrome import Keys, ScreenName, Size
 from fleetsim.dashboard.labels import DECISION, LABEL_MAX, MUTED, STRONG, WANTS, Tone, age, moment, origin, since
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, spoken
-from fleetsim.dashboard.view import View
-from fleetsim.dashboard.view_inbox import QuestionRow
+from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid, Lines, Page
 from fleetsim.model.text import neutralise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -12,13 +12,9 @@ from fleetsim.dashboard.chrome import Keys, ScreenName, Size
 from fleetsim.dashboard.labels import STRONG, Tone
 from fleetsim.dashboard.query import Query, parse
 from fleetsim.dashboard.text import line
-from fleetsim.dashboard.view import View
-from fleetsim.dashboard.view_inbox import QuestionRow
-from fleetsim.dashboard.widgets import Grid
+from fleetsim.dashboard.view import QuestionRow, View
+from fleetsim.dashboard.widgets import Grid, Hosted
 from fleetsim.model.text import one_line
-
-if TYPE_CHECKING:
-    from fleetsim.dashboard.app import FleetApp
 
 FAILED_S = 30.0
 """How long a failure stays in the status line."""
@@ -26,7 +22,7 @@ WRITING = frozenset({"reply", "cancel", "fire", "send_answer", "reject", "refres
 """Actions that change the fleet, or lead there: a reader does not have them."""
 
 
-class Pane(Vertical):
+class Pane(Hosted, Vertical):
     """A screen. ``draw`` is called a few times a second with the newest view; ``main`` has the focus when it opens."""
 
     NAME: ClassVar[ScreenName]
@@ -45,11 +41,6 @@ class Pane(Vertical):
         self.filter_text = ""
         self.query_now = Query()
         self.room = Size.FULL
-
-    @property
-    def host(self) -> FleetApp:
-        """The app it is in."""
-        return cast("FleetApp", self.app)
 
     def draw(self, view: View) -> None:
         """Show the view."""

@@ -15,8 +15,7 @@ from fleetsim.dashboard.chrome import Keys, ScreenName
 from fleetsim.dashboard.labels import LABEL_MAX, MUTED, STATE, STRONG, Tone, duration, money, origin, since
 from fleetsim.dashboard.screens.pane import Pane
 from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, clip, fitted, left_out, line, named, spoken, wrap
-from fleetsim.dashboard.view import View
-from fleetsim.dashboard.view_inbox import QuestionRow
+from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow
 from fleetsim.dashboard.widgets import Grid, Page
 from fleetsim.model.text import one_line, placeholder
@@ -201,7 +200,7 @@ class TasksPane(Pane):
     def draw(self, view: View) -> None:
         """Show the view."""
         second, tasks = int(view.now.timestamp()), view.tasks
-        if self.query_now:
+        if self.filter_text:
             tasks = tuple(task for task in tasks if self.query_now.matches(fields(task)))
         rows = Rows(tasks, lambda task: task.correlation_id, lambda task: row(task, view.now), second)
         none = "No task passes the filter." if view.tasks else "No tasks yet.  Send one:  fleetsim send AGENT TEXT"
