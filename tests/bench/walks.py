@@ -30,6 +30,7 @@ from fleetsim.testbed.asgi import App, Message, Receive, Scope, Send
 from tests.bench.cost import TEXT, card, chunk, send_body, task, update
 from tests.dashboard.stage import showing
 from tests.hub.town import KEYS, Town, town, worker
+from tests.recorded import recorded
 
 HOME = str(Path(fleetsim.__file__).parent) + "/"
 SKIPPED = "testbed/"
@@ -222,9 +223,25 @@ async def client() -> Walk:
 
 
 async def draw() -> Walk:
+    return await _drawn(heard=False)
+
+
+async def redraw() -> Walk:
+    return await _drawn(heard=True)
+
+
+async def _drawn(*, heard: bool) -> Walk:
+    """A draw of the tasks screen, after a word of the task under the cursor, or with nothing new."""
     async with showing() as stage:
         stage.app.show_screen("tasks")
         await stage.settle()
+        row = next(row for row in stage.app.view.tasks if row.state == "working")
+        stage.main.select(row.correlation_id)
+        await stage.settle()
+        if heard:
+            said = {"correlation_id": row.correlation_id, "agent": row.agent, "skill": row.skill}
+            about = {"type": "artifact", "text": "more ", "append": True, "artifactId": "a"}
+            stage.app._builder.fold(recorded("agent.chat.inbound", about, seq=99_999, at=stage.clock.now(), **said))
         walk = Walk()
         with walk.followed():
             stage.app.draw()
@@ -239,6 +256,7 @@ ROWS: dict[str, tuple[str, Callable[[], Awaitable[Walk]]]] = {
     "agent": ("JSON-RPC send to submitted, our agent", agent),
     "client": ("a text to a task, our client", client),
     "draw": ("one draw of the dashboard's tasks screen", draw),
+    "redraw": ("the same, after a word of the task under the cursor", redraw),
 }
 
 
