@@ -85,16 +85,11 @@ async def read_body(request: Request, model: type[M]) -> M:
     try:
         return model.model_validate(parse_untrusted(body or b"{}", bytes_max=BODY_BYTES_MAX))
     except ValidationError as error:
-        raise Refusal(400, "BAD_REQUEST", _problems(error)) from None
-
-
-def _problems(error: ValidationError) -> str:
-    """What is wrong with which field; never the value (T-41)."""
-    said = []
-    for problem in error.errors(include_url=False, include_input=False)[:5]:
-        where = ".".join(one_line(str(step), 40) for step in problem["loc"]) or "the body"
-        said.append(f"{where}: {in_words(problem)}")
-    return "; ".join(said)
+        said = []
+        for problem in error.errors(include_url=False, include_input=False)[:5]:  # which field, never its value (T-41)
+            where = ".".join(one_line(str(step), 40) for step in problem["loc"]) or "the body"
+            said.append(f"{where}: {in_words(problem)}")
+        raise Refusal(400, "BAD_REQUEST", "; ".join(said)) from None
 
 
 def hosts_of(*urls: str | None) -> frozenset[str]:

@@ -28,7 +28,6 @@ from fleetsim.caller.events import (
     ConfigRejected,
     ConfigReloaded,
     CredentialAccepted,
-    Event,
     HubStarted,
     HubStopping,
     Level,
@@ -301,18 +300,14 @@ class Hub:
         async with self.events.subscribe() as heard:
             async for batch in heard:
                 for event in batch:
-                    self._notice(event)
-
-    def _notice(self, event: Event) -> None:
-        agent = event.agent
-        if agent is None:
-            return
-        match event:
-            case BreakerOpened() | BreakerClosed() | OutcomeDecided(cause=Cause.UNREACHABLE):
-                self.broker.hurry(agent)
-            case CardFetched() if agent in self._notes.auth_refused:
-                self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
-        self._notes.take(agent, event)
+                    if (agent := event.agent) is None:
+                        continue
+                    match event:
+                        case BreakerOpened() | BreakerClosed() | OutcomeDecided(cause=Cause.UNREACHABLE):
+                            self.broker.hurry(agent)
+                        case CardFetched() if agent in self._notes.auth_refused:
+                            self._workers.start(self._try_credential(agent), name=f"credential:{agent}")
+                    self._notes.take(agent, event)
 
     async def _try_credential(self, agent: str) -> None:
         """Routing leaves out who refuses our key, so no work would tell when it is taken again.
