@@ -1,4 +1,4 @@
-"""Reading agents.yaml: strict at the boundary, every problem with its place, and secrets by name only.
+"""Reading agents.yaml, at the start and as it changes: every problem with its place, and secrets by name only.
 
 Keys are Workstacean's and ours beside them (docs/reference/agents-yaml.md). ``${VAR}`` is filled in where an
 address or the name of a variable stands, never from a variable that looks like a secret or holds one (T-37).
@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
+from fleetsim.caller.file_watch import FileWatch
 from fleetsim.caller.fleet import (
     AgentEntry,
     AuthEntry,
@@ -28,19 +29,8 @@ from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.explain import Matching, combine, explain
 from fleetsim.runtime.interpolate import Missing, interpolate
-from fleetsim.runtime.ports import Files
+from fleetsim.runtime.ports import Files, FileStamp
 from fleetsim.runtime.yaml import Path, YamlDocument, load, strings
-
-__all__ = [
-    "AgentEntry",
-    "AgentsFile",
-    "AuthEntry",
-    "FleetConfig",
-    "FleetSettings",
-    "SkillEntry",
-    "load_fleet",
-    "parse_fleet",
-]
 
 AGENTS_MAX = 1_000
 AGENTS_BYTES_MAX = AGENTS_MAX * 2 * 1024
@@ -208,6 +198,40 @@ def parse_fleet(
         agent = file.agents[at]
         doubts.append(f"{lack}; {agent.name} is disabled ({lack.hint})" if agent.enabled else str(lack))
     return FleetConfig(agents=tuple(entries), settings=file.fleet, source=source, warnings=tuple(doubts))
+
+
+class FleetFile:
+    """agents.yaml while the hub runs: its last good version, and what is wrong with it now.
+
+    A broken, empty or missing file changes nothing (docs/decisions/0010). ``config`` is what it held when the hub
+    started.
+    """
+
+    def __init__(self, files: Files, path: FilePath, config: FleetConfig, *, env: Mapping[str, str]) -> None:
+        self._files = files
+        self._env = env
+        self._watch = FileWatch(self._listing)
+        self.path = path
+        self.config = config
+        self.problem = ""
+
+    async def poll(self) -> bool:
+        """Look once; True if ``config`` or ``problem`` changed. Never raises."""
+        before = self.config, self.problem
+        try:
+            if await self._watch.look():
+                config = await load_fleet(self.path, files=self._files, env=self._env)
+                if not config.agents:
+                    hint = "stop the hub to be without agents, or set enabled: false"
+                    raise ConfigError(f"{self.path}: names no agent", hint=hint)
+                self.config, self.problem = config, ""
+        except ConfigError as error:
+            self.problem = f"{error}{f' ({error.hint})' if error.hint else ''}"
+        return (self.config, self.problem) != before
+
+    async def _listing(self) -> tuple[FileStamp, ...]:
+        """The one file; that it is missing is told as a content of its own, once it stays so."""
+        return (await self._files.stamp(self.path) or FileStamp(path=self.path, digest=""),)
 
 
 def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument, tuple[Missing, ...]]:

@@ -83,8 +83,7 @@ async def _up(
     memory: bool,
     allow_remote: bool,
 ) -> None:
-    from fleetsim.caller.config import load_fleet
-    from fleetsim.caller.fleet_file import FleetFile
+    from fleetsim.caller.config import FleetFile, load_fleet
     from fleetsim.caller.ledger.sqlite import open_ledger
     from fleetsim.cli import screen
     from fleetsim.cli.logs import LOG_FORMAT

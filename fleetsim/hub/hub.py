@@ -18,6 +18,7 @@ from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.closing import publish_outcome
+from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import (
@@ -37,7 +38,6 @@ from fleetsim.caller.events import (
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
-from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
+from fleetsim.caller.config import FleetFile
 from fleetsim.caller.events import LoopStalled
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.ledger import Ledger
 from fleetsim.client import AgentClient
 from fleetsim.hub.api import build_app

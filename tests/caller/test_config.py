@@ -5,16 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.config import (
-    AGENTS_MAX,
-    AgentEntry,
-    AgentFile,
-    AuthEntry,
-    FleetConfig,
-    SkillEntry,
-    load_fleet,
-    parse_fleet,
-)
+from fleetsim.caller.config import AGENTS_MAX, AgentFile, load_fleet, parse_fleet
+from fleetsim.caller.fleet import AgentEntry, AuthEntry, FleetConfig, SkillEntry
 from fleetsim.model.errors import ConfigError
 from fleetsim.testbed.files import MemoryFiles
 

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.config import AgentEntry, AuthEntry, FleetConfig, FleetSettings, SkillEntry, parse_fleet
-from fleetsim.caller.fleet import AT_START, FleetChange, difference
+from fleetsim.caller.config import parse_fleet
+from fleetsim.caller.fleet import (
+    AT_START,
+    AgentEntry,
+    AuthEntry,
+    FleetChange,
+    FleetConfig,
+    FleetSettings,
+    SkillEntry,
+    difference,
+)
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.client.credential import Credential

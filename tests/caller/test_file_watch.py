@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fleetsim.caller.config import FleetFile
 from fleetsim.caller.file_watch import LOOK_EVERY_S, SETTLE_S, Changes, FileWatch
 from fleetsim.caller.fleet import FleetConfig
-from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.runtime.ports import FileStamp
 from fleetsim.testbed.files import MemoryFiles
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
-from fleetsim.caller.config import AuthEntry, load_fleet
+from fleetsim.caller.config import load_fleet
+from fleetsim.caller.fleet import AuthEntry
 from fleetsim.runtime.files import DiskFiles
 
 DATA = Path(__file__).parent / "data" / "workstacean"

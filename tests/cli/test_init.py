@@ -17,7 +17,8 @@ from jsonschema import Draft202012Validator
 
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
-from fleetsim.caller.config import FleetConfig, parse_fleet
+from fleetsim.caller.config import parse_fleet
+from fleetsim.caller.fleet import FleetConfig
 from fleetsim.cli.scaffold import Read, Unread, agent_name, agents_yaml, ceremony, starter_ceremony, yaml_text
 from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import HttpRefused, Unreachable

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
-from fleetsim.caller.config import load_fleet
+from fleetsim.caller.config import FleetFile, load_fleet
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.fleet_file import FleetFile
 from fleetsim.caller.ledger import Ledger
 from fleetsim.caller.ledger.sqlite import open_ledger
 from fleetsim.hub.api import build_app
