@@ -1,7 +1,7 @@
-"""What the three dialects have in common: how they name methods, and how they read.
+"""What the three dialects have in common: how they name methods, how they read, and most of how they write.
 
-A dialect is a table and a pen. Reading is the same for all (``reading``), so that a peer which mixes
-dialects is understood; each dialect adds its method names, its writing and the calls it takes.
+Reading is the same for all (``reading``), so that a peer which mixes dialects is understood. Writing is 0.3's here;
+a dialect adds its method names, the calls it takes, and what it spells otherwise.
 """
 
 from __future__ import annotations
@@ -16,18 +16,37 @@ from fleetsim.model.call import (
     Call,
     CancelTask,
     DeletePush,
+    GetExtendedCard,
     GetPush,
     GetTask,
     ListPush,
+    ListTasks,
     Operation,
+    SendMessage,
     SetPush,
     SubscribeToTask,
+    TaskPage,
+    TaskPush,
+    operation_of,
 )
+from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import Blame, InvalidParams, MethodNotFound, UnsupportedOperation, WireError
-from fleetsim.model.event import StatusUpdate, TaskEvent
-from fleetsim.model.task import JsonObject, Message, Task, TaskStatus
+from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.task import (
+    INTERRUPTED,
+    TERMINAL,
+    Artifact,
+    JsonObject,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskState,
+    TaskStatus,
+)
 from fleetsim.wire import fields, parts, reading
-from fleetsim.wire.pushconfig import nested_config, read_push_config
+from fleetsim.wire.cards import write_card
+from fleetsim.wire.pushconfig import nested_config, read_push_config, write_push_config
 
 Decoder = Callable[[JsonObject], Call]
 
@@ -42,7 +61,10 @@ def refusing() -> Iterator[None]:
 
 
 class DialectBase:
-    """Method names and reading. Subclasses hold the names, the decoders and everything written."""
+    """Method names, reading, and the members that dialects share. Subclasses say what is their own.
+
+    ``tag`` is the member that says what a part is; ``kinds`` whether objects name themselves in ``kind``.
+    """
 
     name: str
     extensions_header: str
@@ -53,6 +75,8 @@ class DialectBase:
     caller_names_task: bool = False
     question_ends_stream: bool = False
     decoders: Mapping[Operation, Decoder]
+    tag: str = "kind"
+    kinds: bool = False
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """The HTTP headers of a call, beside its content type and credentials."""
@@ -91,6 +115,161 @@ class DialectBase:
     def event_name(self, event: TaskEvent) -> str | None:
         """The SSE event name, which only 0.1 uses."""
         return None
+
+    # -- writing
+
+    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
+        """Method name and parameters. Raises UnsupportedOperation."""
+        return self.method(operation_of(call)), self.write_params(call)
+
+    def write_params(self, call: Call) -> dict[str, Any]:
+        """The parameters of a call."""
+        match call:
+            case SendMessage():
+                return self.write_send(call)
+            case GetTask():
+                return {"id": call.task_id, **fields.present(historyLength=call.history_length)}
+            case CancelTask():
+                return {"id": call.task_id, **fields.present(metadata=dict(call.metadata))}
+            case SubscribeToTask():
+                return {"id": call.task_id}
+            case SetPush():
+                return self.write_task_push(TaskPush(task_id=call.task_id, config=call.config))
+            case GetPush() | DeletePush():
+                return self.write_push_ids(call.task_id, call.config_id)
+            case ListPush():
+                return self.write_push_ids(call.task_id, None)
+            case ListTasks() | GetExtendedCard():
+                return {}
+
+    def write_send(self, call: SendMessage) -> dict[str, Any]:
+        """The parameters of a send."""
+        raise UnsupportedOperation
+
+    def write_push_ids(self, task_id: str, config_id: str | None) -> dict[str, Any]:
+        """A task and one of its webhooks."""
+        return {"id": task_id, **fields.present(pushNotificationConfigId=config_id)}
+
+    def encode_reply(self, call: Call, reply: reading.Reply) -> Any:
+        """The ``result`` of an answer to ``call``."""
+        match reply:
+            case Task():
+                return self.write_task(reply)
+            case Message():
+                return self.write_message(reply)
+            case TaskPush():
+                return self.write_task_push(reply)
+            case tuple():
+                return [self.write_task_push(push) for push in reply]
+            case AgentCard():
+                return write_card(reply)
+            case TaskPage():
+                return {"tasks": [self.write_task(task) for task in reply.tasks]}
+            case None:
+                return None
+
+    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
+        """The ``result`` of one streamed answer (A2A 0.3.0 section 7.2, 1.0 section 3.2.3)."""
+        match event:
+            case Snapshot(task=task):
+                return self.write_task(task)
+            case DirectReply(message=message):
+                return self.write_message(message)
+            case StatusUpdate():
+                # A 0.3 stream ends on terminal and on interrupted states (DESIGN section 4).
+                final = event.final or event.status.state in TERMINAL | INTERRUPTED
+                return {
+                    **self.kind("status-update"),
+                    "taskId": event.task_id,
+                    "contextId": event.context_id,
+                    "status": self.write_status(event.status),
+                    **({"final": final} if self.kinds else {}),
+                    **fields.present(metadata=dict(event.metadata)),
+                }
+            case ArtifactUpdate():
+                return {
+                    **self.kind("artifact-update"),
+                    "taskId": event.task_id,
+                    "contextId": event.context_id,
+                    "artifact": self.write_artifact(event.artifact),
+                    "append": event.append,
+                    "lastChunk": event.last_chunk,
+                    **fields.present(metadata=dict(event.metadata)),
+                }
+
+    def kind(self, name: str) -> dict[str, str]:
+        """What an object says that it is."""
+        return {"kind": name} if self.kinds else {}
+
+    def write_state(self, state: TaskState) -> str:
+        """A2A 0.3.0 section 6.3."""
+        return state.value
+
+    def write_role(self, role: Role) -> str:
+        """A2A 0.3.0 section 6.4."""
+        return role.value
+
+    def write_part(self, part: Part) -> dict[str, Any]:
+        """A2A 0.3.0 section 6.5."""
+        return parts.write_tagged_part(part, self.tag)
+
+    def write_message(self, message: Message) -> dict[str, Any]:
+        """A2A 0.3.0 section 6.4, 1.0 section 4.1.4."""
+        return {
+            **self.kind("message"),
+            "messageId": message.message_id,
+            "role": self.write_role(message.role),
+            "parts": [self.write_part(part) for part in message.parts],
+            **fields.present(
+                contextId=message.context_id,
+                taskId=message.task_id,
+                referenceTaskIds=list(message.reference_task_ids),
+                extensions=list(message.extensions),
+                metadata=dict(message.metadata),
+            ),
+        }
+
+    def write_artifact(self, artifact: Artifact) -> dict[str, Any]:
+        """A2A 0.3.0 section 6.7, 1.0 section 4.1.7; the almanac seeds (step 2.1) leave the shape open."""
+        return {
+            "artifactId": artifact.artifact_id,
+            "parts": [self.write_part(part) for part in artifact.parts],
+            **fields.present(
+                name=artifact.name,
+                description=artifact.description,
+                extensions=list(artifact.extensions),
+                metadata=dict(artifact.metadata),
+            ),
+        }
+
+    def write_status(self, status: TaskStatus) -> dict[str, Any]:
+        """A2A 0.3.0 section 6.2, 1.0 section 4.1.2, almanac seeds, step 2.1."""
+        return {
+            "state": self.write_state(status.state),
+            **fields.present(
+                message=self.write_message(status.message) if status.message else None,
+                timestamp=fields.write_time(status.timestamp) if status.timestamp else None,
+            ),
+        }
+
+    def write_task(self, task: Task) -> dict[str, Any]:
+        """A2A 0.3.0 section 6.1, 1.0 section 4.1.1."""
+        return {
+            **self.kind("task"),
+            "id": task.task_id,
+            "contextId": task.context_id,
+            "status": self.write_status(task.status),
+            **fields.present(
+                artifacts=[self.write_artifact(artifact) for artifact in task.artifacts],
+                history=[self.write_message(message) for message in task.history],
+                metadata=dict(task.metadata),
+            ),
+        }
+
+    def write_task_push(self, push: TaskPush) -> dict[str, Any]:
+        """A2A 0.3.0 section 6.10."""
+        config = write_push_config(push.config, schemes_listed=True)
+        return {"taskId": push.task_id, "pushNotificationConfig": config}
 
 
 def read_sent_message(params: JsonObject, *, beside: bool = False) -> Message:

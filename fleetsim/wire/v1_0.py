@@ -12,35 +12,30 @@ from typing import Any
 
 from fleetsim.model.call import (
     Call,
-    CancelTask,
     DeletePush,
     GetExtendedCard,
     GetPush,
-    GetTask,
     ListPush,
     ListTasks,
     Operation,
     SendMessage,
     SetPush,
-    SubscribeToTask,
     TaskPage,
     TaskPush,
-    operation_of,
 )
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import (
     TERMINAL,
-    Artifact,
     DataPart,
     FilePart,
     JsonObject,
     Message,
     Part,
+    Role,
     Task,
     TaskState,
-    TaskStatus,
     TextPart,
 )
 from fleetsim.wire import base, fields
@@ -77,144 +72,12 @@ METHODS: Mapping[Operation, tuple[str, ...]] = {
 """A2A 1.0 section 9.4."""
 
 
-def write_state(state: TaskState) -> str:
-    """A2A 1.0 section 4.1.3."""
-    return "TASK_STATE_UNSPECIFIED" if state is TaskState.UNKNOWN else f"TASK_STATE_{state.name}"
-
-
-def write_part(part: Part) -> dict[str, Any]:
-    """A2A 1.0 section 4.1.6. Data names its media type in its metadata too, where 0.3 readers look."""
-    match part:
-        case TextPart():
-            return {"text": part.text, **fields.present(mediaType=part.media_type, metadata=dict(part.metadata))}
-        case DataPart():
-            return {"data": part.data, **fields.present(mediaType=part.media_type, metadata=data_metadata(part))}
-        case FilePart():
-            content = {"raw": part.raw} if part.raw is not None else {"url": part.uri or ""}
-            named = fields.present(filename=part.filename, mediaType=part.media_type, metadata=dict(part.metadata))
-            return {**content, **named}
-
-
-def write_message(message: Message) -> dict[str, Any]:
-    """A2A 1.0 section 4.1.4."""
-    return {
-        "messageId": message.message_id,
-        "role": f"ROLE_{message.role.name}",
-        "parts": [write_part(part) for part in message.parts],
-        **fields.present(
-            contextId=message.context_id,
-            taskId=message.task_id,
-            referenceTaskIds=list(message.reference_task_ids),
-            extensions=list(message.extensions),
-            metadata=dict(message.metadata),
-        ),
-    }
-
-
-def write_artifact(artifact: Artifact) -> dict[str, Any]:
-    """A2A 1.0 section 4.1.7."""
-    return {
-        "artifactId": artifact.artifact_id,
-        "parts": [write_part(part) for part in artifact.parts],
-        **fields.present(
-            name=artifact.name,
-            description=artifact.description,
-            extensions=list(artifact.extensions),
-            metadata=dict(artifact.metadata),
-        ),
-    }
-
-
-def write_status(status: TaskStatus) -> dict[str, Any]:
-    """A2A 1.0 section 4.1.2."""
-    return {
-        "state": write_state(status.state),
-        **fields.present(
-            message=write_message(status.message) if status.message else None,
-            timestamp=fields.write_time(status.timestamp) if status.timestamp else None,
-        ),
-    }
-
-
-def write_task(task: Task) -> dict[str, Any]:
-    """A2A 1.0 section 4.1.1."""
-    return {
-        "id": task.task_id,
-        "contextId": task.context_id,
-        "status": write_status(task.status),
-        **fields.present(
-            artifacts=[write_artifact(artifact) for artifact in task.artifacts],
-            history=[write_message(message) for message in task.history],
-            metadata=dict(task.metadata),
-        ),
-    }
-
-
-def write_task_push(push: TaskPush) -> dict[str, Any]:
-    """A2A 1.0 section 4.3.1: flat, the task beside the address."""
-    return {"taskId": push.task_id, **write_push_config(push.config, schemes_listed=False)}
-
-
-def _write_page(page: TaskPage) -> dict[str, Any]:
-    return {
-        "tasks": [write_task(task) for task in page.tasks],
-        "nextPageToken": page.next_page_token,
-        "pageSize": page.page_size,
-        "totalSize": page.total_size,
-    }
-
-
-def _params(call: Call) -> dict[str, Any]:
-    match call:
-        case SendMessage():
-            return _write_send(call)
-        case GetTask():
-            return {"id": call.task_id, **fields.present(historyLength=call.history_length)}
-        case ListTasks():
-            return _write_list(call)
-        case CancelTask():
-            return {"id": call.task_id, **fields.present(metadata=dict(call.metadata))}
-        case SubscribeToTask():
-            return {"id": call.task_id}
-        case SetPush():
-            return write_task_push(TaskPush(task_id=call.task_id, config=call.config))
-        case GetPush() | DeletePush():
-            return {"taskId": call.task_id, **fields.present(id=call.config_id)}
-        case ListPush():
-            return {"taskId": call.task_id}
-        case GetExtendedCard():
-            return {}
-
-
-def _write_send(call: SendMessage) -> dict[str, Any]:
-    push = None if call.push is None else write_push_config(call.push, schemes_listed=False)
-    configuration = {
-        "acceptedOutputModes": list(call.accepted_output_modes),
-        **fields.present(
-            returnImmediately=None if call.wait is None else not call.wait,
-            historyLength=call.history_length,
-            taskPushNotificationConfig=push,
-        ),
-    }
-    return {
-        "message": write_message(call.message),
-        "configuration": configuration,
-        **fields.present(metadata=dict(call.metadata)),
-    }
-
-
-def _write_list(call: ListTasks) -> dict[str, Any]:
-    return {
-        **fields.present(
-            contextId=call.context_id,
-            status=None if call.state is None else write_state(call.state),
-            pageSize=call.page_size,
-            pageToken=call.page_token,
-            historyLength=call.history_length,
-            statusTimestampAfter=fields.write_time(call.updated_after) if call.updated_after else None,
-        ),
-        "includeArtifacts": call.include_artifacts,
-    }
+_WRAPPERS: Mapping[type[TaskEvent], str] = {
+    Snapshot: "task",
+    DirectReply: "message",
+    StatusUpdate: "statusUpdate",
+    ArtifactUpdate: "artifactUpdate",
+}
 
 
 def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
@@ -308,54 +171,89 @@ class V10(base.DialectBase):
         """As every dialect, in either spelling. Raises WireError."""
         return super().decode_event(camel_case(value))
 
-    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
-        """Method name and parameters."""
-        return self.method(operation_of(call)), _params(call)
+    def write_params(self, call: Call) -> dict[str, Any]:
+        """The parameters of a call."""
+        if not isinstance(call, ListTasks):
+            return super().write_params(call)
+        return {
+            **fields.present(
+                contextId=call.context_id,
+                status=None if call.state is None else self.write_state(call.state),
+                pageSize=call.page_size,
+                pageToken=call.page_token,
+                historyLength=call.history_length,
+                statusTimestampAfter=fields.write_time(call.updated_after) if call.updated_after else None,
+            ),
+            "includeArtifacts": call.include_artifacts,
+        }
+
+    def write_send(self, call: SendMessage) -> dict[str, Any]:
+        """A2A 1.0 section 3.2.1."""
+        push = None if call.push is None else write_push_config(call.push, schemes_listed=False)
+        return {
+            "message": self.write_message(call.message),
+            "configuration": {
+                "acceptedOutputModes": list(call.accepted_output_modes),
+                **fields.present(
+                    returnImmediately=None if call.wait is None else not call.wait,
+                    historyLength=call.history_length,
+                    taskPushNotificationConfig=push,
+                ),
+            },
+            **fields.present(metadata=dict(call.metadata)),
+        }
+
+    def write_push_ids(self, task_id: str, config_id: str | None) -> dict[str, Any]:
+        """A2A 1.0 section 3.1.8."""
+        return {"taskId": task_id, **fields.present(id=config_id)}
 
     def encode_reply(self, call: Call, reply: Reply) -> Any:
         """The ``result`` of an answer to ``call``; the answer to a message is wrapped, all others are bare."""
         match reply:
-            case Task():
-                written = write_task(reply)
-                return {"task": written} if isinstance(call, SendMessage) else written
+            case Task() if isinstance(call, SendMessage):
+                return {"task": self.write_task(reply)}
             case Message():
-                return {"message": write_message(reply)}
-            case TaskPush():
-                return write_task_push(reply)
+                return {"message": self.write_message(reply)}
             case tuple():
-                return {"configs": [write_task_push(push) for push in reply], "nextPageToken": ""}
+                return {"configs": [self.write_task_push(push) for push in reply], "nextPageToken": ""}
             case AgentCard():
                 return write_card(reply, older=False)
             case TaskPage():
-                return _write_page(reply)
-            case None:
-                return None
+                return {
+                    "tasks": [self.write_task(task) for task in reply.tasks],
+                    "nextPageToken": reply.next_page_token,
+                    "pageSize": reply.page_size,
+                    "totalSize": reply.total_size,
+                }
+        return super().encode_reply(call, reply)
 
     def encode_event(self, event: TaskEvent) -> dict[str, Any]:
         """The ``result`` of one streamed answer (A2A 1.0 section 3.2.3)."""
-        match event:
-            case Snapshot(task=task):
-                return {"task": write_task(task)}
-            case DirectReply(message=message):
-                return {"message": write_message(message)}
-            case StatusUpdate():
-                update = {
-                    "taskId": event.task_id,
-                    "contextId": event.context_id,
-                    "status": write_status(event.status),
-                    **fields.present(metadata=dict(event.metadata)),
-                }
-                return {"statusUpdate": update}
-            case ArtifactUpdate():
-                more = {
-                    "taskId": event.task_id,
-                    "contextId": event.context_id,
-                    "artifact": write_artifact(event.artifact),
-                    "append": event.append,
-                    "lastChunk": event.last_chunk,
-                    **fields.present(metadata=dict(event.metadata)),
-                }
-                return {"artifactUpdate": more}
+        return {_WRAPPERS[type(event)]: super().encode_event(event)}
+
+    def write_state(self, state: TaskState) -> str:
+        """A2A 1.0 section 4.1.3."""
+        return "TASK_STATE_UNSPECIFIED" if state is TaskState.UNKNOWN else f"TASK_STATE_{state.name}"
+
+    def write_role(self, role: Role) -> str:
+        """A2A 1.0 section 4.1.5."""
+        return f"ROLE_{role.name}"
+
+    def write_part(self, part: Part) -> dict[str, Any]:
+        """A2A 1.0 section 4.1.6. Data names its media type in its metadata too, where 0.3 readers look."""
+        match part:
+            case TextPart():
+                return {"text": part.text, **fields.present(mediaType=part.media_type, metadata=dict(part.metadata))}
+            case DataPart():
+                return {"data": part.data, **fields.present(mediaType=part.media_type, metadata=data_metadata(part))}
+            case FilePart():
+                content = {"raw": part.raw} if part.raw is not None else {"url": part.uri or ""}
+                named = fields.present(filename=part.filename, mediaType=part.media_type, metadata=dict(part.metadata))
+                return {**content, **named}
+
+    def write_task_push(self, push: TaskPush) -> dict[str, Any]:
+        """A2A 1.0 section 4.3.1: flat, the task beside the address."""
+        return {"taskId": push.task_id, **write_push_config(push.config, schemes_listed=False)}
 
     def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
         """A webhook body (A2A 1.0 section 4.3.3).
