@@ -39,7 +39,7 @@ from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.room import Room
 from fleetsim.runtime.signing import TOLERANCE_S, verify
 from fleetsim.wire.json import parse_untrusted
-from fleetsim.wire.push import push_task_id, read_push_body
+from fleetsim.wire.reading import push_task_id, read_push_body
 
 SEEN_S = 2 * TOLERANCE_S
 """How long a signed webhook's id is remembered: as long as any copy of it can pass for timely."""

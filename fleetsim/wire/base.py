@@ -6,6 +6,7 @@ a dialect adds its method names, the calls it takes, and what it spells otherwis
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,6 +37,8 @@ from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
     Artifact,
+    DataPart,
+    FilePart,
     JsonObject,
     Message,
     Part,
@@ -43,8 +46,9 @@ from fleetsim.model.task import (
     Task,
     TaskState,
     TaskStatus,
+    TextPart,
 )
-from fleetsim.wire import fields, parts, reading
+from fleetsim.wire import fields, reading
 from fleetsim.wire.cards import write_card
 from fleetsim.wire.pushconfig import nested_config, read_push_config, write_push_config
 
@@ -60,7 +64,13 @@ def refusing() -> Iterator[None]:
         raise InvalidParams(f"{InvalidParams.title}: {error}") from None
 
 
-class DialectBase:
+def data_metadata(part: DataPart) -> dict[str, Any]:
+    """A data part's metadata with its media type in ``mimeType``, where extension payloads name themselves."""
+    named = {} if part.media_type is None else {"mimeType": part.media_type}
+    return {**part.metadata, **named}
+
+
+class DialectBase(ABC):
     """Method names, reading, and the members that dialects share. Subclasses say what is their own.
 
     ``tag`` is the member that says what a part is; ``kinds`` whether objects name themselves in ``kind``.
@@ -142,9 +152,10 @@ class DialectBase:
             case ListTasks() | GetExtendedCard():
                 return {}
 
+    @abstractmethod
     def write_send(self, call: SendMessage) -> dict[str, Any]:
         """The parameters of a send."""
-        raise UnsupportedOperation
+        ...
 
     def write_push_ids(self, task_id: str, config_id: str | None) -> dict[str, Any]:
         """A task and one of its webhooks."""
@@ -210,8 +221,19 @@ class DialectBase:
         return role.value
 
     def write_part(self, part: Part) -> dict[str, Any]:
-        """A2A 0.3.0 section 6.5."""
-        return parts.write_tagged_part(part, self.tag)
+        """A2A 0.3.0 section 6.5; the media type of data goes into its metadata."""
+        tag = self.tag
+        match part:
+            case TextPart():
+                return {tag: "text", "text": part.text, **fields.present(metadata=dict(part.metadata))}
+            case DataPart():
+                boxed = {} if isinstance(part.data, Mapping) else {reading.BOXED: True}
+                data = {"value": part.data} if boxed else part.data
+                return {tag: "data", "data": data, **fields.present(metadata={**data_metadata(part), **boxed})}
+            case FilePart():
+                content = {"bytes": part.raw} if part.raw is not None else {"uri": part.uri or ""}
+                file = {**content, **fields.present(name=part.filename, mimeType=part.media_type)}
+                return {tag: "file", "file": file, **fields.present(metadata=dict(part.metadata))}
 
     def write_message(self, message: Message) -> dict[str, Any]:
         """A2A 0.3.0 section 6.4, 1.0 section 4.1.4."""
@@ -276,7 +298,7 @@ def read_sent_message(params: JsonObject, *, beside: bool = False) -> Message:
     """The ``message`` of a send; with ``beside``, ids may stand beside it as older callers put them."""
     if params.get("message") is None:
         raise WireError("message is missing")
-    message = parts.read_message(params["message"], asked=True)
+    message = reading.read_message(params["message"], asked=True)
     if not message.parts:
         raise WireError("message.parts must hold at least one part")
     if not beside:

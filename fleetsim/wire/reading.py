@@ -1,12 +1,13 @@
-"""Answers and events of any peer, read by wrapping key, else by ``kind``, else by shape.
+"""Answers, events and webhook bodies of any peer: parts by their members, events by wrapping key, ``kind`` or shape.
 
 Real peers mix dialects (interop.md sections 5 to 7), so every dialect reads with the same eyes; only
-writing differs. Everything here raises WireError and nothing else.
+writing differs. Everything here raises WireError and nothing else. File content stays base64 text and is never decoded
+or fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,13 +15,130 @@ from fleetsim.model.call import Operation, TaskPage, TaskPush
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
-from fleetsim.model.task import JsonObject, Message, Task, TaskStatus
-from fleetsim.wire import fields, parts
+from fleetsim.model.task import (
+    Artifact,
+    DataPart,
+    FilePart,
+    JsonObject,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskStatus,
+    TextPart,
+)
+from fleetsim.wire import fields
 from fleetsim.wire.cards import read_card
 from fleetsim.wire.pushconfig import read_task_push
 
 Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
 """What a call is answered with when it is not a stream."""
+
+
+# -- parts, messages, artifacts ----------------------------------------------------------------------------------
+
+BOXED = "data_part_compat"
+"""Metadata of a 0.x data part whose data is no object, which 0.x demands: it stands boxed in ``value``.
+
+The convention of a2a-sdk 1.x, whose 0.3 side reads and writes it.
+"""
+
+
+def read_part(value: Any) -> Part:
+    """One part of any dialect. Raises WireError."""
+    obj = fields.mapping(value, "part")
+    metadata = fields.metadata(obj)
+    media_type = fields.text(obj, "mediaType", "mimeType")
+    tag = obj.get("kind", obj.get("type"))
+    if obj.get("text") is not None or (tag == "text" and "text" not in obj):
+        return TextPart(text=fields.text(obj, "text") or "", media_type=media_type, metadata=metadata)
+    if obj.get("file") is not None:
+        return _read_file(fields.mapping(obj["file"], "file"), media_type, metadata)
+    if obj.get("raw") is not None or obj.get("url") is not None:
+        return _read_file(obj, media_type, metadata)
+    if "data" in obj:
+        return _read_data(obj["data"], media_type, metadata)
+    raise WireError("part must have text, file, raw, url or data")
+
+
+def _read_data(data: Any, media_type: str | None, metadata: JsonObject) -> DataPart:
+    if metadata.get(BOXED) is True and isinstance(data, Mapping) and data.keys() == {"value"}:
+        data = data["value"]
+        metadata = {name: value for name, value in metadata.items() if name != BOXED}
+    named = metadata.get("mimeType")
+    return DataPart(data=data, media_type=media_type or (named if isinstance(named, str) else None), metadata=metadata)
+
+
+def _read_file(obj: JsonObject, media_type: str | None, metadata: JsonObject) -> FilePart:
+    raw = fields.text(obj, "bytes", "raw", "fileWithBytes")
+    uri = fields.text(obj, "uri", "url", "fileWithUri", chars_max=None) if raw is None else None
+    if raw is None and uri is None:
+        raise WireError("file must have bytes or uri")
+    return FilePart(
+        raw=raw,
+        uri=uri,
+        filename=fields.text(obj, "name", "filename"),
+        media_type=fields.text(obj, "mimeType", "mediaType") or media_type,
+        metadata=metadata,
+    )
+
+
+def read_parts(obj: JsonObject) -> tuple[Part, ...]:
+    """The ``parts`` member; absent means none. Raises WireError."""
+    return tuple(read_part(value) for value in fields.sequence(obj.get("parts"), "parts"))
+
+
+def read_message(value: Any, *, asked: bool = False) -> Message:
+    """A message of any dialect. Raises WireError.
+
+    ``asked`` is for messages somebody sends us: role and parts must be there. In answers a missing or
+    strange role counts as the agent's. A missing id becomes the empty one: 0.1 has none, and older 0.3
+    peers leave it out (interop.md section 2).
+    """
+    obj = fields.mapping(value, "message")
+    role = fields.read_role(obj.get("role"))
+    if asked and role is None:
+        raise WireError("message.role must be user or agent")
+    if asked and obj.get("parts") is None:
+        raise WireError("message.parts is missing")
+    return Message(
+        message_id=fields.identifier(obj, "messageId") or "",
+        role=role or Role.AGENT,
+        parts=read_parts(obj),
+        context_id=fields.identifier(obj, "contextId", "sessionId"),
+        task_id=fields.identifier(obj, "taskId"),
+        reference_task_ids=fields.texts(obj, "referenceTaskIds"),
+        extensions=fields.texts(obj, "extensions"),
+        metadata=fields.metadata(obj),
+    )
+
+
+def read_artifact(value: Any, position: int = 0) -> Artifact:
+    """An artifact of any dialect; one without an id is named by its index or position. Raises WireError."""
+    obj = fields.mapping(value, "artifact")
+    index = fields.count(obj, "index")
+    return Artifact(
+        artifact_id=fields.identifier(obj, "artifactId") or f"artifact-{position if index is None else index}",
+        parts=read_parts(obj),
+        name=fields.text(obj, "name"),
+        description=fields.text(obj, "description"),
+        extensions=fields.texts(obj, "extensions"),
+        metadata=fields.metadata(obj),
+    )
+
+
+def read_artifacts(obj: JsonObject) -> tuple[Artifact, ...]:
+    """The ``artifacts`` list, and a lone ``artifact`` the list does not hold. Raises WireError."""
+    listed = fields.sequence(obj.get("artifacts"), "artifacts")
+    found = tuple(read_artifact(value, at) for at, value in enumerate(listed))
+    if obj.get("artifact") is not None:
+        lone = read_artifact(obj["artifact"])
+        if lone.artifact_id not in {artifact.artifact_id for artifact in found}:
+            found = (*found, lone)
+    return found
+
+
+# -- tasks and events ---------------------------------------------------------------------------------------------
 
 
 def read_status(value: Any) -> TaskStatus:
@@ -31,7 +149,7 @@ def read_status(value: Any) -> TaskStatus:
     message = obj.get("message")
     return TaskStatus(
         state=fields.read_state(obj.get("state")),
-        message=None if message is None else parts.read_message(message),
+        message=None if message is None else read_message(message),
         timestamp=fields.read_time(obj.get("timestamp")),
     )
 
@@ -45,7 +163,7 @@ def read_task(value: Any) -> Task:
         task_id=fields.need_identifier(obj, "id", "taskId"),
         context_id=_context(obj),
         status=_task_status(obj),
-        artifacts=parts.read_artifacts(obj),
+        artifacts=read_artifacts(obj),
         history=_history(obj),
         metadata=fields.metadata(obj),
     )
@@ -55,7 +173,7 @@ def _task_status(obj: JsonObject) -> TaskStatus:
     """The status, with a message that stands beside it (the seeds' ``result.message``) if it has none itself."""
     status = read_status(obj.get("status"))
     if status.message is None and obj.get("message") is not None:
-        return replace(status, message=parts.read_message(obj["message"]))
+        return replace(status, message=read_message(obj["message"]))
     return status
 
 
@@ -70,7 +188,7 @@ def _history(obj: JsonObject) -> tuple[Message, ...]:
         entry = fields.mapping(value, "history entry")
         said = entry.get("message") if "state" in entry else entry
         if said is not None:
-            found.append(parts.read_message(said))
+            found.append(read_message(said))
     return tuple(found)
 
 
@@ -81,7 +199,7 @@ def read_snapshot(value: Any) -> Snapshot:
 
 def read_direct_reply(value: Any) -> DirectReply:
     """A message as an event. Raises WireError."""
-    return DirectReply(message=parts.read_message(value))
+    return DirectReply(message=read_message(value))
 
 
 def read_status_update(value: Any) -> StatusUpdate:
@@ -92,7 +210,7 @@ def read_status_update(value: Any) -> StatusUpdate:
         context_id=_context(obj),
         status=read_status(obj.get("status")),
         final=fields.flag(obj, "final") or False,
-        artifacts=parts.read_artifacts(obj),
+        artifacts=read_artifacts(obj),
         metadata=fields.metadata(obj),
     )
 
@@ -104,7 +222,7 @@ def read_artifact_update(value: Any) -> ArtifactUpdate:
     return ArtifactUpdate(
         task_id=fields.need_identifier(obj, "taskId", "id"),
         context_id=_context(obj),
-        artifact=parts.read_artifact(inner),
+        artifact=read_artifact(inner),
         append=fields.flag(obj, "append") or fields.flag(inner, "append") or False,
         last_chunk=fields.flag(obj, "lastChunk") or fields.flag(inner, "lastChunk") or False,
         metadata=fields.metadata(obj),
@@ -156,6 +274,43 @@ def _by_shape(obj: JsonObject) -> _Reader:
     if obj.get("parts") is not None:
         return read_direct_reply
     raise WireError("event is no task, status update, artifact update or message")
+
+
+# -- webhook bodies -----------------------------------------------------------------------------------------------
+# A task or update with ``kind`` (0.x SDKs and fleet agents, the latter with ``artifact`` or ``artifacts`` beside the
+# status), the wrapped events of 1.0, and the flat form of 0.1 become the events a stream or poll would bring.
+
+_OLDER_MARKS = frozenset({"kind", "eventType", "status", "artifact", "parts"})
+"""Members that a body of 0.x has and the wrapping object of 1.0 has not; only the latter is ProtoJSON."""
+
+
+def read_push_body(value: Any) -> tuple[TaskEvent, ...]:
+    """The events of one webhook body, in order; at least one. Raises WireError."""
+    obj = fields.mapping(value, "webhook body")
+    if "jsonrpc" in obj and obj.get("result") is not None:
+        obj = fields.mapping(obj["result"], "webhook body")
+    if not _OLDER_MARKS & obj.keys():
+        obj = fields.mapping(fields.camel_case(obj), "webhook body")
+    if obj.get("eventType") is not None and obj.get("status") is not None:
+        update = read_status_update(obj)
+        at = update.status.timestamp or fields.read_time(obj.get("timestamp"))
+        lone = obj["eventType"] == "artifact" and obj.get("artifacts") is None
+        return (replace(update, status=replace(update.status, timestamp=at), lone=lone),)
+    return read_events(obj)
+
+
+def push_task_id(event: TaskEvent) -> str:
+    """The task an event speaks of; empty for a message outside any task."""
+    match event:
+        case Snapshot(task=task):
+            return task.task_id
+        case StatusUpdate() | ArtifactUpdate():
+            return event.task_id
+        case DirectReply(message=message):
+            return message.task_id or ""
+
+
+# -- replies ------------------------------------------------------------------------------------------------------
 
 
 def read_reply(operation: Operation, result: Any) -> Reply:

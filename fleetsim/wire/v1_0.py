@@ -40,8 +40,6 @@ from fleetsim.model.task import (
 )
 from fleetsim.wire import base, fields
 from fleetsim.wire.cards import write_card
-from fleetsim.wire.parts import data_metadata
-from fleetsim.wire.protojson import camel_case
 from fleetsim.wire.pushconfig import read_push_config, read_task_push, write_push_config
 from fleetsim.wire.reading import Reply
 
@@ -160,16 +158,16 @@ class V10(base.DialectBase):
     def decode_call(self, method: str, params: JsonObject) -> Call:
         """As every dialect, in either spelling of ProtoJSON. Raises MethodNotFound, InvalidParams."""
         with base.refusing():
-            params = camel_case(params)
+            params = fields.camel_case(params)
         return super().decode_call(method, params)
 
     def decode_reply(self, operation: Operation, result: Any) -> Reply:
         """As every dialect, in either spelling. Raises WireError."""
-        return super().decode_reply(operation, camel_case(result))
+        return super().decode_reply(operation, fields.camel_case(result))
 
     def decode_event(self, value: Any) -> TaskEvent:
         """As every dialect, in either spelling. Raises WireError."""
-        return super().decode_event(camel_case(value))
+        return super().decode_event(fields.camel_case(value))
 
     def write_params(self, call: Call) -> dict[str, Any]:
         """The parameters of a call."""
@@ -245,7 +243,10 @@ class V10(base.DialectBase):
             case TextPart():
                 return {"text": part.text, **fields.present(mediaType=part.media_type, metadata=dict(part.metadata))}
             case DataPart():
-                return {"data": part.data, **fields.present(mediaType=part.media_type, metadata=data_metadata(part))}
+                return {
+                    "data": part.data,
+                    **fields.present(mediaType=part.media_type, metadata=base.data_metadata(part)),
+                }
             case FilePart():
                 content = {"raw": part.raw} if part.raw is not None else {"url": part.uri or ""}
                 named = fields.present(filename=part.filename, mediaType=part.media_type, metadata=dict(part.metadata))

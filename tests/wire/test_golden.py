@@ -49,7 +49,7 @@ from fleetsim.model.task import (
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import DIALECTS, Reply, dialect, read_card, write_card
 from fleetsim.wire.json import dump
-from fleetsim.wire.push import read_push_body
+from fleetsim.wire.reading import read_push_body
 
 HERE = Path(__file__).parent
 GOLDEN = {path.stem: json.loads(path.read_text()) for path in sorted((HERE / "golden").glob("*.json"))}

@@ -7,10 +7,17 @@ from typing import Any
 import pytest
 
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, AgentSkill, Capabilities
-from fleetsim.wire.cards import ITEMS_MAX, is_current, major_minor, read_card, write_card
-from fleetsim.wire.fields import ID_CHARS_MAX, URL_CHARS_MAX
-from fleetsim.wire.protojson import camel_case
-from fleetsim.wire.security import read_requirements, read_schemes, write_schemes
+from fleetsim.wire.cards import (
+    ITEMS_MAX,
+    is_current,
+    major_minor,
+    read_card,
+    read_requirements,
+    read_schemes,
+    write_card,
+    write_schemes,
+)
+from fleetsim.wire.fields import ID_CHARS_MAX, URL_CHARS_MAX, camel_case
 
 pytestmark = pytest.mark.slow
 

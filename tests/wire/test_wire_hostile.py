@@ -19,7 +19,7 @@ from fleetsim.model.task import Message, Task, answer_text
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import DIALECTS, choose, dialect, error_dialect, for_request, read_card, write_card
 from fleetsim.wire.json import dump, parse_untrusted
-from fleetsim.wire.push import push_task_id, read_push_body
+from fleetsim.wire.reading import push_task_id, read_push_body
 
 GOLDEN = [json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "golden").glob("*.json"))]
 CALLS = [doc for doc in GOLDEN if "method" in doc]

@@ -23,11 +23,10 @@ from fleetsim.model.task import (
     TextPart,
     answer_text,
 )
-from fleetsim.wire import fields, parts, push
-from fleetsim.wire.cards import read_card
+from fleetsim.wire import fields, pushconfig, reading
+from fleetsim.wire.cards import read_card, read_requirements, read_schemes, write_requirements, write_schemes
 from fleetsim.wire.dialect import dialect
 from fleetsim.wire.pushconfig import write_push_config
-from fleetsim.wire.security import read_requirements, read_schemes, write_requirements, write_schemes
 
 SENDING = {"role": "user", "parts": [{"kind": "text", "text": "hi"}]}
 
@@ -114,7 +113,7 @@ def test_times_are_written_in_utc_with_milliseconds(moment: datetime, written: s
     ],
 )
 def test_a_part_is_what_its_members_say(said: object, part: object) -> None:
-    assert parts.read_part(said) == part
+    assert reading.read_part(said) == part
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_a_part_is_what_its_members_say(said: object, part: object) -> None:
 )
 def test_a_part_of_no_kind_is_a_wire_error(said: object) -> None:
     with pytest.raises(WireError):
-        parts.read_part(said)
+        reading.read_part(said)
 
 
 def test_a_status_message_without_id_or_role_is_the_agents() -> None:
@@ -207,7 +206,7 @@ def test_data_that_is_no_object_is_boxed_where_the_dialect_demands_one(version: 
     task = Task(task_id="t", context_id="c", status=TaskStatus(state=TaskState.WORKING, message=message))
     (written,) = dialect(version).encode_reply(GetTask(task_id="t"), task)["status"]["message"]["parts"]
     assert isinstance(written["data"], dict) or version == "1.0"
-    assert parts.read_part(written) == part
+    assert reading.read_part(written) == part
 
 
 def test_a_mixture_of_dialects_in_one_answer_is_read() -> None:
@@ -366,12 +365,12 @@ def test_a_webhook_is_registered_nested_or_flat(params: dict[str, Any], expected
     ],
 )
 def test_the_token_is_found_in_both_shapes_and_the_top_level_one_wins(said: Any, token: str | None) -> None:
-    found = push.read_push_config({"url": "u", **said})
+    found = pushconfig.read_push_config({"url": "u", **said})
     assert found.token == token
 
 
 def test_a_webhooks_secrets_are_not_in_its_repr() -> None:
-    found = push.read_push_config(
+    found = pushconfig.read_push_config(
         {"url": "u", "token": "sesame", "authentication": {"scheme": "Bearer", "credentials": "sesame"}}
     )
     assert "sesame" not in repr(found)
@@ -382,7 +381,7 @@ def test_a_webhooks_secrets_are_not_in_its_repr() -> None:
 )
 def test_a_broken_webhook_config_is_a_wire_error(said: Any) -> None:
     with pytest.raises(WireError):
-        push.read_push_config(said)
+        pushconfig.read_push_config(said)
 
 
 BROKEN_SENDS: list[dict[str, Any]] = [
@@ -499,38 +498,38 @@ BODIES: dict[str, tuple[dict[str, Any], type]] = {
 @pytest.mark.parametrize("name", BODIES)
 def test_every_webhook_body_in_use_is_read_and_names_its_task(name: str) -> None:
     body, kind = BODIES[name]
-    (event,) = push.read_push_body(body)
+    (event,) = reading.read_push_body(body)
     assert type(event) is kind
-    assert push.push_task_id(event) == "t"
+    assert reading.push_task_id(event) == "t"
 
 
 def test_a_fleet_webhooks_lone_artifact_is_kept() -> None:
-    (event,) = push.read_push_body(BODIES["a status update with artifact (fleet agents)"][0])
+    (event,) = reading.read_push_body(BODIES["a status update with artifact (fleet agents)"][0])
     assert isinstance(event, StatusUpdate)
     assert [artifact.text for artifact in event.artifacts] == ["x"]
 
 
 def test_the_flat_forms_time_becomes_the_statuss() -> None:
-    (event,) = push.read_push_body(BODIES["the flat form with a bare state (0.1)"][0])
+    (event,) = reading.read_push_body(BODIES["the flat form with a bare state (0.1)"][0])
     assert isinstance(event, StatusUpdate)
     assert event.status.timestamp == datetime(2026, 4, 15, 20, tzinfo=UTC)
 
 
 def test_the_statuss_own_time_wins_over_the_flat_forms() -> None:
     status = {"state": "completed", "timestamp": "2026-04-15T19:00:00Z"}
-    (event,) = push.read_push_body({**BODIES["the flat form (0.1)"][0], "status": status})
+    (event,) = reading.read_push_body({**BODIES["the flat form (0.1)"][0], "status": status})
     assert isinstance(event, StatusUpdate)
     assert event.status.timestamp == datetime(2026, 4, 15, 19, tzinfo=UTC)
 
 
 def test_of_several_wrapped_events_the_results_come_before_the_status() -> None:
     body = {**BODIES["a wrapped artifact (1.0)"][0], **BODIES["a wrapped status update (1.0)"][0]}
-    assert [type(event) for event in push.read_push_body(body)] == [ArtifactUpdate, StatusUpdate]
+    assert [type(event) for event in reading.read_push_body(body)] == [ArtifactUpdate, StatusUpdate]
 
 
 def test_a_message_outside_any_task_names_none() -> None:
-    (event,) = push.read_push_body({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "x"}]}})
-    assert push.push_task_id(event) == ""
+    (event,) = reading.read_push_body({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "x"}]}})
+    assert reading.push_task_id(event) == ""
 
 
 @pytest.mark.parametrize(
@@ -538,7 +537,7 @@ def test_a_message_outside_any_task_names_none() -> None:
 )
 def test_a_webhook_body_of_no_form_is_a_wire_error(body: Any) -> None:
     with pytest.raises(WireError):
-        push.read_push_body(body)
+        reading.read_push_body(body)
 
 
 @pytest.mark.parametrize(
@@ -553,7 +552,7 @@ def test_a_webhook_body_of_no_form_is_a_wire_error(body: Any) -> None:
 )
 def test_a_webhook_of_0_x_may_have_members_of_its_own_in_any_spelling(body: dict[str, Any]) -> None:
     """Both spellings of one member are a mistake in ProtoJSON, and mean nothing in 0.x."""
-    assert push.read_push_body({**body, "taskId": "t", "contextId": "c", "context_id": "mine"})
+    assert reading.read_push_body({**body, "taskId": "t", "contextId": "c", "context_id": "mine"})
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -46,7 +46,7 @@ from fleetsim.model.task import (
 )
 from fleetsim.wire.dialect import DIALECTS, dialect, read_card, write_card
 from fleetsim.wire.json import dump, parse_untrusted
-from fleetsim.wire.push import push_task_id, read_push_body
+from fleetsim.wire.reading import push_task_id, read_push_body
 
 pytestmark = pytest.mark.slow
 

@@ -20,9 +20,9 @@ from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import Blame, InvalidParams, UnsupportedOperation, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Role, Task, TaskState, TaskStatus, TextPart
-from fleetsim.wire import parts, pushconfig, reading
+from fleetsim.wire import pushconfig, reading
 from fleetsim.wire.dialect import DIALECTS, dialect
-from fleetsim.wire.push import push_task_id, read_push_body
+from fleetsim.wire.reading import push_task_id, read_push_body
 
 STATUS = {"state": "working"}
 PART = {"text": "hi"}
@@ -133,9 +133,9 @@ def test_a_webhook_body_names_its_task_in_every_wrapping(said: dict[str, Any], n
 def test_a_part_is_read_by_the_first_member_that_is_there(said: dict[str, Any], part: object) -> None:
     if part is None:
         with pytest.raises(WireError):
-            parts.read_part(said)
+            reading.read_part(said)
     else:
-        assert parts.read_part(said) == part
+        assert reading.read_part(said) == part
 
 
 def test_artifacts_are_named_by_id_else_index_else_position_and_a_lone_one_is_added_once() -> None:
@@ -143,18 +143,18 @@ def test_artifacts_are_named_by_id_else_index_else_position_and_a_lone_one_is_ad
         "artifacts": [{"parts": [PART]}, {"index": 7}, {"artifactId": "a"}, {"index": 0}],
         "artifact": {"artifactId": "b", "name": "n", "description": "d", "extensions": ["x"], "metadata": {"k": 1}},
     }
-    *listed, lone = parts.read_artifacts(said)
+    *listed, lone = reading.read_artifacts(said)
     assert [artifact.artifact_id for artifact in listed] == ["artifact-0", "artifact-7", "a", "artifact-0"]
     assert lone == Artifact(artifact_id="b", parts=(), name="n", description="d", extensions=("x",), metadata={"k": 1})
-    assert len(parts.read_artifacts({**said, "artifact": {"artifactId": "a"}})) == 4
+    assert len(reading.read_artifacts({**said, "artifact": {"artifactId": "a"}})) == 4
 
 
 def test_an_asked_message_must_have_a_role_and_parts_and_an_answer_need_not() -> None:
-    assert parts.read_message({"role": "odd"}) == Message(message_id="", role=Role.AGENT, parts=())
+    assert reading.read_message({"role": "odd"}) == Message(message_id="", role=Role.AGENT, parts=())
     for lacking, why in [({"parts": []}, "message.role must be"), ({"role": "user"}, "message.parts is missing")]:
         with pytest.raises(WireError, match=why):
-            parts.read_message(lacking, asked=True)
-    assert parts.read_message({"role": "user", "parts": []}, asked=True).role is Role.USER
+            reading.read_message(lacking, asked=True)
+    assert reading.read_message({"role": "user", "parts": []}, asked=True).role is Role.USER
 
 
 @pytest.mark.parametrize(

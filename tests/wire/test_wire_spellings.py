@@ -14,7 +14,7 @@ from fleetsim.model.errors import InvalidParams, WireError
 from fleetsim.model.event import StatusUpdate
 from fleetsim.model.task import TaskState
 from fleetsim.wire.dialect import dialect, read_card
-from fleetsim.wire.push import read_push_body
+from fleetsim.wire.reading import read_push_body
 
 V10 = dialect("1.0")
 GOLDEN = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "golden").glob("v1_0-*.json")}

@@ -34,7 +34,7 @@ from fleetsim.model.errors import RpcError, UnsupportedOperation
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.task import DataPart, Message, Role, Task, TaskStatus, TextPart, answer_text
-from fleetsim.wire.push import read_push_body
+from fleetsim.wire.reading import read_push_body
 
 
 def view(task: Task) -> TaskView:
