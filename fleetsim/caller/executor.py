@@ -22,6 +22,7 @@ from fleetsim.model.call import (
     CancelTask,
     GetTask,
     ListTasks,
+    Operation,
     PushConfig,
     SendMessage,
     SetPush,
@@ -31,10 +32,10 @@ from fleetsim.model.call import (
 from fleetsim.model.errors import AuthRefused, ConfigError, MethodNotFound, RpcError, VersionNotSupported, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
-from fleetsim.model.task import Message, Part, Role, Task, TextPart
+from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.signing import SCHEME, write_secret
-from fleetsim.wire.dialect import Choice, Reply
+from fleetsim.wire.dialect import Choice, Reply, dialect
 
 T = TypeVar("T")
 
@@ -152,8 +153,8 @@ class Executor:
 
         A context that others share may hold other tasks; guessing could bind the wrong one.
         """
-        own_context = record.dialect == "1.0" and _fresh_context(record.request) is not None
-        return own_context or _known_id(record) is not None
+        listed = record.dialect is not None and Operation.LIST in dialect(record.dialect).methods
+        return (listed and _fresh_context(record.request) is not None) or _known_id(record) is not None
 
     async def find(self, record: RequestRecord) -> Task | None:
         """Look for a task whose reply was lost, where ``searchable``."""
@@ -175,7 +176,7 @@ class Executor:
         message = Message(
             message_id=f"{answer.question_id}-answer",
             role=Role.USER,
-            parts=_said(answer.text, answer.parts),
+            parts=with_text(answer.text, answer.parts),
             context_id=task.context_id or None,
             task_id=task.task_id,
         )
@@ -254,7 +255,7 @@ class Executor:
         message = Message(
             message_id=record.message_id,
             role=Role.USER,
-            parts=_said(request.text, request.parts),
+            parts=with_text(request.text, request.parts),
             context_id=request.context_id or _fresh_context(request),
             task_id=request.task_id,
         )
@@ -297,11 +298,6 @@ class Executor:
         return {**request.metadata, **ours}
 
 
-def _said(text: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Text first; none stands for itself only where nothing else does."""
-    return (TextPart(text=text), *parts) if text or not parts else parts
-
-
 def _fresh_context(request: SkillRequest) -> str | None:
     """The context made for a request of its own. A task that the agent has is in a context of the agent's, and
     the first turn of a conversation leaves the making to it."""
@@ -310,8 +306,9 @@ def _fresh_context(request: SkillRequest) -> str | None:
 
 
 def _known_id(record: RequestRecord) -> str | None:
-    """The id of the task before the agent has told it: a follow-up's, and in 0.1 our own."""
-    return record.request.task_id or (record.request.correlation_id if record.dialect == "0.1" else None)
+    """The id of the task before the agent has told it: a follow-up's, and our own where the caller names it."""
+    ours = record.dialect is not None and dialect(record.dialect).caller_names_task
+    return record.request.task_id or (record.request.correlation_id if ours else None)
 
 
 def _as_dispatched(record: RequestRecord) -> Choice | None:

@@ -18,6 +18,7 @@ from fleetsim.client.http import followed
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
+from fleetsim.wire.cards import dialect_of_version
 from fleetsim.wire.choice import lies_below
 
 CARD_S = 10.0
@@ -88,7 +89,7 @@ class AgentUnderTest:
         if address.rpc_url:
             return address.rpc_url
         given = urlsplit(address.text)
-        named = [url for url, version in self.interfaces() if dialect_of(version) == dialect and url]
+        named = [url for url, version in self.interfaces() if dialect_of_version(version) == dialect and url]
         named += [url for url, _ in self.interfaces() if url]
         if given.path in {"", "/"}:
             return f"{self.origin}{url_path(named[0]) if named else '/a2a'}"
@@ -179,13 +180,6 @@ def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield str(entry.get("url", "")), str(card.get("protocolVersion", "") or "0.3")
 
 
-def dialect_of(version: str) -> str:
-    """The dialect of a protocol version: everything below 1 but 0.1 is read as 0.3."""
-    if version.startswith("1"):
-        return "1.0"
-    return "0.1" if version.startswith("0.1") else "0.3"
-
-
 async def discover(target: Target, runtime: Runtime, options: Options, listener: Listener | None) -> AgentUnderTest:
     """Fetch the card and find out what can be probed.
 
@@ -196,11 +190,11 @@ async def discover(target: Target, runtime: Runtime, options: Options, listener:
     """
     agent = AgentUnderTest(target=target, runtime=runtime, options=options, listener=listener)
     await _read_cards(agent)
-    offered = tuple(dict.fromkeys(dialect_of(version) for _, version in agent.interfaces()))
+    offered = tuple(dict.fromkeys(dialect_of_version(version) for _, version in agent.interfaces()))
     agent.dialects = target.dialects or tuple(sorted(offered)) or ("0.3",)
     agent.hints = {**_detected(agent), **options.hints}
     body = b'{"jsonrpc":"2.0","id":1,"method":"fleetsim/check"}'
-    version = {"a2a-version": "1.0"} if agent.dialects[-1] == "1.0" else {}
+    version = RawDialect(agent.dialects[-1]).headers()
     for url in dict.fromkeys(agent.endpoint(name) for name in agent.dialects):
         asked = await agent.exchange("POST", url, body=body, headers=version, credentials={})
         if there := agent.redirected(asked):

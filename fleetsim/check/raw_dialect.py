@@ -59,8 +59,8 @@ class RawDialect:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.current = name == "1.0"
-        self.legacy = name == "0.1"
+        self.current = DIALECTS[name].says_version
+        self.legacy = DIALECTS[name].caller_names_task
         self._methods = {operation: names[0] for operation, names in DIALECTS[name].methods.items()}
 
     # Saying.
@@ -83,7 +83,7 @@ class RawDialect:
 
     def headers(self) -> dict[str, str]:
         """What every request of the dialect carries."""
-        return {"a2a-version": "1.0"} if self.current else {}
+        return {"a2a-version": self.name} if self.current else {}
 
     def part(self, text: str) -> dict[str, Any]:
         """A text part as the dialect writes it, with ``kind``, ``type`` or neither."""

@@ -248,7 +248,7 @@ class Session:
 
     async def _unknown_stream(self, operation: Operation | str, stream: Stream) -> bool:
         """Whether an agent of 0.3 has no method of that name; found out with the first stream that is asked for."""
-        if operation is not Operation.STREAM or self.dialect.name != "0.3" or self._stream_asked:
+        if operation is not Operation.STREAM or self.dialect.current or self.dialect.legacy or self._stream_asked:
             return False
         await stream.peek(FIRST_S)
         if stream.exchange.code == -32601:

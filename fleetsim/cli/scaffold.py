@@ -20,7 +20,8 @@ from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID
-from fleetsim.wire.cards import major_minor
+from fleetsim.wire.cards import dialect_of_version
+from fleetsim.wire.dialect import dialect
 
 SCHEMA_FOLDER = ".fleetsim"
 CEREMONIES_FOLDER = "ceremonies"
@@ -111,7 +112,7 @@ def asks_for(card: AgentCard) -> str:
 
 def speaks(agent: Read) -> str:
     """The dialect the agent is called in under the entry that is written for it."""
-    return "0.1" if _is_oldest(agent.card) else agent.dialect
+    return _unguessed(agent.card) or agent.dialect
 
 
 def yaml_text(text: str) -> str:
@@ -138,14 +139,15 @@ def _entry(agent: Read) -> str:
         *(line for warning in agent.warnings for line in _comment(f"Note: {warning}")),
         f"  - name: {yaml_text(agent.name)}",
         f"    url: {_url(agent.url)}",
-        *(['    wire: "0.1" # as its card says; it is never guessed'] if _is_oldest(card) else []),
+        *([f'    wire: "{named}" # as its card says; it is never guessed'] if (named := _unguessed(card)) else []),
     ]
     return "\n".join([*lines, *(f"    {line}" for line in _credential(agent))]) + "\n"
 
 
-def _is_oldest(card: AgentCard) -> bool:
-    """Whether a card claims 0.1 and nothing newer: the hub takes that for 0.3 unless it is told."""
-    return {major_minor(interface.protocol_version) for interface in card.interfaces} == {"0.1"}
+def _unguessed(card: AgentCard) -> str:
+    """The only dialect that a card claims, if the hub takes it for another unless it is told; else nothing."""
+    named = {dialect_of_version(interface.protocol_version) for interface in card.interfaces}
+    return next((name for name in named if len(named) == 1 and not dialect(name).guessed), "")
 
 
 def _credential(agent: Read) -> list[str]:

@@ -84,6 +84,7 @@ class DialectBase(ABC):
     guessed: bool = True
     caller_names_task: bool = False
     question_ends_stream: bool = False
+    says_version: bool = False
     decoders: Mapping[Operation, Decoder]
     tag: str = "kind"
     kinds: bool = False

@@ -50,7 +50,8 @@ class Dialect(Protocol):
     have that this dialect cannot carry; ``rejoins`` whether a broken stream is joined again by a caller that can also
     poll (docs/decisions/0008). ``guessed`` is a dialect that a card may mean without saying so (docs/decisions/0013);
     ``caller_names_task``: the id of a new task is whoever asks' word; ``question_ends_stream``: a stream is over when
-    the task waits for somebody, which older dialects say with ``final``.
+    the task waits for somebody, which older dialects say with ``final``; ``says_version``: each request names it in
+    ``A2A-Version``.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Dialect(Protocol):
     guessed: bool
     caller_names_task: bool
     question_ends_stream: bool
+    says_version: bool
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """The HTTP headers of a call, beside its content type and credentials."""

@@ -149,6 +149,7 @@ class V10(base.DialectBase):
     methods = METHODS
     loses = LOSES
     question_ends_stream = True
+    says_version = True
     decoders = DECODERS
 
     def headers(self, operation: Operation) -> Mapping[str, str]:

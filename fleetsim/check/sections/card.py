@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fleetsim.check.agent_under_test import dialect_of, interfaces
+from fleetsim.check.agent_under_test import interfaces
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.raw_dialect import listed, mapping, snake_keys, url_parts, url_path
 from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, ONCE, SERVER_GUIDE, SHOULD, V03, V10, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
+from fleetsim.wire.cards import dialect_of_version
 
 NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 FORGED = "forged.fleetsim.invalid"
@@ -288,7 +289,8 @@ async def names_1_0(session: Session) -> None:
     fit = [
         entry
         for entry in entries
-        if entry.get("protocolBinding") == "JSONRPC" and dialect_of(str(entry.get("protocolVersion", ""))) == "1.0"
+        if entry.get("protocolBinding") == "JSONRPC"
+        and dialect_of_version(str(entry.get("protocolVersion", ""))) == session.dialect.name
     ]
     fail_unless(fit, "no supportedInterfaces entry with protocolBinding JSONRPC and protocolVersion 1.x", exchange)
     fail_unless(url_parts(fit[0].get("url")).netloc, "the entry's url is not absolute", exchange)
