@@ -70,14 +70,6 @@ METHODS: Mapping[Operation, tuple[str, ...]] = {
 """A2A 1.0 section 9.4."""
 
 
-_WRAPPERS: Mapping[type[TaskEvent], str] = {
-    Snapshot: "task",
-    DirectReply: "message",
-    StatusUpdate: "statusUpdate",
-    ArtifactUpdate: "artifactUpdate",
-}
-
-
 def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
     """A2A 1.0 section 3.2.1. Required members must be there, and required lists not empty (section 5.7)."""
     message = base.read_sent_message(params)
@@ -228,7 +220,16 @@ class V10(base.DialectBase):
 
     def encode_event(self, event: TaskEvent) -> dict[str, Any]:
         """The ``result`` of one streamed answer (A2A 1.0 section 3.2.3)."""
-        return {_WRAPPERS[type(event)]: super().encode_event(event)}
+        written = super().encode_event(event)
+        match event:
+            case Snapshot():
+                return {"task": written}
+            case DirectReply():
+                return {"message": written}
+            case StatusUpdate():
+                return {"statusUpdate": written}
+            case ArtifactUpdate():
+                return {"artifactUpdate": written}
 
     def write_state(self, state: TaskState) -> str:
         """A2A 1.0 section 4.1.3."""
