@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fleetsim.caller.ledger import PREFIX_CHARS_MIN
 from fleetsim.cli.main import Common
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import HubAddress, StateDir, state_path
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
+from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.text import one_line
 from fleetsim.runtime.real import real_runtime
 

@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from shlex import quote
 from typing import Any
 
-from fleetsim.caller.event_wire import from_wire
-from fleetsim.caller.events import StreamReceived
 from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import direct, render
 from fleetsim.cli.asking import Asked, Result, Said, reply_command, whole_at
@@ -130,6 +128,9 @@ async def until_news(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any
 
 async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> None:
     """Live text, as it comes."""
+    from fleetsim.caller.event_wire import from_wire  # the events' classes: no other command needs them
+    from fleetsim.caller.events import StreamReceived
+
     async for event in hub.events(after=seq):
         if event["topic"] == "events.dropped":
             live.hold()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.blocking import BlockingCalls
@@ -44,24 +44,19 @@ from fleetsim.model.call import (
     operation_of,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import (
-    ConfigError,
-    EmptyStream,
-    HttpRefused,
-    MethodNotFound,
-    VersionNotSupported,
-    WireError,
-)
+from fleetsim.model.errors import ConfigError, EmptyStream, HttpRefused, MethodNotFound, VersionNotSupported, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.task import Part, Task, TaskState
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange, read_whole
-from fleetsim.runtime.http_given import Given, as_transport
 from fleetsim.runtime.http_sse import StreamLimits, Turns, read_events
-from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
+from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime, Transport
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire import dialect as wire
 from fleetsim.wire.jsonrpc import request as rpc_body
+
+if TYPE_CHECKING:
+    from fleetsim.runtime.http_given import Given
 
 WAIT_S = 300.0
 """Seconds that a task is waited for unless somebody says otherwise."""
@@ -104,7 +99,11 @@ class AgentClient(BlockingCalls):
     ) -> None:
         self._address = AgentUrl.parse(url, rpc_url=rpc_url, card_url=card_url)
         self._given_runtime = runtime
-        self._given_transport = None if transport is None else as_transport(transport)
+        self._given_transport: Transport | None = None
+        if transport is not None:
+            from fleetsim.runtime.http_given import as_transport  # imports httpx, which commands do without
+
+            self._given_transport = as_transport(transport)
         self._runtime_now: Runtime | None = None
         if auth_token is not None:
             if credential is not None:

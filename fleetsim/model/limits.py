@@ -20,6 +20,9 @@ TEXT_CHARS_MAX = MIB
 PARTS_BYTES_MAX = 8 * MIB
 """Decoded bytes of all files, and bytes of all data as ASCII JSON, of one message or outcome."""
 
+PREFIX_CHARS_MIN = 4
+"""So much of an id is wanted at least, as git does: less would name something else tomorrow."""
+
 EXCERPT_CHARS_MAX = 4_000
 """Characters of a text in an event or in a listing, where ``truncated`` and ``textChars`` say what is missing."""
 

@@ -7,7 +7,6 @@ file and its log are whole, and makes a new ledger of a damaged one.
 """
 
 from fleetsim.caller.ledger.interface import (
-    PREFIX_CHARS_MIN,
     CardSnapshot,
     EarlyWebhook,
     KnownId,
@@ -26,7 +25,6 @@ from fleetsim.caller.ledger.interface import (
 )
 
 __all__ = [
-    "PREFIX_CHARS_MIN",
     "CardSnapshot",
     "EarlyWebhook",
     "KnownId",

@@ -22,9 +22,6 @@ from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import JsonObject, Task
 from fleetsim.model.work import Answer, Outcome, Question, SkillRequest
 
-PREFIX_CHARS_MIN = 4
-"""So much of an id is wanted at least, as git does: less would name something else tomorrow."""
-
 
 class LedgerDamaged(ConfigError):
     """The file is not a ledger, or not whole. It is never replaced: a person decides (``--salvage``)."""

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeAlias
 from fleetsim.caller.event_wire import from_wire, to_wire
 from fleetsim.caller.events import Event, OutcomeDecided
 from fleetsim.caller.ledger import (
-    PREFIX_CHARS_MIN,
     CardSnapshot,
     EarlyWebhook,
     KnownId,
@@ -39,6 +38,7 @@ from fleetsim.caller.ledger.rows import (
     row_sum,
     sound,
 )
+from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.parts import without_content
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 
