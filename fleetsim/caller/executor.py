@@ -6,7 +6,7 @@ nothing: errors go to ``step`` as they are.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.meter import Account
 from fleetsim.caller.tokens import CallbackTokens
 from fleetsim.client import AgentClient
 from fleetsim.model.call import (
@@ -34,6 +33,7 @@ from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
+from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.runtime.signing import SCHEME, write_secret
 from fleetsim.wire.dialect import Choice, Reply, dialect
 
@@ -65,15 +65,24 @@ class Clients(Protocol):
         ...
 
 
-async def _at_once() -> None:
-    """Nothing to do before the first byte."""
+class CallbackBase(Protocol):
+    """Says where an agent's webhooks should come to."""
+
+    def __call__(self, agent: str, url: str, /) -> str | None:
+        """The address for an agent whose work was sent to ``url``; None for polling only."""
+        ...
+
+
+class SignedWebhooks(Protocol):
+    """Says whose webhooks must be signed."""
+
+    def __call__(self, agent: str, url: str, /) -> bool:
+        """Whether those of an agent whose work was sent to ``url`` must be."""
+        ...
 
 
 class Executor:
-    """Calls agents. ``callback_base`` gives the address webhooks should come to, or None for polling only.
-
-    ``signed`` says whose webhooks must be signed. Both are asked for an agent at the address its work was sent to.
-    """
+    """Calls agents."""
 
     def __init__(
         self,
@@ -81,8 +90,8 @@ class Executor:
         gate: AgentLimiter,
         *,
         tokens: CallbackTokens,
-        callback_base: Callable[[str, str], str | None],
-        signed: Callable[[str, str], bool] = lambda _agent, _url: False,
+        callback_base: CallbackBase,
+        signed: SignedWebhooks | None = None,
     ) -> None:
         self._clients = clients
         self._gate = gate
@@ -94,58 +103,54 @@ class Executor:
         """``work`` done for the agent, timed and charged to it."""
         return self._gate.meter.charged(agent, work)
 
-    async def send(self, record: RequestRecord, *, leaving: Callable[[], Awaitable[None]] = _at_once) -> Task | Message:
-        """Send the request and return the agent's first answer. Raises FleetsimError as the client does.
+    def slot(
+        self, record: RequestRecord, *, breaks: bool = True, first: bool = True
+    ) -> AbstractAsyncContextManager[None]:
+        """Hold one of the agent's slots, for a ``send``, ``stream`` or ``resume``; other calls take theirs themselves.
 
-        Here and below ``leaving`` is awaited once there is a slot, before the first byte.
+        ``breaks``: refuse at once while its breaker is open; ``first``: before polls. Raises Unreachable.
         """
-        async with self._slot(record):
-            await leaving()
-            call = self._message(record, streaming=False)
-            reply = await self._call(record, call)
-            if record.turned and record.dialect is not None:
-                self._clients.speaks(record.agent, record.sent_to, record.dialect)
-            return _task_or_message(reply)
+        return self._gate.call(record.agent, breaks=breaks, first=first, former=self._former(record))
+
+    async def send(self, record: RequestRecord) -> Task | Message:
+        """Send the request and return the agent's first answer. Raises FleetsimError as the client does."""
+        reply = await self._call(record, self._message(record, streaming=False))
+        if record.turned and record.dialect is not None:
+            self._clients.speaks(record.agent, record.sent_to, record.dialect)
+        return _task_or_message(reply)
 
     @asynccontextmanager
-    async def stream(
-        self, record: RequestRecord, *, leaving: Callable[[], Awaitable[None]] = _at_once
-    ) -> AsyncIterator[AsyncIterator[TaskEvent]]:
-        """Send and stream. The slot is held until the first byte of the answer only."""
-        call = self._message(record, streaming=True)
-        slot = self._slot(record)
-        await slot.__aenter__()
+    async def stream(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
+        """Send and stream."""
         client = self._client(record)
         allowed = replace(client.limits.stream, first_event_s=FIRST_EVENT_S)
-        opened = client.events(
-            call, headers=_trace(record), limits=allowed, choice=_as_dispatched(record), turns=self._turns(record)
-        )
-        try:
-            await leaving()
-            with self._without_credential(record):
-                events = await opened.__aenter__()
-        except BaseException as error:
-            await slot.__aexit__(type(error), error, error.__traceback__)
-            raise
-        await slot.__aexit__(None, None, None)
-        try:
+        async with self._opened(record, self._message(record, streaming=True), limits=allowed) as events:
             yield events
-        finally:
-            await opened.__aexit__(None, None, None)
 
     @asynccontextmanager
     async def subscribe(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
         """Rejoin the stream of a bound task."""
-        call = SubscribeToTask(task_id=_bound(record).task_id)
-        client, turns = self._client(record), self._turns(record)
-        opened = client.events(call, headers=_trace(record), choice=_as_dispatched(record), turns=turns)
+        async with self._opened(record, SubscribeToTask(task_id=_bound(record).task_id)) as events:
+            yield events
+
+    @asynccontextmanager
+    async def _opened(
+        self, record: RequestRecord, call: Call, limits: StreamLimits | None = None
+    ) -> AsyncIterator[AsyncIterator[TaskEvent]]:
+        opened = self._client(record).events(
+            call,
+            headers=_trace(record),
+            choice=_as_dispatched(record),
+            turns=self._gate.meter.account(record.agent),
+            limits=limits,
+        )
         with self._without_credential(record):
             async with opened as events:
                 yield events
 
     async def poll(self, record: RequestRecord) -> Task:
         """Read a bound task. Always goes out, breaker or not: it is how a recovered agent is noticed."""
-        async with self._slot(record, breaks=False, first=False):
+        async with self.slot(record, breaks=False, first=False):
             return _task(await self._call(record, GetTask(task_id=_bound(record).task_id)))
 
     def searchable(self, record: RequestRecord) -> bool:
@@ -159,7 +164,7 @@ class Executor:
     async def find(self, record: RequestRecord) -> Task | None:
         """Look for a task whose reply was lost, where ``searchable``."""
         known, context = _known_id(record), record.request.correlation_id
-        async with self._slot(record, breaks=False, first=False):
+        async with self.slot(record, breaks=False, first=False):
             if known is not None:
                 return _task(await self._call(record, GetTask(task_id=known)))
             page = await self._call(record, ListTasks(context_id=context, page_size=2))
@@ -168,9 +173,7 @@ class Executor:
                 return None  # a list shows tasks without what they made: the one it names is read whole
             return _task(await self._call(record, GetTask(task_id=found[0].task_id)))
 
-    async def resume(
-        self, record: RequestRecord, answer: Answer, *, leaving: Callable[[], Awaitable[None]] = _at_once
-    ) -> Task | Message:
+    async def resume(self, record: RequestRecord, answer: Answer) -> Task | Message:
         """Send an answer on the same task and the agent's own context; one message id per answer."""
         task = _bound(record)
         message = Message(
@@ -182,13 +185,11 @@ class Executor:
         )
         metadata = {**answer.metadata, **self._metadata(record)}
         call = SendMessage(message=message, metadata=metadata, task_id=task.task_id)
-        async with self._slot(record, breaks=False):
-            await leaving()
-            return _task_or_message(await self._call(record, call))
+        return _task_or_message(await self._call(record, call))
 
     async def cancel(self, record: RequestRecord) -> Task:
         """Ask the agent to stop."""
-        async with self._slot(record, breaks=False):
+        async with self.slot(record, breaks=False):
             return _task(await self._call(record, CancelTask(task_id=_bound(record).task_id)))
 
     async def register_push(self, record: RequestRecord) -> None:
@@ -197,7 +198,7 @@ class Executor:
         config = self._push_config(record, task_id)
         if config is None:
             raise RpcError("no callback address is configured")
-        async with self._slot(record, breaks=False):
+        async with self.slot(record, breaks=False):
             await self._call(record, SetPush(task_id=task_id, config=config))
 
     async def _call(self, record: RequestRecord, call: Call) -> Reply:
@@ -222,16 +223,8 @@ class Executor:
     def _client(self, record: RequestRecord) -> AgentClient:
         return self._clients.client(record.agent, record.sent_to)
 
-    def _turns(self, record: RequestRecord) -> Account:
-        return self._gate.meter.account(record.agent)
-
     def _former(self, record: RequestRecord) -> bool:
         return self._clients.former(record.agent, record.sent_to)
-
-    def _slot(
-        self, record: RequestRecord, *, breaks: bool = True, first: bool = True
-    ) -> AbstractAsyncContextManager[None]:
-        return self._gate.call(record.agent, breaks=breaks, first=first, former=self._former(record))
 
     @contextmanager
     def _without_credential(self, record: RequestRecord) -> Iterator[None]:
@@ -274,7 +267,7 @@ class Executor:
         if base is None:
             return None
         cid, epoch = record.request.correlation_id, record.token_epoch
-        signed = self._signed(record.agent, record.sent_to)
+        signed = self._signed is not None and self._signed(record.agent, record.sent_to)
         config = PushConfig(
             url=f"{base.rstrip('/')}{CALLBACK_PATH}{quote(last, safe='')}",
             token=self._tokens.mint(record.agent, cid, epoch=epoch, signed=signed),

@@ -1,4 +1,4 @@
-"""Writes down what the tracker must remember: the newest record of each request, and what is owed to questions.
+"""Writes down what the tracker must remember: the newest record of each request, its questions and its outcome.
 
 Storage that refuses for now is asked again until it takes it (reliability F-31); storage that failed for good
 is not, and a value that cannot be recorded is told of and left out. Knows the ledger and nothing of agents.
@@ -9,13 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import StorageFailed
-from fleetsim.caller.ledger import Ledger, LedgerBroken, RequestRecord
+from fleetsim.caller.events import Excerpt, QuestionAsked, QuestionExpired, QuestionWithdrawn, StorageFailed
+from fleetsim.caller.ledger import Ledger, LedgerBroken, QuestionState, RequestRecord
+from fleetsim.caller.part_rows import noted
+from fleetsim.caller.signals import Ask, ResolveQuestion
+from fleetsim.caller.track import Track
+from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import NotAccepting
+from fleetsim.model.work import Outcome, Question
 from fleetsim.runtime.workers import Workers
 
 AGAIN_S = 1.0
@@ -26,23 +31,28 @@ T = TypeVar("T")
 
 
 class RecordWriter:
-    """``newest`` gives the record of a request as it is now, None once it is gone.
+    """``tracks`` are the requests in flight as they are at any moment; ``open_questions`` those on record.
 
-    It is asked at the moment of writing: an older belief never overwrites a newer one, however long the
+    They are looked at in the moment of writing: an older belief never overwrites a newer one, however long the
     disk took in between.
     """
 
-    def __init__(
-        self, ledger: Ledger, events: EventLog, workers: Workers, newest: Callable[[str], RequestRecord | None]
-    ) -> None:
+    def __init__(self, ledger: Ledger, events: EventLog, workers: Workers, tracks: Mapping[str, Track]) -> None:
         self._ledger = ledger
         self._events = events
         self._workers = workers
-        self._newest = newest
+        self._tracks = tracks
         self._dirty: dict[str, None] = {}
         self._saving = False
-        self._asides: deque[tuple[str, Callable[[], Awaitable[None]]]] = deque()
-        self._asiding = False
+        self._questions: deque[tuple[RequestRecord, Ask | ResolveQuestion]] = deque()
+        self._asking = False
+        self.open_questions: set[str] = set()
+
+    def __len__(self) -> int:
+        """How many records and questions wait to be written."""
+        return len(self._dirty) + len(self._questions)
+
+    # ------------------------------------------------------------------ the record
 
     def save(self, correlation_id: str) -> None:
         """Write a request's record soon; many changes in one moment become one write."""
@@ -51,18 +61,127 @@ class RecordWriter:
             self._saving = True
             self._workers.start(self._save_all(), name="save")
 
+    async def save_now(self, correlation_id: str) -> None:
+        """Write a request's record as it is now, if it is still in flight. Raises NotAccepting."""
+        track = self._tracks.get(correlation_id)
+        if track is not None:
+            await self._ledger.update(track.record)
+
     def forget(self, correlation_id: str) -> None:
         """Its outcome is recorded: nothing is left to write."""
         self._dirty.pop(correlation_id, None)
 
-    def aside(self, correlation_id: str, write: Callable[[], Awaitable[None]]) -> None:
-        """Write about questions one after the other: opening one must not be overtaken by its settling."""
-        self._asides.append((correlation_id, write))
-        if not self._asiding:
-            self._asiding = True
-            self._workers.start(self._write_asides(), name="questions")
+    async def flush(self) -> None:
+        """Write what is left, as far as the storage takes it; for the end, when no worker runs any more."""
+        pending, self._dirty = self._dirty, {}
+        for name in pending:
+            try:
+                await self._update(name)
+            except NotAccepting:
+                return
 
-    async def until_recorded(self, write: Callable[[], Awaitable[T]]) -> T:
+    async def _save_all(self) -> None:
+        try:
+            while self._dirty:
+                batch, self._dirty = self._dirty, {}
+                try:
+                    await asyncio.gather(*(self._update(name) for name in batch))
+                except LedgerBroken:
+                    return
+                except NotAccepting:
+                    self._dirty = {**batch, **self._dirty}
+                    await asyncio.sleep(AGAIN_S)
+        finally:
+            self._saving = False
+
+    async def _update(self, correlation_id: str) -> None:
+        """Write the newest belief. Raises NotAccepting."""
+        try:
+            await self.save_now(correlation_id)
+        except NotAccepting:
+            raise
+        except Exception as error:  # noqa: BLE001 - one record's fault must not keep the others from being written
+            self._lost(correlation_id, "the progress", error)
+
+    # ------------------------------------------------------------------ its questions
+
+    def write_question(self, record: RequestRecord, effect: Ask | ResolveQuestion) -> None:
+        """Write about questions one after the other: opening one must not be overtaken by its settling."""
+        self._questions.append((record, effect))
+        if not self._asking:
+            self._asking = True
+            self._workers.start(self._write_questions(), name="questions")
+
+    async def _write_questions(self) -> None:
+        try:
+            while self._questions:
+                record, effect = self._questions.popleft()
+                try:
+                    if isinstance(effect, Ask):
+                        await self._ask(effect.question)
+                    else:
+                        await self._resolve(record, effect.question_id, QuestionState(effect.state))
+                except LedgerBroken:
+                    return
+                except Exception as error:  # noqa: BLE001 - the questions behind it must be written all the same
+                    self._lost(record.request.correlation_id, "a question", error)
+        finally:
+            self._asking = False
+
+    async def _ask(self, question: Question) -> None:
+        if not await self._until_recorded(lambda: self._ledger.ask(question)):
+            return
+        self.open_questions.add(question.question_id)
+        self._events.publish(
+            QuestionAsked(
+                correlation_id=question.correlation_id,
+                agent=question.agent,
+                skill=question.skill,
+                task_id=question.task_id,
+                question_id=question.question_id,
+                kind=question.kind.value,
+                asks_for_data=answer_schema(question.parts) is not None,
+                parts=noted(question.parts),
+                question=Excerpt.of(question.text, question.text_chars),
+                expires_at=question.expires_at,
+                checkpoint=question.checkpoint,
+                context_id=question.context_id,
+                system_actor=question.system_actor,
+            )
+        )
+
+    async def _resolve(self, record: RequestRecord, question_id: str, state: QuestionState) -> None:
+        self.open_questions.discard(question_id)
+        await self._until_recorded(lambda: self._ledger.settle(question_id, state))
+        if state in {QuestionState.EXPIRED, QuestionState.WITHDRAWN}:
+            over = QuestionExpired if state is QuestionState.EXPIRED else QuestionWithdrawn
+            self._events.publish(
+                over(
+                    correlation_id=record.request.correlation_id,
+                    agent=record.agent,
+                    skill=record.skill,
+                    question_id=question_id,
+                )
+            )
+
+    # ------------------------------------------------------------------ its outcome
+
+    async def close(self, outcome: Outcome) -> bool:
+        """Record the outcome; whether this is the one that decided.
+
+        Raises:
+            LedgerBroken: nothing is recorded any more.
+            ValueError: the value cannot be recorded; it was told of.
+        """
+        try:
+            return await self._until_recorded(lambda: self._ledger.close(outcome))
+        except LedgerBroken:
+            raise
+        except Exception as error:
+            self._lost(outcome.correlation_id, "the outcome", error)
+            raise
+
+    async def _until_recorded(self, write: Callable[[], Awaitable[T]]) -> T:
         """Repeat a write until the storage takes it: what is owed is not forgotten.
 
         Raises:
@@ -81,56 +200,8 @@ class RecordWriter:
                 told = True
                 await asyncio.sleep(AGAIN_S)
 
-    async def flush(self) -> None:
-        """Write what is left, as far as the storage takes it; for the end, when no worker runs any more."""
-        pending, self._dirty = self._dirty, {}
-        for name in pending:
-            try:
-                await self._update(name)
-            except NotAccepting:
-                return
-
-    def lost(self, correlation_id: str, what: str, error: Exception) -> None:
+    def _lost(self, correlation_id: str, what: str, error: Exception) -> None:
         """Tell that something could not be recorded and will not be."""
         log.critical("%s of request %s could not be recorded", what, correlation_id, exc_info=error)
         reason = f"{what} could not be recorded: {error}"
         self._events.publish(StorageFailed(correlation_id=correlation_id, reason=reason))
-
-    async def _update(self, correlation_id: str) -> None:
-        """Write the newest belief. Raises NotAccepting."""
-        record = self._newest(correlation_id)
-        if record is None:
-            return
-        try:
-            await self._ledger.update(record)
-        except NotAccepting:
-            raise
-        except Exception as error:  # noqa: BLE001 - one record's fault must not keep the others from being written
-            self.lost(correlation_id, "the progress", error)
-
-    async def _save_all(self) -> None:
-        try:
-            while self._dirty:
-                batch, self._dirty = self._dirty, {}
-                try:
-                    await asyncio.gather(*(self._update(name) for name in batch))
-                except LedgerBroken:
-                    return
-                except NotAccepting:
-                    self._dirty = {**batch, **self._dirty}
-                    await asyncio.sleep(AGAIN_S)
-        finally:
-            self._saving = False
-
-    async def _write_asides(self) -> None:
-        try:
-            while self._asides:
-                correlation_id, write = self._asides.popleft()
-                try:
-                    await write()
-                except LedgerBroken:
-                    return
-                except Exception as error:  # noqa: BLE001 - the questions behind it must be written all the same
-                    self.lost(correlation_id, "a question", error)
-        finally:
-            self._asiding = False

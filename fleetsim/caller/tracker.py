@@ -8,19 +8,17 @@ signal.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from fleetsim.caller import effects
 from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.early import EarlyLimits, EarlyWebhooks
+from fleetsim.caller.effects import EffectRunner, PollPacer
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import Event, Excerpt, QuestionAsked, QuestionExpired, QuestionWithdrawn
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, QuestionState, RequestRecord
-from fleetsim.caller.part_rows import noted
-from fleetsim.caller.poll_pacer import PollPacer
+from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
 from fleetsim.caller.push_watch import PushWatch
 from fleetsim.caller.record_writer import RecordWriter
 from fleetsim.caller.signals import (
@@ -42,13 +40,15 @@ from fleetsim.caller.signals import (
 )
 from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
+from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
-from fleetsim.model.asking import answer_schema, check_answer
+from fleetsim.model.asking import check_answer
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts
-from fleetsim.model.work import Answer, Decision, Outcome, Question, UpdateSource
+from fleetsim.model.task import Task
+from fleetsim.model.work import Answer, Cause, Decision, Outcome, OutcomeKind, Question, UpdateSource
 from fleetsim.runtime.failpoints import failpoint
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
@@ -60,10 +60,18 @@ RECORD_PATIENCE_S = 2.0
 """How long a webhook may wait for what it changed to be on record."""
 
 
+class OutcomeListener(Protocol):
+    """Whoever is told of every outcome."""
+
+    def __call__(self, outcome: Outcome, /) -> None:
+        """Take one outcome, just decided."""
+        ...
+
+
 class Tracker:
     """Every request between acceptance and outcome. Use as ``async with``; it starts nothing by itself.
 
-    ``settled`` are called once per decided outcome, in order (health is one of them).
+    ``settled`` are told of each decided outcome once, in order (health is one of them).
     """
 
     def __init__(
@@ -74,7 +82,7 @@ class Tracker:
         events: EventLog,
         rules: Rules,
         *,
-        settled: Iterable[Callable[[Outcome], None]] = (),
+        settled: Iterable[OutcomeListener] = (),
         early: EarlyLimits | None = None,
     ) -> None:
         self._runtime = runtime
@@ -91,11 +99,11 @@ class Tracker:
         self._closing: dict[str, asyncio.Task[Any]] = {}
         self._sends: dict[str, asyncio.Task[Any]] = {}
         self._broken: LedgerBroken | None = None
-        self._scribe = RecordWriter(ledger, events, self._workers, self._record_now)
-        self._pace = PollPacer(self._workers)
+        self._writer = RecordWriter(ledger, events, self._workers, self._tracks)
+        self._runner = EffectRunner(executor, ledger, runtime, self._tracks)
+        self._pacer = PollPacer()
         self._push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
-        self._on_record: set[str] = set()
         self._by_task: dict[tuple[str, str], str] = {}
         self._ending = False
 
@@ -103,7 +111,7 @@ class Tracker:
 
     def begin(self, record: RequestRecord) -> None:
         """Take on a request that the ledger accepted."""
-        self._tracks[record.request.correlation_id] = new_track(record, self._now())
+        self._tracks[record.request.correlation_id] = new_track(record, self._moment())
         self.signal(record.request.correlation_id, Begin())
 
     def recover(
@@ -120,12 +128,12 @@ class Tracker:
         ``early`` are the webhooks that the ledger kept for it.
         """
         cid = record.request.correlation_id
-        self._tracks[cid] = new_track(record, self._now())
+        self._tracks[cid] = new_track(record, self._moment())
         named = record.task.task_id if record.task is not None else record.request.task_id
         if named is not None:
             self._by_task[record.agent, named] = cid
         if question is not None and answer is None:
-            self._on_record.add(question.question_id)
+            self._writer.open_questions.add(question.question_id)
         self._early.take_over(early)
         told = tuple(event for webhook in early for event in webhook.events)
         self.signal(cid, Recovered(question=question, answer=answer, early=told, uncallable=uncallable))
@@ -141,7 +149,22 @@ class Tracker:
     def questions(self) -> tuple[Question, ...]:
         """What agents wait for, oldest first; a question is shown once it is on record."""
         questions = (track.asking.question for track in self._tracks.values())
-        return tuple(q for q in questions if q is not None and q.question_id in self._on_record)
+        return tuple(q for q in questions if q is not None and q.question_id in self._writer.open_questions)
+
+    def kept(self) -> dict[str, int]:
+        """How much is kept of requests in flight, by name: nothing once they have all ended and are on record."""
+        return {
+            "tracks": len(self._tracks),
+            "timers": len(self._timers),
+            "waiters": len(self._waiters),
+            "outcomes to record": len(self._closing),
+            "sends": len(self._sends),
+            "bound tasks": len(self._by_task),
+            "open questions": len(self._writer.open_questions),
+            "writes": len(self._writer),
+            "polls": len(self._pacer),
+            "workers": len(self._workers),
+        }
 
     async def wait(self, correlation_id: str) -> Outcome:
         """The outcome of an accepted request, waiting for it if need be.
@@ -181,7 +204,9 @@ class Tracker:
             raise UnknownTarget(
                 f"question {answer.question_id!r} is not open any more", hint="look at `fleetsim inbox list`"
             )
-        self._on_record.discard(question.question_id)  # the request may end before the answer's fate is known
+        self._writer.open_questions.discard(
+            question.question_id
+        )  # the request may end before the answer's fate is known
         failpoint("after_answer_before_resume")
         self.signal(question.correlation_id, Answered(answer=answer))
         return question
@@ -258,8 +283,8 @@ class Tracker:
                 raise NotAccepting("the outcome could not be recorded yet")
             if closing.cancelled() or closing.exception() is not None:
                 raise NotAccepting("the outcome could not be recorded")
-        elif (record := self._record_now(correlation_id)) is not None:
-            await self._ledger.update(record)
+        else:
+            await self._writer.save_now(correlation_id)
 
     # ------------------------------------------------------------------ signals and effects
 
@@ -268,87 +293,79 @@ class Tracker:
         track = self._tracks.get(correlation_id)
         if track is None:
             return
-        new, effects = step(track, signal, self._now(), self.rules)
+        now = self._moment()
+        new, effects = step(track, signal, now, self.rules)
         self._tracks[correlation_id] = new
-        if track.task is None and new.task is not None and not self._bind(new):
-            return
-        for effect in effects:
-            self._carry_out(new, effect)
-        self._rearm(new)
+        if track.record.task is None and new.record.task is not None and not self._bind(new, new.record.task):
+            new = self._tracks[correlation_id] = replace(new, outcome=_stolen(new, now, self.rules), timers={})
+            effects = (Close(outcome=new.outcome),) if new.outcome else ()
+        self._carry_out(correlation_id, new, effects)
+        self._rearm(correlation_id, new)
 
-    def _bind(self, track: Track) -> bool:
+    def _moment(self) -> Now:
+        clock = self._runtime.clock
+        return Now(clock.monotonic(), clock.now(), self._rng.random())
+
+    def _bind(self, track: Track, task: Task) -> bool:
         """(agent, task id) belongs to one open request; a second claim on it is the agent's fault (F-20).
 
         A follow-up claimed its task before it began; if the agent started another, that is the one it has.
         """
-        assert track.task is not None
-        asked = track.record.request.task_id
-        if asked is not None and asked != track.task.task_id:
-            self.release(track.record.agent, asked, track.correlation_id)
-        key = (track.record.agent, track.task.task_id)
-        owner = self._by_task.setdefault(key, track.correlation_id)
-        if owner == track.correlation_id or not track.task.task_id:
-            return True
-        outcome = effects.stolen_task(track, self._now(), self.rules)
-        self._tracks[track.correlation_id] = replace(track, outcome=outcome)
-        self._carry_out(track, Close(outcome=outcome))
-        return False
+        request, agent = track.record.request, track.record.agent
+        if request.task_id is not None and request.task_id != task.task_id:
+            self.release(agent, request.task_id, request.correlation_id)
+        return self.claim(agent, task.task_id, request.correlation_id) or not task.task_id
 
-    def _carry_out(self, track: Track, effect: Effect) -> None:
-        cid = track.correlation_id
-        match effect:
-            case Publish(event=event):
-                self._publish(track, event)
-            case Save():
-                self._scribe.save(cid)
-            case Ask(question=question):
-                self._scribe.aside(cid, lambda: self._ask(question))
-            case ResolveQuestion(question_id=question_id, state=state):
-                self._scribe.aside(cid, lambda: self._settle(track, question_id, QuestionState(state)))
-            case Close(outcome=outcome):
-                if track.sending.in_air and (send := self._sends.get(cid)) is not None:
-                    send.cancel()  # its time is over: what still waits for a slot must not leave any more
-                self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
-            case Poll():
-                self._pace.put(lambda: self._poll(cid))
-            case _:
-                self._reach_out(track, effect)
-
-    def _poll(self, correlation_id: str) -> None:
-        """Its turn has come; the request may have ended while it waited."""
-        track = self._tracks.get(correlation_id)
-        if track is not None and track.outcome is None:
-            self._reach_out(track, Poll())
-
-    def _reach_out(self, track: Track, effect: Effect) -> None:
-        work = effects.work_for(
-            effect, track, self._executor, self._ledger, self._runtime, self.signal, self._record_now
-        )
-        charged = self._executor.charged(track.record.agent, work)
-        worker = self._workers.start(charged, name=f"{type(effect).__name__.lower()}:{track.correlation_id}")
-        if isinstance(effect, Send):
-            self._sends[track.correlation_id] = worker
-
-    def _publish(self, track: Track, event: Event) -> None:
+    def _carry_out(self, cid: str, track: Track, effects: Iterable[Effect]) -> None:
         record = track.record
-        self._events.publish(
-            replace(
-                event,
-                correlation_id=track.correlation_id,
-                parent_id=record.request.parent_id,
-                agent=record.agent,
-                skill=record.skill,
-                task_id=track.task.task_id if track.task else None,
-            )
-        )
+        for effect in effects:
+            match effect:
+                case Publish(event=event):
+                    about = replace(
+                        event,
+                        correlation_id=cid,
+                        parent_id=record.request.parent_id,
+                        agent=record.agent,
+                        skill=record.skill,
+                        task_id=record.task.task_id if record.task else None,
+                    )
+                    self._events.publish(about)
+                case Save():
+                    self._writer.save(cid)
+                case Ask() | ResolveQuestion():
+                    self._writer.write_question(record, effect)
+                case Close(outcome=outcome):
+                    if track.sending.in_air and (send := self._sends.get(cid)) is not None:
+                        send.cancel()  # its time is over: what still waits for a slot must not leave any more
+                    self._closing[cid] = self._workers.start(self._close(track, outcome), name=f"close:{cid}")
+                case Poll():
+                    self._pacer.put(cid)
+                    if not self._pacer.running:
+                        self._pacer.running = True
+                        self._workers.start(self._poll_in_turn(), name="pace")
+                case _:
+                    self._reach_out(cid, record, effect)
 
-    def _now(self) -> Now:
-        clock = self._runtime.clock
-        return Now(clock.monotonic(), clock.now(), self._rng.random())
+    async def _poll_in_turn(self) -> None:
+        async for cid in self._pacer:
+            track = self._tracks.get(cid)
+            if track is not None and track.outcome is None:  # the request may have ended while it waited
+                self._reach_out(cid, track.record, Poll())
 
-    def _rearm(self, track: Track) -> None:
-        cid = track.correlation_id
-        timer, wake = self._timers.get(cid), track.wake
+    def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> None:
+        """Have an effect carried out at the agent's expense; what comes of it comes back as signals."""
+        work = self._executor.charged(record.agent, self._follow(cid, self._runner.signals(effect, record)))
+        worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
+        if isinstance(effect, Send):
+            self._sends[cid] = worker
+
+    async def _follow(self, cid: str, signals: AsyncGenerator[Signal, None]) -> None:
+        async with aclosing(signals):
+            async for signal in signals:
+                self.signal(cid, signal)
+
+    def _rearm(self, cid: str, track: Track) -> None:
+        timer, wake = self._timers.get(cid), min(track.timers.values(), default=None)
         if timer is not None:
             if wake is not None and timer.when() == wake:
                 return
@@ -361,89 +378,44 @@ class Tracker:
         self._timers.pop(correlation_id, None)
         self.signal(correlation_id, Due())
 
-    # ------------------------------------------------------------------ memory
-
-    def _record_now(self, correlation_id: str) -> RequestRecord | None:
-        track = self._tracks.get(correlation_id)
-        return track.record if track is not None else None
-
-    async def _ask(self, question: Question) -> None:
-        if not await self._scribe.until_recorded(lambda: self._ledger.ask(question)):
-            return
-        self._on_record.add(question.question_id)
-        self._events.publish(
-            QuestionAsked(
-                correlation_id=question.correlation_id,
-                agent=question.agent,
-                skill=question.skill,
-                task_id=question.task_id,
-                question_id=question.question_id,
-                kind=question.kind.value,
-                asks_for_data=answer_schema(question.parts) is not None,
-                parts=noted(question.parts),
-                question=Excerpt.of(question.text, question.text_chars),
-                expires_at=question.expires_at,
-                checkpoint=question.checkpoint,
-                context_id=question.context_id,
-                system_actor=question.system_actor,
-            )
-        )
-
-    async def _settle(self, track: Track, question_id: str, state: QuestionState) -> None:
-        self._on_record.discard(question_id)
-        await self._scribe.until_recorded(lambda: self._ledger.settle(question_id, state))
-        if state in {QuestionState.EXPIRED, QuestionState.WITHDRAWN}:
-            over = QuestionExpired if state is QuestionState.EXPIRED else QuestionWithdrawn
-            self._events.publish(
-                over(
-                    correlation_id=track.correlation_id,
-                    agent=track.record.agent,
-                    skill=track.record.skill,
-                    question_id=question_id,
-                )
-            )
+    # ------------------------------------------------------------------ the end of a request
 
     async def _close(self, track: Track, outcome: Outcome) -> None:
         """Decide, durably, then tell. Only the call that decided tells anybody (I-01, I-04)."""
-        cid = track.correlation_id
         failpoint("before_close")
         try:
-            decided = await self._scribe.until_recorded(lambda: self._ledger.close(outcome))
+            decided = await self._writer.close(outcome)
         except Exception as error:
-            self._unrecorded(track, error)
+            # The ledger has the request open: the next start takes it up again.
+            self._forget(track)
+            told = error if isinstance(error, FleetsimError) else NotAccepting("the outcome could not be recorded")
+            self._resolve(outcome.correlation_id, told)
             raise
         failpoint("after_close_before_tell")
         self._forget(track)
         if not decided:
-            kept = await self._ledger.outcome(cid)
-            self._resolve(cid, kept or outcome)
+            kept = await self._ledger.outcome(outcome.correlation_id)
+            self._resolve(outcome.correlation_id, kept or outcome)
             return
         self._push_watch.ended(track, outcome)
         publish_outcome(self._events, outcome, drift=undeclared_effects(track.record.declared, outcome))
         for listener in self._settled:
             listener(outcome)
-        self._resolve(cid, outcome)
-
-    def _unrecorded(self, track: Track, error: Exception) -> None:
-        """The outcome cannot be recorded. The ledger has the request open: the next start takes it up again."""
-        if not isinstance(error, LedgerBroken):
-            self._scribe.lost(track.correlation_id, "the outcome", error)
-        self._forget(track)
-        told = error if isinstance(error, FleetsimError) else NotAccepting("the outcome could not be recorded")
-        self._resolve(track.correlation_id, told)
+        self._resolve(outcome.correlation_id, outcome)
 
     def _forget(self, track: Track) -> None:
-        cid = track.correlation_id
+        record = track.record
+        cid = record.request.correlation_id
         self._tracks.pop(cid, None)
         self._closing.pop(cid, None)
         self._sends.pop(cid, None)
-        self._scribe.forget(cid)
+        self._writer.forget(cid)
         self._early.forget(cid)
         if (timer := self._timers.pop(cid, None)) is not None:
             timer.cancel()
-        for task_id in (track.record.request.task_id, track.task.task_id if track.task is not None else None):
+        for task_id in (record.request.task_id, record.task.task_id if record.task is not None else None):
             if task_id is not None:
-                self.release(track.record.agent, task_id, cid)
+                self.release(record.agent, task_id, cid)
 
     def _resolve(self, correlation_id: str, outcome: Outcome | FleetsimError) -> None:
         waiter = self._waiters.pop(correlation_id, None)
@@ -471,7 +443,7 @@ class Tracker:
             if not waiter.done():
                 waiter.cancel()
         self._waiters.clear()
-        await self._scribe.flush()
+        await self._writer.flush()
 
     async def _last_words(self) -> None:
         """Let what is in the air land: a reply thrown away now would end as unknown after the restart (F-46)."""
@@ -484,3 +456,15 @@ class Tracker:
             if not any(t.outcome is None for t in flying) and not self._closing:
                 return
             await asyncio.sleep(0.05)
+
+
+def _stolen(track: Track, now: Now, rules: Rules) -> Outcome:
+    """The outcome of a request whose agent answered with a task id that another request already has (F-20)."""
+    return outcome_of(
+        track,
+        now,
+        kind=OutcomeKind.PROTOCOL_ERROR,
+        reason="the agent answered with a task id that belongs to another request",
+        cause=Cause.PROTOCOL,
+        rates=rules.rates,
+    )

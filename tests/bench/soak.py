@@ -105,20 +105,12 @@ def files_of(pid: int) -> int:
 
 def held_by(hub: Hub) -> dict[str, int]:
     """What must not grow, in the hub's process."""
-    t = hub.tracker
     return {
-        "tracks": len(t.tracks()),
-        "timers": len(t._timers),
-        "waiters": len(t._waiters),
-        "closing": len(t._closing),
-        "bound tasks": len(t._by_task),
-        "questions on record": len(t._on_record),
-        "unwritten": len(t._scribe._dirty) + len(t._scribe._asides),
+        **hub.tracker.kept(),
         "gates and vetoes": len(hub.desk._gates) + len(hub.desk._vetoes),
         "desk workers": len(hub.desk._workers),
         "webhook ids": len(hub.receiver._seen),
         "event readers": len(hub.events._readers),
-        "tracker workers": len(t._workers),
         "coroutines": len(asyncio.all_tasks()),
         "threads": own_threads(),
     }
