@@ -54,18 +54,13 @@ _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _PLAIN_WORDS = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
     "float_type": "must be a number",
-    "float_parsing": "must be a number",
     "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
     "list_type": "must be a list",
     "tuple_type": "must be a list",
     "dict_type": "must be a mapping",
     "model_type": "must be a mapping",
     "dataclass_type": "must be a mapping",
-    "model_attributes_type": "must be a mapping",
 }
 
 
@@ -102,7 +97,7 @@ def explain(document: YamlDocument, error: ValidationError, model: type[BaseMode
     """
     problems = [(_real_path(document, dict(found)), dict(found)) for found in error.errors()]
     problems = _merged([found for found in problems if not _beaten(found, problems)])
-    problems.sort(key=lambda found: _order(document, found[0]))
+    problems.sort(key=lambda found: document.place(found[0], key=True))
     return tuple(_one(document, problem, path, model) for path, problem in problems[:PROBLEMS_MAX])
 
 
@@ -137,13 +132,6 @@ def combine(problems: tuple[ConfigError, ...]) -> ConfigError:
     """All problems as one error to raise: the first line is the first problem, one line each."""
     hint = next((problem.hint for problem in problems if problem.hint), None)
     return ConfigError("\n".join(str(problem) for problem in problems), hint=hint)
-
-
-def _order(document: YamlDocument, path: Path) -> tuple[int, int]:
-    while path and path not in document.places and path not in document.keys:
-        path = path[:-1]
-    place = document.keys.get(path) or document.places.get(path)
-    return (place.line, place.column) if place else (0, 0)
 
 
 def _real_path(document: YamlDocument, problem: dict[str, Any]) -> Path:
@@ -214,7 +202,7 @@ def _plain(limit: float) -> str:
 def _named(path: Path) -> str:
     if not path:
         return "the file"
-    if isinstance(path[-1], int) and len(path) > 1:
+    if isinstance(path[-1], int):
         return f"item {path[-1] + 1} of {one_line(str(path[-2]), 60)!r}"
     return repr(one_line(str(path[-1]), 60))
 

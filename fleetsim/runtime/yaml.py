@@ -42,7 +42,7 @@ _WORDS: Mapping[str, bool | None] = {
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Place:
     """A position in a file; both numbers count from one."""
 
@@ -59,16 +59,21 @@ class YamlDocument:
     places: Mapping[Path, Place] = field(repr=False)
     keys: Mapping[Path, Place] = field(repr=False)
 
-    def where(self, path: Path, *, key: bool = False) -> str:
-        """``file:line:col`` of a value (or of its key), or of the nearest thing around it."""
+    def place(self, path: Path, *, key: bool = False) -> Place:
+        """Where a value (or its key) stands, or the nearest thing around it."""
         maps = (self.keys, self.places) if key else (self.places,)
         while True:
             for places in maps:
                 if path in places:
-                    return f"{self.source}:{places[path].line}:{places[path].column}"
+                    return places[path]
             if not path:
-                return f"{self.source}:1:1"
+                return Place(1, 1)
             path = path[:-1]
+
+    def where(self, path: Path, *, key: bool = False) -> str:
+        """``file:line:col`` of that place."""
+        place = self.place(path, key=key)
+        return f"{self.source}:{place.line}:{place.column}"
 
     def error(self, path: Path, message: str, *, key: bool = False, hint: str | None = None) -> ConfigError:
         """The error to raise about a value: one line that says where and what."""

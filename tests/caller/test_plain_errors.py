@@ -20,6 +20,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
 
 VALIDATORS_WORDS = re.compile(
+    r"cannot be used here|"
     r"\b([Ii]nput|should|[Ss]tring|List|[Dd]ictionary|validation|pattern|Value error|valid|permitted)\b|\^|\\Z"
 )
 WRONG = [None, 5, -1, 1.5, 1e30, True, "", "x", "x" * 20_000, [], ["", "x"], [[]], ["x"] * 1_500, {}, {"x": []}, "é\n"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -175,8 +175,18 @@ def test_a_problem_is_one_line_with_place_value_and_nearest_key(text: str, expec
 def test_problems_come_in_the_order_of_the_file_and_are_bounded() -> None:
     text = "agents:\n" + "".join(f"  - name: {n}\n    url: http://x\n" for n in range(PROBLEMS_MAX + 10))
     found = problems(text)
-    assert len(found) == PROBLEMS_MAX
+    assert len(found) == PROBLEMS_MAX == 20
     assert [line.split(":")[1] for line in found] == [str(2 + 2 * n) for n in range(PROBLEMS_MAX)]
+
+
+def test_the_order_is_the_files_and_not_the_models() -> None:
+    found = problems("agents:\n  - timeoutMs: x\n    url: ftp\n    name: 5\n")
+    assert [line.split(":")[1] for line in found] == ["2", "3", "4"]
+
+
+def test_a_long_key_is_cut_where_a_line_would_be_full() -> None:
+    (found,) = problems(agent(tags=f"{{{'k' * 70}: 5}}"))
+    assert f"'{'k' * 59}…' must be a mapping, not 5" in found
 
 
 def test_a_key_that_is_missing_stands_where_its_entry_begins() -> None:
@@ -253,6 +263,9 @@ def test_no_valid_key_means_no_hint() -> None:
         ("greater_than_equal", {"ge": 2.0}, "must be at least 2"),
         ("less_than_equal", {"le": 2.5}, "must be at most 2.5"),
         ("tuple_type", {}, "must be a list"),
+        ("dataclass_type", {}, "must be a mapping"),
+        ("float_type", {}, "must be a number"),
+        ("unexpected_keyword_argument", {}, "is not known here"),
         ("odd", {}, "cannot be used here"),
     ],
 )
@@ -264,7 +277,15 @@ class Inner(Strict):
     deep: int
 
 
+class Near(Strict):
+    name: str
+    named: str = ""
+
+
 class Wide(Strict):
+    near: list[Near] = []
+    word: Annotated[str, Field(min_length=1)] | Inner | None = None
+    many: str | Inner | Skill = ""
     choice: list[Inner] | None = None
     named: dict[str, Inner] = {}
     either: Inner | list[Skill] | int = 0
@@ -301,6 +322,10 @@ def told(text: str) -> list[str]:
             ],
         ),
         ("either: x", ["f.yaml:1:9: 'either' must be a mapping or a list or a whole number, not 'x'"]),
+        ("either: {deep: x}", ["f.yaml:1:16: 'deep' must be a whole number, not 'x'"]),
+        ("word: ''", ["f.yaml:1:7: 'word' must not be empty"]),
+        ("many: 5", ["f.yaml:1:7: 'many' must be text or a mapping, not 5"]),
+        ("near: [{named: x}]", ["f.yaml:1:8: 'name' is missing"]),
         ("spelt-ou: 1", ["f.yaml:1:1: unknown key 'spelt-ou' (did you mean 'spelt-out'?)"]),
         ("spelt-out: x", ["f.yaml:1:12: 'spelt-out' must be a whole number, not 'x'"]),
         (
@@ -333,7 +358,7 @@ def test_the_first_hint_is_the_hint_of_all() -> None:
 
 @pytest.mark.parametrize("name", ["apiKey", "TOKEN", "clientSecret", "password", "credentials", "authorization"])
 def test_a_value_below_a_name_like_a_secrets_is_not_shown(name: str) -> None:
-    class Kept(BaseModel):
+    class Kept(Strict):
         value: dict[str, int]
 
     with pytest.raises(ValidationError) as caught:
