@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any, overload
 
 from starlette.applications import Starlette
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fleetsim.agent.app import build_app
-from fleetsim.agent.engine import Engine
+from fleetsim.agent.app import Engine, Runtimes, build_app
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.quirks import REFERENCE, Quirks
-from fleetsim.agent.settings import AgentSettings
-from fleetsim.agent.skills import Skill, SkillFunction, make_skill
+from fleetsim.agent.service import Operations
+from fleetsim.agent.settings import BEHAVIOURS, AgentSettings, DialectBehaviour
+from fleetsim.agent.skills import Skill, SkillChoice, SkillFunction, choose_skill, make_skill
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime import server
 from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.real import running_runtime
+from fleetsim.runtime.webhook import WebhookSender
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,13 @@ class Agent:
     callers reach it, if that is not the address it listens on. ``default_skill`` serves messages without a
     ``skillHint``; it is the first skill if not given. ``dialects`` are spoken out of 1.0, 0.3 and 0.1. ``state`` is
     a file to keep tasks in over restarts; without it they are gone with the process. ``input_modes``, if given, are
-    the only media types a file part may have. ``shape`` makes it another kind of agent (``profiles``).
+    the only media types a file part may have. ``path`` is where calls are taken, ``rest`` whether there are also the
+    REST aliases; ``drop_failed_webhooks`` removes a webhook whose receiver did not take a notice in all its tries.
+
+    What makes it another kind of agent goes around it (``profiles`` does): ``choose`` picks the skill of a message,
+    ``behaviours`` says what is expected in each dialect, ``interceptors`` stand before its operations, each given those
+    behind it, ``middleware`` is ASGI, the first outermost, and ``webhook_sender`` makes what delivers webhooks, as
+    ``WebhookSender`` does. ``runtime`` is what it runs on, or opens that at each start.
     """
 
     def __init__(
@@ -57,25 +64,32 @@ class Agent:
         version: str = "1.0.0",
         skills: Iterable[Skill] = (),
         default_skill: str | None = None,
-        runtime: Runtime | None = None,
+        choose: SkillChoice = choose_skill,
+        runtime: Runtime | Runtimes = running_runtime,
         api_key: str | None = None,
         api_keys: Mapping[str, str] | None = None,
         bearer: str | None = None,
         bearers: Mapping[str, str] | None = None,
         allow_webhook: Iterable[str] = (),
         dialects: Iterable[str] = ("1.0", "0.3", "0.1"),
+        behaviours: Mapping[str, DialectBehaviour] = BEHAVIOURS,
         url: str | None = None,
+        path: str = "/a2a",
+        rest: bool = True,
         streaming: bool = True,
         push_notifications: bool = True,
         state_transition_history: bool = False,
+        drop_failed_webhooks: bool = False,
+        webhook_sender: Callable[..., WebhookSender] = WebhookSender,
         organization: str | None = None,
         provider_url: str | None = None,
         documentation_url: str | None = None,
         input_modes: Iterable[str] | None = None,
         output_modes: Iterable[str] = ("text/plain",),
         state: Path | str | None = None,
-        shape: Quirks = REFERENCE,
         limits: AgentLimits | None = None,
+        interceptors: Iterable[Callable[[Operations], Operations]] = (),
+        middleware: Iterable[Callable[[ASGIApp], ASGIApp]] = (),
     ) -> None:
         self._runtime = runtime
         self._served: Starlette | None = None
@@ -85,11 +99,17 @@ class Agent:
             version=version,
             skills=tuple(skills),
             default_skill=default_skill,
+            choose=choose,
             dialects=tuple(dialects),
+            behaviours=behaviours,
             url=url,
+            path=path,
+            rest=rest,
             streaming=streaming,
             push_notifications=push_notifications,
             state_transition_history=state_transition_history,
+            drop_failed_webhooks=drop_failed_webhooks,
+            webhook_sender=webhook_sender,
             api_keys=_callers(api_key, api_keys),
             bearers=_callers(bearer, bearers),
             allow_webhook=tuple(allow_webhook),
@@ -99,8 +119,9 @@ class Agent:
             input_modes=None if input_modes is None else tuple(input_modes),
             output_modes=tuple(output_modes),
             state=None if state is None else Path(state),
-            shape=shape,
             limits=limits or AgentLimits(),
+            interceptors=tuple(interceptors),
+            middleware=tuple(middleware),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,6 +133,11 @@ class Agent:
         if self._served is None or scope["type"] == "lifespan":
             self._served = self.app()
         await self._served(scope, receive, send)
+
+    @property
+    def runtime(self) -> Runtime | Runtimes:
+        """What it runs on, or what opens that at each start."""
+        return self._runtime
 
     @property
     def settings(self) -> AgentSettings:
@@ -186,10 +212,9 @@ class Agent:
         engine = self.engine()
         listener = server.listen(host, port)
         bound = listener.getsockname()[1]
-        if host not in LOOPBACK and self._settings.gate().open:
+        if host not in LOOPBACK and self._settings.authenticator().open:
             log.warning("%s listens on %s without a key: whoever reaches it can use it", self._settings.name, host)
-        path = self._settings.shape.rpc_paths[0]
-        log.info("%s serves A2A at http://%s:%d%s", self._settings.name, host, bound, path)
+        log.info("%s serves A2A at http://%s:%d%s", self._settings.name, host, bound, self._settings.path)
         app, limits = self.mount(engine), self._settings.limits
         server.serve(app, limits, listener, on_start=engine.start, on_stop=engine.stop)
 

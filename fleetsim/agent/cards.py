@@ -6,98 +6,52 @@ docs/reference/interop.md for the hybrid that clients of both versions read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, Capabilities
-from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
+from fleetsim.wire.dialect import VERSION_HEADER, write_card_for
+from fleetsim.wire.json import dump
 
 INTERFACES: Mapping[str, str] = {"1.0": "1.0", "0.3": "0.3.0", "0.1": "0.1.0"}
 """Dialect to the protocol version a card names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mounted:
-    """What an agent really serves; the card's flags come from here alone."""
-
-    name: str
-    description: str
-    version: str
-    skills: tuple[Skill, ...]
-    dialects: tuple[str, ...]
-    streaming: bool = True
-    push_notifications: bool = True
-    state_transition_history: bool = False
-    organization: str | None = None
-    provider_url: str | None = None
-    documentation_url: str | None = None
-    security_schemes: Mapping[str, Any] = field(default_factory=dict)
-    input_modes: tuple[str, ...] = ("text/plain",)
-    output_modes: tuple[str, ...] = ("text/plain",)
-    interface_versions: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def extended_card(self) -> bool:
-        """Whether some skills are for authenticated callers' eyes only."""
-        return any(not skill.public for skill in self.skills)
-
-
-def check(mounted: Mounted) -> None:
-    """Refuse to start with a card that would mislead. Raises ConfigError."""
-    if not mounted.name.strip():
-        raise ConfigError("an agent needs a name")
-    if not mounted.skills:
-        raise ConfigError(f"agent {mounted.name!r} has no skill", hint="decorate an async function with @agent.skill")
-    seen: set[str] = set()
-    for skill in mounted.skills:
-        if skill.skill_id in seen:
-            raise ConfigError(f"agent {mounted.name!r} has two skills {skill.skill_id!r}")
-        seen.add(skill.skill_id)
-    unknown = [name for name in mounted.dialects if name not in INTERFACES]
-    if unknown or not mounted.dialects:
-        raise ConfigError(f"{(unknown or ['nothing'])[0]!r} is no dialect", hint="choose from 1.0, 0.3 and 0.1")
-    if mounted.extended_card and not mounted.security_schemes:
-        raise ConfigError(
-            "a skill is kept from the public card, but nobody can authenticate to see it",
-            hint="give the agent an API key or a bearer token, or make the skill public",
-        )
-
-
-def build(mounted: Mounted, url: str, *, extended: bool = False) -> AgentCard:
-    """The public card, or the one for authenticated callers."""
-    shown = tuple(skill for skill in mounted.skills if skill.public or extended)
+def build_card(settings: AgentSettings, url: str, *, extended: bool = False) -> AgentCard:
+    """The public card for an endpoint at ``url``, or the one for authenticated callers."""
+    shown = tuple(skill for skill in settings.skills if skill.public or extended)
+    schemes = settings.authenticator().schemes()
+    # Newest first. 0.1 has no place on a card that names 0.3, whose endpoint and binding it shares.
+    dialects = settings.dialects
+    named = [name for name in sorted(dialects, reverse=True) if name != "0.1" or "0.3" not in dialects]
     return AgentCard(
-        name=mounted.name,
-        description=mounted.description or mounted.name,
-        version=mounted.version,
-        interfaces=tuple(
-            AgentInterface(url=url, protocol_version=mounted.interface_versions.get(name, INTERFACES[name]))
-            for name in _advertised(mounted.dialects)
-        ),
+        name=settings.name,
+        description=settings.description or settings.name,
+        version=settings.version,
+        interfaces=tuple(AgentInterface(url=url, protocol_version=INTERFACES[name]) for name in named),
         capabilities=Capabilities(
-            streaming=mounted.streaming,
-            push_notifications=mounted.push_notifications,
-            state_transition_history=mounted.state_transition_history,
-            extended_card=mounted.extended_card,
+            streaming=settings.streaming,
+            push_notifications=settings.push_notifications,
+            state_transition_history=settings.state_transition_history,
+            extended_card=settings.extended_card,
             extensions=tuple(_extensions(shown)),
         ),
         skills=tuple(skill.card_entry() for skill in shown),
-        default_input_modes=mounted.input_modes,
-        default_output_modes=mounted.output_modes,
-        provider_organization=mounted.organization,
-        provider_url=mounted.provider_url,
-        documentation_url=mounted.documentation_url,
-        security_schemes=dict(mounted.security_schemes),
-        security=tuple({name: []} for name in mounted.security_schemes),
+        default_input_modes=settings.input_modes or ("text/plain",),
+        default_output_modes=settings.output_modes,
+        provider_organization=settings.organization,
+        provider_url=settings.provider_url,
+        documentation_url=settings.documentation_url,
+        security_schemes=schemes,
+        security=tuple({name: []} for name in schemes),
     )
-
-
-def _advertised(dialects: tuple[str, ...]) -> list[str]:
-    """Newest first. 0.1 has no place on a card that names 0.3, whose endpoint and binding it shares."""
-    return [name for name in sorted(dialects, reverse=True) if name != "0.1" or "0.3" not in dialects]
 
 
 def _extensions(skills: Iterable[Skill]) -> Iterable[AgentExtension]:
@@ -107,7 +61,7 @@ def _extensions(skills: Iterable[Skill]) -> Iterable[AgentExtension]:
         yield AgentExtension(uri=COST, description="Tokens, time and cost of a task")
     if any(skill.sure for skill in skills):
         yield AgentExtension(uri=CONFIDENCE, description="How sure the agent is of its answer")
-    if effects := {s.skill_id: {"effects": [_effect(e) for e in s.effects]} for s in skills if s.effects}:
+    if effects := {s.skill_id: {"effects": [asdict(e) for e in s.effects]} for s in skills if s.effects}:
         yield AgentExtension(uri=EFFECT_DOMAIN, description="What each skill changes", params={"skills": effects})
         yield AgentExtension(uri=WORLDSTATE_DELTA, description="What a task has changed")
     if radii := {s.skill_id: {"radius": s.radius} for s in skills if s.radius}:
@@ -116,15 +70,44 @@ def _extensions(skills: Iterable[Skill]) -> Iterable[AgentExtension]:
         yield AgentExtension(uri=HITL_MODE, description="When each skill asks a human", params={"skills": modes})
 
 
-def _effect(effect: Any) -> dict[str, Any]:
-    return {
-        "domain": effect.domain,
-        "path": effect.path,
-        "delta": effect.delta,
-        "confidence": effect.confidence,
-    }
-
-
-def drift(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
+def undeclared(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
     """What skills were seen to do and do not declare, by skill id; empty when card and conduct agree."""
-    return {skill.skill_id: tuple(sorted(skill.drift)) for skill in skills if skill.drift}
+    return {skill.skill_id: tuple(sorted(skill.undeclared)) for skill in skills if skill.undeclared}
+
+
+MAX_AGE_S = 60
+
+_CORS = {
+    "access-control-allow-origin": "*",
+    "access-control-allow-methods": "GET, HEAD, OPTIONS",
+    "access-control-allow-headers": "*",
+    "access-control-max-age": "600",
+}
+
+
+class CardEndpoint:
+    """Serves the public card. ``card_at`` builds it for the endpoint's own URL."""
+
+    def __init__(self, card_at: Callable[[str], AgentCard], url: str | None, rpc_path: str) -> None:
+        self._card_at, self._url, self._rpc_path = card_at, url, rpc_path
+
+    async def answer(self, request: Request) -> Response:
+        """Answer GET, HEAD and the browser's OPTIONS."""
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=_CORS)
+        body = dump(write_card_for(self._card_at(self.url_for(request)), request.headers.get(VERSION_HEADER)))
+        etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        cached = {"cache-control": f"public, max-age={MAX_AGE_S}", "vary": VERSION_HEADER, "etag": etag}
+        headers = {**_CORS, **cached}
+        known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+        if etag in known or known == ["*"]:
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers, media_type="application/json")
+
+    def url_for(self, request: Request) -> str:
+        """The endpoint's URL: as configured, else the socket's own address. Never what a Host header says."""
+        if self._url is not None:
+            return self._url
+        host, port = request.scope.get("server") or ("127.0.0.1", None)
+        host = f"[{host}]" if ":" in host else host
+        return f"{request.url.scheme}://{host}{f':{port}' if port else ''}{self._rpc_path}"

@@ -1,7 +1,7 @@
 """The agent's tasks in one SQLite file (``--state FILE``), so that a restart forgets nothing it told.
 
 The store stays in memory and decides; this keeps what it decided. A change is noted at once and written
-with all others that wait, by one thread; whoever answers a caller first awaits ``settled``, so nothing is
+with all others that wait, by one thread; whoever answers a caller first awaits ``flush``, so nothing is
 acknowledged that is not on disk. If the disk refuses, the changes are kept and tried again, and the
 agent takes no new work meanwhile. The file holds webhook tokens and is made for its owner alone.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.record import PushTarget, Record, TaskKey
+from fleetsim.agent.tasks import PushTarget, Record, TaskKey
 from fleetsim.model.call import GetTask, Operation, PushConfig
 from fleetsim.model.errors import ConfigError, WireError
 from fleetsim.model.limits import ROW_BYTES_MAX
@@ -83,7 +83,7 @@ class TaskFile:
         self._pending[key] = None
         self._noted.set()
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Return once everything noted so far is on disk. Raises StateUnwritable."""
         if not self._pending and not self._writing.locked():
             return
@@ -107,14 +107,14 @@ class TaskFile:
             await self._noted.wait()
             self._noted.clear()
             try:
-                await self.settled()
+                await self.flush()
             except StateUnwritable:
                 await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
         """Write what is left and close. Says so if that fails."""
         try:
-            await self.settled()
+            await self.flush()
         except StateUnwritable:
             log.error("%d tasks were not written to %s", len(self._pending), self._path)
         await self._run(self._shut)

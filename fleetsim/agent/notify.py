@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.quirks import Quirks
-from fleetsim.agent.record import PushTarget, Record, TaskKey, Transition
+from fleetsim.agent.settings import DialectBehaviour
 from fleetsim.agent.store import Store
+from fleetsim.agent.tasks import PushTarget, Record, TaskKey, Transition
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
 from fleetsim.model.task import Task, TaskState
 from fleetsim.model.text import one_line
@@ -38,7 +38,7 @@ class Notice:
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class _NoticeQueue:
     """The notices waiting for one config, oldest first."""
 
     key: TaskKey
@@ -49,9 +49,9 @@ class _Line:
 class Notifier:
     """Tells webhooks of a store's moves. ``workers`` owns the deliveries, so none can be collected away.
 
-    ``settled`` is awaited before a notice leaves, so that nothing is told that could be forgotten, and ``rate``
-    before that: many tasks must not make one agent a flood (T-23).
-    ``shape`` may have a config removed whose receiver did not take a notice in all its tries.
+    ``flush`` is awaited before a notice leaves, so that nothing is told that could be forgotten, and ``rate``
+    before that: many tasks must not make one agent a flood (T-23). ``drop_failed`` removes a config whose receiver did
+    not take a notice in all its tries.
     """
 
     def __init__(
@@ -63,26 +63,28 @@ class Notifier:
         limits: AgentLimits,
         breaker: Breaker,
         rate: TokenBucket,
-        shape: Quirks,
-        settled: Callable[[], Awaitable[None]] | None = None,
+        behaviours: Mapping[str, DialectBehaviour],
+        drop_failed: bool = False,
+        flush: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store, self._sender, self._workers, self._limits = store, sender, workers, limits
-        self._breaker, self._rate, self._settled, self._shape = breaker, rate, settled, shape
-        self._lines: dict[tuple[TaskKey, str], _Line] = {}
+        self._breaker, self._rate, self._flush = breaker, rate, flush
+        self._behaviours, self._drop_failed = behaviours, drop_failed
+        self._queues: dict[tuple[TaskKey, str], _NoticeQueue] = {}
         self._busy: dict[TaskKey, int] = {}
 
     def busy(self, key: TaskKey) -> bool:
         """Whether notices of the task are under way."""
         return key in self._busy
 
-    def heard(self, transition: Transition) -> None:
+    def on_transition(self, transition: Transition) -> None:
         """Queue the notices of one move. A task is not announced to those who sent it: submitted is no news."""
         if transition.update.status.state is TaskState.SUBMITTED:
             return
         for push in transition.record.pushes:
-            self._queue(transition.record, push, transition.update)
+            self._enqueue(transition.record, push, transition.update)
 
-    def late(self, record: Record, config_id: str) -> None:
+    def on_registration(self, record: Record, config_id: str) -> None:
         """A webhook was registered after the send: tell it at once how the task stands, if it has moved."""
         push = next((p for p in record.pushes if p.config_id == config_id), None)
         task = record.task
@@ -96,37 +98,38 @@ class Notifier:
             final=task.terminal,
             artifacts=artifacts,
         )
-        self._queue(record, push, update)
+        self._enqueue(record, push, update)
 
     async def drain(self, seconds: float) -> None:
         """Give deliveries under way up to ``seconds``, and say how many notices were lost then."""
         await self._workers.drain(seconds)
-        if lost := sum(len(line.waiting) for line in self._lines.values()):
+        if lost := sum(len(queue.waiting) for queue in self._queues.values()):
             log.warning("%d webhook notices were not delivered before the agent stopped", lost)
 
-    def _queue(self, record: Record, push: PushTarget, update: StatusUpdate) -> None:
+    def _enqueue(self, record: Record, push: PushTarget, update: StatusUpdate) -> None:
         name = (record.key, push.config_id)
-        line = self._lines.get(name)
-        fresh = line is None
-        if line is None:
-            line = self._lines[name] = _Line(*name)
+        queue = self._queues.get(name)
+        fresh = queue is None
+        if queue is None:
+            queue = self._queues[name] = _NoticeQueue(*name)
             self._busy[record.key] = self._busy.get(record.key, 0) + 1
         for event in self._events(push, update):
-            line.waiting.append(Notice(sequence=record.version, event=event, task=record.task))
-        while len(line.waiting) > self._limits.notices_queued_max:
-            line.waiting.popleft()
+            queue.waiting.append(Notice(sequence=record.version, event=event, task=record.task))
+        while len(queue.waiting) > self._limits.notices_queued_max:
+            queue.waiting.popleft()
             log.warning("webhook of task %s is too slow; its oldest notice was dropped", one_line(record.task_id, 128))
         if fresh:
             try:
-                self._workers.start(self._serve(line), name=f"webhook {record.task_id}")
+                self._workers.start(self._serve(queue), name=f"webhook {record.task_id}")
             except RuntimeError as error:
-                self._give_up(line, str(error))
+                self._forget(queue)
+                log.error("webhook of task %s cannot be delivered: %s", one_line(record.task_id, 128), error)
 
     def _events(self, push: PushTarget, update: StatusUpdate) -> list[StatusUpdate | ArtifactUpdate]:
         """The notices one move makes for one config, in order, under its ``events`` filter (0.1 alone has one)."""
         wanted = push.config.events
         events: list[StatusUpdate | ArtifactUpdate] = []
-        if self._shape.manners[push.dialect].artifact_notice:
+        if self._behaviours[push.dialect].artifact_notice:
             events += [
                 ArtifactUpdate(task_id=update.task_id, context_id=update.context_id, artifact=a, last_chunk=True)
                 for a in update.artifacts
@@ -136,22 +139,22 @@ class Notifier:
             events.append(update)
         return events
 
-    async def _serve(self, line: _Line) -> None:
+    async def _serve(self, queue: _NoticeQueue) -> None:
         """Deliver one config's notices, one at a time, until there are none."""
-        while line.waiting:
-            notice = line.waiting[0]
-            push = self._store.push(line.key, line.config_id)
+        while queue.waiting:
+            notice = queue.waiting[0]
+            push = self._store.push(queue.key, queue.config_id)
             if push is None:
                 break
             try:
-                await self._deliver(line, notice, push)
+                await self._deliver(queue, notice, push)
             except Exception:
-                log.exception("webhook notice of task %s was lost", one_line(line.key[1], 128))
-            if line.waiting and line.waiting[0] is notice:
-                line.waiting.popleft()
-        self._forget(line)
+                log.exception("webhook notice of task %s was lost", one_line(queue.key[1], 128))
+            if queue.waiting and queue.waiting[0] is notice:
+                queue.waiting.popleft()
+        self._forget(queue)
 
-    async def _deliver(self, line: _Line, notice: Notice, push: PushTarget) -> None:
+    async def _deliver(self, queue: _NoticeQueue, notice: Notice, push: PushTarget) -> None:
         body = self._body(notice, push)
         if body is None:
             return
@@ -159,12 +162,12 @@ class Notifier:
         receiver = urlsplit(config.url).netloc
         if not self._breaker.allows(receiver):
             log.info(
-                "webhook of task %s given up: its receiver has not answered for a while", one_line(line.key[1], 128)
+                "webhook of task %s given up: its receiver has not answered for a while", one_line(queue.key[1], 128)
             )
             return
         await self._rate.turn()
-        if self._settled is not None:
-            await self._settled()
+        if self._flush is not None:
+            await self._flush()
         result = await self._sender.deliver(
             Delivery(
                 url=config.url,
@@ -174,14 +177,14 @@ class Notifier:
                 credentials=config.credentials,
                 task_id=notice.task.task_id,
                 state=notice.event.status.state.value if isinstance(notice.event, StatusUpdate) else "artifact",
-                content_type=self._shape.manners[push.dialect].notice_type,
+                content_type=self._behaviours[push.dialect].notice_type,
             )
         )
         self._breaker.note(receiver, delivered=result.delivered)
         if result.delivered:
             return
-        if result.gone or self._shape.drop_webhook_on_give_up:
-            self._store.delete_push(line.key, line.config_id)
+        if result.gone or self._drop_failed:
+            self._store.delete_push(queue.key, queue.config_id)
 
     def _body(self, notice: Notice, push: PushTarget) -> bytes | None:
         """The body in the dialect of the registration; without the results if these make it too large."""
@@ -193,12 +196,8 @@ class Notifier:
         log.info("webhook notice of task %s is too large and was left out", one_line(notice.task.task_id, 128))
         return None
 
-    def _forget(self, line: _Line) -> None:
-        del self._lines[line.key, line.config_id]
-        self._busy[line.key] -= 1
-        if not self._busy[line.key]:
-            del self._busy[line.key]
-
-    def _give_up(self, line: _Line, why: str) -> None:
-        self._forget(line)
-        log.error("webhook of task %s cannot be delivered: %s", one_line(line.key[1], 128), why)
+    def _forget(self, queue: _NoticeQueue) -> None:
+        del self._queues[queue.key, queue.config_id]
+        self._busy[queue.key] -= 1
+        if not self._busy[queue.key]:
+            del self._busy[queue.key]

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetsim.agent.dialect_behaviour import DialectBehaviour
-from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.request_guard import RequestGuard, json_response, problem_of
-from fleetsim.agent.service import Principal, Service
+from fleetsim.agent.guard import RequestGuard, json_response, problem_of
+from fleetsim.agent.limits import AtCapacity
+from fleetsim.agent.service import Operations, Principal
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.model.call import Call, Operation, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
     InternalError,
@@ -54,14 +54,13 @@ class RestEndpoint:
 
     def __init__(
         self,
-        service: Callable[[], Service],
+        operations: Callable[[], Operations],
         start: Callable[[], Awaitable[None]],
-        door: RequestGuard,
-        limits: AgentLimits,
-        manners: DialectBehaviour,
+        guard: RequestGuard,
+        settings: AgentSettings,
     ) -> None:
-        self._service, self._start, self._door, self._limits = service, start, door, limits
-        self._manners = manners
+        self._operations, self._start, self._guard = operations, start, guard
+        self._limits, self._behaviour = settings.limits, settings.behaviours["0.3"]
 
     def routes(self) -> list[Route]:
         """Most specific first: a task id never holds a colon."""
@@ -83,7 +82,7 @@ class RestEndpoint:
 
     async def _answer(self, request: Request, handle: Callable[[Request, Principal], Awaitable[Response]]) -> Response:
         try:
-            caller = Principal(owner=self._door.admit(request), manners=self._manners)
+            caller = Principal(owner=self._guard.admit(request), behaviour=self._behaviour)
             return await handle(request, caller)
         except Refusal as refusal:
             if refusal.code == "CUT_OFF":
@@ -126,11 +125,11 @@ class RestEndpoint:
         self, operation: Operation, params: Mapping[str, Any], caller: Principal, *, status: int = 200
     ) -> Response:
         call = self._call(operation, params)
-        return json_response(_WIRE.encode_reply(call, await self._service().call(call, caller)), status=status)
+        return json_response(_WIRE.encode_reply(call, await self._operations().call(call, caller)), status=status)
 
     async def _watch(self, call: Call, caller: Principal, encode: Callable[[TaskEvent], dict[str, Any]]) -> Response:
         assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
-        watch = await self._service().stream(call, caller)
+        watch = await self._operations().stream(call, caller)
         return EventStreamResponse[TaskEvent](
             watch,
             lambda event: frame_in_pieces(encode(event)),
@@ -139,8 +138,8 @@ class RestEndpoint:
         )
 
     async def _params(self, request: Request) -> dict[str, Any]:
-        self._door.check_json(request)
-        body = await self._door.body(request)
+        self._guard.check_json(request)
+        body = await self._guard.body(request)
         try:
             value = parse_untrusted(body, bytes_max=self._limits.body_bytes_max)
         except WireError as error:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.quirks import Quirks
-from fleetsim.agent.request_guard import RequestGuard, error_response, json_response, problem_of
-from fleetsim.agent.service import Principal, Service
+from fleetsim.agent.guard import RequestGuard, error_response, json_response, problem_of
+from fleetsim.agent.service import Operations, Principal
+from fleetsim.agent.settings import AgentSettings
+from fleetsim.agent.streams import DirectWatch, Watch
 from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
     InternalError,
-    InvalidParams,
     InvalidRequest,
     MethodNotFound,
     RpcError,
@@ -32,38 +30,25 @@ from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame, frame_in_pieces
 
 log = logging.getLogger(__name__)
 
-RpcRequest: TypeAlias = jsonrpc.RpcRequest
-
 
 class RpcEndpoint:
-    """The endpoint. ``service`` is asked for at each request, since the agent may not have started yet."""
+    """The endpoint. ``operations`` are asked for at each request, since the agent may not have started yet."""
 
-    def __init__(
-        self,
-        service: Callable[[], Service],
-        door: RequestGuard,
-        limits: AgentLimits,
-        dialects: tuple[str, ...],
-        shape: Quirks,
-    ) -> None:
-        self._service, self._door, self._limits, self._dialects = service, door, limits, dialects
-        self._shape = shape
+    def __init__(self, operations: Callable[[], Operations], guard: RequestGuard, settings: AgentSettings) -> None:
+        self._operations, self._guard = operations, guard
+        self._limits, self._dialects, self._behaviours = settings.limits, settings.dialects, settings.behaviours
 
     async def __call__(self, request: Request) -> Response:
         """Answer one POST."""
         version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER)
         try:
-            owner = self._door.admit(request)
-            self._door.check_json(request)
-            body = await self._door.body(request)
+            owner = self._guard.admit(request)
+            self._guard.check_json(request)
+            body = await self._guard.body(request)
         except Refusal as refusal:
-            if refusal.status == 401 and self._shape.bare_401:
-                return json_response({"error": {"message": str(refusal)}}, status=401, headers=refusal.headers)
             if refusal.code == "CUT_OFF":
                 return Response(status_code=400)
-            statuses = {413: self._shape.oversize_status, 415: self._shape.content_type_status}
-            status = statuses.get(refusal.status, refusal.status)
-            named = error_dialect(None, version)
+            named, status = error_dialect(None, version), refusal.status
             return error_response(problem_of(refusal), dialect=named, status=status, headers=refusal.headers)
         try:
             asked = jsonrpc.read_request(body, bytes_max=self._limits.body_bytes_max)
@@ -72,68 +57,46 @@ class RpcEndpoint:
             return error_response(problem, request_id=getattr(problem, "request_id", None), dialect=named)
         return await self._answer(request, asked, owner, version)
 
-    async def _answer(self, request: Request, asked: RpcRequest, owner: str, version: str | None) -> Response:
+    async def _answer(self, request: Request, asked: jsonrpc.RpcRequest, owner: str, version: str | None) -> Response:
         try:
             dialect = self._served(for_request(asked.method, asked.params, version), asked.method)
         except RpcError as problem:
             return error_response(problem, request_id=asked.id, dialect=error_dialect(asked.method, version))
         streams = dialect.operation(asked.method) in STREAMING
-        if request.url.path in self._shape.stream_paths and not streams:
-            return json_response({"error": f"Only streaming calls are taken at {request.url.path}"}, status=400)
         try:
             call = dialect.decode_call(asked.method, asked.params)
-            self._require_ids(call, asked)
+            if not asked.has_id:  # only now: a sender whose method or parameters are wrong learns that first
+                raise InvalidRequest("id is missing: every A2A call has an answer")
             dialect = self._native(dialect, call, asked.method, owner)
-            caller = Principal(owner=owner, manners=self._shape.manners[dialect.name])
-            if streams:
-                return await self._stream(call, caller, dialect, asked)
-            return await self._reply(request, call, caller, dialect, asked)
-        except RpcError as problem:
-            return self._refused(problem, asked, dialect, streams=streams)
+            caller = Principal(owner=owner, behaviour=self._behaviours[dialect.name])
+            operations = self._operations()
+            if isinstance(call, SendMessage | SubscribeToTask) and streams:
+                return self._streamed(await operations.stream(call, caller), dialect, asked)
+            if isinstance(call, SendMessage) and caller.behaviour.will_wait(call.wait):
+                waited = await while_connected(request, lambda: operations.call(call, caller))
+                if waited is None:
+                    return Response(status_code=400)
+                (reply,) = waited
+            else:
+                reply = await operations.call(call, caller)
+            return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
+        except RpcError as error:
+            refusal = error
         except Exception:
             log.exception("%s failed", asked.method)
-            return self._refused(InternalError(), asked, dialect, streams=streams)
+            refusal = InternalError()
+        if streams and self._behaviours[dialect.name].stream_errors_as_events:  # some read a refusal only as an event
+            data = dump(jsonrpc.error(asked.id, refusal, dialect.name)).decode()
+            return Response(frame(data), headers=EVENT_STREAM_HEADERS, media_type=MEDIA_TYPE)
+        return error_response(refusal, request_id=asked.id, dialect=dialect.name)
 
-    async def _reply(
-        self, request: Request, call: Call, caller: Principal, dialect: Dialect, asked: RpcRequest
-    ) -> Response:
-        if isinstance(call, SendMessage) and caller.manners.will_wait(call.wait):
-            # RpcError must not cross the task group in there, so errors come back as values.
-            answer = await while_connected(request, lambda: self._sent(call, caller, dialect, asked))
-            return answer or Response(status_code=400)
-        reply = await self._service().call(call, caller)
-        return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
-
-    async def _sent(self, call: SendMessage, caller: Principal, dialect: Dialect, asked: RpcRequest) -> Response:
-        try:
-            reply = await self._service().call(call, caller)
-        except RpcError as problem:
-            return self._refused(problem, asked, dialect, streams=False)
-        except Exception:
-            log.exception("%s failed", asked.method)
-            return self._refused(InternalError(), asked, dialect, streams=False)
-        return json_response(jsonrpc.result(asked.id, dialect.encode_reply(call, reply)))
-
-    async def _stream(self, call: Call, caller: Principal, dialect: Dialect, asked: RpcRequest) -> Response:
-        assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
-        watch = await self._service().stream(call, caller)
-
+    def _streamed(self, watch: Watch | DirectWatch, dialect: Dialect, asked: jsonrpc.RpcRequest) -> Response:
         def write(event: TaskEvent) -> Iterator[bytes]:
             result = jsonrpc.result(asked.id, dialect.encode_event(event))
             return frame_in_pieces(result, event=dialect.event_name(event))
 
-        return EventStreamResponse[TaskEvent](watch, write, keepalive=KEEPALIVE, write_s=self._limits.stream_write_s)
-
-    def _require_ids(self, call: Call, asked: RpcRequest) -> None:
-        """The message's id where this kind of agent insists on one, and then the request's own.
-
-        What a request asks for is judged before its missing id: a sender whose method or parameters are wrong
-        learns that first. Raises InvalidParams, InvalidRequest.
-        """
-        if self._shape.needs_message_id and isinstance(call, SendMessage) and not call.message.message_id:
-            raise InvalidParams("message.messageId is missing or empty")
-        if not asked.has_id:
-            raise InvalidRequest("id is missing: every A2A call has an answer")
+        write_s = self._limits.stream_write_s
+        return EventStreamResponse[TaskEvent](watch, write, keepalive=KEEPALIVE, write_s=write_s)
 
     def _served(self, dialect: Dialect, method: str) -> Dialect:
         """The dialect if this agent speaks it. Raises MethodNotFound, VersionNotSupported."""
@@ -152,15 +115,6 @@ class RpcEndpoint:
             return dialect
         if not isinstance(call, GetTask | CancelTask | SubscribeToTask):
             return dialect
-        born = self._service().dialect_of(owner, call.task_id)
+        born = self._operations().dialect_of(owner, call.task_id)
         legacy = DIALECTS["0.1"]
         return legacy if born == "0.1" and any(method in names for names in legacy.methods.values()) else dialect
-
-    def _refused(self, problem: RpcError, asked: RpcRequest, dialect: Dialect, *, streams: bool) -> Response:
-        """An error in the form the dialect's clients understand: some read a stream's refusal only as an event."""
-        if isinstance(problem, AtCapacity):
-            problem.wire_code = self._shape.full_code
-        if streams and self._shape.manners[dialect.name].stream_errors_as_events:
-            body = dump(jsonrpc.error(asked.id, problem, dialect.name)).decode()
-            return Response(frame(body), headers=EVENT_STREAM_HEADERS, media_type=MEDIA_TYPE)
-        return error_response(problem, request_id=asked.id, dialect=dialect.name)

@@ -11,9 +11,9 @@ import logging
 from dataclasses import dataclass, field
 
 from fleetsim.agent.limits import AgentLimits, OutputLimit
-from fleetsim.agent.record import Record, TaskEnded, TaskKey
 from fleetsim.agent.skills import Skill, SkillContext, SkillFailed, SkillRejected
 from fleetsim.agent.store import Store
+from fleetsim.agent.tasks import Record, TaskEnded, TaskKey
 from fleetsim.model.errors import InvalidMove, TaskNotFound
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.task import TERMINAL, Artifact, JsonObject, Message, TaskState
@@ -70,7 +70,7 @@ class Job:
         """Let other workers run; a skill that only talks would starve its readers."""
         await asyncio.sleep(0)
 
-    def hand(self, message: Message) -> None:
+    def pass_on(self, message: Message) -> None:
         """Pass on a message: the answer if one is awaited, else one to be read."""
         if self.answer is not None and not self.answer.done():
             self.answer.set_result(message)
@@ -79,11 +79,10 @@ class Job:
 
 
 class Runner:
-    """All skills at work. ``workers`` owns them; ``crash_reason`` words an unforeseen error, given its type."""
+    """All skills at work. ``workers`` owns them."""
 
-    def __init__(self, *, store: Store, workers: Workers, rng: Rng, limits: AgentLimits, crash_reason: str) -> None:
+    def __init__(self, *, store: Store, workers: Workers, rng: Rng, limits: AgentLimits) -> None:
         self._store, self._workers, self._rng, self._limits = store, workers, rng, limits
-        self._crash_reason = crash_reason
         self._jobs: dict[TaskKey, Job] = {}
 
     def __len__(self) -> int:
@@ -105,8 +104,8 @@ class Runner:
             message=message,
             metadata=metadata,
             rng=self._rng.stream(f"skill/{skill.skill_id}"),
-            pen=job,
-            tally=self._store.tally(record.key),
+            writer=job,
+            usage=self._store.usage(record.key),
         )
         try:
             job.worker = self._workers.start(self._run(job, skill, context), name=f"skill {skill.skill_id}")
@@ -116,10 +115,10 @@ class Runner:
         self._jobs[record.key] = job
         job.worker.add_done_callback(lambda _worker: self._reap(record.key))
 
-    def hand(self, key: TaskKey, message: Message) -> None:
+    def pass_on(self, key: TaskKey, message: Message) -> None:
         """Pass a message to the skill at work on the task, if there is one."""
         if job := self._jobs.get(key):
-            job.hand(message)
+            job.pass_on(message)
 
     def stop(self, key: TaskKey) -> None:
         """Stop working on a task that is over."""
@@ -142,7 +141,7 @@ class Runner:
             self._end(job.key, TaskState.FAILED, reason=str(limit))
         except Exception as error:
             log.exception("skill %s failed on task %s", skill.skill_id, one_line(job.key[1], 128))
-            self._end(job.key, TaskState.FAILED, reason=self._crash_reason.format(error=type(error).__name__))
+            self._end(job.key, TaskState.FAILED, reason=f"the skill failed ({type(error).__name__})")
 
     def _reap(self, key: TaskKey) -> None:
         """The worker is gone, whatever became of it: nothing may stay open."""

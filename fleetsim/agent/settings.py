@@ -1,18 +1,104 @@
-"""Everything that makes one agent, as one frozen value; what it mounts is derived from it."""
+"""Everything that makes one agent, as one frozen value; what it serves and shows is derived from it.
+
+Where dialects disagree about behaviour one table says what each expects: the service reads these flags and never asks
+which version is spoken; the wire's shapes are the dialect's own business. Sources: docs/reference/interop.md, A2A 0.3.0
+section 7, A2A 1.0 section 3.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fleetsim.agent.auth import Authenticator
-from fleetsim.agent.cards import Mounted, check
+from starlette.types import ASGIApp
+
+from fleetsim.agent.guard import Authenticator
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.quirks import REFERENCE, Quirks
-from fleetsim.agent.skills import Skill
-from fleetsim.model.errors import ConfigError
+from fleetsim.agent.skills import Skill, SkillChoice, choose_skill
+from fleetsim.model.errors import (
+    ConfigError,
+    ExtendedCardNotConfigured,
+    InvalidParams,
+    RpcError,
+    TaskNotCancelable,
+    UnsupportedOperation,
+)
+from fleetsim.model.task import TaskState
 from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.webhook import WebhookSender
+
+if TYPE_CHECKING:
+    from fleetsim.agent.service import Operations
+
+CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialectBehaviour:
+    """How one dialect wants things done.
+
+    ``waits``: a send waits for a terminal or interrupted state unless it asks not to.
+    ``finished_send``: the error for a message to a finished task.
+    ``finished_subscribe``: the error for joining a finished task; None replays snapshot and closing pair.
+    ``other_context_refused``: a message whose contextId is not its task's is refused.
+    ``stream_errors_as_events``: a refused stream is one SSE error event instead of plain JSON.
+    ``question_closes_subscription``: joining a task that waits for input ends after the snapshot.
+    ``client_names_task``: a send carries the id of the task it makes.
+    ``repeats_artifact``: a stream ends with its main artifact whole, pieces of which it has told (seed "Streaming");
+    without it, with what was not told yet, appended: some clients join whatever they are sent.
+    ``artifact_notice``: a webhook gets each artifact in a notice of its own too, before the final status.
+    ``push_id_is_task_id``: a webhook registered without an id is the task's one default.
+    ``no_extended_card``: the error when there is no extended card.
+    ``refused``: how a task ends that the agent does not take on.
+    ``notice_type``: the content type of a webhook's body.
+    """
+
+    dialect: str
+    waits: bool = False
+    finished_send: type[RpcError] = InvalidParams
+    finished_subscribe: type[RpcError] | None = None
+    other_context_refused: bool = False
+    stream_errors_as_events: bool = True
+    question_closes_subscription: bool = True
+    client_names_task: bool = False
+    repeats_artifact: bool = True
+    artifact_notice: bool = False
+    push_id_is_task_id: bool = True
+    no_extended_card: type[RpcError] = ExtendedCardNotConfigured
+    refused: TaskState = TaskState.REJECTED
+    notice_type: str = "application/json"
+
+    def will_wait(self, wait: bool | None) -> bool:
+        """Whether a send that asked for ``wait`` (None if it did not say) is answered only at the end."""
+        return self.waits and wait is not False
+
+
+BEHAVIOURS: Mapping[str, DialectBehaviour] = {
+    "1.0": DialectBehaviour(
+        dialect="1.0",
+        waits=True,
+        finished_send=UnsupportedOperation,
+        finished_subscribe=UnsupportedOperation,
+        other_context_refused=True,
+        stream_errors_as_events=False,
+        question_closes_subscription=False,
+        repeats_artifact=False,
+        push_id_is_task_id=False,
+        no_extended_card=UnsupportedOperation,
+        notice_type="application/a2a+json",
+    ),
+    "0.3": DialectBehaviour(dialect="0.3"),
+    "0.1": DialectBehaviour(
+        dialect="0.1",
+        finished_send=TaskNotCancelable,
+        client_names_task=True,
+        artifact_notice=True,
+        refused=TaskState.FAILED,  # 0.1 knows no rejected
+    ),
+}
+"""One row a dialect. A new dialect is a new row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +110,17 @@ class AgentSettings:
     version: str = "1.0.0"
     skills: tuple[Skill, ...] = ()
     default_skill: str | None = None
+    choose: SkillChoice = choose_skill
     dialects: tuple[str, ...] = ("1.0", "0.3", "0.1")
+    behaviours: Mapping[str, DialectBehaviour] = field(default_factory=lambda: BEHAVIOURS)
     url: str | None = None
+    path: str = "/a2a"
+    rest: bool = True
     streaming: bool = True
     push_notifications: bool = True
     state_transition_history: bool = False
+    drop_failed_webhooks: bool = False
+    webhook_sender: Callable[..., WebhookSender] = WebhookSender
     api_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     bearers: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow_webhook: tuple[str, ...] = ()
@@ -38,20 +130,26 @@ class AgentSettings:
     input_modes: tuple[str, ...] | None = None
     output_modes: tuple[str, ...] = ("text/plain",)
     state: Path | None = None
-    shape: Quirks = REFERENCE
     limits: AgentLimits = field(default_factory=AgentLimits)
+    interceptors: tuple[Callable[[Operations], Operations], ...] = ()
+    middleware: tuple[Callable[[ASGIApp], ASGIApp], ...] = ()
 
     def with_skill(self, skill: Skill) -> AgentSettings:
         """These settings with one more skill."""
         return replace(self, skills=(*self.skills, skill))
 
-    def gate(self) -> Authenticator:
+    def authenticator(self) -> Authenticator:
         """Who may call. Raises ConfigError for an unusable secret."""
         return Authenticator(api_keys=self.api_keys, bearers=self.bearers)
 
-    def policy(self) -> AddressPolicy:
+    def webhook_policy(self) -> AddressPolicy:
         """Which webhook addresses may be called. Raises ConfigError for an unreadable entry."""
         return AddressPolicy.allowing(*self.allow_webhook)
+
+    @property
+    def extended_card(self) -> bool:
+        """Whether some skills are for authenticated callers' eyes only."""
+        return any(not skill.public for skill in self.skills)
 
     def first_skill(self) -> str:
         """The skill a message without a hint is for. Raises ConfigError."""
@@ -60,27 +158,25 @@ class AgentSettings:
             raise ConfigError(f"default skill {self.default_skill!r} is not among the skills", hint=", ".join(ids))
         return self.default_skill or ids[0]
 
-    def mounted(self) -> Mounted:
-        """What is really served, for the card. Raises ConfigError where the card would mislead."""
-        mounted = Mounted(
-            name=self.name,
-            description=self.description,
-            version=self.version,
-            skills=self.skills,
-            dialects=self.dialects,
-            streaming=self.streaming,
-            push_notifications=self.push_notifications,
-            state_transition_history=self.state_transition_history,
-            organization=self.organization,
-            provider_url=self.provider_url,
-            documentation_url=self.documentation_url,
-            security_schemes=self.gate().schemes(),
-            input_modes=self.input_modes or ("text/plain",),
-            output_modes=self.output_modes,
-            interface_versions=self.shape.card_versions,
-        )
-        check(mounted)
+    def check(self) -> None:
+        """Refuse to start with a card that would mislead. Raises ConfigError."""
+        if not self.name.strip():
+            raise ConfigError("an agent needs a name")
+        if not self.skills:
+            raise ConfigError(f"agent {self.name!r} has no skill", hint="decorate an async function with @agent.skill")
+        seen: set[str] = set()
+        for skill in self.skills:
+            if skill.skill_id in seen:
+                raise ConfigError(f"agent {self.name!r} has two skills {skill.skill_id!r}")
+            seen.add(skill.skill_id)
+        unknown = [name for name in self.dialects if name not in BEHAVIOURS]
+        if unknown or not self.dialects:
+            raise ConfigError(f"{(unknown or ['nothing'])[0]!r} is no dialect", hint="choose from 1.0, 0.3 and 0.1")
+        if self.extended_card and not self.authenticator().schemes():
+            raise ConfigError(
+                "a skill is kept from the public card, but nobody can authenticate to see it",
+                hint="give the agent an API key or a bearer token, or make the skill public",
+            )
         self.first_skill()
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"the agent's url {self.url!r} is no http address", hint="e.g. https://host/a2a")
-        return mounted

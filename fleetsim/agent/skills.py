@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random  # noqa: TID251 - the type of a stream of chance, which the runtime hands in
 from typing import Any, Protocol, overload
 
-from fleetsim.agent.artifact_builder import UsageTotals
+from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.card import AgentSkill
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import EffectDelta
@@ -84,8 +83,8 @@ class SkillContext:
     message: Message
     metadata: JsonObject
     rng: Random
-    pen: ArtifactWriter = field(repr=False)
-    tally: UsageTotals = field(repr=False)
+    writer: ArtifactWriter = field(repr=False)
+    usage: UsageTotals = field(repr=False)
 
     @property
     def text(self) -> str:
@@ -113,8 +112,8 @@ class SkillContext:
         """Append to the answer; whoever streams the task sees it at once. Raises OutputLimit."""
         if text:
             chunk = Artifact(artifact_id=self.task_id, name="response", parts=(TextPart(text=text),))
-            self.pen.put(chunk, append=True, last_chunk=False)
-        await self.pen.breathe()
+            self.writer.put(chunk, append=True, last_chunk=False)
+        await self.writer.breathe()
 
     async def attach(
         self,
@@ -134,13 +133,13 @@ class SkillContext:
             if isinstance(part, DataPart):
                 dump(part.data)  # found out here, in the skill, and not in every answer from now on
         label = artifact_id or f"{self.task_id}/{name or 'attachment'}"
-        self.pen.put(Artifact(artifact_id=label, name=name, parts=parts), append=append, last_chunk=last_chunk)
-        await self.pen.breathe()
+        self.writer.put(Artifact(artifact_id=label, name=name, parts=parts), append=append, last_chunk=last_chunk)
+        await self.writer.breathe()
 
     async def status(self, text: str) -> None:
         """Say what the skill is doing. It stays on the task, for late readers too, until the task ends."""
-        self.pen.note(text)
-        await self.pen.breathe()
+        self.writer.note(text)
+        await self.writer.breathe()
 
     async def ask(self, question: str, *, auth: bool = False) -> str:
         """Ask whoever sent the task and wait for the text of the answer (``input-required``).
@@ -151,11 +150,11 @@ class SkillContext:
 
     async def ask_message(self, question: str, *, auth: bool = False) -> Message:
         """As ``ask``, returning the whole message of the answer."""
-        return await self.pen.ask(question, auth=auth)
+        return await self.writer.ask(question, auth=auth)
 
     def unread(self) -> tuple[Message, ...]:
         """Take the messages that were sent to the task while it worked, without being asked for."""
-        return self.pen.unread()
+        return self.writer.unread()
 
     def use(
         self,
@@ -173,16 +172,16 @@ class SkillContext:
             "cache_creation_input_tokens": cache_creation_input_tokens,
             "cache_read_input_tokens": cache_read_input_tokens,
         }
-        self.tally.use(tokens | {kind: count for kind, count in cached.items() if count}, cost_usd, model)
-        self.skill.note_drift("cost", self.skill.cost)
+        self.usage.use(tokens | {kind: count for kind, count in cached.items() if count}, cost_usd, model)
+        self.skill.note_undeclared("cost", self.skill.cost)
 
     def confidence(self, level: float, why: str | None = None) -> None:
         """Say how sure the skill is (confidence-v1), clamped to 0..1. Raises ValueError if not a number."""
         if math.isnan(level):
             raise ValueError("confidence is a number from 0 to 1")
-        self.tally.confidence = min(max(level, 0.0), 1.0)
-        self.tally.explanation = why
-        self.skill.note_drift("confidence", self.skill.sure)
+        self.usage.confidence = min(max(level, 0.0), 1.0)
+        self.usage.explanation = why
+        self.skill.note_undeclared("confidence", self.skill.sure)
 
     def effect(self, domain: str, path: str, op: str = "set", value: Any = None) -> None:
         """Record an observed change of the world (worldstate-delta-v1); ``op`` is set, inc or push.
@@ -194,9 +193,9 @@ class SkillContext:
         if op not in {"set", "inc", "push"}:
             raise ValueError("op is set, inc or push")
         dump(value)
-        self.tally.add(EffectDelta(domain=domain, path=path, op=op, value=value))
+        self.usage.add(EffectDelta(domain=domain, path=path, op=op, value=value))
         declared = any(e.domain == domain and e.path == path for e in self.skill.effects)
-        self.skill.note_drift(f"effect {domain}:{path}", declared)
+        self.skill.note_undeclared(f"effect {domain}:{path}", declared)
 
 
 SkillFunction = Callable[[SkillContext], Awaitable[str | None]]
@@ -208,7 +207,7 @@ class Skill:
 
     ``cost`` and ``sure`` declare that it reports cost-v1 and confidence-v1; ``effects`` what it changes;
     ``radius`` its blast-v1 radius and ``hitl`` its hitl-mode-v1 mode. ``public`` false keeps it on the
-    extended card only. ``drift`` collects what it did and had not declared.
+    extended card only. ``undeclared`` collects what it did and had not declared.
     """
 
     skill_id: str
@@ -225,20 +224,16 @@ class Skill:
     radius: str | None = None
     hitl: str | None = None
     public: bool = True
-    drift: set[str] = field(default_factory=set, repr=False, compare=False)
+    undeclared: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def __call__(self, context: SkillContext) -> Awaitable[str | None]:
         """Run the function, as if it had not been decorated."""
         return self.run(context)
 
-    def note_drift(self, what: str, declared: bool) -> None:
+    def note_undeclared(self, what: str, declared: bool) -> None:
         """Remember something done that the skill does not declare."""
         if not declared:
-            self.drift.add(what)
-
-    def words(self) -> frozenset[str]:
-        """The words that name it, of four letters and more."""
-        return _words(" ".join((self.skill_id, self.name, *self.tags, *self.examples)))
+            self.undeclared.add(what)
 
     def card_entry(self) -> AgentSkill:
         """The skill as the card shows it."""
@@ -278,21 +273,18 @@ def make_skill(function: SkillFunction, skill_id: str | None, options: Mapping[s
     """Build the skill that ``skill`` and ``Agent.skill`` describe. Raises ConfigError."""
     made = function if isinstance(function, Skill) else _from_function(function)
     chosen = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    unknown = set(chosen) - {f for f in Skill.__dataclass_fields__ if f not in {"run", "drift", "skill_id"}}
+    unknown = set(chosen) - {f for f in Skill.__dataclass_fields__ if f not in {"run", "undeclared", "skill_id"}}
     if unknown:
         raise ConfigError(f"a skill has no field {sorted(unknown)[0]!r}", hint="see fleetsim.agent.Skill")
     if skill_id is not None:
         chosen = {"name": skill_id.replace("_", " ").replace("-", " ").capitalize(), **chosen, "skill_id": skill_id}
-    made = _replaced(made, {**chosen, "drift": set()})
+    fields: dict[str, Any] = {**chosen, "undeclared": set()}
+    made = replace(made, **fields)
     if not made.skill_id.isascii() or not made.skill_id.strip() or len(made.skill_id) > 128:
         raise ConfigError(f"{made.skill_id!r} is no skill id", hint="1 to 128 ASCII characters")
     if made.radius is not None and made.radius not in Radius:
         raise ConfigError(f"{made.radius!r} is no blast radius", hint=f"one of {', '.join(Radius)}")
     return made
-
-
-def _replaced(made: Skill, fields: Mapping[str, Any]) -> Skill:
-    return replace(made, **fields)
 
 
 def _from_function(function: SkillFunction) -> Skill:
@@ -312,27 +304,17 @@ def _without_command(text: str, skill_id: str) -> str:
     return rest.lstrip() if command == f"/{skill_id}" else text
 
 
-def choose(
-    skills: Mapping[str, Skill], default: str, metadata: JsonObject, text: str, *, matching: bool = False
-) -> Skill | None:
+def choose_skill(skills: Mapping[str, Skill], default: str, metadata: JsonObject, text: str) -> Skill | None:
     """The skill a message asks for: by ``skillHint``, else by a leading ``/skill``, else the default.
 
-    With ``matching`` the words of the text decide instead of the default, where there are any: the first skill that
-    has one of them in its id, name, tags or examples. None if no skill fits, or a hint names one the agent does not
-    have: doing something else would not be an answer.
+    None if a hint names one the agent does not have: doing something else would not be an answer.
     """
     hint = metadata.get("skillHint", metadata.get("skillId"))
     if isinstance(hint, str) and hint:
         return skills.get(hint)
     command = text.lstrip().partition(" ")[0]
-    if command.startswith("/") and command[1:] in skills:
-        return skills[command[1:]]
-    if matching and text.strip():
-        asked = _words(text)
-        return next((skill for skill in skills.values() if asked & skill.words()), None)
-    return skills[default]
+    return skills[command[1:] if command.startswith("/") and command[1:] in skills else default]
 
 
-def _words(text: str) -> frozenset[str]:
-    """The words of four letters and more: shorter ones are in every sentence."""
-    return frozenset(re.findall(r"[^\W\d_]{4,}", text.lower()))
+SkillChoice = Callable[[Mapping[str, Skill], str, JsonObject, str], Skill | None]
+"""How a message's skill is chosen, out of those by id: the default's id, the metadata, the text. None: none fits."""

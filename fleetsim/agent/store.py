@@ -8,18 +8,25 @@ the journal. Knows nothing of HTTP, dialects or how a skill is run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
-from fleetsim.agent.artifact_builder import ArtifactBuilder, UsageTotals
-from fleetsim.agent.entry import Entry
-from fleetsim.agent.feed import TaskFeed
-from fleetsim.agent.limits import AgentLimits, OutputLimit
-from fleetsim.agent.record import PushTarget, Record, TaskEnded, TaskKey, Transition
-from fleetsim.agent.retention import Retention
-from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable
+from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
+from fleetsim.agent.tasks import (
+    ANYONE,
+    ArtifactBuilder,
+    Entry,
+    PushTarget,
+    Record,
+    TaskEnded,
+    TaskFeed,
+    TaskKey,
+    Transition,
+    UsageTotals,
+)
+from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import (
     INTERRUPTED,
@@ -42,11 +49,11 @@ class Store:
     """All tasks of one agent, in memory.
 
     ``listeners`` are called inside each move with the frozen ``Transition``, ``keepers`` inside each change
-    worth keeping with the ``Record``; they must only take note. ``shelf`` decides which tasks stay.
+    worth keeping with the ``Record``; they must only take note. ``retention`` decides which tasks stay.
     """
 
     def __init__(self, *, clock: Clock, ids: Ids, limits: AgentLimits, keep_transitions: bool = False) -> None:
-        self.shelf = Retention(limits)
+        self.retention = Retention(limits)
         self.listeners: list[Callable[[Transition], None]] = []
         self.keepers: list[Callable[[Record], None]] = []
         self._clock, self._ids, self._limits = clock, ids, limits
@@ -54,33 +61,33 @@ class Store:
         self._sequence = 0
 
     def __len__(self) -> int:
-        return len(self.shelf)
+        return len(self.retention)
 
     # -- reading -----------------------------------------------------------------------------------
 
     def read(self, key: TaskKey) -> Record:
         """The task as it is now. Raises TaskNotFound, for somebody else's task too."""
-        return self.shelf.get(key).snapshot()
+        return self.retention.get(key).snapshot()
 
     def knows(self, key: TaskKey) -> bool:
         """Whether there is such a task."""
-        return key in self.shelf
+        return key in self.retention
 
     def state(self, key: TaskKey) -> TaskState:
         """The task's state, without building a snapshot. Raises TaskNotFound."""
-        return self.shelf.get(key).state
+        return self.retention.get(key).state
 
     def feed(self, key: TaskKey) -> TaskFeed:
         """What the task tells from here on; a snapshot's ``cursor`` says where in it to go on. Raises TaskNotFound."""
-        return self.shelf.get(key).feed
+        return self.retention.get(key).feed
 
-    def tally(self, key: TaskKey) -> UsageTotals:
+    def usage(self, key: TaskKey) -> UsageTotals:
         """Where the skill at work adds up what it uses; part of the terminal artifact however it ends."""
-        return self.shelf.get(key).draft.tally
+        return self.retention.get(key).results.usage
 
     def push(self, key: TaskKey, config_id: str) -> PushTarget | None:
         """The webhook as registered now, or None: deliveries ask each time (seed "Push config ...")."""
-        entry = self.shelf.find(key)
+        entry = self.retention.find(key)
         return next((p for p in entry.pushes if p.config_id == config_id), None) if entry else None
 
     def select(
@@ -97,7 +104,7 @@ class Store:
         """
         fitting = [
             (entry.sequence, entry.key)
-            for entry in self.shelf
+            for entry in self.retention
             if entry.key[0] == owner
             and context_id in {None, entry.context_id}
             and state in {None, entry.state}
@@ -107,7 +114,7 @@ class Store:
 
     async def until_pause(self, key: TaskKey) -> Record:
         """Wait until the task is terminal or interrupted. Raises TaskNotFound."""
-        entry = self.shelf.get(key)
+        entry = self.retention.get(key)
         while entry.state not in TERMINAL | INTERRUPTED:
             await entry.feed.beyond(len(entry.feed))
         return entry.snapshot()
@@ -130,7 +137,7 @@ class Store:
         Raises:
             AtCapacity: no room, even after letting go of the oldest finished tasks.
         """
-        self.shelf.make_room(owner)
+        self.retention.make_room(owner)
         key = (owner, task_id or self._ids.new())
         context_id = message.context_id or self._ids.new()
         now, moment = self._clock.now(), self._clock.monotonic()
@@ -140,7 +147,7 @@ class Store:
             skill=skill,
             dialect=dialect,
             status=TaskStatus(state=TaskState.SUBMITTED, timestamp=now),
-            draft=ArtifactBuilder(key[1], chars_max=self._limits.output_chars_max),
+            results=ArtifactBuilder(key[1], chars_max=self._limits.output_chars_max),
             feed=TaskFeed(),
             opened_s=moment,
             touched_s=moment,
@@ -152,7 +159,7 @@ class Store:
         )
         self._sequence += 1
         entry.sequence = self._sequence
-        self.shelf.add(entry)
+        self.retention.add(entry)
         self._remember(entry, message)
         self._touch(entry)
         entry.note_transition()
@@ -165,7 +172,7 @@ class Store:
             TaskNotFound, TaskEnded: there is nothing to move any more.
             InvalidMove: the table of moves does not have it, or it would end the task (``finish`` does).
         """
-        entry = self.shelf.get(key)
+        entry = self.retention.get(key)
         self._refuse_ended(entry)
         if state in TERMINAL:
             raise InvalidMove(f"a task is not ended by moving it to {state}")
@@ -176,19 +183,19 @@ class Store:
 
     def note(self, key: TaskKey, text: str) -> None:
         """Keep what the skill says it is doing on the task (seed "Persist tool-progress"). Raises TaskEnded."""
-        entry = self.shelf.get(key)
+        entry = self.retention.get(key)
         self._refuse_flood(entry)
         status = self._status(entry, entry.state, text)
         self._commit(entry, status, [entry.update(status)])
 
     def put(self, key: TaskKey, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Add to the task's artifacts. Raises TaskEnded or OutputLimit."""
-        entry = self.shelf.get(key)
+        entry = self.retention.get(key)
         self._refuse_ended(entry)
         self._refuse_flood(entry)
-        before = entry.draft.chars
-        entry.draft.put(artifact, append=append)
-        self.shelf.chars += entry.draft.chars - before
+        before = entry.results.chars
+        entry.results.put(artifact, append=append)
+        self.retention.chars += entry.results.chars - before
         self._commit(entry, entry.status, [entry.chunk(artifact, append=append, last_chunk=last_chunk)])
 
     def finish(self, key: TaskKey, state: TaskState, text: str | None = None, *, reason: str | None = None) -> Record:
@@ -200,13 +207,13 @@ class Store:
             TaskNotFound, TaskEnded: it is over already.
             OutputLimit: the final text is too long; nothing changed.
         """
-        entry = self.shelf.get(key)
+        entry = self.retention.get(key)
         self._refuse_ended(entry)
         advance(entry.state, state)
         taken_ms = round((self._clock.monotonic() - entry.opened_s) * 1000)
-        before = entry.draft.chars
-        ending = entry.draft.close(state, text, taken_ms)
-        self.shelf.chars += entry.draft.chars - before
+        before = entry.results.chars
+        ending = entry.results.close(state, text, taken_ms)
+        self.retention.chars += entry.results.chars - before
         status = self._status(entry, state, reason)
         self._commit(entry, status, [*entry.closing(ending), entry.update(status)])
         return entry.snapshot()
@@ -218,7 +225,7 @@ class Store:
         except TaskEnded:
             raise TaskNotCancelable(f"the task is already {self.state(key)}") from None
 
-    def hear(self, key: TaskKey, message: Message) -> bool:
+    def add_message(self, key: TaskKey, message: Message) -> bool:
         """Add a message of the caller; a waiting task goes on. False if the message was known already.
 
         A repeated message id with the same parts is a retry and changes nothing.
@@ -226,7 +233,7 @@ class Store:
         Raises:
             TaskNotFound, TaskEnded: nobody listens.
         """
-        entry = self.shelf.get(key)
+        entry = self.retention.get(key)
         self._refuse_ended(entry)
         if entry.knows(message):
             return False
@@ -245,7 +252,7 @@ class Store:
 
     def set_push(self, key: TaskKey, push: PushTarget) -> Record:
         """Register or replace a webhook by its id. Raises TaskNotFound, InvalidParams beyond the count."""
-        entry = self.shelf.get(key)
+        entry = self.retention.get(key)
         others = tuple(p for p in entry.pushes if p.config_id != push.config_id)
         if len(others) >= self._limits.pushes_per_task_max:
             raise InvalidParams(f"a task may have at most {self._limits.pushes_per_task_max} webhooks")
@@ -256,16 +263,16 @@ class Store:
 
     def delete_push(self, key: TaskKey, config_id: str) -> None:
         """Forget a webhook if it is there; nothing more is sent to it. Raises TaskNotFound."""
-        entry = self.shelf.get(key)
+        entry = self.retention.get(key)
         entry.pushes = tuple(p for p in entry.pushes if p.config_id != config_id)
         self._keep(entry)
 
     def drop(self, key: TaskKey) -> None:
         """Forget a task nobody was told of, as if it had never been; nothing if it is gone already."""
-        if key in self.shelf:
-            self.shelf.drop(key)
+        if key in self.retention:
+            self.retention.drop(key)
 
-    def take_up(self, records: Iterable[Record]) -> None:
+    def restore(self, records: Iterable[Record]) -> None:
         """Put back tasks from an earlier run, as old as they are by now. Tells nobody."""
         for record in sorted(records, key=lambda record: record.task.status.timestamp or record.created_at):
             self._restore(record)
@@ -279,7 +286,7 @@ class Store:
             skill=record.skill,
             dialect=record.dialect,
             status=task.status,
-            draft=ArtifactBuilder(task.task_id, chars_max=self._limits.output_chars_max),
+            results=ArtifactBuilder(task.task_id, chars_max=self._limits.output_chars_max),
             feed=TaskFeed(),
             opened_s=now_s - max(0.0, (now - record.created_at).total_seconds()),
             touched_s=now_s - max(0.0, (now - record.updated_at).total_seconds()),
@@ -290,18 +297,18 @@ class Store:
             version=record.version,
         )
         for artifact in task.artifacts:
-            entry.draft.put(artifact, append=False)
-        self.shelf.chars += entry.draft.chars
+            entry.results.put(artifact, append=False)
+        self.retention.chars += entry.results.chars
         for message in task.history:
             self._remember(entry, message)
         # An answer is known by the question before it, so that sent again it does not answer the next one.
         entry.answers = tuple(said for asked, said in pairwise(entry.history) if asked.role is Role.AGENT)
         self._sequence += 1
         entry.sequence = self._sequence
-        self.shelf.add(entry)
+        self.retention.add(entry)
         if task.terminal:
             entry.feed = entry.feed.ended()
-            self.shelf.finished(entry)
+            self.retention.finished(entry)
 
     # -- limits ------------------------------------------------------------------------------------
 
@@ -311,8 +318,8 @@ class Store:
         Tasks with webhooks under way stay until these are done.
         """
         now_s = self._clock.monotonic()
-        self.shelf.let_go(now_s)
-        overdue = self.shelf.overdue(now_s)
+        self.retention.let_go(now_s)
+        overdue = self.retention.overdue(now_s)
         for key in overdue:
             self.finish(key, TaskState.FAILED, reason=_REACHED_ITS_LIFE)
         return overdue
@@ -333,10 +340,10 @@ class Store:
         entry.status = status
         self._touch(entry)
         if ends:
-            self.shelf.finished(entry)
+            self.retention.finished(entry)
         if moved:
             entry.note_transition()
-        entry.feed.tell(events, closes=ends)
+        entry.feed.publish(events, closes=ends)
         if ends:
             entry.feed = entry.feed.ended()
         if moved:
@@ -381,7 +388,7 @@ class Store:
     def _remember(self, entry: Entry, message: Message) -> None:
         limits = self._limits
         placed = replace(message, context_id=entry.context_id, task_id=entry.key[1])
-        self.shelf.chars += entry.remember(
+        self.retention.chars += entry.remember(
             placed, messages_max=limits.history_messages_max, chars_max=limits.history_chars_max
         )
 
@@ -393,3 +400,89 @@ class Store:
     def _refuse_ended(entry: Entry) -> None:
         if entry.state in TERMINAL:
             raise TaskEnded(f"the task is already {entry.state}")
+
+
+class Retention:
+    """All entries of one store. ``busy`` says whether a finished task is still needed."""
+
+    def __init__(self, limits: AgentLimits) -> None:
+        self.busy: Callable[[TaskKey], bool] = lambda _key: False
+        self.forgotten: list[Callable[[TaskKey], None]] = []
+        self.chars = 0
+        self._limits = limits
+        self._entries: dict[TaskKey, Entry] = {}
+        self._finished: dict[TaskKey, Entry] = {}
+        self._owned: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def get(self, key: TaskKey) -> Entry:
+        """The entry. Raises TaskNotFound."""
+        entry = self._entries.get(key)
+        if entry is None:
+            raise TaskNotFound
+        return entry
+
+    def find(self, key: TaskKey) -> Entry | None:
+        """The entry, or None."""
+        return self._entries.get(key)
+
+    @property
+    def open_keys(self) -> tuple[TaskKey, ...]:
+        """The tasks that are not finished, oldest first."""
+        return tuple(key for key in self._entries if key not in self._finished)
+
+    def add(self, entry: Entry) -> None:
+        """Keep an entry."""
+        owner = entry.key[0]
+        self._entries[entry.key] = entry
+        self._owned[owner] = self._owned.get(owner, 0) + 1
+
+    def finished(self, entry: Entry) -> None:
+        """Note that an entry may go in time."""
+        self._finished[entry.key] = entry
+
+    def make_room(self, owner: str) -> None:
+        """Let go of finished tasks until the owner may have one more. Raises AtCapacity."""
+        limits = self._limits
+        while len(self._entries) >= limits.tasks_max or self.chars >= limits.store_chars_max:
+            self._forget_oldest(None, "the agent holds as many tasks as it may")
+        while owner != ANYONE and self._owned.get(owner, 0) >= limits.tasks_per_caller_max:
+            self._forget_oldest(owner, "you hold as many tasks as one caller may")
+
+    def let_go(self, now_s: float) -> None:
+        """Forget what finished longer ago than its time to live."""
+        for key, entry in list(self._finished.items()):
+            if now_s - entry.touched_s >= self._limits.terminal_ttl_s and not self.busy(key):
+                self.drop(key)
+
+    def overdue(self, now_s: float) -> tuple[TaskKey, ...]:
+        """The tasks that have been open longer than a task may."""
+        life_s = self._limits.task_life_s
+        return tuple(key for key in self.open_keys if now_s - self._entries[key].opened_s >= life_s)
+
+    def _forget_oldest(self, owner: str | None, otherwise: str) -> None:
+        for key in self._finished:
+            if owner in {None, key[0]} and not self.busy(key):
+                self.drop(key)
+                return
+        raise AtCapacity(otherwise)
+
+    def drop(self, key: TaskKey) -> None:
+        """Forget an entry, and tell of it. Raises KeyError."""
+        entry = self._entries.pop(key)
+        self._finished.pop(key, None)
+        self.chars -= entry.results.chars + entry.history_chars
+        owner = key[0]
+        self._owned[owner] -= 1
+        if not self._owned[owner]:
+            del self._owned[owner]
+        for tell in self.forgotten:
+            tell(key)

@@ -61,8 +61,8 @@ async def read_body(
     return bytes(body)
 
 
-async def while_connected(request: Request, answer: Callable[[], Awaitable[T]]) -> T | None:
-    """Work out an answer as long as the client waits for it; None if it left."""
+async def while_connected(request: Request, answer: Callable[[], Awaitable[T]]) -> tuple[T] | None:
+    """Work out an answer as long as the client waits for it; None if it left. What ``answer`` raises comes out."""
     answers: list[T] = []
 
     async def work() -> None:
@@ -73,8 +73,11 @@ async def while_connected(request: Request, answer: Callable[[], Awaitable[T]]) 
             pass
         working.cancel()
 
-    async with asyncio.TaskGroup() as group:
-        working = group.create_task(work())
-        watching = group.create_task(until_left())
-        working.add_done_callback(lambda _done: watching.cancel())
-    return answers[0] if answers else None
+    try:
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(work())
+            watching = group.create_task(until_left())
+            working.add_done_callback(lambda _done: watching.cancel())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return (answers[0],) if answers else None

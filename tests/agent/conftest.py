@@ -32,7 +32,7 @@ async def rigged() -> AsyncIterator[Rigging]:
             network.mount(URL, build_app(engine))
             network.mount(HOOK, hook)
             await stack.enter_async_context(network)
-            return Rig(network=network, engine=engine, hook=hook)
+            return Rig(network=network, engine=engine, hook=hook, runtime=runtime)
 
         yield make
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from fleetsim.agent.artifact_builder import UsageTotals
-from fleetsim.agent.engine import Engine
+from fleetsim.agent.app import Engine
 from fleetsim.agent.skills import Skill, SkillContext
+from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.task import Artifact, Message, Part, Role, TextPart
 from fleetsim.runtime.http_sse import read_events
-from fleetsim.runtime.ports import Limits, Reply, Request
+from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.testbed.network import MemoryNetwork
 
 URL = "http://agent:9000"
@@ -62,6 +62,7 @@ class Rig:
     network: MemoryNetwork
     engine: Engine
     hook: Hook
+    runtime: Runtime
     headers: dict[str, str] = field(default_factory=dict)
     asked: int = 0
 
@@ -197,8 +198,8 @@ def at_work(made: Skill, *parts: Part, paper: Paper | None = None, message_id: s
         message=Message(message_id=message_id, role=Role.USER, parts=parts),
         metadata={},
         rng=Random(1),
-        pen=paper or Paper(),
-        tally=UsageTotals(),
+        writer=paper or Paper(),
+        usage=UsageTotals(),
     )
 
 

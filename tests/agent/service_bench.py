@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.dialect_behaviour import MANNERS
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.notify import Notifier
-from fleetsim.agent.quirks import Quirks
-from fleetsim.agent.record import ANYONE
 from fleetsim.agent.runner import Runner
-from fleetsim.agent.service import Principal, Service, ServiceConfig
+from fleetsim.agent.service import Operations, Principal, Service
+from fleetsim.agent.settings import BEHAVIOURS, AgentSettings
 from fleetsim.agent.skills import Skill, SkillContext, skill
 from fleetsim.agent.store import Store
+from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.call import (
     PushConfig,
     SendMessage,
@@ -34,7 +33,7 @@ from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 
-V1, V03, V01 = (Principal(owner=ANYONE, manners=MANNERS[name]) for name in ("1.0", "0.3", "0.1"))
+V1, V03, V01 = (Principal(owner=ANYONE, behaviour=BEHAVIOURS[name]) for name in ("1.0", "0.3", "0.1"))
 HOOK = PushConfig(url="http://hook:8080/x")
 
 
@@ -61,20 +60,21 @@ class Bench:
     service: Service
     store: Store
     runner: Runner
+    operations: Operations
 
     async def send(self, text: str = "x", caller: Principal = V03, *, skill: str = "wait", **options: Any) -> Task:
         metadata = options.pop("metadata", {"skillHint": skill} if skill else {})
         call = SendMessage(message=said(text, **options.pop("message", {})), metadata=metadata, **options)
-        reply = await self.service.call(call, caller)
+        reply = await self.operations.call(call, caller)
         assert isinstance(reply, Task)
         return reply
 
     async def call(self, call: Any, caller: Principal = V03) -> Any:
-        return await self.service.call(call, caller)
+        return await self.operations.call(call, caller)
 
     async def refused(self, call: Any, kind: type[RpcError], caller: Principal = V03) -> str:
         with pytest.raises(kind) as raised:
-            await self.service.call(call, caller)
+            await self.operations.call(call, caller)
         assert type(raised.value) is kind
         return str(raised.value)
 
@@ -88,11 +88,11 @@ Benches = Callable[..., Awaitable[Bench]]
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Benches]:
-    """Make services: options of ``Offer``, with ``settled`` and ``limits``."""
+    """Make services: options of ``AgentSettings``, with ``flush`` and ``limits``."""
     async with AsyncExitStack() as stack:
 
         async def made(
-            *skills: Skill, settled: Callable[[], Awaitable[None]] | None = None, limits: Any = None, **options: Any
+            *skills: Skill, flush: Callable[[], Awaitable[None]] | None = None, limits: Any = None, **options: Any
         ) -> Bench:
             network = MemoryNetwork()
             network.addresses["hook"] = ("10.0.0.9",)
@@ -102,11 +102,10 @@ async def bench() -> AsyncIterator[Benches]:
             store = Store(clock=runtime.clock, ids=runtime.ids, limits=bounds)
             sender = WebhookSender(runtime, AddressPolicy.allowing("10.0.0.9/32:8080"))
             offered = skills or (wait, work, echo)
-            runner = Runner(store=store, workers=workers, rng=runtime.rng, limits=bounds, crash_reason="{error}")
+            runner = Runner(store=store, workers=workers, rng=runtime.rng, limits=bounds)
+            settings = AgentSettings(name="x", skills=tuple(offered), limits=bounds, **options)
             service = Service(
-                offer=ServiceConfig(
-                    skills={each.skill_id: each for each in offered}, default_skill=offered[0].skill_id, **options
-                ),
+                settings,
                 store=store,
                 runner=runner,
                 notifier=Notifier(
@@ -116,13 +115,15 @@ async def bench() -> AsyncIterator[Benches]:
                     limits=bounds,
                     breaker=Breaker(runtime.clock, runtime.rng.stream("b")),
                     rate=TokenBucket(runtime.clock, per_s=100, burst=100),
-                    shape=Quirks(),
+                    behaviours=settings.behaviours,
                 ),
                 sender=sender,
                 ids=runtime.ids,
-                limits=bounds,
-                settled=settled,
+                flush=flush,
             )
-            return Bench(service, store, runner)
+            operations: Operations = service
+            for intercept in settings.interceptors:
+                operations = intercept(operations)
+            return Bench(service, store, runner, operations)
 
         yield made

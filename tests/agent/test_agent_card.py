@@ -10,9 +10,9 @@ import pytest
 
 from fleetsim.agent import Agent, Effect, SkillContext, skill
 from fleetsim.agent.builtin import builtin_skills
-from fleetsim.agent.cards import drift
-from fleetsim.agent.quirks import REFERENCE, Quirks
-from fleetsim.agent.settings import AgentSettings
+from fleetsim.agent.cards import undeclared
+from fleetsim.agent.settings import BEHAVIOURS, AgentSettings
+from fleetsim.agent.skills import choose_skill
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
 from tests.agent.rigs import Rig, Rigging, sent
@@ -122,7 +122,7 @@ async def test_declared_effects_are_the_observed_ones(rig: Rig) -> None:
     for made in rig.engine.settings.skills:
         if made.effects or made.cost or made.sure:
             await rig.frames("message/stream", sent("x", skill=made.skill_id))
-    assert drift(rig.engine.settings.skills) == {}
+    assert undeclared(rig.engine.settings.skills) == {}
 
 
 async def test_undeclared_conduct_is_seen(rigged: Rigging) -> None:
@@ -134,7 +134,7 @@ async def test_undeclared_conduct_is_seen(rigged: Rigging) -> None:
 
     rig = await rigged(skills=[drifts])
     await rig.frames("message/stream", sent("x"))
-    assert drift(rig.engine.settings.skills) == {"drifts": ("cost", "effect board:b")}
+    assert undeclared(rig.engine.settings.skills) == {"drifts": ("cost", "effect board:b")}
 
 
 async def test_the_extended_card_shows_what_the_public_one_keeps_back(rigged: Rigging) -> None:
@@ -211,12 +211,8 @@ def test_an_agent_is_made_as_its_page_says_where_nothing_is_named() -> None:
     assert Agent("x", input_modes=["a/b"], state="s.db").settings.input_modes == ("a/b",)
 
 
-def test_the_reference_agents_shape_is_the_published_one() -> None:
-    shape = Quirks()
-    assert shape == REFERENCE
-    assert (shape.rpc_paths, shape.stream_paths, shape.rest) == (("/a2a", "/a2a/"), (), True)
-    assert (shape.oversize_status, shape.content_type_status, shape.bare_401) == (413, 415, False)
-    assert (shape.full_code, shape.webhook_scheme_code) == (-32000, -32602)
-    assert (shape.needs_text, shape.needs_message_id, shape.forgets_tasks, shape.matches_text) == (False,) * 4
-    assert (shape.cancels, shape.drop_webhook_on_give_up) == (True, False)
-    assert shape.webhook_schemes == ("http", "https")
+def test_the_reference_agent_is_nothing_but_itself() -> None:
+    settings = Agent("x").settings
+    assert (settings.path, settings.rest, settings.drop_failed_webhooks) == ("/a2a", True, False)
+    assert (settings.interceptors, settings.middleware) == ((), ())
+    assert (settings.choose, settings.behaviours) == (choose_skill, BEHAVIOURS)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.artifact_builder import ArtifactBuilder, Closing, UsageTotals, weigh_data, weigh_part
 from fleetsim.agent.limits import OutputLimit
+from fleetsim.agent.tasks import ArtifactBuilder, Closing, UsageTotals, weigh_data, weigh_part
 from fleetsim.model.extensions import (
     CONFIDENCE,
     CONFIDENCE_TYPE,
@@ -197,8 +197,8 @@ def test_the_pieces_hold_where_the_final_text_is_theirs() -> None:
 
 def test_what_the_tally_tells_is_added_to_the_pieces() -> None:
     draft = drafted(piece(*text("a")))
-    draft.tally.use({"t": 1}, None, None)
-    (cost,), uris = draft.tally.parts(FAILED, 5)
+    draft.usage.use({"t": 1}, None, None)
+    (cost,), uris = draft.usage.parts(FAILED, 5)
     assert draft.close(FAILED, None, 5) == Closing(main(*text("a"), cost, extensions=uris), (cost,))
     assert draft.artifacts() == (main(*text("a"), cost, extensions=uris),)
 
@@ -219,8 +219,8 @@ def test_a_completed_task_always_has_an_artifact() -> None:
 
 def test_a_task_that_only_tallied_shows_that() -> None:
     draft = drafted()
-    draft.tally.confidence = 1.0
-    (sure,), uris = draft.tally.parts(FAILED, 5)
+    draft.usage.confidence = 1.0
+    (sure,), uris = draft.usage.parts(FAILED, 5)
     assert draft.close(FAILED, None, 5) == Closing(main(sure, extensions=uris), (sure,))
 
 

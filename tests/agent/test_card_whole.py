@@ -9,14 +9,13 @@ import pytest
 from starlette.requests import Request
 
 from fleetsim.agent import Agent, skill
-from fleetsim.agent.card_endpoint import CardEndpoint
-from fleetsim.agent.cards import INTERFACES, build, drift
-from fleetsim.agent.dialect_behaviour import MANNERS
+from fleetsim.agent.cards import INTERFACES, CardEndpoint, build_card, undeclared
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.record import ANYONE
 from fleetsim.agent.runner import Job
+from fleetsim.agent.settings import BEHAVIOURS
 from fleetsim.agent.skills import Effect, Skill, SkillContext
 from fleetsim.agent.store import Store
+from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, Capabilities
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
@@ -55,8 +54,7 @@ def test_a_card_says_everything_an_agent_was_given() -> None:
         input_modes=("i/i",),
         output_modes=("o/o",),
     ).settings
-    mounted = settings.mounted()
-    public = build(mounted, "http://x/a2a")
+    public = build_card(settings, "http://x/a2a")
     params: dict[str, Any] = {
         COST: {},
         CONFIDENCE: {},
@@ -88,10 +86,10 @@ def test_a_card_says_everything_an_agent_was_given() -> None:
         provider_organization="o",
         provider_url="http://o",
         documentation_url="http://doc",
-        security_schemes=settings.gate().schemes(),
+        security_schemes=settings.authenticator().schemes(),
         security=({"apiKey": []}, {"bearer": []}),
     )
-    assert [each.skill_id for each in build(mounted, "http://x", extended=True).skills] == ["a", "b"]
+    assert [each.skill_id for each in build_card(settings, "http://x", extended=True).skills] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +102,8 @@ def test_a_card_says_everything_an_agent_was_given() -> None:
     ],
 )
 def test_a_card_names_the_newest_first_and_01_only_without_03(dialects: Any, versions: list[str]) -> None:
-    mounted = Agent("n", skills=[offered("a")], dialects=dialects).settings.mounted()
-    card = build(mounted, "http://x")
+    settings = Agent("n", skills=[offered("a")], dialects=dialects).settings
+    card = build_card(settings, "http://x")
     assert [each.protocol_version for each in card.interfaces] == versions
     assert set(versions) <= set(INTERFACES.values())
     assert (card.description, card.default_input_modes) == ("n", ("text/plain",))
@@ -113,7 +111,7 @@ def test_a_card_names_the_newest_first_and_01_only_without_03(dialects: Any, ver
 
 
 def test_only_what_some_skill_uses_is_declared() -> None:
-    assert drift([offered("a")]) == {}
+    assert undeclared([offered("a")]) == {}
     for options, uris in (
         ({"cost": True}, {COST}),
         ({"sure": True}, {CONFIDENCE}),
@@ -121,8 +119,8 @@ def test_only_what_some_skill_uses_is_declared() -> None:
         ({"radius": "self"}, {BLAST}),
         ({"hitl": "veto"}, {HITL_MODE}),
     ):
-        mounted = Agent("n", skills=[offered("a"), offered("b", **options)]).settings.mounted()
-        extensions = build(mounted, "http://x").capabilities.extensions
+        settings = Agent("n", skills=[offered("a"), offered("b", **options)]).settings
+        extensions = build_card(settings, "http://x").capabilities.extensions
         assert {each.uri for each in extensions} == uris
         for each in extensions:
             assert list((each.params or {"skills": {"b": 1}})["skills"]) == ["b"]
@@ -131,7 +129,7 @@ def test_only_what_some_skill_uses_is_declared() -> None:
 @pytest.mark.parametrize("url", ["http://x/a2a", "https://x/a2a", None])
 def test_an_agent_may_have_either_kind_of_address(url: str | None) -> None:
     settings = Agent("n", skills=[offered("a"), offered("b")], url=url).settings
-    assert settings.mounted().name == "n"
+    settings.check()
     assert settings.first_skill() == "a"
     assert Agent("n", skills=settings.skills, default_skill="b").settings.first_skill() == "b"
     with pytest.raises(ConfigError, match="among the skills"):
@@ -153,7 +151,7 @@ def test_an_agent_may_have_either_kind_of_address(url: str | None) -> None:
 def test_the_address_is_the_sockets_own(server: Any, scheme: str, url: str) -> None:
     headers = [(b"host", b"evil.example")]
     scope = {"type": "http", "server": server, "scheme": scheme, "path": "/", "query_string": b"", "headers": headers}
-    plain = CardEndpoint(lambda url: build(Agent("n", skills=[offered("a")]).settings.mounted(), url), None, "/a2a")
+    plain = CardEndpoint(lambda url: build_card(Agent("n", skills=[offered("a")]).settings, url), None, "/a2a")
     assert plain.url_for(Request(scope)) == url
 
 
@@ -208,7 +206,7 @@ async def test_a_job_hands_its_skill_the_answer_and_keeps_so_many_other_messages
     key = store.create(ANYONE, said("x"), skill="s", dialect="0.3").key
     job = Job(store, key, 2)
     for text in "abc":
-        job.hand(said(text))
+        job.pass_on(said(text))
     assert [message.text for message in job.unread()] == ["a", "b"]
     assert job.unread() == ()
     for auth, state in ((False, TaskState.INPUT_REQUIRED), (True, TaskState.AUTH_REQUIRED)):
@@ -217,8 +215,8 @@ async def test_a_job_hands_its_skill_the_answer_and_keeps_so_many_other_messages
         assert store.state(key) is state
         with pytest.raises(RuntimeError, match="one question"):
             await job.ask("and?", auth=False)
-        job.hand(said("answer"))
-        job.hand(said("more"))
+        job.pass_on(said("answer"))
+        job.pass_on(said("more"))
         assert (await asking).text == "answer"
         assert [message.text for message in job.unread()] == ["more"]
 
@@ -234,15 +232,15 @@ async def test_a_note_is_cut_to_four_thousand_characters(runtime: Runtime, chars
     assert message.text.endswith("…") is (chars > shown)
 
 
-def test_each_dialect_has_its_published_manners() -> None:
+def test_each_dialect_has_its_published_behaviour() -> None:
     for name, waits, context, events, closes, names, repeats, notices, task_id in (
         ("1.0", True, True, False, False, False, False, False, False),
         ("0.3", False, False, True, True, False, True, False, True),
         ("0.1", False, False, True, True, True, True, True, True),
     ):
-        manners = MANNERS[name]
-        assert (manners.dialect, manners.waits, manners.waits_always) == (name, waits, False)
-        assert (manners.other_context_refused, manners.stream_errors_as_events) == (context, events)
-        assert (manners.question_closes_subscription, manners.client_names_task) == (closes, names)
-        assert (manners.repeats_artifact, manners.artifact_notice) == (repeats, notices)
-        assert manners.push_id_is_task_id is task_id
+        behaviour = BEHAVIOURS[name]
+        assert (behaviour.dialect, behaviour.waits) == (name, waits)
+        assert (behaviour.other_context_refused, behaviour.stream_errors_as_events) == (context, events)
+        assert (behaviour.question_closes_subscription, behaviour.client_names_task) == (closes, names)
+        assert (behaviour.repeats_artifact, behaviour.artifact_notice) == (repeats, notices)
+        assert behaviour.push_id_is_task_id is task_id

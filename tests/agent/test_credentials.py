@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.auth import CREDENTIAL_BYTES_MAX, Authenticator
-from fleetsim.agent.record import ANYONE
+from fleetsim.agent.guard import CREDENTIAL_BYTES_MAX, Authenticator
+from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.errors import ConfigError
 
 BOTH = Authenticator(api_keys={"ada": "k1", "bob": "k2"}, bearers={"cy": "t1", "ada": "t2"})
@@ -101,4 +101,4 @@ def test_what_a_caller_needs_is_said_on_the_card_and_with_the_refusal(
 
 
 def test_a_gate_shows_how_many_it_knows_and_no_secret() -> None:
-    assert repr(BOTH) == "Gate(2 API keys, 2 bearer tokens)"
+    assert repr(BOTH) == "Authenticator(2 API keys, 2 bearer tokens)"

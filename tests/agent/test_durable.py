@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext, skill
-from fleetsim.agent.app import build_app
+from fleetsim.agent.app import Engine, build_app
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.durable import StateUnwritable, TaskFile
-from fleetsim.agent.engine import Engine
-from fleetsim.agent.record import Record, TaskKey
+from fleetsim.agent.service import Operations
+from fleetsim.agent.tasks import Record, TaskKey
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import Task, TaskState, TaskStatus
 from fleetsim.testbed.network import MemoryNetwork
@@ -41,7 +41,7 @@ async def running(path: Path, *, run: int = 1, **options: Any) -> AsyncIterator[
     network.mount(URL, build_app(engine))
     network.mount(HOOK, hook)
     async with network:
-        yield Rig(network=network, engine=engine, hook=hook)
+        yield Rig(network=network, engine=engine, hook=hook, runtime=runtime)
 
 
 async def kill(rig: Rig) -> None:
@@ -78,10 +78,10 @@ async def test_a_write_that_failed_is_undone_and_made_again_with_the_rest(tmp_pa
     for name in "abc":
         file.note(kept(name))
     with pytest.raises(StateUnwritable):
-        await file.settled()
+        await file.flush()
     file.forget(("ada", "b"))
     file.note(kept("d"))
-    await file.settled()
+    await file.flush()
     await file.close()
     again = TaskFile(tmp_path / "s.db")
     assert {record.task_id for record in await again.open()} == {"a", "c", "d"}
@@ -92,12 +92,12 @@ async def test_who_leaves_while_the_disk_writes_is_gone_and_what_was_noted_is_wr
     file = TaskFile(tmp_path / "s.db")
     await file.open()
     file.note(kept("a"))
-    waiting = asyncio.ensure_future(file.settled())
+    waiting = asyncio.ensure_future(file.flush())
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await file.settled()
+    await file.flush()
     await file.close()
     again = TaskFile(tmp_path / "s.db")
     assert [record.task_id for record in await again.open()] == ["a"]
@@ -110,9 +110,9 @@ async def test_who_noted_nothing_still_waits_for_what_is_being_written(tmp_path:
     written, write = threading.Event(), file._write
     file._write = lambda batch: (written.wait(10), write(batch))  # type: ignore[method-assign, assignment, return-value]
     file.note(kept("a"))
-    first = asyncio.ensure_future(file.settled())
+    first = asyncio.ensure_future(file.flush())
     await asyncio.sleep(0)
-    second = asyncio.ensure_future(file.settled())
+    second = asyncio.ensure_future(file.flush())
     for _ in range(5):
         await asyncio.sleep(0)
     assert not second.done()
@@ -126,7 +126,7 @@ async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gon
     file = TaskFile(tmp_path / "s.db")
     await file.open()
     file.note(kept("a"))
-    await file.settled()
+    await file.flush()
     batches: asyncio.Queue[set[TaskKey]] = asyncio.Queue()
     loop, write = asyncio.get_running_loop(), file._write
 
@@ -269,12 +269,12 @@ async def test_evicted_tasks_leave_the_file(tmp_path: Path) -> None:
 
 
 async def test_an_agent_that_cannot_start_lets_its_file_go(tmp_path: Path) -> None:
-    class Broken(Engine):
-        service_type = None  # type: ignore[assignment]
+    def broken(_inner: Operations) -> Operations:
+        raise ZeroDivisionError
 
-    settings = Agent("x", skills=builtin_skills(), state=tmp_path / "s.db").settings
-    with pytest.raises(TypeError):
-        await Broken(settings, virtual_runtime()).start()
+    settings = Agent("x", skills=builtin_skills(), state=tmp_path / "s.db", interceptors=[broken]).settings
+    with pytest.raises(ZeroDivisionError):
+        await Engine(settings, virtual_runtime()).start()
     file = TaskFile(tmp_path / "s.db")
     assert await file.open() == ()
     await file.close()

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from fleetsim.agent import AgentLimits, SkillContext, skill
-from fleetsim.agent.feed import TaskFeed
+from fleetsim.agent.tasks import TaskFeed
 from fleetsim.runtime.limits import Breaker
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.testbed.runtime import SeededRng, VirtualClock
@@ -25,9 +25,9 @@ async def test_a_thousand_aborted_streams_leave_nothing_behind(rigged: Rigging) 
     await _abort_streams(rig, 1000)
     await asyncio.sleep(200)
     assert len(asyncio.all_tasks()) == before
-    assert rig.engine.service.seats.total == 0
+    assert rig.engine.service.slots.total == 0
     assert len(rig.engine.store) == 0
-    assert rig.engine.store.shelf.chars == 0
+    assert rig.engine.store.retention.chars == 0
     gc.collect()
     assert sum(isinstance(o, TaskFeed) for o in gc.get_objects()) < 50
 
@@ -69,11 +69,11 @@ async def test_two_hundred_stalled_readers_cost_no_buffer_of_their_own(rigged: R
         for _ in range(200):
             group.create_task(stall())
         await asyncio.sleep(5)
-        assert rig.engine.service.seats.total == 200
+        assert rig.engine.service.slots.total == 200
         feeds = [o for o in gc.get_objects() if isinstance(o, TaskFeed)]
         assert sum(len(feed) for feed in feeds) < 2_000  # one feed for all of them
         await asyncio.sleep(40)
-        assert rig.engine.service.seats.total == 0
+        assert rig.engine.service.slots.total == 0
 
 
 async def test_ten_thousand_finished_tasks_are_gone_after_their_time(rigged: Rigging) -> None:
@@ -85,7 +85,7 @@ async def test_ten_thousand_finished_tasks_are_gone_after_their_time(rigged: Rig
     assert len(store) == 10_000
     await asyncio.sleep(3600 + 60)
     assert len(store) == 0
-    assert store.shelf.chars == 0
+    assert store.retention.chars == 0
 
 
 def _message(at: int):  # type: ignore[no-untyped-def]

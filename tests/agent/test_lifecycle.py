@@ -9,8 +9,8 @@ import pytest
 
 from fleetsim.agent import SkillContext, SkillFailed, skill
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.record import TaskEnded
-from fleetsim.agent.watch import StreamSlots
+from fleetsim.agent.streams import StreamSlots
+from fleetsim.agent.tasks import TaskEnded
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import DataPart
 from tests.agent.rigs import HOOK, Rig, Rigging, sent, sent_v1
@@ -225,7 +225,7 @@ async def test_a_client_that_leaves_while_it_waits_does_not_end_the_task(rig: Ri
         waiting = group.create_task(rig.ask("SendMessage", sent_v1("60", skill="slow")))
         await asyncio.sleep(5)
         waiting.cancel()
-    key = rig.engine.store.shelf.open_keys[0]
+    key = rig.engine.store.retention.open_keys[0]
     await asyncio.sleep(60)
     assert rig.engine.store.read(key).task.text == "done after 60 s"
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import SkillContext, skill
-from fleetsim.agent.dialect_behaviour import MANNERS
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.agent.record import ANYONE
 from fleetsim.agent.service import Principal
+from fleetsim.agent.settings import BEHAVIOURS
+from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.call import CancelTask, PushConfig, SendMessage
 from fleetsim.model.task import Message, Role, Task, TextPart
 from tests.agent.rigs import HOOK, Hook, Rig, Rigging, sent, sent_v1, state_of
@@ -59,12 +59,12 @@ async def test_questions_and_cancel_are_told(rig: Rig) -> None:
 
 async def test_a_cancel_before_the_skills_first_step_is_told_once(rig: Rig) -> None:
     """U24: the notice belongs to the move; a worker cancelled this early never runs a handler of its own."""
-    caller = Principal(owner=ANYONE, manners=MANNERS["0.3"])
+    caller = Principal(owner=ANYONE, behaviour=BEHAVIOURS["0.3"])
     message = Message(message_id="1", role=Role.USER, parts=(TextPart(text="60"),))
     push = PushConfig(url=f"{HOOK}/x")
-    task = await rig.engine.service.call(SendMessage(message=message, push=push), caller)
+    task = await rig.engine.operations.call(SendMessage(message=message, push=push), caller)
     assert isinstance(task, Task)
-    canceled = await rig.engine.service.call(CancelTask(task_id=task.task_id), caller)
+    canceled = await rig.engine.operations.call(CancelTask(task_id=task.task_id), caller)
     assert isinstance(canceled, Task)
     assert (task.state, canceled.state) == ("submitted", "canceled")
     await asyncio.sleep(100)

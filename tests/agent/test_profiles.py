@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import Agent
-from fleetsim.agent.cards import drift
+from fleetsim.agent.cards import undeclared
 from fleetsim.agent.profiles import PROFILES, profile_agent
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, COST, EFFECT_DOMAIN
@@ -63,7 +63,7 @@ async def test_quinn_does_what_its_card_declares(rigged: Rigging) -> None:
         assert "application/vnd.protolabs.cost-v1+json" in kinds
         if skill_id == "bug_triage":
             assert "application/vnd.protolabs.worldstate-delta+json" in kinds
-    assert drift(rig.engine.settings.skills) == {}
+    assert undeclared(rig.engine.settings.skills) == {}
 
 
 async def test_quinn_fails_rather_than_completing_with_an_error_text(rigged: Rigging) -> None:

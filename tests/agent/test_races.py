@@ -62,12 +62,13 @@ async def one_life(seed: int) -> None:
     network = MemoryNetwork(seed=seed)
     network.addresses["hook"] = ("10.0.0.9",)
     options: dict[str, Any] = {"skills": [made_skill(chance)], "allow_webhook": ("10.0.0.9/32:8080",)}
-    engine = Agent("racer", runtime=virtual_runtime(seed, network, name="agent"), **options).engine()
+    runtime = virtual_runtime(seed, network, name="agent")
+    engine = Agent("racer", runtime=runtime, **options).engine()
     hook = Hook(answers=[200] * chance.randrange(3) + [503] * chance.randrange(4))
     network.mount(URL, build_app(engine))
     network.mount(HOOK, hook)
     async with network:
-        rig = Rig(network=network, engine=engine, hook=hook)
+        rig = Rig(network=network, engine=engine, hook=hook, runtime=runtime)
         push = {"configuration": {"pushNotificationConfig": {"url": f"{HOOK}/x"}}}
         canceled: list[str] = []
         async with asyncio.TaskGroup() as group:
@@ -96,7 +97,7 @@ async def one_life(seed: int) -> None:
         check_told(hook, final)
         for reader in readers:
             check_read(reader.result(), final)
-        assert engine.service.seats.total == 0
+        assert engine.service.slots.total == 0
 
 
 def check_end(final: dict[str, Any], canceled: list[str]) -> None:

@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent import kit
-from fleetsim.agent.artifact_builder import UsageTotals
 from fleetsim.agent.builtin import builtin_skills, flaky_skill, reference_agent
-from fleetsim.agent.cards import Mounted, build
-from fleetsim.agent.kit import kit_skills
-from fleetsim.agent.personas import almanac_skills, quinn_skills, selectools_skills
+from fleetsim.agent.cards import build_card
+from fleetsim.agent.profiles.stand_ins import (
+    ARTIFACTS,
+    DONE,
+    almanac_skills,
+    kit_skills,
+    quinn_skills,
+    selectools_skills,
+)
+from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill, SkillFailed, SkillRejected
+from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, EffectDelta
 from fleetsim.model.task import Artifact, DataPart, TextPart
 from tests.agent.rigs import Paper, at_work, said
@@ -48,7 +54,7 @@ async def done(skill: Skill | str, text: str = "", *answers: str, message_id: st
         did.answer = await made(context)
     except (SkillFailed, SkillRejected, RuntimeError, ValueError) as error:
         did.error = error
-    did.written, did.tally, did.took_s = paper.written, context.tally, asyncio.get_running_loop().time() - began_s
+    did.written, did.tally, did.took_s = paper.written, context.usage, asyncio.get_running_loop().time() - began_s
     return did
 
 
@@ -116,7 +122,7 @@ async def test_auth_waits_for_a_sign_in() -> None:
         ("fail", "", SkillFailed, "it was asked to"),
         ("reject", "x", SkillRejected, "this agent does not do that"),
         ("crash", "x", RuntimeError, "unexpected: x"),
-        ("explode", "x", ValueError, "x"),
+        ("explode", "x", SkillFailed, "Agent execution failed (ValueError)"),
     ],
 )
 async def test_what_is_made_to_fail_fails_with_its_reason(
@@ -215,8 +221,8 @@ async def test_analyze_asks_for_a_dataset_where_none_is_named() -> None:
 
 def declared(*skills: Skill) -> dict[str, Any]:
     """Each extension's parameters on the card of an agent with these skills."""
-    mounted = Mounted(name="x", description="", version="1", skills=skills, dialects=("1.0",))
-    return {extension.uri: extension.params for extension in build(mounted, "http://x").capabilities.extensions}
+    settings = AgentSettings(name="x", skills=skills, dialects=("1.0",))
+    return {extension.uri: extension.params for extension in build_card(settings, "http://x").capabilities.extensions}
 
 
 def params_of(skills: tuple[Skill, ...], uri: str) -> Any:
@@ -278,19 +284,19 @@ def test_what_some_skills_alone_do_is_declared_all_the_same() -> None:
 async def test_the_kits_message_id_decides_what_is_done(
     message_id: str, answer: str | None, written: list[Any], took_s: float
 ) -> None:
-    did = await done("tck", "x", "more", kit.DONE, message_id=message_id)
+    did = await done("tck", "x", "more", DONE, message_id=message_id)
     assert (did.answer, did.written, did.took_s) == (answer, written, pytest.approx(took_s))
 
 
-@pytest.mark.parametrize("prefix", kit.ARTIFACTS)
+@pytest.mark.parametrize("prefix", ARTIFACTS)
 async def test_the_longest_prefix_decides_which_artifact_is_made(prefix: str) -> None:
     did = await done("tck", message_id=f"{prefix}-7")
-    made = Artifact(artifact_id="result", parts=(kit.ARTIFACTS[prefix],))
+    made = Artifact(artifact_id="result", parts=(ARTIFACTS[prefix],))
     assert (did.answer, did.written) == (None, [(made, False, True)])
 
 
 async def test_the_kits_data_is_what_it_compares() -> None:
-    assert kit.ARTIFACTS["tck-artifact-data"] == DataPart(data={"key": "value", "count": 42})
+    assert ARTIFACTS["tck-artifact-data"] == DataPart(data={"key": "value", "count": 42})
 
 
 async def test_the_kit_is_rejected_in_the_word_it_looks_for() -> None:

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from fleetsim.agent import AgentLimits
-from fleetsim.agent.app import build_app
-from fleetsim.agent.engine import Engine
+from fleetsim.agent.app import Engine, build_app
+from fleetsim.agent.guard import error_response
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.quirks import Quirks
-from fleetsim.agent.request_guard import error_response
+from fleetsim.agent.service import Interceptor, Principal
+from fleetsim.model.call import Call
 from fleetsim.model.errors import InvalidParams, RpcError
-from fleetsim.model.task import Message
 from tests.agent.rigs import Rig, Rigging, sent, sent_v1
 
 
@@ -292,7 +291,7 @@ async def test_a_full_agent_says_429_and_when_to_come_back(rigged: Rigging) -> N
 
 
 async def test_an_app_without_lifespan_starts_with_its_first_request(rig: Rig) -> None:
-    engine = Engine(rig.engine.settings, rig.engine._given)
+    engine = Engine(rig.engine.settings, rig.runtime)
     rig.engine = engine
     body = rig.envelope("message/send", sent("x", skill="echo"))
     drip = Drip(rig, [body])
@@ -381,10 +380,11 @@ async def test_headers_are_taken_up_to_their_bound(rigged: Rigging, more: int, s
 
 
 async def test_what_nobody_foresaw_is_an_internal_error_in_every_way_of_asking(rigged: Rigging) -> None:
-    def broken(message: Message) -> str:
-        raise ZeroDivisionError(message.text)
+    class Broken(Interceptor):
+        async def before(self, call: Call, caller: Principal) -> Call:
+            raise ZeroDivisionError("secret")
 
-    rig = await rigged(shape=Quirks(direct_reply=broken))
+    rig = await rigged(interceptors=[Broken])
     assert await rig.refused("message/send", sent("x")) == -32603
     assert await rig.refused("SendMessage", sent_v1("x")) == -32603
     assert await rig.refused("SendStreamingMessage", sent_v1("x")) == -32603

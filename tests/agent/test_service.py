@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.dialect_behaviour import MANNERS, DialectBehaviour
 from fleetsim.agent.limits import AtCapacity
-from fleetsim.agent.quirks import Quirks
-from fleetsim.agent.record import ANYONE
-from fleetsim.agent.service import Principal
+from fleetsim.agent.profiles.quirks import ForgetsTasks, NeedsText, by_words
+from fleetsim.agent.service import Interceptor, Principal, Reply
+from fleetsim.agent.settings import BEHAVIOURS
 from fleetsim.agent.skills import SkillContext, skill
-from fleetsim.agent.watch import Watch
+from fleetsim.agent.streams import Watch
+from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.call import (
+    Call,
     CancelTask,
     DeletePush,
     GetPush,
@@ -34,14 +35,14 @@ from fleetsim.model.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
-from fleetsim.model.task import DataPart, FilePart, Message, Role, Task, TaskState
+from fleetsim.model.task import DataPart, FilePart, Message, Role, TaskState
 from tests.agent.service_bench import HOOK, V01, V03, V1, Benches, echo, said
 
 # -- sending -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("manners", "wait", "waited"),
+    ("dialect", "wait", "waited"),
     [
         ("1.0", None, True),
         ("1.0", True, True),
@@ -49,12 +50,10 @@ from tests.agent.service_bench import HOOK, V01, V03, V1, Benches, echo, said
         ("0.3", True, False),
         ("0.3", None, False),
         ("0.1", True, False),
-        ("always", False, True),
     ],
 )
-async def test_a_send_waits_as_its_dialect_does(bench: Benches, manners: str, wait: bool | None, waited: bool) -> None:
-    always = DialectBehaviour(dialect="0.3", waits_always=True)
-    caller = Principal(owner=ANYONE, manners=MANNERS.get(manners, always))
+async def test_a_send_waits_as_its_dialect_does(bench: Benches, dialect: str, wait: bool | None, waited: bool) -> None:
+    caller = Principal(owner=ANYONE, behaviour=BEHAVIOURS[dialect])
     task = await (await bench()).send("hi", caller, skill="echo", wait=wait)
     assert (task.state is TaskState.COMPLETED) is waited
 
@@ -87,7 +86,7 @@ async def test_an_agent_that_stops_takes_no_message(bench: Benches) -> None:
 async def test_a_message_no_skill_is_for_is_told_which_there_are(
     bench: Benches, metadata: dict[str, Any], reason: str
 ) -> None:
-    made = await bench(shape=Quirks(matches_text=True))
+    made = await bench(choose=by_words)
     for caller, state in ((V03, TaskState.REJECTED), (V01, TaskState.FAILED)):
         task = await made.send("nothing of that kind", caller, metadata=metadata)
         assert task.status.message is not None
@@ -155,7 +154,7 @@ async def test_only_where_the_client_names_tasks_does_its_id_count(bench: Benche
 
 
 async def test_an_agent_that_needs_text_says_so(bench: Benches) -> None:
-    made = await bench(shape=Quirks(needs_text=True))
+    made = await bench(interceptors=(NeedsText,))
     data = Message(message_id="m", role=Role.USER, parts=(DataPart(data=1), DataPart(data=2)))
     await made.refused(SendMessage(message=data), InvalidParams)
     assert await made.send("x", message={})
@@ -168,20 +167,31 @@ async def test_text_is_taken_up_to_its_limit(bench: Benches) -> None:
     await made.refused(SendMessage(message=said("123456")), InvalidParams)
 
 
-async def test_a_direct_reply_is_a_message_in_the_senders_context(bench: Benches) -> None:
-    made = await bench(shape=Quirks(direct_reply=lambda message: message.text.removeprefix("!") or None))
-    reply = await made.call(SendMessage(message=said("hi", context_id="c")))
-    assert isinstance(reply, Message)
-    assert (reply.text, reply.role, reply.context_id) == ("hi", Role.AGENT, "c")
-    first, second = [await made.call(SendMessage(message=said("hi"))) for _ in range(2)]
-    assert first.context_id
-    assert first.context_id != second.context_id
-    assert first.message_id != second.message_id
-    assert len(made.store) == 0
-    assert isinstance(await made.call(SendMessage(message=said("!"))), Task)
-    watch = await made.service.stream(SendMessage(message=said("hi", context_id="c")), V03)
-    assert [event async for event in watch.events()]
-    assert made.service.seats.total == 0
+async def test_an_interceptor_changes_refuses_and_answers_for_what_is_behind_it(bench: Benches) -> None:
+    class Shouting(Interceptor):
+        async def before(self, call: Call, caller: Principal) -> Call:
+            if not isinstance(call, SendMessage):
+                return call
+            if call.message.text == "no":
+                raise InvalidParams("no")
+            return replace(call, message=said(call.message.text.upper()))
+
+    class Direct(Interceptor):
+        async def call(self, call: Call, caller: Principal) -> Reply:
+            return said("hi") if isinstance(call, GetTask) else await super().call(call, caller)
+
+    made = await bench(interceptors=(Shouting, Direct))
+    task = await made.send("x", skill="echo")
+    assert task.history[0].text == "X"
+    assert isinstance(await made.call(GetTask(task_id=task.task_id)), Message)
+    await made.refused(SendMessage(message=said("no")), InvalidParams)
+    watch = await made.operations.stream(SendMessage(message=said("y")), V03)
+    assert isinstance(watch, Watch)
+    assert watch.task.history[0].text == "Y"
+    watch.close()
+    with pytest.raises(InvalidParams):
+        await made.operations.stream(SendMessage(message=said("no")), V03)
+    assert made.operations.dialect_of(ANYONE, task.task_id) == "0.3"
 
 
 # -- a message for a task that is there ----------------------------------------------------------------
@@ -202,7 +212,7 @@ async def test_a_message_for_a_finished_task_is_refused_first_and_changes_nothin
     made = await bench()
     task = await made.send("x", V1, skill="echo", wait=True)
     late = said("more", task_id=task.task_id, context_id="another", message_id="2")
-    kind = {"1.0": UnsupportedOperation, "0.3": InvalidParams, "0.1": TaskNotCancelable}[caller.manners.dialect]
+    kind = {"1.0": UnsupportedOperation, "0.3": InvalidParams, "0.1": TaskNotCancelable}[caller.behaviour.dialect]
     assert await made.refused(SendMessage(message=late, push=HOOK), kind, caller) == "the task is already completed"
     assert await made.call(ListPush(task_id=task.task_id)) == ()
 
@@ -239,7 +249,7 @@ async def test_an_answer_may_bring_a_webhook(bench: Benches) -> None:
 
 
 async def test_an_agent_that_forgets_tasks_takes_every_message_for_a_new_one(bench: Benches) -> None:
-    made = await bench(shape=Quirks(forgets_tasks=True))
+    made = await bench(interceptors=(ForgetsTasks,))
     task = await made.send("x", V1, wait=True)
     again = await made.send("x", V1, wait=True, message={"task_id": task.task_id})
     assert again.task_id != task.task_id
@@ -254,7 +264,7 @@ async def test_no_call_is_answered_before_all_it_did_is_kept(bench: Benches) -> 
     async def settled() -> None:
         log.append(len(made.store))
 
-    made = await bench(settled=settled)
+    made = await bench(flush=settled)
     await made.send("x")
     assert log == [0, 1, 1], "before any work, before the skill begins, and before the answer"
     await made.call(ListTasks())
@@ -272,10 +282,10 @@ async def test_a_task_cancelled_before_it_was_kept_never_begins(bench: Benches) 
         ran.append(task.task_id)
 
     async def settled() -> None:
-        for key in made.store.shelf.open_keys:
+        for key in made.store.retention.open_keys:
             made.store.cancel(key)
 
-    made = await bench(run, settled=settled)
+    made = await bench(run, flush=settled)
     task = await made.send("x", V1, skill="run", wait=True)
     assert (task.state, ran) == (TaskState.CANCELED, [])
 
@@ -302,7 +312,7 @@ async def test_a_stream_that_is_refused_gives_its_place_back(bench: Benches) -> 
     ):
         with pytest.raises(kind):
             await made.service.stream(call, caller)
-    assert made.service.seats.total == 0
+    assert made.service.slots.total == 0
 
 
 async def test_each_stream_of_a_task_is_counted_for_it_whichever_way_it_came(bench: Benches) -> None:
@@ -319,11 +329,11 @@ async def test_each_stream_of_a_task_is_counted_for_it_whichever_way_it_came(ben
     second.close()
     (await made.service.stream(SubscribeToTask(task_id="mine"), V01)).close()
     first.close()
-    assert made.service.seats.total == 0
+    assert made.service.slots.total == 0
 
 
 async def test_an_agent_without_streams_or_webhooks_refuses_them_and_others_do_not(bench: Benches) -> None:
-    plain = await bench(streaming=False, push=False)
+    plain = await bench(streaming=False, push_notifications=False)
     with pytest.raises(UnsupportedOperation, match="does not stream"):
         await plain.service.stream(SendMessage(message=said("x")), V03)
     task = await plain.send("x")

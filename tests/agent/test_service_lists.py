@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.dialect_behaviour import MANNERS
-from fleetsim.agent.quirks import Quirks
-from fleetsim.agent.record import ANYONE
 from fleetsim.agent.service import Principal
+from fleetsim.agent.settings import BEHAVIOURS
+from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.call import (
-    CancelTask,
     DeletePush,
     GetExtendedCard,
     GetPush,
-    GetTask,
     ListPush,
     ListTasks,
-    Operation,
     SendMessage,
     SetPush,
     SubscribeToTask,
@@ -28,9 +24,6 @@ from fleetsim.model.call import (
 from fleetsim.model.errors import (
     ExtendedCardNotConfigured,
     InvalidParams,
-    MethodNotFound,
-    RpcError,
-    TaskNotCancelable,
     TaskNotFound,
     UnsupportedOperation,
 )
@@ -51,22 +44,6 @@ async def test_an_agent_that_has_no_extended_card_says_so_as_the_dialect_has_it(
     made = await bench()
     await made.refused(GetExtendedCard(), ExtendedCardNotConfigured)
     await made.refused(GetExtendedCard(), UnsupportedOperation, V1)
-
-
-async def test_an_agent_has_only_the_operations_of_its_kind(bench: Benches) -> None:
-    made = await bench(shape=Quirks(operations=frozenset({Operation.SEND, Operation.GET})))
-    task = await made.send("x")
-    assert await made.call(GetTask(task_id=task.task_id))
-    await made.refused(CancelTask(task_id=task.task_id), MethodNotFound)
-    with pytest.raises(MethodNotFound):
-        await made.service.stream(SubscribeToTask(task_id=task.task_id), V03)
-
-
-async def test_an_agent_that_cancels_nothing_leaves_the_task_at_work(bench: Benches) -> None:
-    made = await bench(shape=Quirks(cancels=False))
-    task = await made.send("x", skill="work")
-    assert "submitted" in await made.refused(CancelTask(task_id=task.task_id), TaskNotCancelable)
-    assert not (await made.call(GetTask(task_id=task.task_id))).terminal
 
 
 async def test_the_dialect_a_task_was_born_in_is_known_to_its_owner(bench: Benches) -> None:
@@ -124,7 +101,7 @@ async def test_a_list_shows_what_it_was_asked_for_of_each_task(bench: Benches) -
     assert whole == done
     later = done.status.timestamp + timedelta(seconds=1) if done.status.timestamp else None
     assert (await made.call(ListTasks(updated_after=later))).tasks == ()
-    assert (await made.call(ListTasks(), Principal(owner="ada", manners=MANNERS["1.0"]))).total_size == 0
+    assert (await made.call(ListTasks(), Principal(owner="ada", behaviour=BEHAVIOURS["1.0"]))).total_size == 0
 
 
 # -- webhooks ------------------------------------------------------------------------------------------
@@ -156,15 +133,10 @@ async def test_a_webhook_that_could_not_be_told_is_refused(bench: Benches, confi
     assert len(await made.call(ListPush(task_id=task.task_id))) == fits
 
 
-async def test_where_one_scheme_alone_is_taken_another_has_its_own_code(bench: Benches) -> None:
-    shape = Quirks(webhook_schemes=("https",), webhook_scheme_code=-32004)
-    made = await bench(shape=shape)
-    call = SendMessage(message=said("x"), push=replace(HOOK, url="HTTP://hook:8080/x"))
-    with pytest.raises(RpcError, match="must use https") as raised:
-        await made.call(call)
-    assert raised.value.wire_code == -32004
-    open_to_all = await bench()
-    assert "refused" in await open_to_all.refused(replace(call, push=replace(HOOK, url="ftp://hook")), InvalidParams)
+async def test_a_scheme_that_no_webhook_has_is_refused(bench: Benches) -> None:
+    made = await bench()
+    call = SendMessage(message=said("x"), push=replace(HOOK, url="ftp://hook"))
+    assert "refused" in await made.refused(call, InvalidParams)
 
 
 async def test_a_webhook_is_found_by_its_id_or_as_the_default(bench: Benches) -> None:

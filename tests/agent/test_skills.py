@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.artifact_builder import UsageTotals
-from fleetsim.agent.skills import Effect, Skill, SkillContext, choose, make_skill, skill
+from fleetsim.agent.profiles.quirks import by_words
+from fleetsim.agent.skills import Effect, Skill, SkillContext, choose_skill, make_skill, skill
+from fleetsim.agent.tasks import UsageTotals
 from fleetsim.model.card import AgentSkill
 from fleetsim.model.errors import ConfigError, WireError
 from fleetsim.model.extensions import EffectDelta
@@ -64,7 +65,7 @@ SKILLS = {
     ],
 )
 def test_a_hint_decides_then_a_command_then_the_default(text: str, metadata: Any, found: str | None) -> None:
-    chosen = choose(SKILLS, "eat", metadata, text)
+    chosen = choose_skill(SKILLS, "eat", metadata, text)
     assert (chosen and chosen.skill_id) == found
 
 
@@ -86,14 +87,8 @@ def test_a_hint_decides_then_a_command_then_the_default(text: str, metadata: Any
     ],
 )
 def test_where_words_decide_the_first_skill_with_one_of_them_is_asked(text: str, found: str | None) -> None:
-    chosen = choose(SKILLS, "eat", {}, text, matching=True)
+    chosen = by_words(SKILLS, "eat", {}, text)
     assert (chosen and chosen.skill_id) == found
-
-
-def test_a_skill_is_named_by_its_words_of_four_letters_and_more() -> None:
-    assert SKILLS["first"].words() == {"first", "opening", "hours", "shop", "when", "close"}
-    assert SKILLS["data_check"].words() == {"data", "check", "table"}
-    assert SKILLS["eat"].words() == frozenset()
 
 
 # -- how it is made ------------------------------------------------------------------------------------
@@ -128,10 +123,10 @@ def test_lists_are_taken_for_fields_and_kept_from_changing() -> None:
 
 def test_a_skill_made_of_another_keeps_the_rest_and_starts_with_a_clean_record() -> None:
     first = offered("x", tags=("a",))
-    first.drift.add("cost")
+    first.undeclared.add("cost")
     second = make_skill(first, None, {"cost": True})
-    assert (second.skill_id, second.tags, second.cost, second.drift) == ("x", ("a",), True, set())
-    assert first.drift == {"cost"}
+    assert (second.skill_id, second.tags, second.cost, second.undeclared) == ("x", ("a",), True, set())
+    assert first.undeclared == {"cost"}
 
 
 @pytest.mark.parametrize("skill_id", ["", " ", "é", "x" * 129])
@@ -183,7 +178,7 @@ def test_nothing_is_promised_that_was_not_said() -> None:
 
 
 def test_what_a_skill_did_is_no_part_of_what_it_is() -> None:
-    assert offered("x") == replace(offered("x"), drift={"cost"})
+    assert offered("x") == replace(offered("x"), undeclared={"cost"})
     assert offered("x") != offered("x", cost=True)
     assert "drift" not in repr(offered("x"))
     assert "run=" not in repr(offered("x"))
@@ -286,7 +281,7 @@ async def test_what_a_skill_notes_and_asks_reaches_the_task() -> None:
 def test_confidence_is_clamped_to_what_the_extension_has(level: float, sure: float) -> None:
     context = at_work(X)
     context.confidence(level, "why")
-    assert (context.tally.confidence, context.tally.explanation) == (sure, "why")
+    assert (context.usage.confidence, context.usage.explanation) == (sure, "why")
     with pytest.raises(ValueError, match="number"):
         context.confidence(math.nan)
 
@@ -294,9 +289,9 @@ def test_confidence_is_clamped_to_what_the_extension_has(level: float, sure: flo
 def test_a_call_without_tokens_is_told_as_two_zeros() -> None:
     context = at_work(X)
     context.use(cost_usd=0.5)
-    assert context.tally.tokens == {"input_tokens": 0, "output_tokens": 0}
+    assert context.usage.tokens == {"input_tokens": 0, "output_tokens": 0}
     context.use(1, 2, 0.25, "m", cache_creation_input_tokens=3, cache_read_input_tokens=4)
-    assert context.tally == UsageTotals(
+    assert context.usage == UsageTotals(
         tokens={
             "input_tokens": 1,
             "output_tokens": 2,
@@ -312,13 +307,13 @@ def test_a_call_without_tokens_is_told_as_two_zeros() -> None:
 def test_an_effect_is_tallied_as_it_was_told(op: str) -> None:
     context = at_work(X)
     context.effect("d", "p", op, [1])
-    assert context.tally.effects == [EffectDelta(domain="d", path="p", op=op, value=[1])]
+    assert context.usage.effects == [EffectDelta(domain="d", path="p", op=op, value=[1])]
 
 
 def test_an_effect_sets_where_it_says_no_more() -> None:
     context = at_work(X)
     context.effect("d", "p")
-    assert context.tally.effects == [EffectDelta(domain="d", path="p", op="set", value=None)]
+    assert context.usage.effects == [EffectDelta(domain="d", path="p", op="set", value=None)]
 
 
 def test_an_effect_the_extension_has_no_word_for_is_not_tallied() -> None:
@@ -327,7 +322,7 @@ def test_an_effect_the_extension_has_no_word_for_is_not_tallied() -> None:
         context.effect("d", "p", "drop")
     with pytest.raises(WireError):
         context.effect("d", "p", "set", object())
-    assert context.tally.effects == []
+    assert context.usage.effects == []
 
 
 SPENDS, IS_SURE, CHANGES = (
@@ -356,7 +351,7 @@ def test_what_a_skill_does_and_has_not_declared_is_remembered(
 ) -> None:
     made = offered("x", **declares)
     does(at_work(made))
-    assert made.drift == drifts
+    assert made.undeclared == drifts
 
 
 async def test_a_skill_can_be_called_as_the_function_it_was() -> None:

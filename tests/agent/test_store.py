@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
-from fleetsim.agent.record import ANYONE, PushTarget, TaskEnded, TaskKey, Transition
 from fleetsim.agent.store import Store
+from fleetsim.agent.tasks import ANYONE, PushTarget, TaskEnded, TaskKey, Transition
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
 from fleetsim.model.event import ArtifactUpdate, Snapshot, StatusUpdate, TaskEvent, fold
@@ -85,7 +85,7 @@ def test_complete_after_cancel_leaves_the_task_canceled() -> None:
         lambda: store.move(key, TaskState.WORKING),
         lambda: store.put(key, piece("late"), append=True, last_chunk=False),
         lambda: store.note(key, "late"),
-        lambda: store.hear(key, said("late", "m2")),
+        lambda: store.add_message(key, said("late", "m2")),
     ]
     for write in late:
         with pytest.raises(TaskEnded):
@@ -117,7 +117,7 @@ def test_finished_tasks_stay_an_hour_and_go_then() -> None:
     store.sweep()
     with pytest.raises(TaskNotFound):
         store.read(key)
-    assert store.shelf.chars == 0
+    assert store.retention.chars == 0
 
 
 def test_open_tasks_are_never_evicted_but_given_up_after_a_day() -> None:
@@ -134,11 +134,11 @@ def test_a_finished_task_with_webhooks_under_way_stays() -> None:
     store, hands = made()
     key = begun(store)
     store.finish(key, TaskState.COMPLETED)
-    store.shelf.busy = lambda _key: True
+    store.retention.busy = lambda _key: True
     hands.at_s = 1e6
     store.sweep()
     assert store.knows(key)
-    store.shelf.busy = lambda _key: False
+    store.retention.busy = lambda _key: False
     store.sweep()
     assert not store.knows(key)
 
@@ -151,7 +151,7 @@ def test_ten_times_the_cap_stays_at_the_cap_and_the_oldest_finished_go_first() -
         store.finish(keys[-1], TaskState.COMPLETED, "x" * 100)
     assert len(store) == 100
     assert [key for key in keys if store.knows(key)] == keys[-100:]
-    assert store.shelf.chars == 100 * (100 + 1 + 2)
+    assert store.retention.chars == 100 * (100 + 1 + 2)
 
 
 def test_a_store_full_of_open_tasks_accepts_no_more() -> None:
@@ -203,7 +203,7 @@ def test_a_conversation_is_kept_to_its_limit() -> None:
     store, _ = made(history_messages_max=3)
     key = begun(store, text="0")
     for at in range(1, 6):
-        store.hear(key, said(str(at), f"m{at}"))
+        store.add_message(key, said(str(at), f"m{at}"))
     assert [m.text for m in store.read(key).task.history] == ["3", "4", "5"]
 
 
@@ -290,7 +290,7 @@ class StoreMachine(RuleBasedStateMachine):
     def hear(self, key: TaskKey, number: int) -> None:
         before = self.state(key)
         try:
-            heard = self.store.hear(key, said("answer", f"a{number}"))
+            heard = self.store.add_message(key, said("answer", f"a{number}"))
         except (TaskNotFound, TaskEnded):
             return
         if before in INTERRUPTED and heard:
@@ -345,12 +345,12 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_grows_beyond_its_cap(self) -> None:
         assert len(self.store) <= 12
-        assert self.store.shelf.chars >= 0
-        assert (len(self.store) == 0) <= (self.store.shelf.chars == 0)
+        assert self.store.retention.chars >= 0
+        assert (len(self.store) == 0) <= (self.store.retention.chars == 0)
 
     @invariant()
     def versions_only_grow(self) -> None:
-        for key in self.store.shelf.open_keys:
+        for key in self.store.retention.open_keys:
             version = self.store.read(key).version
             assert version >= self.versions.get(key, 0)
             self.versions[key] = version

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from fleetsim.agent.dialect_behaviour import MANNERS
 from fleetsim.agent.limits import AgentLimits, AtCapacity, OutputLimit
-from fleetsim.agent.record import PushTarget, Record, TaskEnded
-from fleetsim.agent.service import Principal, Service, ServiceConfig
+from fleetsim.agent.service import Principal, Service
+from fleetsim.agent.settings import BEHAVIOURS, AgentSettings
 from fleetsim.agent.store import Store
+from fleetsim.agent.tasks import PushTarget, Record, TaskEnded
 from fleetsim.model.call import ListTasks, PushConfig, TaskPage
 from fleetsim.model.errors import FleetsimError, InvalidMove, InvalidParams, TaskNotCancelable, TaskNotFound
 from fleetsim.model.task import Artifact, Message, Role, Task, TaskState, TextPart
@@ -111,12 +111,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     def begin(self) -> None:
         self.store = Store(clock=self.hands, ids=self.hands, limits=OURS)
-        self.store.shelf.busy = lambda key: key in self.model.busy
-        self.store.shelf.forgotten.append(self.forgotten.append)
+        self.store.retention.busy = lambda key: key in self.model.busy
+        self.store.retention.forgotten.append(self.forgotten.append)
         self.store.keepers.append(lambda record: self.kept.update({record.key: record}))
-        offer = ServiceConfig(skills={}, default_skill="")
         self.service = Service(
-            offer=offer, store=self.store, runner=None, notifier=None, sender=None, ids=self.hands, limits=OURS
+            AgentSettings(name="x", limits=OURS),
+            store=self.store,
+            runner=None,
+            notifier=None,
+            sender=None,
+            ids=self.hands,
         )
 
     def both(self, ours: Callable[[], Any], models: Callable[[], Any]) -> Any:
@@ -199,7 +203,9 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=numbers, message_id=st.sampled_from(["", "m", "n"]), text=texts)
     def hear(self, number: int, message_id: str, text: str) -> None:
         key, said = self.key(number), Said("user", message_id, text)
-        heard = self.both(lambda: self.store.hear(key, written(said)), lambda: self.model.hear(key, said, self.now))
+        heard = self.both(
+            lambda: self.store.add_message(key, written(said)), lambda: self.model.hear(key, said, self.now)
+        )
         assert heard is None or heard[0] is heard[1]
         self.is_kept(key)
 
@@ -249,7 +255,7 @@ class StoreMachine(RuleBasedStateMachine):
         order = sorted(self.model.tasks.items(), key=lambda item: (-item[1].changed, item[1].number))
         records = [self.store.read(key) for key, _ in order]
         self.begin()
-        self.store.take_up(records)
+        self.store.restore(records)
         self.model.restart()
 
     # ------------------------------------------------------------------ lists
@@ -271,7 +277,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [task_id for task_id in met if (owner, task_id) != changed] == expected
 
     def page(self, owner: str, **asked: Any) -> TaskPage:
-        caller = Principal(owner=owner, manners=MANNERS["1.0"])
+        caller = Principal(owner=owner, behaviour=BEHAVIOURS["1.0"])
         page = _finished(self.service.call(ListTasks(**asked), caller))
         assert isinstance(page, TaskPage)
         return page
@@ -319,8 +325,8 @@ class StoreMachine(RuleBasedStateMachine):
             assert record.version >= self.versions.get(key, 0)
             self.versions[key] = record.version
             self.compare(record, kept)
-        assert self.store.shelf.chars == sum(kept.chars for kept in self.model.tasks.values())
-        assert {*self.store.shelf.open_keys} == {key for key, kept in self.model.tasks.items() if not kept.ended}
+        assert self.store.retention.chars == sum(kept.chars for kept in self.model.tasks.values())
+        assert {*self.store.retention.open_keys} == {key for key, kept in self.model.tasks.items() if not kept.ended}
 
     def compare(self, record: Record, kept: Kept) -> None:
         task: Task = record.task

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.entry import TRANSITIONS_MAX, weigh_message
 from fleetsim.agent.limits import AgentLimits, OutputLimit
-from fleetsim.agent.record import ANYONE, PushTarget, Record, TaskKey, with_history
 from fleetsim.agent.store import Store
+from fleetsim.agent.tasks import ANYONE, TRANSITIONS_MAX, PushTarget, Record, TaskKey, weigh_message, with_history
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
@@ -75,7 +74,7 @@ def kept(name: str, *, age_s: float = 0.0, rested_s: float = 0.0, ended: bool = 
 @pytest.mark.parametrize(("age_s", "left_s"), [(0.0, 100.0), (60.0, 40.0), (-30.0, 100.0)])
 def test_an_open_task_goes_on_ageing_where_it_was_and_none_is_younger_than_new(age_s: float, left_s: float) -> None:
     store, hands = made(task_life_s=100.0)
-    store.take_up([kept("a", age_s=age_s)])
+    store.restore([kept("a", age_s=age_s)])
     hands.at_s += left_s - 0.5
     assert store.sweep() == ()
     hands.at_s += 0.5
@@ -85,14 +84,14 @@ def test_an_open_task_goes_on_ageing_where_it_was_and_none_is_younger_than_new(a
 @pytest.mark.parametrize(("rested_s", "left_s"), [(0.0, 100.0), (60.0, 40.0), (-30.0, 100.0)])
 def test_a_finished_task_goes_when_its_time_is_over_counted_over_the_restart(rested_s: float, left_s: float) -> None:
     store, hands = made(terminal_ttl_s=100.0)
-    store.take_up([kept("a", age_s=1_000.0, rested_s=rested_s, ended=True)])
+    store.restore([kept("a", age_s=1_000.0, rested_s=rested_s, ended=True)])
     hands.at_s += left_s - 0.5
     store.sweep()
     assert len(store) == 1
     hands.at_s += 0.5
     store.sweep()
     assert len(store) == 0
-    assert store.shelf.chars == 0
+    assert store.retention.chars == 0
 
 
 def test_what_is_put_back_is_what_was_kept() -> None:
@@ -108,11 +107,11 @@ def test_what_is_put_back_is_what_was_kept() -> None:
     told: list[Any] = []
     store.listeners.append(told.append)
     store.keepers.append(told.append)
-    store.take_up([before])
+    store.restore([before])
     after = store.read(before.key)
     assert replace(after, sequence=0) == before
     assert told == []
-    assert store.shelf.chars == 3 + (1 + 8 + 2) + 3 + sum(map(weigh_message, placed))
+    assert store.retention.chars == 3 + (1 + 8 + 2) + 3 + sum(map(weigh_message, placed))
     assert store.feed(before.key).closed
 
 
@@ -121,7 +120,7 @@ def test_tasks_are_listed_after_a_restart_as_they_changed_before() -> None:
     never_dated = kept("d", age_s=7.0)
     records.append(replace(never_dated, task=replace(never_dated.task, status=TaskStatus(state=TaskState.WORKING))))
     store, _ = made()
-    store.take_up(records)
+    store.restore(records)
     assert [key[1] for _, key in store.select(ANYONE)] == ["c", "b", "d", "a"]
     assert len({sequence for sequence, _ in store.select(ANYONE)}) == 4
 
@@ -134,12 +133,12 @@ def test_an_answer_given_before_the_restart_is_known_after_it() -> None:
         said("by the way", message_id="3"),
     )
     store, _ = made()
-    store.take_up([kept("a", history=history)])
+    store.restore([kept("a", history=history)])
     key = (ANYONE, "a")
     store.move(key, TaskState.INPUT_REQUIRED, "and?")
-    assert not store.hear(key, said("this", message_id="2"))
+    assert not store.add_message(key, said("this", message_id="2"))
     assert store.state(key) is TaskState.INPUT_REQUIRED
-    assert store.hear(key, said("by the way", message_id="3"))
+    assert store.add_message(key, said("by the way", message_id="3"))
     assert store.state(key) is TaskState.WORKING
 
 
@@ -150,7 +149,7 @@ def test_an_answer_given_before_the_restart_is_known_after_it() -> None:
 def test_a_finished_task_tells_how_many_milliseconds_it_took(took_s: float) -> None:
     store, hands = made()
     key = begun(store)
-    store.tally(key).use({"t": 1}, None, None)
+    store.usage(key).use({"t": 1}, None, None)
     hands.at_s += took_s
     (artifact,) = store.finish(key, TaskState.COMPLETED, "x").task.artifacts
     (data,) = [part.data for part in artifact.parts if isinstance(part, DataPart)]
@@ -221,12 +220,12 @@ def test_the_oldest_of_a_conversation_goes_first_and_the_last_stays(limits: Any,
     store, _ = made(**limits)
     key = begun(store, "1")
     for text in ("22", "333", "4444"):
-        store.hear(key, said(text, message_id=text))
+        store.add_message(key, said(text, message_id=text))
     assert [message.text for message in store.read(key).task.history] == shown
-    assert store.shelf.chars == sum(len(text) + 2 for text in shown)
+    assert store.retention.chars == sum(len(text) + 2 for text in shown)
     store.drop(key)
     store.drop(key)
-    assert store.shelf.chars == 0
+    assert store.retention.chars == 0
 
 
 @pytest.mark.parametrize(
@@ -240,7 +239,7 @@ def test_the_oldest_of_a_conversation_goes_first_and_the_last_stays(limits: Any,
 def test_a_message_is_known_by_its_id_and_what_it_says(message: Message, known: bool) -> None:
     store, _ = made()
     key = begun(store)
-    assert store.hear(key, message) is not known
+    assert store.add_message(key, message) is not known
     assert len(store.read(key).task.history) == (1 if known else 2)
 
 
@@ -249,9 +248,9 @@ def test_a_message_without_an_id_answers_every_question() -> None:
     key = begun(store)
     for _ in range(2):
         store.move(key, TaskState.INPUT_REQUIRED, "sure?")
-        assert store.hear(key, said("yes", message_id=""))
+        assert store.add_message(key, said("yes", message_id=""))
     store.move(key, TaskState.INPUT_REQUIRED, "sure?")
-    assert store.hear(key, said("x", message_id="m")), "what opened the task is no answer to a question"
+    assert store.add_message(key, said("x", message_id="m")), "what opened the task is no answer to a question"
     assert [message.text for message in store.read(key).task.history] == ["x", *["sure?", "yes"] * 2, "sure?", "x"]
 
 
@@ -310,4 +309,4 @@ def test_a_task_that_cannot_end_so_has_nothing_of_that_end() -> None:
     with pytest.raises(InvalidMove):
         store.finish(key, TaskState.SUBMITTED, "text", reason="why")
     assert store.read(key) == before
-    assert store.shelf.chars == 1 + 2
+    assert store.retention.chars == 1 + 2

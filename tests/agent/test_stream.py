@@ -79,7 +79,7 @@ async def test_leaving_a_stream_leaves_the_task_alone(rig: Rig) -> None:
     await asyncio.sleep(70)
     done = await rig.call("tasks/get", {"id": first["id"]})
     assert done["artifacts"][0]["parts"][0]["text"] == "done after 60 s"
-    assert rig.engine.service.seats.total == 0
+    assert rig.engine.service.slots.total == 0
 
 
 async def test_joining_again_gives_the_past_once_and_then_only_what_is_new(rigged: Rigging) -> None:
@@ -147,7 +147,7 @@ async def test_a_silent_stream_is_kept_alive_by_comments(rig: Rig) -> None:
     async with rig.network.open(stream_request(rig, sent("", skill="auth"))) as incoming:
         async for chunk in incoming.chunks:
             chunks.append(chunk)
-    task = rig.engine.store.read(rig.engine.store.shelf.open_keys[0])
+    task = rig.engine.store.read(rig.engine.store.retention.open_keys[0])
     assert task.task.state == "auth-required"
     assert b": keep-alive\n\n" not in b"".join(chunks)
     chunks.clear()
@@ -203,10 +203,10 @@ async def test_a_reader_that_never_reads_is_dropped_and_costs_nobody_anything(ri
     async with rig.network.open(stream_request(rig, sent("x"))) as incoming:
         assert incoming.status == 200
         await asyncio.sleep(29)
-        assert rig.engine.service.seats.total == 1
+        assert rig.engine.service.slots.total == 1
         await asyncio.sleep(2)
-        assert rig.engine.service.seats.total == 0
-    key = rig.engine.store.shelf.open_keys[0]
+        assert rig.engine.service.slots.total == 0
+    key = rig.engine.store.retention.open_keys[0]
     await asyncio.sleep(100)
     assert rig.engine.store.read(key).task.text == "done"
 
@@ -226,7 +226,7 @@ async def test_streams_are_limited_per_task_and_in_all(rigged: Rigging) -> None:
             assert "error" in (await rig.frames("message/stream", sent("500", skill="slow")))[0]
             assert len(rig.engine.store) == before
     await asyncio.sleep(1)
-    assert rig.engine.service.seats.total == 0
+    assert rig.engine.service.slots.total == 0
 
 
 async def test_every_reader_sees_the_same_events_in_the_same_order(rig: Rig) -> None:

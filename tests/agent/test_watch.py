@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from fleetsim.agent.feed import ClosingUpdate, TaskFeed
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.record import ANYONE, TaskKey
 from fleetsim.agent.store import Store
-from fleetsim.agent.watch import DirectWatch, StreamSlots, Watch, closing_pair
+from fleetsim.agent.streams import DirectWatch, StreamSlots, Watch, closing_pair
+from fleetsim.agent.tasks import ANYONE, ClosingUpdate, TaskFeed, TaskKey
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, Part, TaskState, TextPart
 from fleetsim.runtime.ports import Runtime
@@ -46,7 +45,7 @@ DATA = DataPart(data=1)
 )
 def test_pieces_of_text_that_adjoin_are_read_as_one(told: list[Any], read: list[Any]) -> None:
     feed = TaskFeed()
-    feed.tell(told)
+    feed.publish(told)
     assert feed.since(0) == (tuple(read), len(told))
     assert len(feed) == len(told)
     assert feed.since(len(told)) == ((), len(told))
@@ -57,14 +56,14 @@ async def test_a_reader_waits_at_the_end_and_nowhere_else() -> None:
     waiting = [asyncio.ensure_future(feed.beyond(cursor)) for cursor in (0, 1)]
     await asyncio.sleep(1)
     assert [reader.done() for reader in waiting] == [False, False]
-    feed.tell([chunk("1")])
+    feed.publish([chunk("1")])
     await asyncio.sleep(1)
     assert [reader.done() for reader in waiting] == [True, False]
     assert not feed.closed
-    feed.tell([], closes=True)
+    feed.publish([], closes=True)
     await asyncio.sleep(1)
     assert waiting[1].done()
-    feed.tell([])
+    feed.publish([])
     assert feed.closed, "what is closed stays so"
     assert (feed.ended().closed, len(feed.ended()), len(feed)) == (True, 0, 1)
 
@@ -79,8 +78,8 @@ def test_a_task_and_the_agent_have_so_many_seats() -> None:
     with pytest.raises(AtCapacity, match="a task may have at most 2"):
         seats.take(one)
     third = seats.take()
-    third.settle(other)
-    third.settle(one)
+    third.assign(other)
+    third.assign(one)
     with pytest.raises(AtCapacity, match="at most 3 streams"):
         seats.take()
     assert seats.total == 3
@@ -100,7 +99,7 @@ def test_a_seat_taken_before_its_task_is_known_is_counted_for_it_once() -> None:
     seats = StreamSlots(AgentLimits(streams_per_task_max=2))
     seat = seats.take()
     for _ in range(3):
-        seat.settle((ANYONE, "1"))
+        seat.assign((ANYONE, "1"))
     second = seats.take((ANYONE, "1"))
     with pytest.raises(AtCapacity):
         seats.take((ANYONE, "1"))
@@ -121,7 +120,7 @@ def watching(store: Store, key: TaskKey, **options: Any) -> Watch:
     record = store.read(key)
     seat = StreamSlots(AgentLimits()).take(key)
     said_of = {"joins_question": True, "repeats_artifact": True, **options}
-    return Watch(record=record, task=record.task, feed=store.feed(key), seat=seat, keepalive_s=15, **said_of)
+    return Watch(record=record, task=record.task, feed=store.feed(key), slot=seat, keepalive_s=15, **said_of)
 
 
 async def read(watch: Watch) -> list[Any]:
@@ -145,7 +144,7 @@ async def test_a_watch_of_a_question_goes_on_or_ends_there(runtime: Runtime, joi
     store.move(key, TaskState.INPUT_REQUIRED, "well?")
     reading = asyncio.ensure_future(read(watching(store, key, joins_question=joins)))
     await asyncio.sleep(1)
-    store.hear(key, said("this", message_id="2"))
+    store.add_message(key, said("this", message_id="2"))
     store.finish(key, TaskState.FAILED, reason="no")
     seen = await reading
     assert len(seen) == events
@@ -200,7 +199,7 @@ async def test_a_watch_of_a_feed_that_closes_without_a_word_ends(runtime: Runtim
     watch.feed = feed
     reading = asyncio.ensure_future(read(watch))
     await asyncio.sleep(1)
-    feed.tell([chunk("1")], closes=True)
+    feed.publish([chunk("1")], closes=True)
     assert [type(event) for event in await reading] == [Snapshot, ArtifactUpdate]
 
 
@@ -208,7 +207,7 @@ def test_a_watch_gives_its_seat_back_once(runtime: Runtime) -> None:
     store, key = begun(runtime)
     seats = StreamSlots(AgentLimits())
     watch = watching(store, key)
-    watch.seat = seats.take(key)
+    watch.slot = seats.take(key)
     seats.take(key)
     watch.close()
     watch.close()

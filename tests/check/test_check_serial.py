@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.agent.notify import Notifier
-from fleetsim.agent.record import Record, Transition
-from fleetsim.agent.runner import Job, Runner
-from fleetsim.agent.skills import Skill, SkillContext
+from fleetsim.agent.settings import AgentSettings
+from fleetsim.agent.skills import SkillContext, SkillFunction
 from fleetsim.check.agent_under_test import discover
-from fleetsim.check.broken.build import breaks
-from fleetsim.check.broken.notifiers import EarlyNotifier
-from fleetsim.check.broken.senders import OneShotSender
+from fleetsim.check.broken.build import breaks, with_skills
+from fleetsim.check.broken.senders import OneShotSender, Untold, sending
 from fleetsim.check.inprocess import AGENT, ALLOW, CHECKER, CHECKER_ADDRESS
 from fleetsim.check.listener import Listener, Sink
 from fleetsim.check.options import Options, Target
@@ -33,36 +30,25 @@ from fleetsim.testbed.runtime import virtual_runtime
 pytestmark = pytest.mark.slow
 
 
-class OneAtATime(Runner):
+def one_after_another(settings: AgentSettings, *, at_once: int = 1, takes_s: float = 1.5) -> AgentSettings:
     """Every skill waits for those before it, and takes ``takes_s`` at least; a question holds nobody up."""
+    turn = asyncio.Semaphore(at_once)
 
-    at_once = 1
-    takes_s = 1.5
+    async def in_turn(run: SkillFunction, task: SkillContext) -> str | None:
+        async with turn:
+            await asyncio.sleep(takes_s)
+            if task.skill.skill_id != "ask":
+                return await run(task)
+        return await run(task)
 
-    async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
-        if not hasattr(self, "_turn"):
-            self._turn = asyncio.Semaphore(self.at_once)
-        async with self._turn:
-            await asyncio.sleep(self.takes_s)
-            if skill.skill_id != "ask":
-                await super()._run(job, skill, context)
-        if skill.skill_id == "ask":
-            await super()._run(job, skill, context)
+    return with_skills(in_turn)(settings)
 
 
-class TwoAtATime(OneAtATime):
-    at_once = 2
-    takes_s = 5.0
+def two_at_a_time(settings: AgentSettings) -> AgentSettings:
+    return one_after_another(settings, at_once=2, takes_s=5.0)
 
 
-class NeverTold(Notifier):
-    """No webhook is ever called."""
-
-    def heard(self, transition: Transition) -> None:
-        """Nothing."""
-
-    def late(self, record: Record, config_id: str) -> None:
-        """Nothing."""
+NEVER_TOLD = sending(lambda _delivery: None)
 
 
 @asynccontextmanager
@@ -96,7 +82,7 @@ def failed(report: Report) -> set[str]:
 
 async def test_an_agent_that_does_one_task_at_a_time_gets_the_same_verdicts_in_every_order() -> None:
     quick = await checked()
-    found = [await checked(seed, runner=OneAtATime) for seed in (0, 1)]
+    found = [await checked(seed, settings=one_after_another) for seed in (0, 1)]
     assert [failed(report) for report in found] == [set(), set()]
     assert verdicts(found[0]) == verdicts(found[1])
     # The slow skill's word of progress comes late there; nothing else is less well seen.
@@ -112,14 +98,17 @@ async def test_an_agent_that_does_one_task_at_a_time_gets_the_same_verdicts_in_e
 async def test_what_is_wrong_with_an_agent_that_does_one_task_at_a_time_is_found_in_every_order(
     broken: str, rows: set[str]
 ) -> None:
-    parts = {"never-retried": {"sender": OneShotSender}, "late-untold": {"notifier": EarlyNotifier}}[broken]
-    found = [await checked(seed, ("P-*", "L-*"), runner=OneAtATime, **parts) for seed in (0, 1)]
+    parts = {
+        "never-retried": {"sender": OneShotSender},
+        "late-untold": {"pair": lambda: Untold(lambda task: task.terminal)},
+    }[broken]
+    found = [await checked(seed, ("P-*", "L-*"), settings=one_after_another, **parts) for seed in (0, 1)]
     assert [failed(report) for report in found] == [rows, rows]
     assert verdicts(found[0]) == verdicts(found[1])
 
 
 async def test_what_came_too_late_beside_other_probes_is_repeated_alone() -> None:
-    found = [await checked(seed, ("P-*",), runner=TwoAtATime) for seed in (0, 1)]
+    found = [await checked(seed, ("P-*",), settings=two_at_a_time) for seed in (0, 1)]
     assert [failed(report) for report in found] == [set(), set()]
     assert verdicts(found[0]) == verdicts(found[1])
     assert found[0].note == ""
@@ -127,7 +116,7 @@ async def test_what_came_too_late_beside_other_probes_is_repeated_alone() -> Non
 
 async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most() -> None:
     done: list[str] = []
-    async with rig(0, notifier=NeverTold) as (runtime, listener):
+    async with rig(0, sender=NEVER_TOLD) as (runtime, listener):
         rows = select(["P-*"])
         report = await run_check(
             Target(url=AGENT),
@@ -143,7 +132,7 @@ async def test_what_comes_too_late_alone_as_well_is_repeated_three_times_at_most
 
 async def test_a_row_that_waits_in_vain_with_nothing_beside_it_is_not_repeated() -> None:
     done: list[str] = []
-    async with rig(0, notifier=NeverTold) as (runtime, listener):
+    async with rig(0, sender=NEVER_TOLD) as (runtime, listener):
         await run_check(
             Target(url=AGENT),
             runtime,
@@ -154,12 +143,12 @@ async def test_a_row_that_waits_in_vain_with_nothing_beside_it_is_not_repeated()
     assert done == ["P-24", "P-24"]  # in each dialect once
 
 
-@pytest.mark.parametrize(("runner", "serial"), [(Runner, False), (OneAtATime, True), (TwoAtATime, False)])
+@pytest.mark.parametrize(("settings", "serial"), [(None, False), (one_after_another, True), (two_at_a_time, False)])
 @pytest.mark.parametrize("slow_is_known", [True, False])
 async def test_it_is_seen_whether_an_agent_does_one_task_at_a_time(
-    runner: type[Runner], serial: bool, slow_is_known: bool
+    settings: Any, serial: bool, slow_is_known: bool
 ) -> None:
-    async with rig(0, runner=runner) as (runtime, listener):
+    async with rig(0, settings=settings) as (runtime, listener):
         agent = await discover(Target(url=AGENT), runtime, Options(), listener)
         if not slow_is_known:
             del agent.hints["slow"]
@@ -169,10 +158,9 @@ async def test_it_is_seen_whether_an_agent_does_one_task_at_a_time(
 async def test_a_few_rows_do_not_ask_the_agent_for_more_than_they_need() -> None:
     sent: list[str] = []
 
-    class Counted(Runner):
-        async def _run(self, job: Job, skill: Skill, context: SkillContext) -> None:
-            sent.append(context.task_id)
-            await super()._run(job, skill, context)
+    async def counted(run: SkillFunction, task: SkillContext) -> str | None:
+        sent.append(task.task_id)
+        return await run(task)
 
-    await checked(rows=("M-01",), runner=Counted)
+    await checked(rows=("M-01",), settings=with_skills(counted))
     assert len(sent) <= 3

@@ -8,9 +8,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from fleetsim.agent import Agent
-from fleetsim.agent.app import build_app
+from fleetsim.agent.app import Engine, build_app
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.agent.engine import Engine
 from fleetsim.runtime.ports import Runtime
 
 PATH, RPC = "/agents/x", "/rpc"
@@ -21,6 +20,5 @@ def mounted(
 ) -> Starlette:
     """An application with one agent at ``path``, which takes calls at ``path`` + ``rpc`` and nowhere else."""
     settings = (agent or reference_agent()).settings
-    shape = replace(settings.shape, rpc_paths=(rpc,), rest=False)
-    app = build_app(Engine(replace(settings, url=origin + path + rpc, shape=shape), runtime))
+    app = build_app(Engine(replace(settings, url=origin + path + rpc, path=rpc, rest=False), runtime))
     return Starlette(routes=[Mount(path, app)])

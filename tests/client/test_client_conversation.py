@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.agent.app import build_app
-from fleetsim.agent.engine import Engine
+from fleetsim.agent.app import Engine, build_app
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation, ConversationClosed
 from fleetsim.model.task import TaskState

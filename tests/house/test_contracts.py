@@ -25,7 +25,7 @@ PLANTED = {
         "fleetsim/hub/keys.py",
         "import fleetsim.agent.limits",
     ),
-    "there is one guarded server": ("fleetsim/agent/auth.py", "import uvicorn"),
+    "there is one guarded server": ("fleetsim/agent/guard.py", "import uvicorn"),
     "meaning knows no ground": ("fleetsim/model/text.py", "import random"),
     "the deciding modules are pure: no loop, clock, chance, socket or screen, near or far": (
         "fleetsim/caller/follow_up.py",

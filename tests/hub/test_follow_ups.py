@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.agent import Agent, SkillContext
-from fleetsim.agent.quirks import REFERENCE
+from fleetsim.agent.profiles.quirks import ForgetsTasks
 from fleetsim.caller.event_wire import payload
 from fleetsim.client import AgentClient
 from fleetsim.hub.remote import HubRemote
@@ -193,7 +193,7 @@ async def test_a_follow_up_whose_reply_was_lost_is_found_by_its_task(dialect: st
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
 async def test_an_agent_that_starts_another_task_than_the_one_asked_for_is_told_of(dialect: str) -> None:
-    agent = Agent("quinn", shape=replace(REFERENCE, forgets_tasks=True))
+    agent = Agent("quinn", interceptors=[ForgetsTasks])
 
     @agent.skill("echo")
     async def echo(task: SkillContext) -> str:

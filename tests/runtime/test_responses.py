@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from fleetsim.agent.watch import DirectWatch
+from fleetsim.agent.streams import DirectWatch
 from fleetsim.model.event import DirectReply, TaskEvent
 from fleetsim.runtime.inbound import while_connected
 from fleetsim.runtime.responses import ABORT, PIECE_BYTES, EventStreamResponse, PacedResponse

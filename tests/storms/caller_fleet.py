@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 from starlette.types import Message, Receive, Scope, Send
 
 from fleetsim.agent import Agent, AgentLimits, SkillContext
-from fleetsim.agent.engine import Engine
+from fleetsim.agent.app import Engine
 from fleetsim.agent.store import Store
 from fleetsim.caller.fleet import AgentEntry
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
@@ -124,14 +124,9 @@ class Telling(Agent):
     """An agent that writes down what reaches it and which of its webhooks were taken. ``hasty``: one of ``HASTY``."""
 
     def __init__(self, name: str, diary: Diary, *, hasty: bool, **options: Any) -> None:
-        super().__init__(name, **options)
+        sender = type("Sender", (Sender,), {"diary": diary})
+        super().__init__(name, **{"webhook_sender": sender, **options})
         self._diary, self._hasty, self._rng = diary, hasty, random.Random(f"{name}/held")
-
-    def engine(self) -> Engine:
-        """An engine whose webhooks are written down."""
-        engine = super().engine()
-        engine.sender_type = type("Sender", (Sender,), {"diary": self._diary})
-        return engine
 
     def mount(self, engine: Engine) -> Any:
         """The application behind a door that writes down each send, and may hold its answer back."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import difflib
 
 from fleetsim.check.broken import calls, cards, push, rest_and_legacy, streams, tasks
-from fleetsim.check.broken.build import BrokenAgent, Mutant, breaks
+from fleetsim.check.broken.build import Mutant, breaks
 from fleetsim.model.errors import ConfigError
 
-__all__ = ["MUTANTS", "BrokenAgent", "Mutant", "breaks", "mutant"]
+__all__ = ["MUTANTS", "Mutant", "breaks", "mutant"]
 
 MUTANTS: tuple[Mutant, ...] = (
     *cards.MUTANTS,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
-from starlette.applications import Starlette
-
-from fleetsim.agent import Agent
-from fleetsim.agent.engine import Engine
-from fleetsim.agent.notify import Notifier
-from fleetsim.agent.runner import Runner
-from fleetsim.agent.service import Service
+from fleetsim.agent import Agent, SkillContext
+from fleetsim.agent.app import Runtimes
+from fleetsim.agent.service import Operations
 from fleetsim.agent.settings import AgentSettings
-from fleetsim.agent.store import Store
-from fleetsim.check.broken.wire import Edit, Rewired
+from fleetsim.agent.skills import SkillFunction
+from fleetsim.check.broken.wire import Edit, Headers, Rewired
+from fleetsim.runtime.address import AddressPolicy
+from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.webhook import WebhookSender
 
 Make = Callable[[Agent], Agent]
@@ -47,63 +47,55 @@ class Mutant:
         return next((why for rows, why in self.also.items() if row_id in rows.split()), None)
 
 
-class BrokenAgent(Agent):
-    """An agent with other settings, other parts or edits in front of it; used as any ``Agent`` is."""
+class Pair(Protocol):
+    """What stands before the operations and what sends webhooks, made for each other."""
 
-    def __init__(
-        self, healthy: Agent, settings: AgentSettings, parts: Mapping[str, type], edits: tuple[Edit, ...]
-    ) -> None:
-        super().__init__(settings.name, runtime=healthy._runtime)
-        self._settings = settings
-        self._parts = parts
-        self._engine = type("BrokenEngine", (Engine,), dict(parts))
-        self._edits = edits
-        self._healthy = healthy
+    def intercept(self, inner: Operations) -> Operations:
+        """As an interceptor of the settings."""
+        ...
 
-    def engine(self) -> Engine:
-        """A fresh engine with the broken parts."""
-        engine = self._engine(self._settings, self._runtime)
-        assert isinstance(engine, Engine)
-        return engine
-
-    def replace(self, **changes: Any) -> Agent:
-        """A copy that is broken in the same way. Raises ConfigError for an unknown setting."""
-        healthy = self._healthy.replace(**changes)
-        changes.pop("runtime", None)
-        return BrokenAgent(healthy, replace(self._settings, **changes), self._parts, self._edits)
-
-    def mount(self, engine: Engine) -> Starlette:
-        """The healthy agent's application with the edits in front."""
-        app = self._healthy.mount(engine)
-        if self._edits:
-            app.add_middleware(Rewired, edits=self._edits)
-        return app
+    def sender(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> WebhookSender:
+        """As the settings' ``webhook_sender``."""
+        ...
 
 
 def breaks(
     *edits: Edit,
     settings: Callable[[AgentSettings], AgentSettings] | None = None,
-    store: type[Store] | None = None,
-    sender: type[WebhookSender] | None = None,
-    notifier: type[Notifier] | None = None,
-    runner: type[Runner] | None = None,
-    service: type[Service] | None = None,
+    intercept: Callable[[Operations], Operations] | None = None,
+    sender: Callable[..., WebhookSender] | None = None,
+    pair: Callable[[], Pair] | None = None,
+    runtime: Callable[[Runtime], Runtime] | None = None,
 ) -> Make:
-    """How to break an agent: edits of its wire, changed settings, parts to put in."""
-    given = {
-        "store_type": store,
-        "sender_type": sender,
-        "notifier_type": notifier,
-        "runner_type": runner,
-        "service_type": service,
-    }
-    parts = {name: part for name, part in given.items() if part is not None}
+    """How to break an agent: edits of its wire, of its settings, of its calls, of its webhooks, of what it runs on."""
 
     def make(healthy: Agent) -> Agent:
         changed = settings(healthy.settings) if settings else healthy.settings
-        return BrokenAgent(healthy, changed, parts, edits)
+        made = pair() if pair else None
+        inner, sends = (made.intercept, made.sender) if made else (intercept, sender)
+        if inner is not None:
+            changed = replace(changed, interceptors=(*changed.interceptors, inner))
+        if sends is not None:
+            changed = replace(changed, webhook_sender=sends)
+        if edits:
+            changed = replace(changed, middleware=(partial(Rewired, edits=edits), *changed.middleware))
+        fields = {name: getattr(changed, name) for name in AgentSettings.__dataclass_fields__}
+        return healthy.replace(**fields, runtime=healthy.runtime if runtime is None else _edited(healthy, runtime))
 
     return make
+
+
+def _edited(healthy: Agent, change: Callable[[Runtime], Runtime]) -> Runtime | Runtimes:
+    given = healthy.runtime
+    if not callable(given):
+        return change(given)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Runtime]:
+        async with given() as runtime:
+            yield change(runtime)
+
+    return opened
 
 
 def with_limits(**limits: Any) -> Callable[[AgentSettings], AgentSettings]:
@@ -111,19 +103,55 @@ def with_limits(**limits: Any) -> Callable[[AgentSettings], AgentSettings]:
     return lambda settings: replace(settings, limits=replace(settings.limits, **limits))
 
 
-def with_manners(dialect: str, **fields: Any) -> Callable[[AgentSettings], AgentSettings]:
+def with_behaviour(dialect: str, **fields: Any) -> Callable[[AgentSettings], AgentSettings]:
     """Settings in which one dialect behaves otherwise."""
 
     def change(settings: AgentSettings) -> AgentSettings:
-        manners = settings.shape.manners
-        changed = {**manners, dialect: replace(manners[dialect], **fields)}
-        return replace(settings, shape=replace(settings.shape, manners=changed))
+        behaviours = settings.behaviours
+        return replace(settings, behaviours={**behaviours, dialect: replace(behaviours[dialect], **fields)})
+
+    return change
+
+
+def with_skills(
+    run: Callable[[SkillFunction, SkillContext], Awaitable[str | None]],
+) -> Callable[[AgentSettings], AgentSettings]:
+    """Settings in which every skill is run by ``run``."""
+
+    def change(settings: AgentSettings) -> AgentSettings:
+        skills = (replace(skill, run=partial(run, skill.run)) for skill in settings.skills)
+        return replace(settings, skills=tuple(skills))
+
+    return change
+
+
+NOBODY = "nobody-in-particular"
+
+
+def letting_in(*, without_any: bool = False, with_any: bool = False) -> Callable[[AgentSettings], AgentSettings]:
+    """Settings that let in who shows no credentials, or whatever credentials, as nobody in particular."""
+
+    def change(settings: AgentSettings) -> AgentSettings:
+        keys = {key.encode().decode("latin-1") for key in settings.api_keys.values()}
+        tokens = {f"Bearer {token}" for token in settings.bearers.values()}
+
+        def lend(headers: Headers) -> Headers:
+            shown = {name: headers[name] for name in ("x-api-key", "authorization") if name in headers}
+            good = shown.get("x-api-key") in keys or shown.get("authorization") in tokens
+            if (with_any and shown and not good) or (without_any and not shown):
+                rest = {name: value for name, value in headers.items() if name not in shown}
+                return {**rest, "x-api-key": NOBODY}
+            return headers
+
+        door = partial(Rewired, edits=(Edit(headers=lend),))
+        keyed = {**settings.api_keys, NOBODY: NOBODY}
+        return replace(settings, api_keys=keyed, middleware=(door, *settings.middleware))
 
     return change
 
 
 class Catalogue:
-    """Collects mutants of one section: ``add(id, row, title, *edits, settings=..., store=...)``."""
+    """Collects mutants of one section: ``add(id, row, title, *edits, settings=..., intercept=...)``."""
 
     def __init__(self) -> None:
         self.mutants: list[Mutant] = []

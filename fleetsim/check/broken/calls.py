@@ -17,7 +17,7 @@ from fleetsim.check.broken.editors import (
     edit_error,
     edit_request,
 )
-from fleetsim.check.broken.services import EagerService
+from fleetsim.check.broken.services import BeginsForUnknown
 from fleetsim.check.broken.wire import Answer, Asked, Edit, Headers, Json
 from fleetsim.model.call import Operation
 
@@ -231,7 +231,7 @@ add(
     "unknown-task-begun",
     "E-15",
     "a message for an unknown task begins one",
-    service=EagerService,
+    intercept=BeginsForUnknown,
     incident="the original agent",
 )
 add("errors-as-400", "E-16", "JSON-RPC errors come as HTTP 400", answer_as(_to_rpc, _http_400))

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from fleetsim.agent.quirks import CARD_PATHS
-from fleetsim.agent.settings import AgentSettings
-from fleetsim.check.broken.build import Catalogue
+from fleetsim.agent.settings import CARD_PATHS, AgentSettings
+from fleetsim.check.broken.build import Catalogue, letting_in
 from fleetsim.check.broken.editors import (
     about,
     answer_as,
@@ -21,7 +20,7 @@ from fleetsim.check.broken.editors import (
     edit_headers,
     without,
 )
-from fleetsim.check.broken.services import CarelessGate, OwnerlessService, TrustingGate, gated
+from fleetsim.check.broken.services import Ownerless
 from fleetsim.check.broken.wire import Answer, Asked, Json
 from fleetsim.model.call import Operation
 from fleetsim.model.extensions import COST_TYPE, EFFECT_DOMAIN, WORLDSTATE_DELTA_TYPE
@@ -292,13 +291,13 @@ add(
     "A-02",
     "a send without credentials is served",
     answer_as(_no_credentials_but_send, _unauthorized),
-    settings=gated(TrustingGate),
+    settings=letting_in(without_any=True),
 )
 add(
     "any-key-will-do",
     "A-03",
     "any credentials will do",
-    settings=gated(CarelessGate),
+    settings=letting_in(with_any=True),
 )
 add(
     "odd-key-crashes",
@@ -314,7 +313,7 @@ add(
     "the card does not say that a key is needed",
     edit_card(without("security", "securitySchemes", "securityRequirements")),
 )
-add("tasks-for-all", "A-06", "one caller reads and cancels another's tasks", service=OwnerlessService)
+add("tasks-for-all", "A-06", "one caller reads and cancels another's tasks", intercept=Ownerless)
 add(
     "extension-without-uri",
     "X-01",

@@ -6,15 +6,12 @@ the JSON of every dialect: an event is looked at through ``kind_of`` and ``insid
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
-from fleetsim.agent.quirks import CARD_PATHS
+from fleetsim.agent.settings import CARD_PATHS
 from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
 from fleetsim.model.call import Operation
-from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
 from fleetsim.wire.json import dump
 
 JsonEdit = Callable[[Json], Json | None]
@@ -296,32 +293,3 @@ def edit_everything(change: Callable[[dict[str, Any]], None]) -> Edit:
         return lambda envelope: [each_object(envelope, change)]
 
     return Edit(answer=answer, frames=frames)
-
-
-# -- webhooks --------------------------------------------------------------------------------------
-
-
-def sending(to: Callable[[Delivery], Delivery | None]) -> type[WebhookSender]:
-    """A sender that changes each delivery first; None swallows it, as if it had been taken."""
-
-    class Edited(WebhookSender):
-        """Changes what it delivers."""
-
-        async def deliver(self, delivery: Delivery) -> DeliveryResult:
-            """Deliver something else."""
-            edited = to(delivery)
-            if edited is None:
-                return DeliveryResult(delivered=True, attempts=1, status=200)
-            return await super().deliver(edited)
-
-    return Edited
-
-
-def edit_webhook(to: JsonEdit) -> type[WebhookSender]:
-    """A sender that changes the JSON of each body; None swallows the notice."""
-
-    def change(delivery: Delivery) -> Delivery | None:
-        edited = to(json.loads(delivery.body))
-        return None if edited is None else replace(delivery, body=dump(edited))
-
-    return sending(change)

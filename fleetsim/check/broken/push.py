@@ -14,41 +14,40 @@ from fleetsim.check.broken.editors import (
     answer_error,
     edit_params,
     edit_reply,
-    edit_webhook,
-    sending,
     without,
-)
-from fleetsim.check.broken.notifiers import (
-    ClosedOverNotifier,
-    EarlyNotifier,
-    FragileNotifier,
-    HastyNotifier,
-    InlineDeafService,
-    NoDeleteService,
-    ParallelNotifier,
-    SilentVetService,
-    StrictDeleteService,
-    TwiceNotifier,
-    UndeadNotifier,
-    silent_about,
 )
 from fleetsim.check.broken.senders import (
     AnySchemeSender,
     EasySender,
     FollowingSender,
-    FragileSender,
+    Fragile,
+    HastySender,
     LaxFormSender,
     NameBlindSender,
     OneHeaderSender,
     OneShotSender,
+    ParallelSender,
     RapidSender,
     StubbornSender,
     TextAllowingSender,
     TrustingSender,
+    TwiceSender,
     UnresolvedSender,
+    Untold,
+    edit_webhook,
+    sending,
+    silent_about,
     trusting,
 )
-from fleetsim.check.broken.stores import OneSlotStore, StickyStore
+from fleetsim.check.broken.services import (
+    FirstTokenStays,
+    InlineDeaf,
+    NoDelete,
+    OneSlot,
+    SilentlyDropped,
+    StrictDelete,
+    Undead,
+)
 from fleetsim.check.broken.wire import Answer, Asked, Json
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TaskState
@@ -122,8 +121,8 @@ add(
     also={"P-05": "reading without a config id is reading"},
 )
 add("list-null", "P-03", "listing webhooks returns null", edit_reply(LIST, to=lambda _result: None))
-add("delete-in-words", "P-04", "a deleted webhook is still there", service=NoDeleteService)
-add("deleted-told", "P-04", "a deleted webhook is still told", notifier=UndeadNotifier)
+add("delete-in-words", "P-04", "a deleted webhook is still there", intercept=NoDelete)
+add("deleted-told", "P-04", "a deleted webhook is still told", intercept=Undead)
 add(
     "config-id-demanded",
     "P-05",
@@ -131,7 +130,7 @@ add(
     answer_error(_no_config_id, -32602, "config id is required"),
     incident="the 1.x servers",
 )
-add("delete-once", "P-06", "deleting a webhook twice is an error", service=StrictDeleteService)
+add("delete-once", "P-06", "deleting a webhook twice is an error", intercept=StrictDelete)
 add("webhook-for-nobody", "P-07", "a webhook for an unknown task is taken", answer_as(about(SET), _registered_anyway))
 add(
     "loopback-taken",
@@ -187,25 +186,25 @@ add(
     "dropped-in-silence",
     "P-14",
     "a refused webhook in a send is dropped in silence",
-    service=SilentVetService,
+    intercept=SilentlyDropped,
     incident="the original agent",
 )
 add(
     "end-untold",
     "P-15",
     "the end of a task is not delivered",
-    notifier=silent_about(TaskState.COMPLETED),
+    sender=silent_about(TaskState.COMPLETED),
     also={"L-07 P-24 P-25 P-26 P-36": "it waits for the end of a task to be told"},
 )
-add("working-untold", "P-16", "working is not delivered", notifier=silent_about(TaskState.WORKING))
+add("working-untold", "P-16", "working is not delivered", sender=silent_about(TaskState.WORKING))
 add(
     "cancel-without-push",
     "P-17",
     "a cancel is not delivered",
-    notifier=silent_about(TaskState.CANCELED),
+    sender=silent_about(TaskState.CANCELED),
     incident="Quinn #19",
 )
-add("failure-untold", "P-18", "a failure is not delivered", notifier=silent_about(TaskState.FAILED))
+add("failure-untold", "P-18", "a failure is not delivered", sender=silent_about(TaskState.FAILED))
 add(
     "tokenless",
     "P-19",
@@ -254,16 +253,21 @@ add(
     "closed-over-push-config",
     "P-24",
     "a webhook registered after the send is not used",
-    notifier=ClosedOverNotifier,
+    pair=Untold,
     incident="the seed's hardening 5",
     also={"L-07 P-17 P-25 P-36": "it registers its webhook after the send"},
 )
-add("late-untold", "P-25", "a webhook registered after the end hears nothing", notifier=EarlyNotifier)
+add(
+    "late-untold",
+    "P-25",
+    "a webhook registered after the end hears nothing",
+    pair=lambda: Untold(lambda task: task.terminal),
+)
 add(
     "inline-unused",
     "P-26",
     "a webhook given with the send is not used",
-    service=InlineDeafService,
+    intercept=InlineDeaf,
     also={"P-15 P-18": "its webhook comes with the send"},
 )
 add(
@@ -283,20 +287,20 @@ add(
 )
 add("4xx-retried", "P-28", "a 4xx is tried again", sender=StubbornSender)
 add("redirect-followed", "P-29", "redirects are followed", sender=FollowingSender)
-add("first-token-stays", "P-30", "a re-registered webhook keeps its first token", store=StickyStore)
+add("first-token-stays", "P-30", "a re-registered webhook keeps its first token", intercept=FirstTokenStays)
 add(
     "overtaken",
     "P-31",
     "a late working arrives after the end",
     also={"P-16": "working comes after the end"},
-    notifier=HastyNotifier,
+    sender=HastySender,
     incident="the original agent (U23)",
 )
 add(
     "retry-overtaken",
     "P-31",
     "a refused working is tried again after the end was delivered",
-    notifier=ParallelNotifier,
+    sender=ParallelSender,
 )
 add("allowed-by-text", "P-39", "whatever contains an allowed host is allowed", sender=TextAllowingSender)
 add("webhook-as-text", "P-32", "webhooks are sent as text", sender=sending(_as_text))
@@ -304,8 +308,7 @@ add(
     "receiver-breaks-task",
     "P-33",
     "a broken receiver fails the task",
-    notifier=FragileNotifier,
-    sender=FragileSender,
+    pair=Fragile,
     also={"T-07": "a task that was completed is failed"},
 )
 add("rapid-retries", "P-34", "retries come all at once", sender=RapidSender)
@@ -315,12 +318,12 @@ add(
     "a task takes any number of webhooks",
     settings=with_limits(pushes_per_task_max=10_000),
 )
-add("one-slot", "P-36", "a second webhook replaces the first", store=OneSlotStore, incident="the original agent")
+add("one-slot", "P-36", "a second webhook replaces the first", intercept=OneSlot, incident="the original agent")
 add(
     "cancel-told-twice",
     "P-37",
     "a cancel is delivered twice",
-    notifier=TwiceNotifier,
+    sender=TwiceSender,
     incident="the original agent (U24)",
 )
 

@@ -13,10 +13,10 @@ from fleetsim.check.broken.editors import (
     each_object,
     edit_error,
     edit_frame_envelope,
-    edit_webhook,
     without,
 )
-from fleetsim.check.broken.services import LegacyDeafService
+from fleetsim.check.broken.senders import edit_webhook
+from fleetsim.check.broken.services import LegacyDeaf
 from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import frame
@@ -159,6 +159,6 @@ add(
     answer_as(_method("tasks/pushNotification/set"), _taken),
 )
 add("legacy-webhook-untyped", "L-07", "legacy webhooks have no eventType", sender=edit_webhook(_legacy_body))
-add("legacy-answer-lost", "L-08", "a legacy answer never reaches the work", service=LegacyDeafService)
+add("legacy-answer-lost", "L-08", "a legacy answer never reaches the work", intercept=LegacyDeaf)
 
 MUTANTS = tuple(catalogue.mutants)

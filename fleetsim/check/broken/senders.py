@@ -4,19 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import logging
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin
 
-from fleetsim.model.errors import BlockedAddress, FleetsimError, TransportError
-from fleetsim.runtime.address import WebhookUrl, parse_webhook_url
-from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender, _verdict
+from fleetsim.agent.service import Interceptor, Operations, Principal
+from fleetsim.check.broken.editors import JsonEdit
+from fleetsim.check.broken.services import Retelling, task_of, webhooks_of
+from fleetsim.model.call import Call, SetPush
+from fleetsim.model.errors import BlockedAddress, TransportError
+from fleetsim.model.task import Task, TaskState
+from fleetsim.runtime.address import AddressPolicy, WebhookUrl, parse_webhook_url
+from fleetsim.runtime.ports import Incoming, Reply, Request, Runtime, Transport
+from fleetsim.runtime.retry import DELAYS_S
+from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
+from fleetsim.wire.json import dump
 
 log = logging.getLogger("fleetsim.runtime.webhook")
+
+SCHEMES = ("http", "https")
+
+
+def sending(to: Callable[[Delivery], Delivery | None]) -> type[WebhookSender]:
+    """A sender that changes each delivery first; None swallows it, as if it had been taken."""
+
+    class Edited(WebhookSender):
+        """Changes what it delivers."""
+
+        async def deliver(self, delivery: Delivery) -> DeliveryResult:
+            """Deliver something else."""
+            edited = to(delivery)
+            if edited is None:
+                return DeliveryResult(delivered=True, attempts=1, status=200)
+            return await super().deliver(edited)
+
+    return Edited
+
+
+def edit_webhook(to: JsonEdit) -> type[WebhookSender]:
+    """A sender that changes the JSON of each body; None swallows the notice."""
+
+    def change(delivery: Delivery) -> Delivery | None:
+        edited = to(json.loads(delivery.body))
+        return None if edited is None else replace(delivery, body=dump(edited))
+
+    return sending(change)
 
 
 class TrustingSender(WebhookSender):
@@ -24,7 +61,7 @@ class TrustingSender(WebhookSender):
 
     async def vet(self, url: str) -> WebhookUrl:
         """Look at the form of the URL, and resolve nothing."""
-        return parse_webhook_url(url, schemes=self._schemes)
+        return parse_webhook_url(url, schemes=SCHEMES)
 
 
 class TextAllowingSender(WebhookSender):
@@ -42,7 +79,7 @@ class NameBlindSender(WebhookSender):
 
     async def vet(self, url: str) -> WebhookUrl:
         """Judge literals only."""
-        parsed = parse_webhook_url(url, schemes=self._schemes)
+        parsed = parse_webhook_url(url, schemes=SCHEMES)
         if parsed.host.replace(".", "").isdigit() or ":" in parsed.host:
             return await super().vet(url)
         return parsed
@@ -87,18 +124,26 @@ class EasySender(WebhookSender):
         return replace(result, delivered=True, reason="")
 
 
+class ResolvingSender(WebhookSender):
+    """Looks up names by itself."""
+
+    def __init__(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> None:
+        super().__init__(runtime, policy, **options)
+        self.resolver = runtime.resolver
+
+
 def trusting(*networks: str) -> type[WebhookSender]:
     """A sender that takes webhooks in these networks at registration; it still does not call them."""
     known = [ipaddress.ip_network(network) for network in networks]
 
-    class Gap(WebhookSender):
+    class Gap(ResolvingSender):
         """Forgets some addresses."""
 
         async def vet(self, url: str) -> WebhookUrl:
             """Take an address of the forgotten networks, and judge every other."""
-            parsed = parse_webhook_url(url, schemes=self._schemes)
+            parsed = parse_webhook_url(url, schemes=SCHEMES)
             with suppress(TransportError, ValueError):
-                addresses = await self._runtime.resolver.resolve(parsed.host, parsed.port)
+                addresses = await self.resolver.resolve(parsed.host, parsed.port)
                 if all(any(ipaddress.ip_address(a) in network for network in known) for a in addresses):
                     return parsed
             return await super().vet(url)
@@ -116,14 +161,14 @@ class AnySchemeSender(WebhookSender):
         return _somewhere(url)
 
 
-class UnresolvedSender(WebhookSender):
+class UnresolvedSender(ResolvingSender):
     """Takes hosts that do not resolve."""
 
     async def vet(self, url: str) -> WebhookUrl:
         """Judge a host that resolves, and take one that does not."""
-        parsed = parse_webhook_url(url, schemes=self._schemes)
+        parsed = parse_webhook_url(url, schemes=SCHEMES)
         try:
-            await self._runtime.resolver.resolve(parsed.host, parsed.port)
+            await self.resolver.resolve(parsed.host, parsed.port)
         except TransportError:
             return parsed
         return await super().vet(url)
@@ -137,7 +182,7 @@ class LaxFormSender(WebhookSender):
         if not url.lower().startswith(("http:", "https:")):
             return await super().vet(url)
         try:
-            parse_webhook_url(url, schemes=self._schemes)
+            parse_webhook_url(url, schemes=SCHEMES)
         except BlockedAddress:
             return _somewhere(url)
         return await super().vet(url)
@@ -153,30 +198,46 @@ class OneHeaderSender(WebhookSender):
         return await super().deliver(delivery)
 
 
+class _Following:
+    """A way out that goes where a redirect sends it."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.aclose = inner.aclose
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncIterator[Incoming]:
+        """Once more, at the address that is named."""
+        async with self._inner.open(request) as incoming:
+            if incoming.status not in {301, 302, 303, 307, 308}:
+                yield incoming
+                return
+            there = urljoin(request.url, incoming.headers.get("location", ""))
+        async with self._inner.open(replace(request, url=there)) as incoming:
+            yield incoming
+
+    async def exchange(self, request: Request) -> Reply:
+        """Not used by senders."""
+        return await self._inner.exchange(request)
+
+    def guarded(self, policy: AddressPolicy) -> Transport:
+        """The same behind the policy."""
+        return _Following(self._inner.guarded(policy))
+
+
 class FollowingSender(WebhookSender):
     """Goes where a redirect sends it."""
 
-    async def _attempt(self, delivery: Delivery, attempt: int) -> tuple[DeliveryResult | None, float]:
-        try:
-            reply = await self._transport.exchange(self._request(delivery))
-        except FleetsimError:
-            return await super()._attempt(delivery, attempt)
-        if reply.status in {301, 302, 303, 307, 308}:
-            there = urljoin(delivery.url, reply.headers.get("location", ""))
-            return await super()._attempt(replace(delivery, url=there), attempt)
-        final, reason = _verdict(reply.status, None)
-        self._log(delivery, attempt, reply.status, reason, 0.0)
-        if not final and attempt <= len(self._delays_s):
-            return None, 0.0
-        return DeliveryResult(delivered=not reason, attempts=attempt, status=reply.status, reason=reason), 0.0
+    def __init__(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> None:
+        super().__init__(replace(runtime, transport=_Following(runtime.transport)), policy, **options)
 
 
 class SilentSender(WebhookSender):
-    """Logs deliveries where nobody sees them."""
+    """Logs of a delivery neither its task nor its state."""
 
-    def _log(self, delivery: Delivery, attempt: int, status: int | None, reason: str, took_s: float) -> None:
-        """At DEBUG."""
-        log.debug("webhook task=%s state=%s status=%s", delivery.task_id, delivery.state, status)
+    async def deliver(self, delivery: Delivery) -> DeliveryResult:
+        """With nothing to log."""
+        return await super().deliver(replace(delivery, task_id="", state=""))
 
 
 class ChattySender(WebhookSender):
@@ -188,22 +249,22 @@ class ChattySender(WebhookSender):
         return await super().deliver(delivery)
 
 
-class WeakSender(WebhookSender):
+class WeakSender(OneShotSender):
     """Nobody holds on to a delivery that waits to be retried, so the collector may take it."""
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
         """Once here; the rest in a task of its own."""
-        result, _ = await self._attempt(delivery, 1)
-        if result is None:
-            asyncio.get_running_loop().create_task(self._rest(delivery))
-            result = DeliveryResult(delivered=True, attempts=1)
-        return result
+        result = await super().deliver(delivery)
+        if result.delivered or (result.status or 500) < 500:
+            return result
+        asyncio.get_running_loop().create_task(self._rest(delivery))
+        return replace(result, delivered=True)
 
     async def _rest(self, delivery: Delivery) -> None:
-        for attempt, delay_s in enumerate(self._delays_s, start=2):
+        for delay_s in DELAYS_S:
             await _weak_sleep(delay_s)
-            result, _ = await self._attempt(delivery, attempt)
-            if result is not None:
+            result = await super().deliver(delivery)
+            if result.delivered or (result.status or 500) < 500:
                 return
 
 
@@ -225,13 +286,121 @@ def _somewhere(url: str) -> WebhookUrl:
     return WebhookUrl(url=url, scheme="http", host="somewhere", port=80)
 
 
-class FragileSender(WebhookSender):
-    """Says at once when a receiver has failed."""
+class TwiceSender(WebhookSender):
+    """A cancel is told by the call and by the canceled runner again (U24)."""
 
-    broken: Callable[[str], None] = staticmethod(lambda _task_id: None)
+    async def deliver(self, delivery: Delivery) -> DeliveryResult:
+        """Twice, if it tells of a cancel."""
+        result = await super().deliver(delivery)
+        return await super().deliver(delivery) if delivery.state == TaskState.CANCELED else result
 
-    async def _attempt(self, delivery: Delivery, attempt: int) -> tuple[DeliveryResult | None, float]:
-        result, asked_s = await super()._attempt(delivery, attempt)
-        if result is None or not result.delivered:
-            self.broken(delivery.task_id)
-        return result, asked_s
+
+class ParallelSender(WebhookSender):
+    """Each notice has a worker of its own: while one waits to be tried again, the next is delivered."""
+
+    queue_s = 0.0
+
+    def __init__(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> None:
+        super().__init__(runtime, policy, **options)
+        self._workers: set[asyncio.Task[DeliveryResult]] = set()
+
+    async def deliver(self, delivery: Delivery) -> DeliveryResult:
+        """In the background."""
+        worker = asyncio.get_running_loop().create_task(self._deliver(delivery))
+        self._workers.add(worker)
+        worker.add_done_callback(self._workers.discard)
+        return DeliveryResult(delivered=True, attempts=1, status=200)
+
+    async def _deliver(self, delivery: Delivery) -> DeliveryResult:
+        if delivery.state == TaskState.WORKING:
+            await asyncio.sleep(self.queue_s)
+        return await super().deliver(delivery)
+
+
+class HastySender(ParallelSender):
+    """Each notice has a worker of its own, so one that is held up arrives after the next (U23)."""
+
+    queue_s = 5.0
+
+
+def silent_about(*states: TaskState) -> type[WebhookSender]:
+    """A sender that leaves out some moves, and with the end the artifacts that 0.1 is told of before it."""
+    untold = {*states, "artifact"} if TaskState.COMPLETED in states else {*states}
+    return sending(lambda delivery: None if delivery.state in untold else delivery)
+
+
+# -- a sender and what stands before the operations, made for each other ----------------------------
+
+
+class Untold:
+    """Webhooks registered after the send that are never told, by task and URL; ``late`` says of which tasks.
+
+    Once agents knew the webhooks that came with the send, and no others (seed "Push config must be read ...").
+    """
+
+    def __init__(self, late: Callable[[Task], bool] = lambda _task: True) -> None:
+        self.late = late
+        self.untold: set[tuple[str, str]] = set()
+
+    def sender(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> WebhookSender:
+        """Swallows what is for one of them."""
+        return sending(lambda d: None if (d.task_id, d.url) in self.untold else d)(runtime, policy, **options)
+
+    def intercept(self, inner: Operations) -> Operations:
+        """Notes every new webhook."""
+        notes = self
+
+        class Noting(Interceptor):
+            """Registers what is never told."""
+
+            async def before(self, call: Call, caller: Principal) -> Call:
+                """Note a webhook that is not there yet, where it is late."""
+                if isinstance(call, SetPush) and (task := await task_of(self.inner, call.task_id, caller)):
+                    known = {push.config.config_id for push in await webhooks_of(self.inner, call.task_id, caller)}
+                    if (call.config.config_id or call.task_id) not in known and notes.late(task):
+                        notes.untold.add((task.task_id, call.config.url))
+                return call
+
+        return Noting(inner)
+
+
+class Fragile:
+    """A receiver that fails takes the task with it."""
+
+    def __init__(self) -> None:
+        self.failed: set[str] = set()
+
+    def sender(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> WebhookSender:
+        """Notes whose delivery failed, at the first try."""
+        failed = self.failed
+
+        class Noting(OneShotSender):
+            """Tries again by itself."""
+
+            async def deliver(self, delivery: Delivery) -> DeliveryResult:
+                """As ever, but for the note."""
+                for delay_s in (*DELAYS_S, None):
+                    result = await super().deliver(delivery)
+                    if result.delivered:
+                        break
+                    failed.add(delivery.task_id)
+                    if delay_s is None or (result.status or 500) < 500:
+                        break
+                    await asyncio.sleep(delay_s)
+                return result
+
+        return Noting(runtime, policy, **options)
+
+    def intercept(self, inner: Operations) -> Operations:
+        """Tells that the task has failed."""
+        failed = self.failed
+
+        class Failing(Retelling):
+            """Tells of failures that are none."""
+
+            def retold(self, task: Task) -> Task:
+                """Failed, if its webhook was not taken."""
+                gone = replace(task.status, state=TaskState.FAILED)
+                return replace(task, status=gone) if task.task_id in failed else task
+
+        return Failing(inner)

@@ -1,4 +1,4 @@
-"""Faulty runners, services and gates: each does one thing as agents once did it, before they were hardened."""
+"""Faulty answers: what stands before a healthy agent's operations and does one thing as agents once did it."""
 
 from __future__ import annotations
 
@@ -8,126 +8,92 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleetsim.agent.auth import Authenticator, Headers
-from fleetsim.agent.record import ANYONE, Record, TaskKey
-from fleetsim.agent.runner import Runner
-from fleetsim.agent.service import Principal, Reply, Service
-from fleetsim.agent.settings import AgentSettings
-from fleetsim.agent.skills import Skill, SkillContext, SkillFailed
-from fleetsim.agent.watch import DirectWatch, Watch
-from fleetsim.model.call import Call, CancelTask, GetTask, SendMessage, SubscribeToTask
-from fleetsim.model.errors import TaskNotCancelable, TaskNotFound
-from fleetsim.model.event import TaskEvent
-from fleetsim.model.task import JsonObject, Message, Task, TaskState, TaskStatus
+from fleetsim.agent.service import Interceptor, Operations, Principal, Reply
+from fleetsim.agent.streams import DirectWatch, Watch
+from fleetsim.model.call import (
+    Call,
+    CancelTask,
+    DeletePush,
+    GetPush,
+    GetTask,
+    ListPush,
+    SendMessage,
+    SetPush,
+    SubscribeToTask,
+    TaskPage,
+    TaskPush,
+)
+from fleetsim.model.errors import InvalidParams, TaskNotCancelable, TaskNotFound
+from fleetsim.model.event import Snapshot, StatusUpdate, TaskEvent
+from fleetsim.model.task import Task, TaskState, TaskStatus
 
 BURST = 8
 
-# -- runners ---------------------------------------------------------------------------------------
 
-
-class DeafRunner(Runner):
-    """A canceled task's skill works on."""
-
-    def stop(self, key: TaskKey) -> None:
-        """Do nothing, and tell nobody."""
-
-
-class BoastingRunner(Runner):
-    """A skill that fails has completed, with an error text for an answer."""
-
-    def start(
-        self, record: Record, skill: Skill, message: Message, metadata: JsonObject, *, refused: TaskState
-    ) -> None:
-        """Begin work with a skill that swallows its failure."""
-
-        async def boast(task: SkillContext) -> str | None:
-            try:
-                return await skill.run(task)
-            except SkillFailed as failure:
-                return f"Error: {failure}"
-
-        super().start(record, replace(skill, run=boast), message, metadata, refused=refused)
-
-
-class MuteRunner(Runner):
-    """Answers to questions never reach the skill."""
-
-    def hand(self, key: TaskKey, message: Message) -> None:
-        """Do nothing, and tell nobody."""
-
-
-# -- services --------------------------------------------------------------------------------------
-
-
-class OwnerlessService(Service):
-    """Everybody's tasks are everybody's."""
-
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        """Whoever asks, the task's owner is taken to ask."""
-        return await super().call(call, self._taken_for_owner(call, caller))
-
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """Whoever asks, the task's owner is taken to ask."""
-        return await super().stream(call, self._taken_for_owner(call, caller))
-
-    def _taken_for_owner(self, call: Call, caller: Principal) -> Principal:
-        task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
-        owners = [entry.key[0] for entry in self._store.shelf if entry.key[1] == task_id]
-        return replace(caller, owner=owners[0]) if owners else caller
-
-
-def _members(watch: Watch) -> dict[str, Any]:
+def members(watch: Watch) -> dict[str, Any]:
     """What a watch is made of, to make another kind of watch from it."""
     return {name: getattr(watch, name) for name in Watch.__dataclass_fields__}
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class TiedWatch(Watch):
-    """When its reader goes, the work goes with it."""
-
-    runner: Runner
-
-    def close(self) -> None:
-        """Give the seat back, and stop the task's skill."""
-        Watch.close(self)
-        self.runner.stop(self.record.key)
+async def task_of(inner: Operations, task_id: str, caller: Principal) -> Task | None:
+    """The caller's task as it is, or None."""
+    with suppress(TaskNotFound):
+        found = await inner.call(GetTask(task_id=task_id), caller)
+        return found if isinstance(found, Task) else None
+    return None
 
 
-class TiedService(Service):
-    """The work belongs to the connection that began it (seed "Producer must be independent")."""
+async def webhooks_of(inner: Operations, task_id: str, caller: Principal) -> tuple[TaskPush, ...]:
+    """The webhooks of the caller's task."""
+    found = await inner.call(ListPush(task_id=task_id), caller)
+    return found if isinstance(found, tuple) else ()
+
+
+# -- whose task it is, and which one ----------------------------------------------------------------
+
+
+class Ownerless(Interceptor):
+    """Everybody's tasks are everybody's."""
+
+    def __init__(self, inner: Operations) -> None:
+        super().__init__(inner)
+        self._owners: dict[str, str] = {}
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Whoever asks, the task's owner is taken to ask."""
+        reply = await super().call(call, self._taken_for_owner(call, caller))
+        if isinstance(call, SendMessage) and isinstance(reply, Task):
+            self._owners.setdefault(reply.task_id, caller.owner)
+        return reply
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """A stream that takes its task down."""
-        watch = await super().stream(call, caller)
-        return TiedWatch(**_members(watch), runner=self._runner) if isinstance(watch, Watch) else watch
+        """Whoever asks, the task's owner is taken to ask."""
+        watch = await super().stream(call, self._taken_for_owner(call, caller))
+        if isinstance(watch, Watch):
+            self._owners.setdefault(watch.task.task_id, caller.owner)
+        return watch
+
+    def _taken_for_owner(self, call: Call, caller: Principal) -> Principal:
+        task_id = call.message.task_id if isinstance(call, SendMessage) else getattr(call, "task_id", None)
+        return replace(caller, owner=self._owners.get(task_id or "", caller.owner))
 
 
-class ForgettingService(Service):
+class Forgetting(Interceptor):
     """A message for a task that ``forgets`` names begins another one in silence."""
 
     def forgets(self, task: Task | None) -> bool:
         """Whether a message for this task (None: for one that is unknown) is taken for a new one; here for none."""
         return False
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        """Answer without the task, if it is forgotten."""
-        return await super().call(await self._freed(call, caller) if isinstance(call, SendMessage) else call, caller)
-
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """Stream without the task, if it is forgotten."""
-        return await super().stream(await self._freed(call, caller) if isinstance(call, SendMessage) else call, caller)
-
-    async def _freed(self, call: SendMessage, caller: Principal) -> SendMessage:
-        if call.message.task_id is None:
+    async def before(self, call: Call, caller: Principal) -> Call:
+        """Leave out the task, if it is forgotten."""
+        if not isinstance(call, SendMessage) or call.message.task_id is None:
             return call
-        task: Task | None = None
-        with suppress(TaskNotFound):
-            found = await super().call(GetTask(task_id=call.message.task_id), caller)
-            task = found if isinstance(found, Task) else None
+        task = await task_of(self.inner, call.message.task_id, caller)
         return replace(call, message=replace(call.message, task_id=None)) if self.forgets(task) else call
 
 
-class NewTaskService(ForgettingService):
+class BeginsAfterTheEnd(Forgetting):
     """A message to a finished task begins another one in silence."""
 
     def forgets(self, task: Task | None) -> bool:
@@ -135,7 +101,7 @@ class NewTaskService(ForgettingService):
         return task is not None and task.terminal
 
 
-class EagerService(ForgettingService):
+class BeginsForUnknown(Forgetting):
     """A message to an unknown task begins a new one in silence."""
 
     def forgets(self, task: Task | None) -> bool:
@@ -143,41 +109,7 @@ class EagerService(ForgettingService):
         return task is None
 
 
-class LyingCancelService(Service):
-    """A cancel is answered and not done."""
-
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        """Say that a task at work is canceled, and let it work."""
-        if isinstance(call, CancelTask):
-            task = await super().call(GetTask(task_id=call.task_id), caller)
-            if isinstance(task, Task) and not task.terminal:
-                return replace(task, status=TaskStatus(state=TaskState.CANCELED, timestamp=task.status.timestamp))
-        return await super().call(call, caller)
-
-
-class NoCancelService(Service):
-    """Nothing can be canceled."""
-
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        """Refuse to cancel any task there is."""
-        if isinstance(call, CancelTask):
-            task = await super().call(GetTask(task_id=call.task_id), caller)
-            state = task.state if isinstance(task, Task) else "unknown"
-            raise TaskNotCancelable(f"a task that is {state} cannot be canceled here")
-        return await super().call(call, caller)
-
-
-class BlockingService(Service):
-    """A 0.3 send that asks to block does, for as long as the work takes."""
-
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        """Wait where it is asked for."""
-        if isinstance(call, SendMessage) and call.wait is True:
-            caller = replace(caller, manners=replace(caller.manners, waits=True))
-        return await super().call(call, caller)
-
-
-class SharedService(Service):
+class Sharing(Interceptor):
     """What belongs to one task is kept in one variable: the eighth send that waits to start gets the first's."""
 
     _burst: tuple[Task, ...] = ()
@@ -186,58 +118,305 @@ class SharedService(Service):
         """Hand out a task that was begun just now."""
         if not isinstance(call, SendMessage):
             return await super().call(call, caller)
-        waiting = [task for task in self._burst if await self._state(task, caller) is TaskState.SUBMITTED]
-        self._burst = tuple(waiting)
-        for task in waiting if len(waiting) >= BURST - 1 else ():
-            if self.dialect_of(caller.owner, task.task_id) == caller.manners.dialect:
+        now = [(task, await task_of(self.inner, task.task_id, caller)) for task in self._burst]
+        self._burst = tuple(task for task, seen in now if seen and seen.state is TaskState.SUBMITTED)
+        for task in self._burst if len(self._burst) >= BURST - 1 else ():
+            if self.dialect_of(caller.owner, task.task_id) == caller.behaviour.dialect:
                 return await super().call(GetTask(task_id=task.task_id), caller)
-        made = await super().call(call, caller)
-        if isinstance(made, Task):
-            self._burst = (*self._burst, made)
-        return made
-
-    async def _state(self, task: Task, caller: Principal) -> TaskState | None:
-        with suppress(TaskNotFound):
-            found = await super().call(GetTask(task_id=task.task_id), caller)
-            return found.state if isinstance(found, Task) else None
-        return None
+        begun = await super().call(call, caller)
+        if isinstance(begun, Task):
+            self._burst = (*self._burst, begun)
+        return begun
 
 
-class LegacyDeafService(Service):
+class Evicting(Interceptor):
+    """Tasks are let go by age alone, at work or not."""
+
+    TTL_S = 3_600.0
+
+    def __init__(self, inner: Operations) -> None:
+        super().__init__(inner)
+        self._begun_s: dict[str, float] = {}
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Answer as if a task that was begun long enough ago were gone."""
+        now = asyncio.get_running_loop().time()
+        if now - self._begun_s.get(getattr(call, "task_id", None) or "", now) >= self.TTL_S:
+            raise TaskNotFound
+        reply = await super().call(call, caller)
+        if isinstance(call, SendMessage) and isinstance(reply, Task):
+            self._begun_s.setdefault(reply.task_id, now)
+        return reply
+
+
+# -- how long a send takes, and who hears the answer ------------------------------------------------
+
+
+class AlwaysWaiting(Interceptor):
+    """A send in one dialect waits, even if asked not to."""
+
+    dialect = ""
+
+    @classmethod
+    def in_dialect(cls, dialect: str) -> Callable[[Operations], Operations]:
+        """The one of that dialect."""
+        return type(cls.__name__, (cls,), {"dialect": dialect})
+
+    async def before(self, call: Call, caller: Principal) -> Call:
+        """Have it wait."""
+        waits = isinstance(call, SendMessage) and caller.behaviour.dialect == self.dialect
+        return replace(call, wait=True) if waits and isinstance(call, SendMessage) else call
+
+
+class Blocking(Interceptor):
+    """A 0.3 send that asks to block does, for as long as the work takes."""
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Wait where it is asked for."""
+        if isinstance(call, SendMessage) and call.wait is True:
+            caller = replace(caller, behaviour=replace(caller.behaviour, waits=True))
+        return await super().call(call, caller)
+
+
+class LegacyDeaf(Interceptor):
     """An answer in the legacy dialect never reaches the work."""
 
     async def call(self, call: Call, caller: Principal) -> Reply:
         """Take a message for a task at work, and do nothing with it."""
-        if isinstance(call, SendMessage) and caller.manners.dialect == "0.1":
-            with suppress(TaskNotFound):
-                task = await super().call(GetTask(task_id=call.message.task_id or call.task_id or ""), caller)
-                if isinstance(task, Task) and not task.terminal:
-                    return task
+        if isinstance(call, SendMessage) and caller.behaviour.dialect == "0.1":
+            task = await task_of(self.inner, call.message.task_id or call.task_id or "", caller)
+            if task is not None and not task.terminal:
+                return task
         return await super().call(call, caller)
 
 
-class CountedIds:
-    """Ids that count up."""
-
-    def __init__(self) -> None:
-        self._made = 0
-
-    def new(self) -> str:
-        """The next number, behind a word."""
-        self._made += 1
-        return f"task-{self._made}"
+# -- cancelling -------------------------------------------------------------------------------------
 
 
-class CountingService(Service):
-    """Task ids count up."""
+class LyingCancel(Interceptor):
+    """A cancel is answered and not done."""
 
-    def __init__(self, **parts: Any) -> None:
-        super().__init__(**{**parts, "ids": CountedIds()})
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Say that a task at work is canceled, and let it work."""
+        if isinstance(call, CancelTask):
+            task = await task_of(self.inner, call.task_id, caller)
+            if task is not None and not task.terminal:
+                return canceled(task)
+        return await super().call(call, caller)
+
+
+class NoCancel(Interceptor):
+    """Nothing can be canceled."""
+
+    async def before(self, call: Call, caller: Principal) -> Call:
+        """Refuse to cancel any task there is."""
+        if isinstance(call, CancelTask) and (task := await task_of(self.inner, call.task_id, caller)):
+            raise TaskNotCancelable(f"a task that is {task.state} cannot be canceled here")
+        return call
+
+
+class Cancelable(Interceptor):
+    """Cancels a finished task once more, in words, where ``again`` says so."""
+
+    def again(self, task: Task) -> bool:
+        """Whether this finished task is told to be canceled; here those that were canceled before."""
+        return task.state is TaskState.CANCELED
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Answer a cancel of a finished task."""
+        task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
+        return canceled(task) if task and task.terminal and self.again(task) else await super().call(call, caller)
+
+
+class Racy(Cancelable):
+    """A cancel looks at what was last read, so a task that ended since is told to be canceled and is not."""
+
+    def __init__(self, inner: Operations) -> None:
+        super().__init__(inner)
+        self._seen: set[str] = set()
+
+    def again(self, task: Task) -> bool:
+        """A task whose end nobody has read."""
+        return task.task_id not in self._seen
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Remember that an end was read."""
+        reply = await super().call(call, caller)
+        if isinstance(call, GetTask) and isinstance(reply, Task) and reply.terminal:
+            self._seen.add(reply.task_id)
+        return reply
+
+
+def canceled(task: Task) -> Task:
+    """The task as if it had been canceled."""
+    return replace(task, status=TaskStatus(state=TaskState.CANCELED, timestamp=task.status.timestamp))
+
+
+# -- tasks told otherwise than they are kept --------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RetoldWatch(Watch):
+    """A stream whose first event is told otherwise."""
+
+    retold: Callable[[Task], Task]
+
+    async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
+        """The snapshot retold, and all other events."""
+        async for event in Watch.events(self):
+            yield Snapshot(task=self.retold(event.task)) if isinstance(event, Snapshot) else event
+
+
+class Retelling(Interceptor):
+    """Tells every task as ``retold`` has it."""
+
+    def retold(self, task: Task) -> Task:
+        """The task as callers see it."""
+        return task
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Retell the tasks of an answer."""
+        reply = await super().call(call, caller)
+        if isinstance(reply, Task):
+            return self.retold(reply)
+        if isinstance(reply, TaskPage):
+            return replace(reply, tasks=tuple(map(self.retold, reply.tasks)))
+        return reply
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+        """Retell the task that a stream begins with."""
+        watch = await super().stream(call, caller)
+        return RetoldWatch(**members(watch), retold=self.retold) if isinstance(watch, Watch) else watch
+
+
+class ProgressLost(Retelling):
+    """What a skill says it is doing is told to streams, and not kept on the task."""
+
+    def retold(self, task: Task) -> Task:
+        """The task without its progress."""
+        return replace(task, status=replace(task.status, message=None)) if task.state is TaskState.WORKING else task
+
+
+class Clobbering(Retelling):
+    """Cancels what is finished: the check and the write of a cancel are two steps."""
+
+    def __init__(self, inner: Operations) -> None:
+        super().__init__(inner)
+        self._clobbered: set[str] = set()
+
+    def retold(self, task: Task) -> Task:
+        """Canceled, whatever it was."""
+        return canceled(task) if task.task_id in self._clobbered else task
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Write canceled over a state that is terminal."""
+        task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
+        if task is None or not task.terminal:
+            return await super().call(call, caller)
+        self._clobbered.add(task.task_id)
+        return self.retold(task)
+
+
+class WorkingOn(Retelling):
+    """A canceled task works on, and becomes completed when its skill returns."""
+
+    def __init__(self, inner: Operations) -> None:
+        super().__init__(inner)
+        self._canceled: set[str] = set()
+
+    def retold(self, task: Task) -> Task:
+        """Canceled, until it ends."""
+        return canceled(task) if task.task_id in self._canceled and not task.terminal else task
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Note a cancel, and nothing more."""
+        task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
+        if task is None or task.terminal:
+            return await super().call(call, caller)
+        if task.task_id in self._canceled:
+            raise TaskNotCancelable(f"the task is already {TaskState.CANCELED}")
+        self._canceled.add(task.task_id)
+        return self.retold(task)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class StuckWatch(RetoldWatch):
+    """A stream that never tells of a failure, and stays open."""
+
+    async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
+        """Events up to the failure, and then none."""
+        if self.record.task.state is TaskState.FAILED:
+            yield Snapshot(task=self.retold(self.task))
+        else:
+            async for event in RetoldWatch.events(self):
+                if isinstance(event, StatusUpdate) and event.status.state is TaskState.FAILED:
+                    break
+                yield event
+            else:
+                return
+        while True:
+            await asyncio.sleep(self.keepalive_s)
+            yield None
+
+
+class Stuck(Retelling):
+    """A failed task stays working: neither the state nor the reason is written."""
+
+    def retold(self, task: Task) -> Task:
+        """Working, if it failed."""
+        stuck = TaskStatus(state=TaskState.WORKING, timestamp=task.status.timestamp)
+        return replace(task, status=stuck) if task.state is TaskState.FAILED else task
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+        """A stream that does not end where the task does."""
+        watch = await Interceptor.stream(self, call, caller)
+        return StuckWatch(**members(watch), retold=self.retold) if isinstance(watch, Watch) else watch
+
+
+# -- readers ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class TiedWatch(Watch):
+    """When its reader goes, the work goes with it."""
+
+    stop: Callable[[], None]
+
+    def close(self) -> None:
+        """Give the slot back, and stop the task's skill."""
+        Watch.close(self)
+        self.stop()
+
+
+class Tied(Interceptor):
+    """The work belongs to the connection that began it (seed "Producer must be independent")."""
+
+    def __init__(self, inner: Operations) -> None:
+        super().__init__(inner)
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+        """A stream that takes its task down."""
+        watch = await super().stream(call, caller)
+        if not isinstance(watch, Watch):
+            return watch
+        task_id = watch.record.task_id
+
+        def stop() -> None:
+            stopping = asyncio.get_running_loop().create_task(self._stop(task_id, caller))
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopping.discard)
+
+        return TiedWatch(**members(watch), stop=stop)
+
+    async def _stop(self, task_id: str, caller: Principal) -> None:
+        with suppress(TaskNotFound, TaskNotCancelable):
+            await self.inner.call(CancelTask(task_id=task_id), caller)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HeldWatch(Watch):
-    """Gives its seat back only if it was read to the end."""
+    """Gives its slot back only if it was read to the end."""
 
     done: bool = False
 
@@ -248,18 +427,18 @@ class HeldWatch(Watch):
         self.done = True
 
     def close(self) -> None:
-        """Give the seat back if all events were read."""
+        """Give the slot back if all events were read."""
         if self.done:
             Watch.close(self)
 
 
-class LeakyService(Service):
+class LeakingReaders(Interceptor):
     """A reader that leaves early is kept for ever, and there is room for few."""
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """A stream that holds on to its seat."""
+        """A stream that holds on to its slot."""
         watch = await super().stream(call, caller)
-        return HeldWatch(**_members(watch)) if isinstance(watch, Watch) else watch
+        return HeldWatch(**members(watch)) if isinstance(watch, Watch) else watch
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -276,45 +455,127 @@ class HurriedWatch(Watch):
                 return
 
 
-class HurriedService(Service):
+class Hurried(Interceptor):
     """A reader that is slow at the wrong moment never gets the closing events."""
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
         """A stream that looks at the live task after a slow write."""
         watch = await super().stream(call, caller)
-        return HurriedWatch(**_members(watch)) if isinstance(watch, Watch) else watch
+        return HurriedWatch(**members(watch)) if isinstance(watch, Watch) else watch
 
 
-# -- gates -----------------------------------------------------------------------------------------
+# -- registering webhooks ---------------------------------------------------------------------------
 
 
-class TrustingGate(Authenticator):
-    """Whoever shows no credentials may come in; wrong ones are refused."""
+class SilentlyDropped(Interceptor):
+    """An unsafe webhook in a send is dropped without a word; the caller believes it will be told (U27)."""
 
-    def admit(self, headers: Headers) -> str | None:
-        """Admit a request without any credentials as nobody in particular."""
-        names = {name for name, _ in headers}
-        return super().admit(headers) if names & {b"x-api-key", b"authorization"} else ANYONE
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Send once more without the webhook, if it was refused with it."""
+        try:
+            return await super().call(call, caller)
+        except InvalidParams:
+            if not isinstance(call, SendMessage) or call.push is None:
+                raise
+        return await super().call(replace(call, push=None), caller)
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+        """Stream without the webhook, if it was refused with it."""
+        try:
+            return await super().stream(call, caller)
+        except InvalidParams:
+            if not isinstance(call, SendMessage) or call.push is None:
+                raise
+        return await super().stream(replace(call, push=None), caller)
 
 
-class CarelessGate(Authenticator):
-    """Any credentials will do."""
+class InlineDeaf(Interceptor):
+    """A webhook that comes with the send is ignored, if it is a safe one."""
 
-    def admit(self, headers: Headers) -> str | None:
-        """Admit whoever shows credentials, whatever they are."""
-        found = super().admit(headers)
-        given = {name for name, _ in headers} & {b"x-api-key", b"authorization"}
-        return found or (ANYONE if given else None)
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Forget it as soon as it is taken."""
+        reply = await super().call(call, caller)
+        if isinstance(call, SendMessage) and call.push is not None and isinstance(reply, Task):
+            await forget_webhooks(self.inner, reply.task_id, caller)
+        return reply
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+        """Forget it as soon as it is taken."""
+        watch = await super().stream(call, caller)
+        if isinstance(call, SendMessage) and call.push is not None and isinstance(watch, Watch):
+            await forget_webhooks(self.inner, watch.record.task_id, caller)
+        return watch
 
 
-def gated(kind: type[Authenticator]) -> Callable[[AgentSettings], AgentSettings]:
-    """Settings with another gate."""
+async def forget_webhooks(inner: Operations, task_id: str, caller: Principal) -> None:
+    """Delete all webhooks of the task."""
+    for push in await webhooks_of(inner, task_id, caller):
+        await inner.call(DeletePush(task_id=task_id, config_id=push.config.config_id), caller)
 
-    class Gated(AgentSettings):
-        """Settings of an agent whose door is broken."""
 
-        def gate(self) -> Authenticator:
-            """A gate of the broken kind, with the same keys."""
-            return kind(api_keys=self.api_keys, bearers=self.bearers)
+class NoDelete(Interceptor):
+    """A webhook is deleted in words alone."""
 
-    return lambda settings: Gated(**{name: getattr(settings, name) for name in AgentSettings.__dataclass_fields__})
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Say that it is deleted."""
+        return None if isinstance(call, DeletePush) else await super().call(call, caller)
+
+
+class StrictDelete(Interceptor):
+    """A webhook that is gone cannot be deleted again."""
+
+    async def before(self, call: Call, caller: Principal) -> Call:
+        """Refuse to delete what is not there."""
+        if isinstance(call, DeletePush):
+            await self.inner.call(GetPush(task_id=call.task_id, config_id=call.config_id), caller)
+        return call
+
+
+class Undead(Interceptor):
+    """A webhook that was deleted is gone from every answer, and told on and on."""
+
+    def __init__(self, inner: Operations) -> None:
+        super().__init__(inner)
+        self._hidden: set[tuple[str, str | None]] = set()
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Hide what is deleted, until it is registered again."""
+        if isinstance(call, DeletePush | GetPush):
+            with suppress(TaskNotFound):
+                found = await self.inner.call(GetPush(task_id=call.task_id, config_id=call.config_id), caller)
+                if isinstance(found, TaskPush):
+                    name = (call.task_id, found.config.config_id)
+                    if isinstance(call, DeletePush):
+                        self._hidden.add(name)
+                        return None
+                    if name in self._hidden:
+                        raise TaskNotFound("there is no such push notification config") from None
+        reply = await super().call(call, caller)
+        if isinstance(call, SetPush) and isinstance(reply, TaskPush):
+            self._hidden.discard((call.task_id, reply.config.config_id))
+        if isinstance(call, ListPush) and isinstance(reply, tuple):
+            return tuple(push for push in reply if (call.task_id, push.config.config_id) not in self._hidden)
+        return reply
+
+
+class FirstTokenStays(Interceptor):
+    """A webhook that is registered again keeps its first token."""
+
+    async def call(self, call: Call, caller: Principal) -> Reply:
+        """Show the config that is there under this id, and keep it, token and all."""
+        if isinstance(call, SetPush):
+            wanted = call.config.config_id or (call.task_id if caller.behaviour.push_id_is_task_id else None)
+            for push in await webhooks_of(self.inner, call.task_id, caller):
+                if push.config.config_id == wanted:
+                    return push
+        return await super().call(call, caller)
+
+
+class OneSlot(Interceptor):
+    """A second webhook takes the first one's place."""
+
+    async def before(self, call: Call, caller: Principal) -> Call:
+        """Forget the other configs before this one is kept."""
+        if isinstance(call, SetPush):
+            await forget_webhooks(self.inner, call.task_id, caller)
+        return call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fleetsim.check.broken.build import Catalogue, with_limits, with_manners
+from fleetsim.check.broken.build import Catalogue, with_behaviour, with_limits
 from fleetsim.check.broken.editors import (
     LEGACY,
     STREAMS,
@@ -25,8 +25,7 @@ from fleetsim.check.broken.editors import (
     state_of,
     without,
 )
-from fleetsim.check.broken.services import HurriedService, TiedService
-from fleetsim.check.broken.stores import ForgetfulStore
+from fleetsim.check.broken.services import Hurried, ProgressLost, Tied
 from fleetsim.check.broken.wire import Asked, Edit, Headers, Json
 from fleetsim.model.call import Operation
 
@@ -305,7 +304,7 @@ add(
     "producer-tied",
     "S-14",
     "the work dies with its reader",
-    service=TiedService,
+    intercept=Tied,
     incident="Quinn #22",
 )
 add(
@@ -321,20 +320,20 @@ add(
     drop_frame(_is_task, on=JOINS),
     incident="a2a-sdk 0.3.26",
 )
-add("progress-lost", "S-17", "what a tool said is gone for who rejoins", store=ForgetfulStore, incident="Quinn #22")
+add("progress-lost", "S-17", "what a tool said is gone for who rejoins", intercept=ProgressLost, incident="Quinn #22")
 add("rejoin-unknown-invalid", "S-18", "rejoining an unknown task is -32602", edit_error(-32001, to=-32602, on=JOINS))
 add(
     "refused-as-json",
     "S-19",
     "a refused 0.3 stream is plain JSON",
-    settings=with_manners("0.3", stream_errors_as_events=False),
+    settings=with_behaviour("0.3", stream_errors_as_events=False),
     incident="the original agent",
 )
 add(
     "finished-rejoined",
     "S-20",
     "1.0 lets a finished task be subscribed to",
-    settings=with_manners("1.0", finished_subscribe=None),
+    settings=with_behaviour("1.0", finished_subscribe=None),
 )
 add(
     "finished-hangs",
@@ -377,7 +376,7 @@ add(
     "slow-reader-loses",
     "S-28",
     "a slow reader does not get the end",
-    service=HurriedService,
+    intercept=Hurried,
     incident="the original agent (U22)",
 )
 add(

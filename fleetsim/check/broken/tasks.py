@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from fleetsim.check.broken.build import Catalogue, with_limits, with_manners
+from fleetsim.agent import SkillContext, SkillFailed
+from fleetsim.agent.skills import ArtifactWriter, SkillFunction
+from fleetsim.check.broken.build import Catalogue, with_behaviour, with_limits, with_skills
 from fleetsim.check.broken.editors import (
     SENDS,
     answer_as,
@@ -18,30 +22,26 @@ from fleetsim.check.broken.editors import (
     renamed,
     without,
 )
-from fleetsim.check.broken.senders import ChattySender, SilentSender, WeakSender
+from fleetsim.check.broken.senders import ChattySender, SilentSender, WeakSender, silent_about
 from fleetsim.check.broken.services import (
-    BlockingService,
-    BoastingRunner,
-    CountingService,
-    DeafRunner,
-    LeakyService,
-    LyingCancelService,
-    MuteRunner,
-    NewTaskService,
-    NoCancelService,
-    SharedService,
-)
-from fleetsim.check.broken.stores import (
-    AgeingStore,
-    ClobberingStore,
-    GenerousStore,
-    LeakyStore,
-    RacyStore,
-    StuckStore,
-    UnguardedStore,
+    AlwaysWaiting,
+    BeginsAfterTheEnd,
+    Blocking,
+    Cancelable,
+    Clobbering,
+    Evicting,
+    LeakingReaders,
+    LyingCancel,
+    NoCancel,
+    Racy,
+    Sharing,
+    Stuck,
+    WorkingOn,
 )
 from fleetsim.check.broken.wire import Answer, Asked, Edit, Json
 from fleetsim.model.call import Operation
+from fleetsim.model.task import Message, TaskState
+from fleetsim.runtime.ports import Ids, Runtime
 
 GET, LIST, SEND = Operation.GET, Operation.LIST, Operation.SEND
 
@@ -130,6 +130,50 @@ def _one_page(page: Json) -> Json:
     return {**page, "nextPageToken": ""}
 
 
+async def _boasting(run: SkillFunction, task: SkillContext) -> str | None:
+    """A skill that fails has completed, with an error text for an answer."""
+    try:
+        return await run(task)
+    except SkillFailed as failure:
+        return f"Error: {failure}"
+
+
+class _Unanswered:
+    """What a skill writes with; answers to its questions never reach it."""
+
+    def __init__(self, writer: ArtifactWriter) -> None:
+        self.put, self.note = writer.put, writer.note
+        self.unread, self.breathe = writer.unread, writer.breathe
+        self._ask = writer.ask
+
+    async def ask(self, question: str, *, auth: bool) -> Message:
+        """Ask, and wait for ever."""
+        await self._ask(question, auth=auth)
+        unheard: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        return await unheard
+
+
+async def _unanswered(run: SkillFunction, task: SkillContext) -> str | None:
+    return await run(replace(task, writer=_Unanswered(task.writer)))
+
+
+class _CountedIds:
+    """Ids that count up; secrets as ever."""
+
+    def __init__(self, ids: Ids) -> None:
+        self._made = 0
+        self.secret = ids.secret
+
+    def new(self) -> str:
+        """The next number, behind a word."""
+        self._made += 1
+        return f"task-{self._made}"
+
+
+def _counted(runtime: Runtime) -> Runtime:
+    return replace(runtime, ids=_CountedIds(runtime.ids))
+
+
 catalogue = Catalogue()
 add = catalogue.add
 
@@ -144,7 +188,8 @@ add(
     "blocking-send",
     "T-02",
     "a send waits for the whole work",
-    settings=with_manners("0.3", waits=True, waits_always=True),
+    settings=with_behaviour("0.3", waits=True),
+    intercept=AlwaysWaiting.in_dialect("0.3"),
     incident="Quinn #11",
     also={
         "P-04 P-30 R-05": "what is looked at while a task runs is over by then",
@@ -155,17 +200,17 @@ add(
     "blocking-if-asked",
     "T-03",
     "a 0.3 send that asks to block does",
-    service=BlockingService,
+    intercept=Blocking,
     incident="the fleet's caller always asks to",
 )
 add(
     "no-return-at-once",
     "T-04",
     "returnImmediately is ignored",
-    settings=with_manners("1.0", waits_always=True),
+    intercept=AlwaysWaiting.in_dialect("1.0"),
     also={"P-04 P-30": "what is looked at while a task runs is over by then"},
 )
-add("never-waits", "T-05", "a 1.0 send never waits", settings=with_manners("1.0", waits=False))
+add("never-waits", "T-05", "a 1.0 send never waits", settings=with_behaviour("1.0", waits=False))
 add(
     "answer-lost",
     "T-06",
@@ -184,38 +229,38 @@ add(
     "undead",
     "T-07",
     "a canceled task is completed later",
-    runner=DeafRunner,
-    store=UnguardedStore,
+    intercept=WorkingOn,
     incident="Quinn #19",
+    also={"P-17 S-26": "only who asks for the task hears of the cancel"},
 )
 add(
     "cancel-in-words",
     "T-08",
     "a cancel is answered and not done",
-    service=LyingCancelService,
+    intercept=LyingCancel,
     also={"P-17 R-05 S-26": "nothing was canceled", "T-07": "the state goes on"},
 )
 add(
     "cancel-refused",
     "T-08",
     "a running task cannot be canceled",
-    service=NoCancelService,
+    intercept=NoCancel,
     also={"R-05": "nothing was canceled"},
 )
 add(
     "cancel-clobbers",
     "T-09",
     "a finished task can be canceled",
-    store=ClobberingStore,
+    intercept=Clobbering,
     incident="Quinn #19",
     also={"T-07": "a terminal state is left", "T-10": "canceled is finished"},
 )
-add("second-cancel", "T-10", "a second cancel is accepted", store=GenerousStore, incident="@a2a-js/sdk 1.3.0")
+add("second-cancel", "T-10", "a second cancel is accepted", intercept=Cancelable, incident="@a2a-js/sdk 1.3.0")
 add(
     "finished-restarts",
     "T-11",
     "a message to a finished task begins another",
-    service=NewTaskService,
+    intercept=BeginsAfterTheEnd,
     incident="the original agent",
 )
 add(
@@ -230,13 +275,13 @@ add(
     "any-context",
     "T-13",
     "1.0 takes an answer of any context",
-    settings=with_manners("1.0", other_context_refused=False),
+    settings=with_behaviour("1.0", other_context_refused=False),
 )
 add(
     "context-decides",
     "T-14",
     "0.3 refuses an answer of another context",
-    settings=with_manners("0.3", other_context_refused=True),
+    settings=with_behaviour("0.3", other_context_refused=True),
     incident="every server but @a2a-js/sdk 0.3",
 )
 add(
@@ -251,10 +296,10 @@ add(
     "answers-unheard",
     "T-15",
     "an answer never reaches the work",
-    runner=MuteRunner,
+    settings=with_skills(_unanswered),
     also={"L-08 T-14": "the answer is not heard"},
 )
-add("counted-ids", "T-16", "task ids count up", service=CountingService)
+add("counted-ids", "T-16", "task ids count up", runtime=_counted)
 add("zoneless", "T-17", "timestamps have no zone", edit_everything(_no_zone), incident="fasta2a")
 add(
     "bare-status-message",
@@ -275,7 +320,7 @@ add(
     "failures-completed",
     "T-21",
     "a failure is completed, with an error text",
-    runner=BoastingRunner,
+    settings=with_skills(_boasting),
     incident="fleet health took failures for successes",
     also={"P-18": "there is no failure to deliver"},
 )
@@ -283,7 +328,8 @@ add(
     "failures-stuck",
     "T-21",
     "a failed task works for ever",
-    store=StuckStore,
+    intercept=Stuck,
+    sender=silent_about(TaskState.FAILED),
     incident="a producer that ended without done",
     also={"P-18": "there is no failure to deliver"},
 )
@@ -320,14 +366,20 @@ add(
     incident="Quinn #42",
 )
 
-add("leaked-store", "H-01", "finished tasks are never let go", store=LeakyStore, incident="Quinn #11")
-add("evicts-work", "H-02", "tasks at work are let go by age", store=AgeingStore)
-add("shared-state", "H-03", "sends of one moment share a task", service=SharedService)
+add(
+    "leaked-store",
+    "H-01",
+    "finished tasks are never let go",
+    settings=with_limits(terminal_ttl_s=1e9),
+    incident="Quinn #11",
+)
+add("evicts-work", "H-02", "tasks at work are let go by age", intercept=Evicting)
+add("shared-state", "H-03", "sends of one moment share a task", intercept=Sharing)
 add(
     "cancel-race",
     "H-04",
     "a task that ended just now is told to be canceled, and is not",
-    store=RacyStore,
+    intercept=Racy,
     incident="Quinn #19",
     also={"T-07": "the answer said canceled, and the task is completed"},
 )
@@ -335,10 +387,16 @@ add(
     "aborted-readers",
     "H-05",
     "readers that left are kept",
-    service=LeakyService,
+    intercept=LeakingReaders,
     settings=with_limits(streams_max=10, streams_per_task_max=10),
 )
-add("deliveries-unseen", "H-06", "deliveries are logged at DEBUG", sender=SilentSender, incident="Quinn #61")
+add(
+    "deliveries-unseen",
+    "H-06",
+    "the log does not say which task a delivery was for",
+    sender=SilentSender,
+    incident="Quinn #61",
+)
 add("tokens-logged", "H-07", "tokens and bodies are logged", sender=ChattySender)
 add(
     "retries-collected",

@@ -1,7 +1,8 @@
-"""The one reader of a task's feed, for a stream opened by a send and for one that joins later.
+"""What a task tells, in order, and its readers: for a stream opened by a send and for one that joins later.
 
-A reader starts from a frozen snapshot and the place in the feed that belongs to it, so it sees each
-change after that exactly once, suffixes only, and the closing pair however slowly it reads (U22).
+The list of events only grows and a reader keeps a cursor into it, so a slow reader misses nothing and costs no buffer
+of its own. It starts from a frozen snapshot and the place in the feed that belongs to it, so it sees each change after
+that exactly once, suffixes only, and the closing pair however slowly it reads (U22). Knows nothing of HTTP or dialects.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
-from fleetsim.agent.feed import ClosingUpdate, TaskFeed
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.agent.record import Record, TaskKey
+from fleetsim.agent.tasks import ClosingUpdate, Record, TaskFeed, TaskKey
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, Message, Task, TextPart
 from fleetsim.model.text import one_line
@@ -33,12 +33,12 @@ class StreamSlots:
         if key is not None and self._taken.get(key, 0) >= self._limits.streams_per_task_max:
             raise AtCapacity(f"a task may have at most {self._limits.streams_per_task_max} streams at once")
         self.total += 1
-        seat = StreamSlot(self)
+        slot = StreamSlot(self)
         if key is not None:
-            seat.settle(key)
-        return seat
+            slot.assign(key)
+        return slot
 
-    def _settle(self, key: TaskKey) -> None:
+    def _assign(self, key: TaskKey) -> None:
         self._taken[key] = self._taken.get(key, 0) + 1
 
     def _leave(self, key: TaskKey | None) -> None:
@@ -52,24 +52,24 @@ class StreamSlots:
 class StreamSlot:
     """One open stream. Taken before its task may exist, so that no task is begun that nobody can follow."""
 
-    __slots__ = ("_key", "_left", "_seats")
+    __slots__ = ("_key", "_left", "_slots")
 
-    def __init__(self, seats: StreamSlots) -> None:
-        self._seats = seats
+    def __init__(self, slots: StreamSlots) -> None:
+        self._slots = slots
         self._key: TaskKey | None = None
         self._left = False
 
-    def settle(self, key: TaskKey) -> None:
+    def assign(self, key: TaskKey) -> None:
         """Name the task the stream is for."""
         if self._key is None:
             self._key = key
-            self._seats._settle(key)
+            self._slots._assign(key)
 
     def leave(self) -> None:
         """Close the stream; again is harmless."""
         if not self._left:
             self._left = True
-            self._seats._leave(self._key)
+            self._slots._leave(self._key)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -83,7 +83,7 @@ class Watch:
     record: Record
     task: Task
     feed: TaskFeed
-    seat: StreamSlot
+    slot: StreamSlot
     keepalive_s: float
     joins_question: bool
     repeats_artifact: bool
@@ -94,8 +94,8 @@ class Watch:
         return f"task {one_line(self.record.task_id, 128)}"
 
     def close(self) -> None:
-        """Give the seat back; again is harmless."""
-        self.seat.leave()
+        """Give the slot back; again is harmless."""
+        self.slot.leave()
 
     async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
         """The snapshot, then what follows, to the end of the task or its next question; None keeps alive."""

@@ -1,23 +1,96 @@
-"""The HTTP front: every bound that holds before a byte is parsed, and how refusals look on HTTP.
+"""Who may come in, and what holds before a byte is parsed: every bound on a request, and how refusals look on HTTP.
 
-Order: header size, content type and declared length, then who calls, then the body under its cap and
-deadline, and only then JSON. Knows nothing of tasks.
+Order: header size, content type and declared length, then who calls, then the body under its cap and deadline, and
+only then JSON. Secrets are compared as bytes, held in memory only and never shown; an agent without any lets everybody
+in as one tenant. Knows nothing of tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hmac
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetsim.agent.auth import Authenticator
 from fleetsim.agent.limits import AgentLimits, AtCapacity
-from fleetsim.model.errors import ContentTypeNotSupported, InvalidRequest, RpcError
+from fleetsim.agent.tasks import ANYONE
+from fleetsim.model.errors import ConfigError, ContentTypeNotSupported, InvalidRequest, RpcError
 from fleetsim.runtime.inbound import Refusal, read_body, too_large
 from fleetsim.runtime.responses import PacedResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.json import dump
+
+CREDENTIAL_BYTES_MAX = 4_096
+API_KEY_HEADER = "X-API-Key"
+
+Headers = Iterable[tuple[bytes, bytes]]
+"""Raw header pairs as ASGI has them: names in lower case, values as bytes."""
+
+
+class Authenticator:
+    """Knows the callers by their secrets. ``api_keys`` and ``bearers`` map a caller's name to a secret."""
+
+    def __init__(self, *, api_keys: Mapping[str, str], bearers: Mapping[str, str]) -> None:
+        for name, secret in [*api_keys.items(), *bearers.items()]:
+            if not secret or secret != secret.strip():
+                raise ConfigError(f"the secret of caller {name!r} is empty or has spaces around it")
+            if len(secret.encode()) > CREDENTIAL_BYTES_MAX:
+                raise ConfigError(f"the secret of caller {name!r} is longer than {CREDENTIAL_BYTES_MAX} bytes")
+        self._api_keys = tuple((name, secret.encode()) for name, secret in api_keys.items())
+        self._bearers = tuple((name, secret.encode()) for name, secret in bearers.items())
+
+    def __repr__(self) -> str:
+        return f"Authenticator({len(self._api_keys)} API keys, {len(self._bearers)} bearer tokens)"
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody needs a credential."""
+        return not self._api_keys and not self._bearers
+
+    def admit(self, headers: Headers) -> str | None:
+        """The caller's name, or None. A repeated, empty or oversized credential header is a refusal."""
+        if self.open:
+            return ANYONE
+        keys, tokens = [], []
+        for name, value in headers:
+            if name == b"x-api-key":
+                keys.append(value)
+            elif name == b"authorization":
+                tokens.append(value)
+        if len(keys) > 1 or len(tokens) > 1:
+            return None
+        found = {_match(self._api_keys, keys[0])} if keys and self._api_keys else set()
+        if tokens and self._bearers:
+            scheme, _, secret = tokens[0].partition(b" ")
+            found.add(_match(self._bearers, secret.strip()) if scheme.lower() == b"bearer" else None)
+        return found.pop() if len(found) == 1 else None
+
+    def schemes(self) -> dict[str, dict[str, Any]]:
+        """The security schemes for the card, in the 0.3 shape."""
+        schemes: dict[str, dict[str, Any]] = {}
+        if self._api_keys:
+            schemes["apiKey"] = {"type": "apiKey", "in": "header", "name": API_KEY_HEADER}
+        if self._bearers:
+            schemes["bearer"] = {"type": "http", "scheme": "bearer"}
+        return schemes
+
+    def challenge(self) -> str:
+        """The WWW-Authenticate header of a 401 (RFC 9110 section 11.6.1)."""
+        return "Bearer" if self._bearers else f'ApiKey header="{API_KEY_HEADER}"'
+
+
+def _match(known: tuple[tuple[str, bytes], ...], given: bytes) -> str | None:
+    """The name whose secret this is. Every secret is compared, so that time tells nothing about which."""
+    if not given or len(given) > CREDENTIAL_BYTES_MAX:
+        return None
+    matched: str | None = None
+    for name, secret in known:
+        if hmac.compare_digest(secret, given):
+            matched = name
+    return matched
+
 
 RETRY_AFTER_S = 5
 
@@ -53,8 +126,8 @@ def problem_of(refusal: Refusal) -> RpcError:
 class RequestGuard:
     """What every request to the agent's operations passes through."""
 
-    def __init__(self, gate: Authenticator, limits: AgentLimits) -> None:
-        self._gate, self._limits = gate, limits
+    def __init__(self, authenticator: Authenticator, limits: AgentLimits) -> None:
+        self._authenticator, self._limits = authenticator, limits
         self._held = 0
 
     def admit(self, request: Request) -> str:
@@ -63,9 +136,9 @@ class RequestGuard:
         if sum(len(name) + len(value) + 4 for name, value in headers) > self._limits.header_bytes_max:
             raise Refusal(431, "TOO_LARGE", f"headers are larger than {self._limits.header_bytes_max} bytes")
         self._check_length(request)
-        owner = self._gate.admit(headers)
+        owner = self._authenticator.admit(headers)
         if owner is None:
-            challenge = {"www-authenticate": self._gate.challenge()}
+            challenge = {"www-authenticate": self._authenticator.challenge()}
             raise Refusal(401, "UNAUTHORIZED", "Unauthorized", headers=challenge)
         return owner
 

@@ -1,0 +1,490 @@
+"""One task: while it grows, in the store alone, and as the frozen snapshots that everybody else sees.
+
+Text is kept in pieces and joined when somebody looks, so a long stream costs linear time. Only the store changes an
+entry, and only in its one write path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from fleetsim.agent.limits import OutputLimit
+from fleetsim.model.call import PushConfig
+from fleetsim.model.errors import InvalidMove
+from fleetsim.model.event import ArtifactUpdate, StatusUpdate, TaskEvent
+from fleetsim.model.extensions import (
+    CONFIDENCE,
+    CONFIDENCE_TYPE,
+    COST,
+    COST_TYPE,
+    DELTAS_MAX,
+    WORLDSTATE_DELTA,
+    WORLDSTATE_DELTA_TYPE,
+    EffectDelta,
+)
+from fleetsim.model.task import (
+    INTERRUPTED,
+    TERMINAL,
+    Artifact,
+    DataPart,
+    FilePart,
+    JsonObject,
+    Message,
+    Part,
+    Task,
+    TaskState,
+    TaskStatus,
+    TextPart,
+)
+from fleetsim.wire.fields import TRANSITIONS
+
+ANYONE = "anyone"
+"""The owner of every task of an agent without keys: one shared tenant."""
+
+TaskKey: TypeAlias = tuple[str, str]
+"""(owner, task id). A task of somebody else is missing by construction (threat T-24)."""
+
+
+class TaskEnded(InvalidMove):
+    """The task is terminal: what was to be written came too late and changed nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushTarget:
+    """A registered webhook and the dialect of its registration, in which its notices are written."""
+
+    config: PushConfig
+    dialect: str
+
+    @property
+    def config_id(self) -> str:
+        """Its id within the task; the store gives every config one."""
+        return self.config.config_id or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A task at one version. ``cursor`` is where in the feed a reader of this snapshot goes on."""
+
+    key: TaskKey
+    version: int
+    sequence: int
+    task: Task
+    skill: str
+    dialect: str
+    created_at: datetime
+    updated_at: datetime
+    pushes: tuple[PushTarget, ...] = ()
+    cursor: int = 0
+
+    @property
+    def task_id(self) -> str:
+        """Short for ``task.task_id``."""
+        return self.task.task_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """One move of a task, with everything as it was right after it. Never rebuilt later (U23)."""
+
+    record: Record
+    update: StatusUpdate
+
+
+def with_history(task: Task, length: int | None) -> Task:
+    """The task with at most ``length`` recent messages; None keeps all (A2A 1.0 section 3.2.4)."""
+    if length is None or len(task.history) <= length:
+        return task
+    return replace(task, history=task.history[len(task.history) - length :] if length > 0 else ())
+
+
+MAIN_NAME = "response"
+
+
+@dataclass(slots=True, kw_only=True)
+class UsageTotals:
+    """What a task used, how sure it is and what it changed in the world; empty until a skill says so."""
+
+    tokens: dict[str, int] = field(default_factory=dict)
+    cost_usd: float | None = None
+    model: str | None = None
+    confidence: float | None = None
+    explanation: str | None = None
+    effects: list[EffectDelta] = field(default_factory=list)
+
+    def use(self, tokens: Mapping[str, int], cost_usd: float | None, model: str | None) -> None:
+        """Add one model call. Raises ValueError for a negative or endless amount."""
+        if any(count < 0 for count in tokens.values()) or (cost_usd is not None and not 0 <= cost_usd < math.inf):
+            raise ValueError("tokens and cost cannot be negative or infinite")
+        for kind, count in tokens.items():
+            self.tokens[kind] = self.tokens.get(kind, 0) + count
+        if cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + cost_usd
+        self.model = model or self.model
+
+    def add(self, effect: EffectDelta) -> None:
+        """Note one observed change. Raises OutputLimit beyond the published count."""
+        if len(self.effects) >= DELTAS_MAX:
+            raise OutputLimit(f"a task may report at most {DELTAS_MAX} effects")
+        self.effects.append(effect)
+
+    def parts(self, state: TaskState, duration_ms: int) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+        """The data parts for the terminal artifact and the URIs they belong to (seed "Extensions")."""
+        success = state is TaskState.COMPLETED
+        found: list[tuple[str, str, dict[str, Any]]] = []
+        if self.effects:
+            deltas = [{"domain": e.domain, "path": e.path, "op": e.op, "value": e.value} for e in self.effects]
+            found.append((WORLDSTATE_DELTA, WORLDSTATE_DELTA_TYPE, {"deltas": deltas}))
+        if self.tokens or self.cost_usd is not None:
+            cost: dict[str, Any] = {"usage": dict(self.tokens), "durationMs": duration_ms, "success": success}
+            cost |= {} if self.cost_usd is None else {"costUsd": self.cost_usd}
+            found.append((COST, COST_TYPE, cost | ({} if self.model is None else {"model": self.model})))
+        if self.confidence is not None:
+            sure: dict[str, Any] = {"confidence": self.confidence, "success": success}
+            found.append((CONFIDENCE, CONFIDENCE_TYPE, sure | _explained(self.explanation)))
+        parts = tuple(DataPart(data=data, media_type=kind, metadata={"mimeType": kind}) for _, kind, data in found)
+        return parts, tuple(uri for uri, _, _ in found)
+
+
+def _explained(text: str | None) -> dict[str, str]:
+    return {} if text is None else {"explanation": text}
+
+
+@dataclass(slots=True)
+class _Piece:
+    """One artifact in the making. ``text`` is the run of text at the end of ``parts``."""
+
+    head: Artifact
+    parts: list[Part] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+
+    def add(self, part: Part) -> None:
+        if isinstance(part, TextPart) and not part.metadata and not part.media_type:
+            self.text.append(part.text)
+            return
+        self.settle()
+        self.parts.append(part)
+
+    def settle(self) -> None:
+        if not self.text:
+            return
+        run = "".join(self.text)
+        self.text.clear()
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, TextPart) and not last.metadata and not last.media_type:
+            self.parts[-1] = TextPart(text=last.text + run)
+        else:
+            self.parts.append(TextPart(text=run))
+
+    def artifact(self) -> Artifact:
+        self.settle()
+        head = self.head
+        return Artifact(
+            artifact_id=head.artifact_id,
+            parts=tuple(self.parts),
+            name=head.name,
+            description=head.description,
+            extensions=head.extensions,
+            metadata=head.metadata,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The main artifact as it ends. ``added`` is what its pieces so far lack; None if they do not hold any more."""
+
+    main: Artifact
+    added: tuple[Part, ...] | None
+
+
+class ArtifactBuilder:
+    """The artifacts of one open task. The main one carries the task's own id."""
+
+    def __init__(self, main_id: str, *, chars_max: int) -> None:
+        self.main_id = main_id
+        self.usage = UsageTotals()
+        self.chars = 0
+        self._chars_max = chars_max
+        self._pieces: dict[str, _Piece] = {}
+
+    def put(self, artifact: Artifact, *, append: bool) -> None:
+        """Start, replace or extend an artifact. Raises OutputLimit when the task would hold too much."""
+        weight = sum(map(weigh_part, artifact.parts))
+        if self.chars + weight > self._chars_max:
+            raise OutputLimit(f"a task may hold at most {self._chars_max} characters of output")
+        self.chars += weight
+        piece = self._pieces.get(artifact.artifact_id) if append else None
+        if piece is None:
+            piece = self._pieces[artifact.artifact_id] = _Piece(head=artifact)
+        for part in artifact.parts:
+            piece.add(part)
+
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """All artifacts as they stand; ones without parts are left out."""
+        return tuple(a for a in (piece.artifact() for piece in self._pieces.values()) if a.parts)
+
+    def close(self, state: TaskState, text: str | None, duration_ms: int) -> Closing | None:
+        """Finish the main artifact: the final text in place of the pieces if given, then what it used.
+
+        A completed task always has an artifact; others only if they had something to show.
+        """
+        extra, uris = self.usage.parts(state, duration_ms)
+        piece = self._pieces.get(self.main_id)
+        told: tuple[Part, ...] = piece.artifact().parts if piece else ()
+        body = told if text is None else self._replaced(told, text)
+        added = extra if body == told else None
+        others = {name: other for name, other in self._pieces.items() if name != self.main_id}
+        if not body and state is TaskState.COMPLETED and not others:
+            body = (TextPart(text=""),)
+        if not body and not extra:
+            return None
+        main = Artifact(artifact_id=self.main_id, name=MAIN_NAME, parts=(*body, *extra), extensions=uris)
+        self._pieces = {self.main_id: _Piece(head=main, parts=list(main.parts)), **others}
+        return Closing(main, added)
+
+    def _replaced(self, body: tuple[Part, ...], text: str) -> tuple[Part, ...]:
+        """The final text instead of what was said on the way. Raises OutputLimit before anything changes."""
+        chars = self.chars - sum(map(weigh_part, body)) + len(text)
+        if chars > self._chars_max:
+            raise OutputLimit(f"a task may hold at most {self._chars_max} characters of output")
+        self.chars = chars
+        return (TextPart(text=text),)
+
+
+def weigh_part(part: Part) -> int:
+    """About how many characters a part keeps in memory."""
+    match part:
+        case TextPart(text=text):
+            return len(text)
+        case FilePart(raw=raw, uri=uri):
+            return len(raw or "") + len(uri or "")
+        case DataPart(data=data):
+            return weigh_data(data)
+
+
+def weigh_data(data: Any) -> int:
+    """About how many characters JSON data keeps in memory. Depth is bounded by the parser that made it."""
+    if isinstance(data, str):
+        return len(data)
+    if isinstance(data, Mapping):
+        return sum(len(str(key)) + weigh_data(value) for key, value in data.items()) + 2
+    if isinstance(data, list | tuple):
+        return sum(map(weigh_data, data)) + 2
+    return 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosingUpdate(ArtifactUpdate):
+    """The main artifact whole, at the end. ``added`` is all of it that a reader of every piece before lacks.
+
+    ``added`` is None where those pieces do not hold any more: the final text is another.
+    """
+
+    added: tuple[Part, ...] | None
+
+
+class TaskFeed:
+    """One task's events. Only the store tells; ``closed`` means nothing will follow."""
+
+    __slots__ = ("_changed", "_events", "closed")
+
+    def __init__(self) -> None:
+        self._events: list[TaskEvent] = []
+        self._changed = asyncio.Event()
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def publish(self, events: Iterable[TaskEvent], *, closes: bool = False) -> None:
+        """Add events and wake every reader."""
+        self._events.extend(events)
+        self.closed = self.closed or closes
+        woken, self._changed = self._changed, asyncio.Event()
+        woken.set()
+
+    async def beyond(self, cursor: int) -> None:
+        """Wait until there is an event at ``cursor`` or the feed is closed."""
+        while cursor >= len(self._events) and not self.closed:
+            await self._changed.wait()
+
+    def since(self, cursor: int) -> tuple[tuple[TaskEvent, ...], int]:
+        """The events from ``cursor`` on, adjoining text deltas joined, and the next cursor."""
+        return _joined(self._events[cursor:]), len(self._events)
+
+    def ended(self) -> TaskFeed:
+        """A closed feed in place of this one, so that a finished task does not keep what readers still hold."""
+        feed = TaskFeed()
+        feed.closed = True
+        return feed
+
+
+def _joined(events: list[TaskEvent]) -> tuple[TaskEvent, ...]:
+    """Join runs of appended text to the same artifact; nothing else is touched or reordered."""
+    joined: list[TaskEvent] = []
+    run: list[str] = []
+    for event in events:
+        if _is_text_delta(event) and joined and _same_target(joined[-1], event):
+            run.append(_delta(event))
+            continue
+        _close_run(joined, run)
+        joined.append(event)
+        run = [_delta(event)] if _is_text_delta(event) else []
+    _close_run(joined, run)
+    return tuple(joined)
+
+
+def _is_text_delta(event: TaskEvent) -> bool:
+    return (
+        isinstance(event, ArtifactUpdate)
+        and event.append
+        and not event.last_chunk
+        and len(event.artifact.parts) == 1
+        and isinstance(event.artifact.parts[0], TextPart)
+    )
+
+
+def _delta(event: TaskEvent) -> str:
+    return event.artifact.text if isinstance(event, ArtifactUpdate) else ""
+
+
+def _same_target(last: TaskEvent, event: TaskEvent) -> bool:
+    return (
+        _is_text_delta(last)
+        and isinstance(last, ArtifactUpdate)
+        and isinstance(event, ArtifactUpdate)
+        and last.artifact.artifact_id == event.artifact.artifact_id
+    )
+
+
+def _close_run(joined: list[TaskEvent], run: list[str]) -> None:
+    if len(run) < 2:
+        return
+    last = joined[-1]
+    if isinstance(last, ArtifactUpdate):
+        joined[-1] = replace(last, artifact=replace(last.artifact, parts=(TextPart(text="".join(run)),)))
+
+
+TRANSITIONS_MAX = 200
+
+
+def weigh_message(message: Message) -> int:
+    """About how many characters a message keeps in memory."""
+    return sum(map(weigh_part, message.parts)) + weigh_data(message.metadata)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """One task as the store holds it. It never leaves the store."""
+
+    key: TaskKey
+    context_id: str
+    skill: str
+    dialect: str
+    status: TaskStatus
+    results: ArtifactBuilder
+    feed: TaskFeed
+    opened_s: float
+    touched_s: float
+    created_at: datetime
+    updated_at: datetime
+    metadata: JsonObject
+    history: tuple[Message, ...] = ()
+    history_chars: int = 0
+    pushes: tuple[PushTarget, ...] = ()
+    version: int = 0
+    sequence: int = 0
+    answers: tuple[Message, ...] = ()
+    transitions: tuple[TaskStatus, ...] | None = None
+
+    @property
+    def state(self) -> TaskState:
+        """Short for ``status.state``."""
+        return self.status.state
+
+    def remember(self, message: Message, *, messages_max: int, chars_max: int) -> int:
+        """Add to the conversation, dropping its oldest messages beyond the limits; returns the growth in characters."""
+        before = self.history_chars
+        kept = [*self.history, message]
+        self.history_chars += weigh_message(message)
+        while len(kept) > 1 and (len(kept) > messages_max or self.history_chars > chars_max):
+            self.history_chars -= weigh_message(kept.pop(0))
+        self.history = tuple(kept)
+        return self.history_chars - before
+
+    def knows(self, message: Message) -> bool:
+        """Whether the same message, by id and content, is part of the conversation already.
+
+        While a question is open only earlier answers count: some callers give all their messages one id. A
+        message without an id (0.1 has none) is then never known: two questions may have the same answer.
+        """
+        waiting = self.status.state in INTERRUPTED
+        if waiting and not message.message_id:
+            return False
+        before = self.answers if waiting else self.history
+        return any(m.message_id == message.message_id and m.parts == message.parts for m in before)
+
+    def update(self, status: TaskStatus, artifacts: tuple[Artifact, ...] = ()) -> StatusUpdate:
+        """The event that tells of ``status``. It is final where a stream ends: when the agent stops or waits."""
+        final = status.state in TERMINAL | INTERRUPTED
+        return StatusUpdate(
+            task_id=self.key[1], context_id=self.context_id, status=status, final=final, artifacts=artifacts
+        )
+
+    def chunk(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> ArtifactUpdate:
+        """The event that tells of a piece of output."""
+        return ArtifactUpdate(
+            task_id=self.key[1], context_id=self.context_id, artifact=artifact, append=append, last_chunk=last_chunk
+        )
+
+    def closing(self, ending: Closing | None) -> tuple[ClosingUpdate, ...]:
+        """The event that tells of the main artifact as it ends, if the task has one."""
+        if ending is None:
+            return ()
+        whole = ClosingUpdate(
+            task_id=self.key[1],
+            context_id=self.context_id,
+            artifact=ending.main,
+            last_chunk=True,
+            added=ending.added,
+        )
+        return (whole,)
+
+    def note_transition(self) -> None:
+        """Add the present status to the list of transitions, where the agent keeps one."""
+        if self.transitions is not None:
+            self.transitions = (*self.transitions, self.status)[-TRANSITIONS_MAX:]
+
+    def _transition_history(self) -> JsonObject:
+        if self.transitions is None:
+            return {}
+        seen = [{"state": s.state.value, "timestamp": s.timestamp.isoformat()} for s in self.transitions if s.timestamp]
+        return {TRANSITIONS: seen}
+
+    def snapshot(self) -> Record:
+        """The task as it is, frozen."""
+        task = Task(
+            task_id=self.key[1],
+            context_id=self.context_id,
+            status=self.status,
+            artifacts=self.results.artifacts(),
+            history=self.history,
+            metadata={**self.metadata, **self._transition_history()},
+        )
+        return Record(
+            key=self.key,
+            version=self.version,
+            sequence=self.sequence,
+            task=task,
+            skill=self.skill,
+            dialect=self.dialect,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            pushes=self.pushes,
+            cursor=len(self.feed),
+        )
