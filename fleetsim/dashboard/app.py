@@ -330,7 +330,7 @@ class FleetApp(App[None]):
         """Open a screen; its table has the focus, never a text field."""
         self._filter.remove_class("-shown")
         self._body.current = name
-        self.pane.main.focus()
+        self.pane.screen.set_focus(self.pane.main)  # at once: the next key may have been pressed already
         self._name_keys()
         self.draw_soon()
 

@@ -36,6 +36,12 @@ async def test_each_screen_opens_by_its_key_with_its_table_and_no_text_field_foc
             assert f"[{key} " in stage.text
 
 
+async def test_a_key_pressed_right_after_a_screen_was_opened_goes_to_that_screen() -> None:
+    async with showing(EVENTS, "5") as stage:
+        stage.app.show_screen("fleet")
+        assert stage.focused == "agents"
+
+
 async def test_the_fleet_screen_shows_what_the_events_tell() -> None:
     async with showing() as stage:
         for words in ("● LIVE", "2026-11-21 13:55:59Z", "5 agents", "2 waiting", "◐ degraded", "○ down", "frank"):
