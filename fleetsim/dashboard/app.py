@@ -212,9 +212,9 @@ class FleetApp(App[None]):
         return "read only" if self.read_only else self._standing_note
 
     def _status_line(self, view: View) -> Text:
-        said, until = self._said
+        message, until = self._said
         if until is not None and self._clock.now() < until:
-            return said
+            return message
         if self._link.state is LinkState.LOST:
             return line((f" ! no more events: {self._link.why}. What you see is old.", Tone.BAD))
         if view.config_error:
@@ -276,11 +276,11 @@ class FleetApp(App[None]):
 
     async def _fetch(self, key: tuple[str, int]) -> None:
         try:
-            came = await self.controls.text(key[0])
+            whole = await self.controls.text(key[0])
         except FleetsimError as error:
             self.say(f"only an excerpt of the text can be had: {error}", Tone.WARN)
             return
-        self._whole[key] = replace(came, text=neutralise(came.text, limit=len(came.text) + 1))
+        self._whole[key] = replace(whole, text=neutralise(whole.text, limit=len(whole.text) + 1))
         there = [key for key, text in self._whole.items() if text is not None]
         for old in there[:-WHOLE_MAX]:
             del self._whole[old]

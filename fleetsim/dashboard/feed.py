@@ -72,11 +72,11 @@ class Live:
         return self._source.dropped
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Event]]:
-        told, self._past = self._past, ()
-        for at in range(0, len(told), BATCH_MAX):
-            yield told[at : at + BATCH_MAX]
+        past, self._past = self._past, ()
+        for at in range(0, len(past), BATCH_MAX):
+            yield past[at : at + BATCH_MAX]
             await asyncio.sleep(0)
-        last = told[-1].seq if told else -1
+        last = past[-1].seq if past else -1
         while True:
             batch = await self._source.next_batch(BATCH_MAX)
             yield batch if batch[0].seq > last else tuple(event for event in batch if event.seq > last)
@@ -136,10 +136,10 @@ def read_jsonl(path: Path) -> tuple[Event, ...]:
 
 def _event(text: str, where: str, at: int) -> Event:
     try:
-        found = json.loads(text) if len(text) <= LINE_CHARS_MAX else None
+        body = json.loads(text) if len(text) <= LINE_CHARS_MAX else None
     except (ValueError, RecursionError):
-        found = None
-    event = from_wire(found, seq=at) if isinstance(found, Mapping) else None
+        body = None
+    event = from_wire(body, seq=at) if isinstance(body, Mapping) else None
     if event is None:
         raise ConfigError(f"{where}: not an event", hint="each line is one object with at, topic and payload")
     return event

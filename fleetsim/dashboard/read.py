@@ -30,16 +30,16 @@ def number(payload: Mapping[str, Any], key: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        finite = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) and abs(found) < 1e15 else None
+    return finite if math.isfinite(finite) and abs(finite) < 1e15 else None
 
 
 def count(payload: Mapping[str, Any], key: str) -> int | None:
     """The value as a whole number, or None."""
-    found = number(payload, key)
-    return None if found is None else int(found)
+    finite = number(payload, key)
+    return None if finite is None else int(finite)
 
 
 def moment(payload: Mapping[str, Any], key: str) -> datetime | None:

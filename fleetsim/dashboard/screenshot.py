@@ -121,11 +121,11 @@ def _tidy(svg: str) -> str:
     return _TEXT.sub(_unblank, svg)
 
 
-def _unblank(found: re.Match[str]) -> str:
+def _unblank(text: re.Match[str]) -> str:
     """Some renderers swallow blanks at the beginning of a text: begin it where its first letter is."""
-    blanks = len(found["blanks"]) // len(_NBSP)
-    x, length = float(found["x"]) + blanks * _CELL, float(found["length"]) - blanks * _CELL
-    return f'{found["head"]} x="{x:g}" y="{found["y"]}" textLength="{length:g}"{found["rest"]}>'
+    blanks = len(text["blanks"]) // len(_NBSP)
+    x, length = float(text["x"]) + blanks * _CELL, float(text["length"]) - blanks * _CELL
+    return f'{text["head"]} x="{x:g}" y="{text["y"]}" textLength="{length:g}"{text["rest"]}>'
 
 
 def screenshot(

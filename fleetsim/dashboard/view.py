@@ -2,7 +2,8 @@
 
 ``ViewBuilder.fold`` takes events as fast as they come; ``snapshot`` is taken a few times a second and
 rebuilds only what changed. Nothing here waits, draws or knows the time: ``now`` is handed in, and a
-recorded run gives the same screen as the live one. Text from outside is made harmless here, where it comes in.
+recorded run gives the same screen as the live one. Text from outside is made harmless here, where it comes in;
+ids stay what they are, since Controls need them, and are made harmless where they are drawn.
 """
 
 from __future__ import annotations
@@ -338,10 +339,10 @@ class ViewBuilder:
         self._tasks.settled(event, what)
 
     def _card_fetched(self, event: events.CardFetched) -> None:
-        found = self._fleet.card_fetched(event)
-        if found is None:
+        known = self._fleet.card_fetched(event)
+        if known is None:
             return
-        name, before, card = found
+        name, before, card = known
         if before.fetched_at is not None and card.changed_at == event.at:
             self._notice(event, name, "card changed")
         for warning in card.warnings:

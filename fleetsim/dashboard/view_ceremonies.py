@@ -87,10 +87,10 @@ class CeremonyFold:
 
     def _of(self, ceremony_id: str) -> _Ceremony | None:
         self._rows = None
-        found = self._all.get(ceremony_id)
-        if found is None and len(self._all) < CEREMONIES_MAX:
-            found = self._all[ceremony_id] = _Ceremony()
-        return found
+        ceremony = self._all.get(ceremony_id)
+        if ceremony is None and len(self._all) < CEREMONIES_MAX:
+            ceremony = self._all[ceremony_id] = _Ceremony()
+        return ceremony
 
     def loaded(self, event: CeremoniesLoaded) -> None:
         """Take over the whole list. What is gone from it is gone; the runs of the rest stay."""
@@ -139,8 +139,8 @@ class CeremonyFold:
 
     def warnings(self) -> dict[str, tuple[str, ...]]:
         """What is wrong with targets, by ceremony."""
-        found = {key: read.names(ceremony.facts, "warnings", 300) for key, ceremony in self._all.items()}
-        return {key: warnings for key, warnings in found.items() if warnings}
+        listed = {key: read.names(ceremony.facts, "warnings", 300) for key, ceremony in self._all.items()}
+        return {key: warnings for key, warnings in listed.items() if warnings}
 
     def fired(self, event: CeremonyFired) -> None:
         """A run began."""

@@ -73,11 +73,11 @@ class Trend:
         source, size = (self._fine, FINE_S) if seconds <= 3600 else (self._coarse, COARSE_S)
         per_cell = seconds // CELLS // size
         first = int(now.timestamp()) // size - CELLS * per_cell + 1
-        found: list[tuple[int, int]] = []
+        cells: list[tuple[int, int]] = []
         for cell in range(CELLS):
             parts = [source.get(first + cell * per_cell + at, (0, 0)) for at in range(per_cell)]
-            found.append((sum(good for good, _ in parts), sum(all_ for _, all_ in parts)))
-        return tuple(found)
+            cells.append((sum(good for good, _ in parts), sum(all_ for _, all_ in parts)))
+        return tuple(cells)
 
 
 class PushState(StrEnum):
@@ -189,25 +189,25 @@ class _Agent:
             refused_since=self.refused_since,
         )
 
-    def because(self, found: AgentHealth) -> str:
+    def because(self, health: AgentHealth) -> str:
         """The reason for its word, with what was said when that was noticed."""
-        if found.health is not HealthWord.DOWN or self.paused:
-            return found.why
+        if health.health is not HealthWord.DOWN or self.paused:
+            return health.why
         if self.reachable is False:
-            return self.why or found.why
-        return found.why if self.refused_since else self.breaker_why or found.why
+            return self.why or health.why
+        return health.why if self.refused_since else self.breaker_why or health.why
 
 
-def _thresholds(said: object) -> Thresholds:
+def _thresholds(payload: object) -> Thresholds:
     """Where the words change at this hub; what an older journal does not say is the default."""
-    usual, told = Thresholds(), said if isinstance(said, Mapping) else {}
-    up_at, down_below = read.number(told, "upAt"), read.number(told, "downBelow")
-    outcomes_min = read.count(told, "outcomesMin")
+    default, given = Thresholds(), payload if isinstance(payload, Mapping) else {}
+    up_at, down_below = read.number(given, "upAt"), read.number(given, "downBelow")
+    outcomes_min = read.count(given, "outcomesMin")
     return Thresholds(
-        up_at=usual.up_at if up_at is None else up_at,
-        down_below=usual.down_below if down_below is None else down_below,
-        outcomes_min=usual.outcomes_min if outcomes_min is None else outcomes_min,
-        p95_limit_ms=read.count(told, "p95LimitMs"),
+        up_at=default.up_at if up_at is None else up_at,
+        down_below=default.down_below if down_below is None else down_below,
+        outcomes_min=default.outcomes_min if outcomes_min is None else outcomes_min,
+        p95_limit_ms=read.count(given, "p95LimitMs"),
     )
 
 
@@ -393,16 +393,16 @@ class FleetFold:
             skills.setdefault(skill.agent_name, {})[skill.skill] = skill.figures
         rows: list[AgentRow] = []
         for name, agent in self._agents.items():
-            found = judged[name]
+            verdict = judged[name]
             running, waiting = at_work.get(name, (0, 0))
             card = agent.card
             rows.append(
                 AgentRow(
                     name=name,
-                    health=found.health,
-                    why=agent.because(found),
-                    since=found.since,
-                    figures=found.figures,
+                    health=verdict.health,
+                    why=agent.because(verdict),
+                    since=verdict.since,
+                    figures=verdict.figures,
                     trend=agent.trend.cells(now, span_s),
                     running=running,
                     waiting=waiting,

@@ -295,15 +295,15 @@ class TaskFold:
         task = self._of(event)
         if task is None:
             return
-        row, state, via, said = task.row, one_line(event.state, 40), one_line(event.via, 20), one_line(event.text.text)
+        row, state, via, text = task.row, one_line(event.state, 40), one_line(event.via, 20), one_line(event.text.text)
         row.via = via or row.via
-        row.last = said or row.last
-        if said and via != UpdateSource.STREAM and state == TaskState.WORKING:
+        row.last = text or row.last
+        if text and via != UpdateSource.STREAM and state == TaskState.WORKING:
             task.live.replace_all(event.text.text, event.text.chars)
         moved = state != row.state
         task.move(state, event.at)
-        if moved or said:
-            what = said if moved or not task.live.chunks else f"{event.text.chars} characters"
+        if moved or text:
+            what = text if moved or not task.live.chunks else f"{event.text.chars} characters"
             task.step(event, "←", what, via, state)
 
     def stale(self, event: UpdateIgnored) -> None:
@@ -348,9 +348,9 @@ class TaskFold:
     def response(self, event: RequestAnswered) -> None:
         """The text whoever asked was given."""
         if (task := self._of(event)) and task.final is None:
-            said = event.content or Excerpt.of(event.error or "")
-            task.final = neutralise(said.text, limit=LIVE_CHARS_MAX) or None
-            task.final_chars = said.chars
+            answer = event.content or Excerpt.of(event.error or "")
+            task.final = neutralise(answer.text, limit=LIVE_CHARS_MAX) or None
+            task.final_chars = answer.chars
 
     def outcome(self, event: OutcomeDecided) -> TaskRow | None:
         """The end. Returns the row, or None if this task had ended before."""
@@ -416,12 +416,12 @@ class TaskFold:
         task = self._tasks.get(correlation_id)
         if task is None or task.detail is not None:
             return task.detail if task else None
-        live, final, came = task.live, task.final, task.live.text()
+        live, final, so_far = task.live, task.final, task.live.text()
         row, steps = task.copy(), tuple(task.steps)
         if row.ended_at and final and not (live.whole and live.chars == task.final_chars):
             shown, chars = min(len(final), task.final_chars), task.final_chars
             task.detail = TaskDetail(row=row, steps=steps, text=final, shown=shown, chars=chars, first=True)
         else:
-            shown, chars, text = len(came), live.chars, neutralise(came)
+            shown, chars, text = len(so_far), live.chars, neutralise(so_far)
             task.detail = TaskDetail(row=row, steps=steps, text=text, shown=shown, chars=chars, gaps=live.gaps)
         return task.detail

@@ -123,8 +123,8 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
         self.follow = follow
         self._about: object = None
 
-    def show(self, about: object, lines: Callable[[int], Sequence[Text]]) -> None:
-        """Draw the lines for so many cells, if what they are about is not what it was."""
+    def show(self, about: object = None, lines: Callable[[int], Sequence[Text]] = lambda width: ()) -> None:
+        """Draw the lines for so many cells, if what they are about is not what it was; without any, nothing."""
         width = max(20, self.inner_width)
         if (width, about) != self._about:
             self._about = width, about
@@ -223,8 +223,8 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
     def _row(self, at: int) -> Strip:
         """A row as it is drawn, put into words again only where it or anything it depends on is another."""
         item, width, chosen = self.rows.items[at], self.inner_width, at == self._index
-        lit = chosen and self.has_focus
-        about = (item, self.rows.as_of, width, chosen, lit, self._columns, self.host.palette)
+        under_cursor = chosen and self.has_focus
+        about = (item, self.rows.as_of, width, chosen, under_cursor, self._columns, self.host.palette)
         key = self.rows.key(item)
         before = self._drawn.get(key)
         if before is not None and before[0] == about:
@@ -233,8 +233,8 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self._drawn.clear()
         text = layout(self._columns, width).row(self.rows.words(item))
         if chosen:
-            text = line(("▌ ", Tone.PRIMARY if lit else MUTED), text[MARGIN:])
-        strip = self.strip(text, width, cursor=lit)
+            text = line(("▌ ", Tone.PRIMARY if under_cursor else MUTED), text[MARGIN:])
+        strip = self.strip(text, width, cursor=under_cursor)
         self._drawn[key] = about, strip
         return strip
 
@@ -244,23 +244,23 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         if not count:
             self._index = 0
             return
-        found = self.rows.find(self.key, self._index) if self.key is not None else None
+        at = self.rows.find(self.key, self._index) if self.key is not None else None
         if self.follow:
-            found = count - 1
+            at = count - 1
         elif not self._touched:
-            found = 0
-        elif found is None and self.key is not None and self.key == self._wanted:
+            at = 0
+        elif at is None and self.key is not None and self.key == self._wanted:
             return
-        self._index = min(self._index, count - 1) if found is None else found
+        self._index = min(self._index, count - 1) if at is None else at
         self.key, self._wanted = self.rows.key(self.rows.items[self._index]), None
 
     def select(self, key: str) -> None:
         """Put the cursor on a row; one that is not there yet is taken when it comes."""
-        found = self.rows.find(key, self._index)
-        if found is None:
+        at = self.rows.find(key, self._index)
+        if at is None:
             self.key = self._wanted = key
         else:
-            self.move_to(found)
+            self.move_to(at)
 
     def move_to(self, index: int) -> None:
         """Put the cursor on the row at ``index``, or the nearest there is."""
@@ -305,14 +305,6 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         if self.instead:
             return self.strip(line("  ", self.instead[y - 1] if y <= len(self.instead) else ""), width)
         return self._row(at) if at < len(self.rows.items) else self.strip(BLANK, width)
-
-    def on_focus(self) -> None:
-        """The cursor is drawn stronger."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """The cursor is drawn weaker."""
-        self.refresh()
 
     def on_click(self, event: events.Click) -> None:
         """Choose a row; a second click opens it."""

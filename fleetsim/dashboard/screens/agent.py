@@ -139,7 +139,7 @@ class AgentPane(FleetPane):
         if agent is None:
             self._facts.entitle(self.agent)
             self._facts.show(None, lambda width: [line(("This agent has left agents.yaml.", MUTED))])
-            self._figures.show(None, lambda width: [])
+            self._figures.show()
             self.main.show(Rows())
             return
         self._facts.entitle(agent.name)

@@ -195,7 +195,7 @@ class CeremoniesPane(Pane):
         ceremony = view.ceremony(self.main.key or "")
         if ceremony is None:
             self._facts.entitle("Ceremony")
-            self._facts.show(None, lambda width: [])
+            self._facts.show()
             self._runs.show(Rows())
             return
         self._facts.entitle(ceremony.name or "broken" if ceremony.error else ceremony.ceremony_id)

@@ -44,18 +44,18 @@ NARROW = (
 def row(event: Event, narrow: bool = False) -> TableRow:
     """One event as a row of ``COLUMNS``, or of ``NARROW``."""
     level, topic, detail = LEVEL[event.level], short_topic(event), in_a_line(event)
-    loud = level.tone if level.tone in {Tone.WARN, Tone.BAD} else Tone.PLAIN
+    tone = level.tone if level.tone in {Tone.WARN, Tone.BAD} else Tone.PLAIN
     faded = event.level is Level.DEBUG
     if narrow:
         topic = topic.removeprefix("agent.").removeprefix("autonomous.")
-        return TableRow((line((f"{event.at:%H:%M:%S}", MUTED)), line((topic, loud)), line((detail, loud))), faded)
+        return TableRow((line((f"{event.at:%H:%M:%S}", MUTED)), line((topic, tone)), line((detail, tone))), faded)
     cells = (
         line((f"{event.at:%H:%M:%S}.{event.at.microsecond // 1000:03d}", MUTED)),
         line(level.piece),
-        line((topic, loud)),
+        line((topic, tone)),
         line(one_line(event.agent or "-", 100)),
         line((one_line((event.correlation_id or "-")[:8], 8), MUTED)),
-        line((detail, loud)),
+        line((detail, tone)),
     )
     return TableRow(cells, faded)
 
@@ -93,8 +93,8 @@ def short_topic(event: Event) -> str:
 def in_a_line(event: Event) -> str:
     """What happened, in one line."""
     in_words = _IN_WORDS.get(type(event))
-    if in_words and (said := in_words(event)):
-        return said
+    if in_words and (detail := in_words(event)):
+        return detail
     pairs = ((key, value) for key, value in islice(payload(event).items(), 8) if value != "")
     return "  ".join(f"{one_line(str(key), 30)} {one_line(str(value), 60)}" for key, value in pairs)
 
@@ -112,14 +112,14 @@ def _by(word: str, value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    said = one_line(text, 160)
-    return f"“{said}”" if said else ""
+    quote = one_line(text, 160)
+    return f"“{quote}”" if quote else ""
 
 
 def _state(event: e.TaskBound | e.TaskMoved | e.UpdateIgnored) -> str:
     state = one_line(event.state or "", 40)
-    said = _quoted(event.text.text) if isinstance(event, e.TaskMoved) else ""
-    return _joined(STATE[state].label if state else "", _by("via", event.via), said)
+    quote = _quoted(event.text.text) if isinstance(event, e.TaskMoved) else ""
+    return _joined(STATE[state].label if state else "", _by("via", event.via), quote)
 
 
 def _received(event: e.StreamReceived) -> str:
@@ -156,7 +156,7 @@ def _completed(event: e.CeremonyCompleted) -> str:
 
 
 def _reloaded(event: e.ConfigReloaded) -> str:
-    said = {
+    changes = {
         "added": event.added,
         "changed": event.changed,
         "removed": event.removed,
@@ -164,7 +164,9 @@ def _reloaded(event: e.ConfigReloaded) -> str:
         "resumed": event.resumed,
         "settings": event.settings,
     }
-    return _joined(*(f"{what} {', '.join(read.lines(names))}" for what, names in said.items() if names)) or "as it was"
+    return (
+        _joined(*(f"{what} {', '.join(read.lines(names))}" for what, names in changes.items() if names)) or "as it was"
+    )
 
 
 def _webhook(event: e.WebhookAccepted) -> str:
@@ -343,7 +345,7 @@ class EventsPane(Pane):
         at = rows.find(self.main.key or "", 0)
         self._event = event = rows.items[at] if at is not None else None
         if event is None:
-            self._full.show(None, lambda width: [])
+            self._full.show()
             return
         self._full.entitle(f"Event {event.seq:,}")
         self._full.show(event, lambda width: full(event, width))

@@ -79,17 +79,17 @@ def title(question: QuestionRow) -> str:
 
 def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, roomy: bool) -> list[Text]:
     """When it was asked and until when, what was said before, and the question; without room, that first."""
-    said: list[Text] = []
+    before: list[Text] = []
     if detail is not None and detail.row.request:
-        said += [*spoken("you", detail.row.request, width, MUTED), BLANK]
+        before += [*spoken("you", detail.row.request, width, MUTED), BLANK]
     if detail is not None and detail.text and detail.row.open:
-        said += [*spoken(question.agent or "agent", detail.text[-600:], width, MUTED), BLANK]
+        before += [*spoken(question.agent or "agent", detail.text[-600:], width, MUTED), BLANK]
     asked = spoken(question.agent or "agent", question.text or "(no text)", width, STRONG)
     if question.cut:
         asked.append(left_out(f"the first {len(question.text):,} of {question.chars:,} characters"))
     asked += [line((part, MUTED)) for part in question.parts]
     facts = _facts(question, now, width)
-    return [*facts, BLANK, *said, *asked] if roomy else [*asked, BLANK, *facts, BLANK, *said]
+    return [*facts, BLANK, *before, *asked] if roomy else [*asked, BLANK, *facts, BLANK, *before]
 
 
 def _facts(question: QuestionRow, now: datetime, width: int) -> list[Text]:
@@ -210,7 +210,7 @@ class InboxPane(Pane):
         self.set_class(question is not None and question.veto, "-veto")
         if question is None:
             self._reading.entitle("Question")
-            self._reading.show(None, lambda width: [])
+            self._reading.show()
             return
         if question.cut and not question.decision:
             question = self.with_whole(question)
@@ -305,9 +305,9 @@ class InboxPane(Pane):
             return
 
         async def send() -> str:
-            said = await self.host.controls.answer(question.question_id, text)
+            done = await self.host.controls.answer(question.question_id, text)
             self._taken(question.question_id)
-            return said or "answer sent"
+            return done or "answer sent"
 
         self.host.do("answer:" + question.question_id, "the answer was not sent", send)
 

@@ -81,7 +81,7 @@ def story(detail: TaskDetail, now: datetime, width: int) -> list[Text]:
     """What is known of a task, a name and a value per line, then what happened, the newest last."""
     row = detail.row
     took = duration((row.ended_at - row.created_at).total_seconds() * 1000) if row.ended_at else since(row.since, now)
-    came = [
+    via = [
         line(row.via or "-"),
         line(("wire ", MUTED), row.dialect or "?"),
         line(("try ", MUTED), str(row.attempt)),
@@ -92,7 +92,7 @@ def story(detail: TaskDetail, now: datetime, width: int) -> list[Text]:
         ("origin", line(origin(row.origin))),
         ("task", line(row.task_id or "not bound yet")),
         ("context", line(row.context_id or "-")),
-        ("via", fitted(came, 40)),
+        ("via", fitted(via, 40)),
     ]
     used = [line(f"${money(row.cost_usd)}")] if row.cost_usd is not None else []
     if row.tokens:
@@ -207,8 +207,8 @@ class TasksPane(Pane):
         self.main.show(rows, empty=[line((none, MUTED))])
         detail = self.host.detail(self.main.key)
         if detail is None:
-            self._story.show(None, lambda width: [])
-            self._live.show(None, lambda width: [])
+            self._story.show()
+            self._live.show()
             self._live.entitle(live_title(None, self._live.follow))
             return
         task, question = detail.row, view.question(detail.row.question_id or "")
