@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.blocking import BlockingCalls
 from fleetsim.client.credential import Credential
-from fleetsim.client.follow import Ask, FellBack, Following, Outgoing, SentTask
+from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, Outgoing, SentTask
 from fleetsim.client.http import (
     AnswerRequest,
     ClientLimits,
@@ -57,9 +58,6 @@ from fleetsim.wire.jsonrpc import request as rpc_body
 
 if TYPE_CHECKING:
     from fleetsim.runtime.http_given import Given
-
-WAIT_S = 300.0
-"""Seconds that a task is waited for unless somebody says otherwise."""
 
 
 class AgentClient(BlockingCalls):
@@ -288,11 +286,12 @@ class AgentClient(BlockingCalls):
     async def _exchange(
         self, call: Call, headers: Mapping[str, str] | None, timeout_s: float | None, choice: wire.Choice | None
     ) -> tuple[wire.Reply, Any]:
+        runtime = self.runtime
         request, asked = await self._prepare(call, headers, self.limits.for_call(timeout_s), choice)
-        answer = await exchange(self._open, request, self.runtime.room)
-        result = read_result(asked, answer.status, answer.headers, answer.body, self.runtime.clock.now())
+        answer = await exchange(partial(open_following, runtime, self._address), request, runtime.room)
+        result = read_result(asked, answer.status, answer.headers, answer.body, runtime.clock.now())
         try:
-            return asked.dialect.decode_reply(operation_of(call), result), result
+            return asked.dialect.decode_reply(asked.operation, result), result
         except WireError as error:
             raise wire_error(self.where, str(error), answer.headers, answer.body) from error
 
@@ -320,7 +319,7 @@ class AgentClient(BlockingCalls):
         other: wire.Choice | None = None
         while True:
             request, asked = await self._prepare(call, headers, exchange_limits, other or choice, streaming=True)
-            async with self._open(request) as incoming:
+            async with open_following(self.runtime, self._address, request) as incoming:
                 if incoming.status == 200 and is_event_stream(incoming.headers):
                     document = self.runtime.room.document(self.where)
                     frames = read_events(incoming, limits=allowed, turns=turns, document=document)
@@ -353,9 +352,6 @@ class AgentClient(BlockingCalls):
             raise wire_error(self.where, str(error), incoming.headers, body) from error
         return EventStream.single(event, asked)
 
-    def _open(self, request: Request) -> AbstractAsyncContextManager[Incoming]:
-        return open_following(self.runtime, self._address, request)
-
     async def _prepare(
         self,
         call: Call,
@@ -370,14 +366,15 @@ class AgentClient(BlockingCalls):
         if choice is None:
             choice = self._choice or await self.choice()
         dialect = wire.dialect(choice.dialect_name)
+        operation = operation_of(call)
         method, params = dialect.encode_call(call)
+        own_headers = dialect.headers(operation)
         if choice.tenant is not None:
             params = {**params, "tenant": choice.tenant}
         self._address.require(choice.url)
         # Configured headers first, then the call's, the dialect's and the credential, which nothing overrides.
-        merged = dict(self._headers)
-        merged.update((name.lower(), value) for name, value in (headers or {}).items())
-        merged.update((name.lower(), value) for name, value in dialect.headers(operation_of(call)).items())
+        more = (*(headers or {}).items(), *own_headers.items())
+        merged = {**self._headers, **{name.lower(): value for name, value in more}}
         if self._extensions:
             merged[dialect.extensions_header.lower()] = ", ".join(self._extensions)
         merged["content-type"] = "application/json"
@@ -394,7 +391,10 @@ class AgentClient(BlockingCalls):
             limits=limits,
             streaming=streaming,
         )
-        return request, AnswerRequest(request_id=request_id, dialect=dialect, where=self.where, credential=source)
+        where = self._address.where
+        return request, AnswerRequest(
+            request_id=request_id, dialect=dialect, operation=operation, where=where, credential=source
+        )
 
     @asynccontextmanager
     async def twin(self, *, alone: bool) -> AsyncIterator[AgentClient]:

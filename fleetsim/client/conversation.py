@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetsim.client.agent_client import WAIT_S, AgentClient
-from fleetsim.client.follow import SentTask
+from fleetsim.client.agent_client import AgentClient
+from fleetsim.client.follow import WAIT_S, SentTask
 from fleetsim.model.errors import FleetsimError, UnsupportedOperation
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import Part, Task, TaskState, elsewhere

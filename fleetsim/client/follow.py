@@ -54,6 +54,9 @@ FellBack: TypeAlias = Callable[[FleetsimError], object]
 POLL_FIRST_S, POLL_MAX_S, POLL_GROWTH = 0.2, 2.0, 1.5
 """Seconds before the first look at a task, the longest between two, and how much longer each wait is."""
 
+WAIT_S = 300.0
+"""Seconds that a task is waited for unless somebody says otherwise."""
+
 LOOK_S = 1.0
 """Seconds until an agent that shows the question which was answered is looked at again."""
 
@@ -131,7 +134,8 @@ class Outgoing:
 
     def call(self, message_id: str) -> SendMessage:
         """The call that sends it. Raises LimitReached if it is more than one message may carry."""
-        require_parts(self.parts, self.metadata)
+        if self.parts or self.metadata:
+            require_parts(self.parts, self.metadata)
         message = Message(
             message_id=message_id,
             role=Role.USER,
@@ -313,8 +317,8 @@ class Following(AsyncIterator[Task]):
         reply, raw = await self._client.call_raw(call, headers=self._headers, timeout_s=self._timeout_s)
         if not isinstance(reply, Task | Message):
             raise WireError(f"{self._client.where}: the agent answered with neither a task nor a message")
-        told = DirectReply(message=reply) if isinstance(reply, Message) else Snapshot(task=reply)
-        self.event, self.task, self._reply = None, fold(None, told), (reply, raw)
+        self.task = reply if isinstance(reply, Task) else fold(None, DirectReply(message=reply))
+        self.event, self._reply = None, (reply, raw)
         return self.task
 
     async def _look(self, task_id: str) -> Task:

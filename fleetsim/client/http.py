@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from fleetsim.client.address import AgentUrl
+from fleetsim.model.call import Operation
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
@@ -65,7 +66,9 @@ async def open_following(runtime: Runtime, address: AgentUrl, request: Request) 
     """Send, and again where a redirect leads that is followed, both within ``total_s``. Raises as the transport."""
     began = runtime.clock.monotonic()
     async with runtime.transport.open(request) as incoming:
-        instead = followed(address, request.method, request.url, incoming.status, incoming.headers)
+        instead = None
+        if 300 <= incoming.status < 400:
+            instead = followed(address, request.method, request.url, incoming.status, incoming.headers)
         if instead is None:
             yield incoming
             return
@@ -118,6 +121,7 @@ class AnswerRequest:
 
     request_id: str
     dialect: Dialect
+    operation: Operation
     where: str
     credential: str | None = None
 

@@ -134,7 +134,9 @@ def read_response(data: Any, *, expect_id: RequestId, dialect_name: str | None =
         WireError: no JSON-RPC answer, or the answer to another request.
         RpcError: the agent's error, as the class of its code; unknown codes keep theirs in ``wire_code``.
     """
-    obj = fields.mapping(data, "JSON-RPC answer")
+    if not isinstance(data, Mapping):
+        raise WireError("JSON-RPC answer must be an object")
+    obj: JsonObject = data
     problem = obj.get("error")
     if problem is None and not {"result", "id", "jsonrpc"} & obj.keys():
         raise WireError("not a JSON-RPC answer")

@@ -159,37 +159,27 @@ def read_task(value: Any) -> Task:
     obj = fields.mapping(value, "task")
     if obj.get("task") is not None and "status" not in obj:
         obj = fields.mapping(obj["task"], "task")
-    return Task(
-        task_id=fields.need_identifier(obj, "id", "taskId"),
-        context_id=_context(obj),
-        status=_task_status(obj),
-        artifacts=read_artifacts(obj),
-        history=_history(obj),
-        metadata=fields.metadata(obj),
-    )
-
-
-def _task_status(obj: JsonObject) -> TaskStatus:
-    """The status, with a message that stands beside it (the seeds' ``result.message``) if it has none itself."""
+    task_id = fields.need_identifier(obj, "id", "taskId")
+    context_id = fields.identifier(obj, "contextId", "sessionId") or ""
     status = read_status(obj.get("status"))
-    if status.message is None and obj.get("message") is not None:
-        return replace(status, message=read_message(obj["message"]))
-    return status
-
-
-def _context(obj: JsonObject) -> str:
-    return fields.identifier(obj, "contextId", "sessionId") or ""
-
-
-def _history(obj: JsonObject) -> tuple[Message, ...]:
-    """Messages, or the statuses that one of the 0.1 documents keeps here, of which the messages are kept."""
-    found = []
+    if status.message is None and obj.get("message") is not None:  # beside the status: the seeds' ``result.message``
+        status = replace(status, message=read_message(obj["message"]))
+    artifacts = read_artifacts(obj)
+    history = []
     for value in fields.sequence(obj.get("history"), "history"):
         entry = fields.mapping(value, "history entry")
+        # One of the 0.1 documents keeps statuses here, of which the messages are kept.
         said = entry.get("message") if "state" in entry else entry
         if said is not None:
-            found.append(read_message(said))
-    return tuple(found)
+            history.append(read_message(said))
+    return Task(
+        task_id=task_id,
+        context_id=context_id,
+        status=status,
+        artifacts=artifacts,
+        history=tuple(history),
+        metadata=fields.metadata(obj),
+    )
 
 
 def read_snapshot(value: Any) -> Snapshot:
@@ -207,7 +197,7 @@ def read_status_update(value: Any) -> StatusUpdate:
     obj = fields.mapping(value, "status update")
     return StatusUpdate(
         task_id=fields.need_identifier(obj, "taskId", "id"),
-        context_id=_context(obj),
+        context_id=fields.identifier(obj, "contextId", "sessionId") or "",
         status=read_status(obj.get("status")),
         final=fields.flag(obj, "final") or False,
         artifacts=read_artifacts(obj),
@@ -221,7 +211,7 @@ def read_artifact_update(value: Any) -> ArtifactUpdate:
     inner = fields.mapping(obj.get("artifact"), "artifact")
     return ArtifactUpdate(
         task_id=fields.need_identifier(obj, "taskId", "id"),
-        context_id=_context(obj),
+        context_id=fields.identifier(obj, "contextId", "sessionId") or "",
         artifact=read_artifact(inner),
         append=fields.flag(obj, "append") or fields.flag(inner, "append") or False,
         last_chunk=fields.flag(obj, "lastChunk") or fields.flag(inner, "lastChunk") or False,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetsim.client.http import AnswerRequest, describe, read_result
+from fleetsim.model.call import Operation
 from fleetsim.model.errors import (
     AuthRefused,
     FleetsimError,
@@ -24,7 +25,7 @@ from fleetsim.model.errors import (
 from fleetsim.wire.dialect import dialect
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ASKED = AnswerRequest(request_id="r1", dialect=dialect("0.3"), where="agent.example:80")
+ASKED = AnswerRequest(request_id="r1", dialect=dialect("0.3"), operation=Operation.SEND, where="agent.example:80")
 JSON = {"content-type": "application/json"}
 
 
