@@ -308,7 +308,7 @@ def _oddities(written: YamlDocument, path: Path, agent: AgentFile) -> Iterator[C
     """What types alone do not catch in one entry."""
     unusable = list(_bad_address(written, (*path, "url"), agent.url))
     yield from unusable
-    if not unusable and "${" not in agent.url:
+    if not unusable:
         yield from _bad_address(written, (*path, "rpcUrl"), agent.url, rpc_url=agent.rpc_url)
         yield from _bad_address(written, (*path, "cardUrl"), agent.url, card_url=agent.card_url)
     if agent.credential is not None and not _VARIABLE.fullmatch(agent.credential[1].env):
@@ -334,7 +334,7 @@ def _bad_address(written: YamlDocument, path: Path, url: str | None, **pinned: s
         AgentUrl.parse(url, **pinned)
     except ConfigError as error:
         said = str(error) if path[0] == "agents" else str(error).replace("the agent's url", f"'{path[-1]}'")
-        yield written.error(path, said, hint=error.hint if pinned else None)
+        yield written.error(path, said, hint=error.hint)
 
 
 def _entry(agent: AgentFile, *, without_credential: bool) -> AgentEntry:

@@ -254,8 +254,18 @@ async def test_a_file_is_read_through_the_port(tmp_path: Path) -> None:
     await files.write(tmp_path / "agents.yaml", ONE.encode())
     config = await load_fleet(tmp_path / "agents.yaml", files=files, env={})
     assert [a.name for a in config.agents] == ["a"]
+    await files.write(tmp_path / "keyed.yaml", f"{ONE}    apiKeyEnv: K\n".encode())
+    assert not (await load_fleet(tmp_path / "keyed.yaml", files=files, env={})).enabled
+    with pytest.raises(ConfigError):
+        await load_fleet(tmp_path / "keyed.yaml", files=files, env={}, strict=True)
     with pytest.raises(ConfigError):
         await load_fleet(tmp_path / "missing.yaml", files=files, env={})
+
+
+def test_an_address_pinned_elsewhere_is_told_with_what_to_do() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"{ONE}    rpcUrl: http://other/a2a\n")
+    assert "the credential belongs to one origin" in str(caught.value.hint)
 
 
 def test_pinned_addresses_are_at_the_origin_of_the_agent_and_filled_in_like_it() -> None:
