@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.cli import forked
+
 
 @dataclass
 class Shell:
@@ -34,16 +36,7 @@ class Shell:
         return [sys.executable, "-m", "fleetsim", *args]
 
     def run(self, *args: str, stdin: str = "", timeout: float = 40.0) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*args),
-            cwd=self.home,
-            env=self.environment(),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        return forked.run(args, self.home, self.environment(), stdin, timeout)
 
     async def arun(self, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return await asyncio.to_thread(self.run, *args, stdin=stdin)
