@@ -17,7 +17,6 @@ from pydantic import BaseModel
 
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.caller.agent_limiter import GateLimits
-from fleetsim.caller.early import EarlyLimits
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import FleetSettings
@@ -27,6 +26,7 @@ from fleetsim.caller.meter import MeterLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.step import machine
 from fleetsim.caller.track import Rules
+from fleetsim.caller.webhooks import EarlyLimits
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
 from fleetsim.client.remote_file import REMOTE_BYTES_MAX

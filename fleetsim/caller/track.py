@@ -6,7 +6,7 @@ reach it and what it can ask for. Nothing here waits, sends or reads a clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -202,10 +202,6 @@ class Track:
     applied_at: float = float("-inf")
     via: UpdateSource = UpdateSource.LOCAL
     outcome: Outcome | None = None
-
-    def copy(self) -> Track:
-        """One that can be changed: all it holds but the timers is frozen."""
-        return replace(self, timers=dict(self.timers))
 
     @property
     def task(self) -> Task | None:

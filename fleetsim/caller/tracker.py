@@ -14,12 +14,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from fleetsim.caller.closing import publish_outcome
-from fleetsim.caller.early import EarlyLimits, EarlyWebhooks
 from fleetsim.caller.effects import EffectRunner, PollPacer
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
-from fleetsim.caller.push_watch import PushWatch
 from fleetsim.caller.record_writer import RecordWriter
 from fleetsim.caller.signals import (
     Answered,
@@ -42,6 +40,7 @@ from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
+from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks, PushWatch
 from fleetsim.model.asking import check_answer
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.event import TaskEvent

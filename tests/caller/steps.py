@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -67,7 +67,7 @@ def chunk(text: str, *, append: bool = True, last: bool = False) -> ArtifactUpda
 
 def in_table(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, tuple[Effect, ...]]:
     """A step, held to the table and to leaving what it was given as it was."""
-    before = track.copy()
+    before = replace(track, timers=dict(track.timers))
     new, effects = step(track, signal, now, rules)
     assert track == before, "a step changed the track it was given"
     transition = TRANSITIONS[stage_of(track)].get(type(signal))

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleetsim.caller.agent_limiter import AgentLimiter, GateLimits
+from fleetsim.caller.agent_limiter import AgentLimiter, Bulkhead, GateLimits, Slots
 from fleetsim.caller.config import AGENTS_MAX
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.fleet import FleetSettings
-from fleetsim.caller.slots import Bulkhead, Slots
 from fleetsim.model.errors import (
     ConnectionLost,
     FleetsimError,

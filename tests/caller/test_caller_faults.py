@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from starlette.applications import Starlette
@@ -366,8 +367,7 @@ async def test_tasks_due_all_at_once_are_polled_at_no_more_than_500_a_second() -
 
 def _due(track: Track, now: float) -> Track:
     if track.polling.began is None:
-        track = track.copy()
-        track.timers[Timer.POLL] = now
+        return replace(track, timers={**track.timers, Timer.POLL: now})
     return track
 
 

@@ -60,7 +60,7 @@ DEFECTS = (
     Planted(
         "U3",
         "calls to different agents wait for each other",
-        "caller/slots.py",
+        "caller/agent_limiter.py",
         "        if not self._inside[owner]:\n            self._inside[owner] = 1\n            return\n",
         "",
         "tests/caller/test_agent_limiter.py -k hang_with_eight_calls",

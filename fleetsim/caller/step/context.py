@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetsim.caller.events import CallRetried, Level
@@ -10,16 +10,14 @@ from fleetsim.caller.signals import Effect, Publish, Save
 from fleetsim.caller.track import Now, Rules, Timer, Track
 
 
+@dataclass(slots=True)
 class StepContext:
     """The copy of the track that the step may change, and the effects so far. Lives only inside ``step``."""
 
-    __slots__ = ("effects", "now", "rules", "track")
-
-    def __init__(self, track: Track, now: Now, rules: Rules) -> None:
-        self.track = track
-        self.now = now
-        self.rules = rules
-        self.effects: list[Effect] = []
+    track: Track
+    now: Now
+    rules: Rules
+    effects: list[Effect] = field(default_factory=list)
 
     def save(self, **changes: Any) -> None:
         """Change the durable part and have it saved, once however many changes there are."""

@@ -31,7 +31,7 @@ has the signal's name. docs/reference/requests.md draws the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -60,6 +60,7 @@ from fleetsim.caller.signals import (
 from fleetsim.caller.step import asking, ending, following, sending
 from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.track import Now, Rules, Sending, TaskUpdate, Timer, Track
+from fleetsim.model.task import TERMINAL
 
 
 class Stage(StrEnum):
@@ -81,7 +82,7 @@ def stage_of(track: Track) -> Stage:
         return Stage.ENDED
     if task is None:
         return Stage.SEARCHING if Timer.GIVE_UP in track.timers else Stage.SENDING
-    if task.terminal:
+    if task.status.state in TERMINAL:
         return Stage.CONFIRMING
     if track.asking.question is not None:
         return Stage.ASKING
@@ -113,9 +114,10 @@ def step(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, t
     transition = TRANSITIONS[stage_of(track)].get(type(signal))
     if transition is None:
         return track, ()
-    context = StepContext(track.copy(), now, rules)
+    context = StepContext(replace(track, timers=dict(track.timers)), now, rules)  # all else that it holds is frozen
     transition.take(context, signal)
-    following.end_if_nothing_can_tell(context)
+    if context.track.polling.stopped is not None:
+        following.end_if_nothing_can_tell(context)
     return context.track, tuple(context.effects)
 
 

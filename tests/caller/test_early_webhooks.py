@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from fleetsim.caller.early import EarlyLimits, EarlyWebhooks
 from fleetsim.caller.ledger import EarlyWebhook
 from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.runtime.ports import Runtime

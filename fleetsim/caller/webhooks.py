@@ -1,9 +1,4 @@
-"""Webhooks that overtook the reply to their send: on record before they are acknowledged, and within limits.
-
-The token says which request they mean, and no task is bound yet. An agent that got a 2xx sends them no second
-time, so they are kept in the ledger until their request ends, whatever becomes of this process meanwhile. What
-there is no room for is not acknowledged. Knows the ledger; not tracks, sockets or tokens.
-"""
+"""Webhooks that come before the reply to their send, and agents whose webhooks do not come."""
 
 from __future__ import annotations
 
@@ -11,9 +6,16 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import WebhooksDegraded
 from fleetsim.caller.ledger import EarlyWebhook, Ledger
+from fleetsim.caller.track import Track
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
+
+SILENT_AFTER = 3
+"""So many tasks in a row that polling had to end although a webhook was registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,12 @@ class EarlyLimits:
 
 
 class EarlyWebhooks:
-    """What is kept, and how much of it there is."""
+    """Webhooks that overtook the reply to their send: on record before they are acknowledged, and within limits.
+
+    The token says which request they mean, and no task is bound yet. An agent that got a 2xx sends them no second
+    time, so they are kept in the ledger until their request ends, whatever becomes of this process meanwhile. What
+    there is no room for is not acknowledged.
+    """
 
     def __init__(self, ledger: Ledger, limits: EarlyLimits | None = None) -> None:
         self._ledger = ledger
@@ -92,3 +99,29 @@ class EarlyWebhooks:
             others.remove((webhook.agent, webhook.body_bytes))
             self._count[webhook.agent] -= 1
             self._bytes[webhook.agent] -= webhook.body_bytes
+
+
+class PushWatch:
+    """Notices agents whose webhooks do not arrive (reliability F-38): silence alone proves nothing, three times does.
+
+    Counts, per agent, ends that only a poll brought. One webhook that does arrive clears the count.
+    """
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        self._missed: dict[str, int] = {}
+
+    def arrived(self, agent: str) -> None:
+        """A verified webhook of this agent is here, early, late or in time."""
+        self._missed.pop(agent, None)
+
+    def ended(self, track: Track, outcome: Outcome) -> None:
+        """A request ended. Says ``agent.push.degraded`` once the agent's webhooks are missed often enough."""
+        agent = track.record.agent
+        if track.pushing.received:
+            self.arrived(agent)
+        elif track.record.push and outcome.via is UpdateSource.POLL and outcome.kind in KIND_OF_STATE.values():
+            missed = self._missed[agent] = self._missed.get(agent, 0) + 1
+            if missed == SILENT_AFTER:
+                why = f"the last {missed} tasks ended by polling; no webhook of theirs arrived"
+                self._events.publish(WebhooksDegraded(agent=agent, why=why, refused=False))
