@@ -74,18 +74,20 @@ class EffectRunner:
                 case Send(stream=True):
                     async with AsyncExitStack() as stack:
                         async with executor.slot(record):  # held until the first byte of the answer only
+                            message = await executor.as_asked_for(record)
                             yield Left()
                             await self._on_record(record)
-                            events = await stack.enter_async_context(executor.stream(record))
+                            events = await stack.enter_async_context(executor.stream(message))
                         async for event in events:
                             first = False
                             yield TaskUpdate(event=event, via=UpdateSource.STREAM, began=self._clock.monotonic())
                     yield SendFailed(error=EmptyStream()) if first else StreamEnded()
                 case Send():
                     async with executor.slot(record):
+                        message = await executor.as_asked_for(record)
                         yield Left()
                         await self._on_record(record)
-                        reply = await executor.send(record)
+                        reply = await executor.send(message)
                     failpoint("after_send_before_bind")
                     yield Replied(reply=reply, began=began)
                 case Subscribe():

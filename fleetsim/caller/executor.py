@@ -28,9 +28,18 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
 )
-from fleetsim.model.errors import AuthRefused, ConfigError, MethodNotFound, RpcError, VersionNotSupported, WireError
+from fleetsim.model.errors import (
+    AuthRefused,
+    ConfigError,
+    FleetsimError,
+    MethodNotFound,
+    RpcError,
+    VersionNotSupported,
+    WireError,
+)
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.extensions import TRACE
+from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.http_sse import StreamLimits
@@ -111,6 +120,21 @@ class Executor:
         ``breaks``: refuse at once while its breaker is open; ``first``: before polls. Raises Unreachable.
         """
         return self._gate.call(record.agent, breaks=breaks, first=first, former=self._former(record))
+
+    async def as_asked_for(self, record: RequestRecord) -> RequestRecord:
+        """A follow-up on a task that nobody here has seen, in the form that the task asks for.
+
+        A task that cannot be looked at may take the message all the same: it goes out as it is.
+        """
+        request = record.request
+        if request.task_id is None or record.earlier:
+            return record
+        try:
+            waiting = _task(await self._call(record, GetTask(task_id=request.task_id)))
+        except FleetsimError:
+            return record
+        text, parts = in_form(asked_by(waiting), request.text, request.parts)
+        return replace(record, request=replace(request, text=text, parts=parts))
 
     async def send(self, record: RequestRecord) -> Task | Message:
         """Send the request and return the agent's first answer. Raises FleetsimError as the client does."""

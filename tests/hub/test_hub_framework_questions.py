@@ -64,6 +64,19 @@ async def test_an_answer_in_words_reaches_a_framework_in_its_form(framework: str
         assert json.loads((await t.hub.tracker.wait(cid)).text) == [FRAMEWORKS[framework][1]]
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_a_follow_up_on_a_task_the_hub_never_saw_reaches_a_framework_in_its_form(
+    framework: str, streaming: bool
+) -> None:
+    async with town(asks_as(framework, streaming=streaming)) as t:
+        agent = AgentClient("http://clerk.example:8000/a2a", runtime=t.runtime)
+        waiting = await agent.send_task("go", metadata={"skillHint": "ask"})
+        assert waiting.waiting
+        (cid,) = await t.remote.submit({"targets": ["clerk"], "taskId": waiting.id, "text": "blue"})
+        assert json.loads((await t.hub.tracker.wait(cid)).text) == [FRAMEWORKS[framework][1]]
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 async def test_so_it_does_after_a_restart(framework: str) -> None:
     async with town(asks_as(framework)) as t:
