@@ -60,6 +60,11 @@ class Engine:
         self._url: str | None = settings.url
 
     @property
+    def started(self) -> bool:
+        """Whether it was started."""
+        return self._service is not None
+
+    @property
     def service(self) -> Service:
         """The operations themselves. Raises RuntimeError before the start."""
         if self._service is None:
@@ -190,14 +195,15 @@ class Engine:
 
 def build_app(engine: Engine) -> Starlette:
     """Mount an engine. It starts with the lifespan, or with the first request where there is none."""
-    settings = engine.settings
+    settings, extended_card = engine.settings, engine.settings.extended_card
     guard = RequestGuard(settings.authenticator(), settings.limits)
     card = CardEndpoint(engine.card, settings.url, settings.path)
-    rpc = RpcEndpoint(lambda: engine.operations, guard, settings)
+    rpc = RpcEndpoint(guard, settings)
 
     async def call(request: Request) -> Response:
-        await engine.start(card.url_for(request))
-        return await rpc(request)
+        if extended_card or not engine.started:
+            await engine.start(card.url_for(request))
+        return await rpc.answer(request, engine.operations)
 
     async def nothing_here(_request: Request, _error: Exception) -> Response:
         problem = MethodNotFound(f"there is nothing here; A2A calls go to POST {settings.path}")

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from fleetsim.agent.limits import AgentLimits, AtCapacity
 from fleetsim.agent.tasks import ANYONE
 from fleetsim.model.errors import ConfigError, ContentTypeNotSupported, InvalidRequest, RpcError
-from fleetsim.runtime.inbound import Refusal, read_body, too_large
+from fleetsim.runtime.inbound import BodyReader, Refusal, too_large
 from fleetsim.runtime.responses import PacedResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.json import dump
@@ -128,7 +128,12 @@ class RequestGuard:
 
     def __init__(self, authenticator: Authenticator, limits: AgentLimits) -> None:
         self._authenticator, self._limits = authenticator, limits
-        self._held = 0
+        self._bodies = BodyReader(
+            bytes_max=limits.body_bytes_max,
+            seconds=limits.body_deadline_s,
+            all_bytes_max=limits.bodies_bytes_max,
+        )
+        self.body = self._bodies.read
 
     def admit(self, request: Request) -> str:
         """Check everything that headers tell, and return who calls. Raises Refusal."""
@@ -147,25 +152,6 @@ class RequestGuard:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise Refusal(415, "NOT_JSON", "send the request as application/json")
-
-    async def body(self, request: Request) -> bytes:
-        """The body, under its cap, all bodies' cap and the deadline. Raises Refusal."""
-        limits, size = self._limits, 0
-
-        def make_room(read: int) -> None:
-            nonlocal size
-            self._held += read - size
-            size = read
-            if read <= limits.body_bytes_max and self._held > limits.bodies_bytes_max:
-                full = f"the agent reads at most {limits.bodies_bytes_max} bytes at once"
-                raise Refusal(429, "NO_ROOM", full, headers={"connection": "close", "retry-after": "1"})
-
-        try:
-            return await read_body(
-                request, bytes_max=limits.body_bytes_max, seconds=limits.body_deadline_s, make_room=make_room
-            )
-        finally:
-            self._held -= size
 
     def _check_length(self, request: Request) -> None:
         declared = request.headers.getlist("content-length")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 
 
 class RpcEndpoint:
-    """The endpoint. ``operations`` are asked for at each request, since the agent may not have started yet."""
+    """The endpoint."""
 
-    def __init__(self, operations: Callable[[], Operations], guard: RequestGuard, settings: AgentSettings) -> None:
-        self._operations, self._guard = operations, guard
+    def __init__(self, guard: RequestGuard, settings: AgentSettings) -> None:
+        self._guard = guard
         self._limits, self._dialects, self._behaviours = settings.limits, settings.dialects, settings.behaviours
 
-    async def __call__(self, request: Request) -> Response:
+    async def answer(self, request: Request, operations: Operations) -> Response:
         """Answer one POST."""
         version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER)
         try:
@@ -55,9 +55,11 @@ class RpcEndpoint:
         except RpcError as problem:
             named = error_dialect(None, version)
             return error_response(problem, request_id=getattr(problem, "request_id", None), dialect=named)
-        return await self._answer(request, asked, owner, version)
+        return await self._carry_out(request, operations, asked, owner, version)
 
-    async def _answer(self, request: Request, asked: jsonrpc.RpcRequest, owner: str, version: str | None) -> Response:
+    async def _carry_out(
+        self, request: Request, operations: Operations, asked: jsonrpc.RpcRequest, owner: str, version: str | None
+    ) -> Response:
         try:
             dialect = self._served(for_request(asked.method, asked.params, version), asked.method)
         except RpcError as problem:
@@ -67,12 +69,11 @@ class RpcEndpoint:
             call = dialect.decode_call(asked.method, asked.params)
             if not asked.has_id:  # only now: a sender whose method or parameters are wrong learns that first
                 raise InvalidRequest("id is missing: every A2A call has an answer")
-            dialect = self._native(dialect, call, asked.method, owner)
+            dialect = self._native(operations, dialect, call, asked.method, owner)
             caller = Principal(owner=owner, behaviour=self._behaviours[dialect.name])
-            operations = self._operations()
             if isinstance(call, SendMessage | SubscribeToTask) and streams:
                 return self._streamed(await operations.stream(call, caller), dialect, asked)
-            if isinstance(call, SendMessage) and caller.behaviour.will_wait(call.wait):
+            if isinstance(call, SendMessage) and caller.behaviour.waits and call.wait is not False:
                 waited = await while_connected(request, lambda: operations.call(call, caller))
                 if waited is None:
                     return Response(status_code=400)
@@ -109,12 +110,12 @@ class RpcEndpoint:
             raise VersionNotSupported(f"this agent speaks A2A 1.0 only; {method} is older")
         raise MethodNotFound
 
-    def _native(self, dialect: Dialect, call: Call, method: str, owner: str) -> Dialect:
+    def _native(self, operations: Operations, dialect: Dialect, call: Call, method: str, owner: str) -> Dialect:
         """0.1 for a task born in 0.1, where the method's name leaves it open (see ``for_request``)."""
         if dialect.name != "0.3" or "0.1" not in self._dialects:
             return dialect
         if not isinstance(call, GetTask | CancelTask | SubscribeToTask):
             return dialect
-        born = self._operations().dialect_of(owner, call.task_id)
+        born = operations.dialect_of(owner, call.task_id)
         legacy = DIALECTS["0.1"]
         return legacy if born == "0.1" and any(method in names for names in legacy.methods.values()) else dialect

@@ -97,7 +97,7 @@ class Runner:
         """
         job = Job(self._store, record.key, self._limits.inbox_messages_max, refused)
         context = SkillContext(
-            task_id=record.task_id,
+            task_id=record.task.task_id,
             context_id=record.task.context_id,
             caller=record.key[0],
             skill=skill,

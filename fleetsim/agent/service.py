@@ -19,7 +19,7 @@ from fleetsim.agent.settings import AgentSettings, DialectBehaviour
 from fleetsim.agent.skills import Skill
 from fleetsim.agent.store import Store
 from fleetsim.agent.streams import DirectWatch, StreamSlot, StreamSlots, Watch
-from fleetsim.agent.tasks import PushTarget, Record, TaskEnded, TaskKey, with_history
+from fleetsim.agent.tasks import PushTarget, Record, TaskEnded, TaskKey
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -133,6 +133,7 @@ class Service:
     ) -> None:
         self._settings, self._limits = settings, settings.limits
         self._skills = {skill.skill_id: skill for skill in settings.skills}
+        self._default_skill = settings.first_skill() if settings.skills else ""
         self._store, self._runner = store, runner
         self._notifier, self._sender, self._ids = notifier, sender, ids
         self._flush, self._extended_card = flush, extended_card
@@ -145,7 +146,7 @@ class Service:
         match call:
             case SendMessage():
                 record = await self._accept(call, caller)
-                if caller.behaviour.will_wait(call.wait):
+                if caller.behaviour.waits and call.wait is not False:
                     try:
                         async with asyncio.timeout(self._limits.wait_s_max):
                             record = await self._store.until_pause(record.key)
@@ -206,8 +207,9 @@ class Service:
     async def _accept(self, call: SendMessage, caller: Principal) -> Record:
         """Begin a task or go on with one; the answer is the task as it was right then."""
         message, behaviour = call.message, caller.behaviour
+        text = message.text
         try:
-            check_text(message.text, "the message", self._limits.text_chars_max)
+            check_text(text, "the message", self._limits.text_chars_max)
         except TooMuchText as error:
             raise InvalidParams(str(error)) from None
         if self.stopping:
@@ -226,12 +228,12 @@ class Service:
                 return self._continue(key, call, caller)
             if named is None:
                 raise TaskNotFound
-        return await self._begin(call, caller, named)
+        return await self._begin(call, caller, named, text)
 
-    async def _begin(self, call: SendMessage, caller: Principal, named: str | None) -> Record:
+    async def _begin(self, call: SendMessage, caller: Principal, named: str | None, text: str) -> Record:
         message, behaviour = call.message, caller.behaviour
         metadata = {**message.metadata, **call.metadata}
-        skill = self._settings.choose(self._skills, self._settings.first_skill(), metadata, message.text)
+        skill = self._settings.choose(self._skills, self._default_skill, metadata, text)
         if skill is not None:
             self._check_modes(message, skill)
         task_id = named or self._ids.new()
@@ -368,6 +370,13 @@ class Service:
             joins_question=not caller.behaviour.question_closes_subscription,
             repeats_artifact=caller.behaviour.repeats_artifact,
         )
+
+
+def with_history(task: Task, length: int | None) -> Task:
+    """The task with at most ``length`` recent messages; None keeps all (A2A 1.0 section 3.2.4)."""
+    if length is None or len(task.history) <= length:
+        return task
+    return replace(task, history=task.history[len(task.history) - length :] if length > 0 else ())
 
 
 def _read_page_token(token: str | None) -> int | None:

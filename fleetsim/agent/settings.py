@@ -70,10 +70,6 @@ class DialectBehaviour:
     refused: TaskState = TaskState.REJECTED
     notice_type: str = "application/json"
 
-    def will_wait(self, wait: bool | None) -> bool:
-        """Whether a send that asked for ``wait`` (None if it did not say) is answered only at the end."""
-        return self.waits and wait is not False
-
 
 BEHAVIOURS: Mapping[str, DialectBehaviour] = {
     "1.0": DialectBehaviour(

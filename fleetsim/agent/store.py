@@ -9,7 +9,6 @@ the journal. Knows nothing of HTTP, dialects or how a skill is run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -157,12 +156,12 @@ class Store:
             pushes=tuple(pushes),
             transitions=() if self._keep_transitions else None,
         )
+        entry.note_transition()
+        self.retention.chars += entry.remember(message, self._limits)
         self._sequence += 1
         entry.sequence = self._sequence
         self.retention.add(entry)
-        self._remember(entry, message)
         self._touch(entry)
-        entry.note_transition()
         return self._announce(entry)
 
     def move(self, key: TaskKey, state: TaskState, text: str | None = None) -> Record:
@@ -240,7 +239,7 @@ class Store:
         question = entry.status.message if entry.state in INTERRUPTED else None
         for turn in (question, message):
             if turn is not None:
-                self._remember(entry, turn)
+                self.retention.chars += entry.remember(turn, self._limits)
         if entry.state in INTERRUPTED:
             entry.answers = (*entry.answers, message)[-self._limits.history_messages_max :]
             status = self._status(entry, TaskState.WORKING, None)
@@ -300,7 +299,7 @@ class Store:
             entry.results.put(artifact, append=False)
         self.retention.chars += entry.results.chars
         for message in task.history:
-            self._remember(entry, message)
+            self.retention.chars += entry.remember(message, self._limits)
         # An answer is known by the question before it, so that sent again it does not answer the next one.
         entry.answers = tuple(said for asked, said in pairwise(entry.history) if asked.role is Role.AGENT)
         self._sequence += 1
@@ -352,7 +351,7 @@ class Store:
     def _announce(self, entry: Entry) -> Record:
         """Hand the move to every listener, frozen: artifacts beside the status once the task is over."""
         record = entry.snapshot()
-        artifacts = record.task.artifacts if record.task.terminal else ()
+        artifacts = record.task.artifacts if entry.state in TERMINAL else ()
         transition = Transition(record=record, update=entry.update(entry.status, artifacts))
         for keep in self.keepers:
             keep(record)
@@ -384,13 +383,6 @@ class Store:
                 task_id=entry.key[1],
             )
         return TaskStatus(state=state, message=message, timestamp=self._clock.now())
-
-    def _remember(self, entry: Entry, message: Message) -> None:
-        limits = self._limits
-        placed = replace(message, context_id=entry.context_id, task_id=entry.key[1])
-        self.retention.chars += entry.remember(
-            placed, messages_max=limits.history_messages_max, chars_max=limits.history_chars_max
-        )
 
     def _refuse_flood(self, entry: Entry) -> None:
         if len(entry.feed) >= self._limits.events_per_task_max:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from fleetsim.agent.limits import OutputLimit
+from fleetsim.agent.limits import AgentLimits, OutputLimit
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate, TaskEvent
@@ -94,13 +94,6 @@ class Transition:
 
     record: Record
     update: StatusUpdate
-
-
-def with_history(task: Task, length: int | None) -> Task:
-    """The task with at most ``length`` recent messages; None keeps all (A2A 1.0 section 3.2.4)."""
-    if length is None or len(task.history) <= length:
-        return task
-    return replace(task, history=task.history[len(task.history) - length :] if length > 0 else ())
 
 
 MAIN_NAME = "response"
@@ -407,12 +400,15 @@ class Entry:
         """Short for ``status.state``."""
         return self.status.state
 
-    def remember(self, message: Message, *, messages_max: int, chars_max: int) -> int:
+    def remember(self, message: Message, limits: AgentLimits) -> int:
         """Add to the conversation, dropping its oldest messages beyond the limits; returns the growth in characters."""
         before = self.history_chars
+        message = replace(message, context_id=self.context_id, task_id=self.key[1])
         kept = [*self.history, message]
         self.history_chars += weigh_message(message)
-        while len(kept) > 1 and (len(kept) > messages_max or self.history_chars > chars_max):
+        while len(kept) > 1 and (
+            len(kept) > limits.history_messages_max or self.history_chars > limits.history_chars_max
+        ):
             self.history_chars -= weigh_message(kept.pop(0))
         self.history = tuple(kept)
         return self.history_chars - before

@@ -33,7 +33,7 @@ from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
 from fleetsim.runtime.deadline import Deadline
 from fleetsim.runtime.failpoints import failpoint
-from fleetsim.runtime.inbound import Refusal, read_body
+from fleetsim.runtime.inbound import BodyReader, Refusal
 from fleetsim.runtime.limits import TokenBuckets
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.room import Room
@@ -96,6 +96,7 @@ class CallbackReceiver:
         self._limits = limits or ReceiverLimits()
         self._meter, self._room = meter, room or Room()
         self._held: Counter[str] = Counter()
+        self._bodies = BodyReader(bytes_max=self._limits.body_bytes_max, seconds=self._limits.body_s)
         self._reading: dict[str, deque[Deadline]] = {}
         self._budgets = TokenBuckets(clock, per_s=self._limits.per_agent_per_s, burst=self._limits.burst)
         self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -189,18 +190,7 @@ class CallbackReceiver:
             if len(reading) > limits.reading_max:
                 reading.popleft().reschedule(self._clock.monotonic())
             with self._room.document(bearer.agent) as document:
-
-                def make_room(size: int) -> None:
-                    if not document.fits(size):
-                        raise Refusal(429, "NO_ROOM", "too many webhooks")
-
-                return await read_body(
-                    request,
-                    bytes_max=limits.body_bytes_max,
-                    seconds=limits.body_s,
-                    deadline=deadline,
-                    make_room=make_room,
-                )
+                return await self._bodies.read(request, deadline=deadline, fits=document.fits)
         except Refusal as refusal:
             if refusal.status == 429:
                 return self._too_many(1.0)

@@ -24,13 +24,13 @@ from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
-from fleetsim.runtime import inbound
 from fleetsim.runtime.explain import in_words
-from fleetsim.runtime.inbound import Refusal
+from fleetsim.runtime.inbound import BodyReader, Refusal
 from fleetsim.wire.json import parse_untrusted
 
 BODY_BYTES_MAX = WIRE_BYTES_MAX
 BODY_S = 10.0
+_bodies = BodyReader(bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
 OPEN_PATHS = frozenset({"/health"})
 
 M = TypeVar("M", bound=BaseModel)
@@ -81,7 +81,7 @@ def endpoint(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Requ
 
 async def read_body(request: Request, model: type[M]) -> M:
     """The JSON body as ``model``; an empty body counts as ``{}``. Raises Refusal, WireError."""
-    body = await inbound.read_body(request, bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
+    body = await _bodies.read(request)
     try:
         return model.model_validate(parse_untrusted(body or b"{}", bytes_max=BODY_BYTES_MAX))
     except ValidationError as error:

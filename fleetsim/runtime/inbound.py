@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -29,36 +30,47 @@ def too_large(bytes_max: int) -> Refusal:
     return Refusal(413, "TOO_LARGE", f"the body is larger than {bytes_max} bytes", headers={"connection": "close"})
 
 
-async def read_body(
-    request: Request,
-    *,
-    bytes_max: int,
-    seconds: float,
-    deadline: Deadline | None = None,
-    make_room: Callable[[int], None] | None = None,
-) -> bytes:
-    """The whole body, of at most ``bytes_max``, within ``seconds`` or before a ``deadline`` of the caller's.
+class BodyReader:
+    """Reads bodies, each of at most ``bytes_max`` within ``seconds``; those being read at once of ``all_bytes_max``."""
 
-    ``make_room`` is told the size so far after each piece, and may raise a refusal of its own.
+    def __init__(self, *, bytes_max: int, seconds: float, all_bytes_max: float = math.inf) -> None:
+        self._bytes_max, self._seconds, self._all_bytes_max = bytes_max, seconds, all_bytes_max
+        self._held = 0
 
-    Raises:
-        Refusal: 413 too large, 408 too slow, 400 the client left before the end.
-    """
-    body = bytearray()
-    try:
-        async with deadline or Deadline(asyncio.get_running_loop().time() + seconds):
-            async for chunk in request.stream():
-                body += chunk
-                if make_room is not None:
-                    make_room(len(body))
-                if len(body) > bytes_max:
-                    raise too_large(bytes_max)
-    except TimeoutError:
-        slow = f"the body did not arrive within {seconds:g} s"
-        raise Refusal(408, "TOO_SLOW", slow, headers={"connection": "close"}) from None
-    except ClientDisconnect:
-        raise Refusal(400, "CUT_OFF", "the body was cut off") from None
-    return bytes(body)
+    async def read(
+        self, request: Request, *, deadline: Deadline | None = None, fits: Callable[[int], bool] | None = None
+    ) -> bytes:
+        """The whole body, before the ``deadline`` if one is given.
+
+        ``fits`` is told the size so far after each piece; false is a refusal.
+
+        Raises:
+            Refusal: 413 too large, 429 no room for it now, 408 too slow, 400 the client left before the end.
+        """
+        body = bytearray()
+        try:
+            async with deadline or Deadline(asyncio.get_running_loop().time() + self._seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    self._held += len(chunk)
+                    if fits is not None and not fits(len(body)):
+                        raise Refusal(429, "NO_ROOM", "there is no room for the body now")
+                    if len(body) > self._bytes_max:
+                        raise too_large(self._bytes_max)
+                    if self._held > self._all_bytes_max:
+                        full, later = (
+                            f"the agent reads at most {self._all_bytes_max} bytes at once",
+                            {"retry-after": "1"},
+                        )
+                        raise Refusal(429, "NO_ROOM", full, headers={"connection": "close", **later})
+        except TimeoutError:
+            slow = f"the body did not arrive within {self._seconds:g} s"
+            raise Refusal(408, "TOO_SLOW", slow, headers={"connection": "close"}) from None
+        except ClientDisconnect:
+            raise Refusal(400, "CUT_OFF", "the body was cut off") from None
+        finally:
+            self._held -= len(body)
+        return bytes(body)
 
 
 async def while_connected(request: Request, answer: Callable[[], Awaitable[T]]) -> tuple[T] | None:

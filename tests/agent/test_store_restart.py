@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.limits import AgentLimits, OutputLimit
+from fleetsim.agent.service import with_history
 from fleetsim.agent.store import Store
-from fleetsim.agent.tasks import ANYONE, TRANSITIONS_MAX, PushTarget, Record, TaskKey, weigh_message, with_history
+from fleetsim.agent.tasks import ANYONE, TRANSITIONS_MAX, PushTarget, Record, TaskKey, weigh_message
 from fleetsim.model.call import PushConfig
 from fleetsim.model.errors import InvalidMove
 from fleetsim.model.event import ArtifactUpdate, StatusUpdate
