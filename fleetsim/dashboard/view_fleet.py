@@ -236,10 +236,10 @@ class FleetFold:
             agent = self._agents[name] = _Agent(name, at)
         return agent
 
-    def meet(self, event: Event) -> None:
+    def meet(self, event: Event) -> _Agent | None:
         """An agent that is given work has a row, whether a file named it or not."""
-        if event.agent and one_line(event.agent, 100) not in self._agents:
-            self._of(event)
+        known = self._agents.get(one_line(event.agent, 100)) if event.agent else None
+        return known or self._of(event)
 
     def config(self, event: ConfigLoaded) -> None:
         """Who is in the fleet. Agents that left the file leave the screen.
@@ -335,8 +335,10 @@ class FleetFold:
 
     def credential_accepted(self, event: Event) -> None:
         """The agent takes our credential, as this event shows."""
-        if agent := self._of(event):
+        agent = self.meet(event)
+        if agent is not None and agent.refused_since is not None:
             agent.refused_since = None
+            self._changes += 1
 
     def webhook_accepted(self, event: WebhookAccepted) -> None:
         """A webhook of the agent came through."""
@@ -380,10 +382,18 @@ class FleetFold:
 
     def rows(self, now: datetime, span_s: int, at_work: Mapping[str, tuple[int, int]]) -> tuple[AgentRow, ...]:
         """All agents, worst first. ``at_work`` has (running, waiting) per name, ``span_s`` the trend's width."""
-        about = (self._changes, int(now.timestamp()) // FINE_S, span_s, at_work)
-        if self._about == about:
-            return self._rows
-        self._about = about
+        about = (self._changes, int(now.timestamp()) // FINE_S, span_s)
+        if self._about != about:
+            self._about, self._rows = about, self._judge(now, span_s)
+        rows = [(row, *at_work.get(row.name, (0, 0))) for row in self._rows]
+        self._rows = tuple(
+            row if (row.running, row.waiting) == (running, waiting) else replace(row, running=running, waiting=waiting)
+            for row, running, waiting in rows
+        )
+        return self._rows
+
+    def _judge(self, now: datetime, span_s: int) -> tuple[AgentRow, ...]:
+        """The rows without what is at work: no figure changes with a task that begins, and they are dear."""
         self._total.drop_before(now.timestamp() - DAY_S)
         self.total, self.cells = self._total.figures(now.timestamp()), self._trend.cells(now, span_s)
         health = self._health.snapshot(now, {name: agent.condition() for name, agent in self._agents.items()})
@@ -394,7 +404,6 @@ class FleetFold:
         rows: list[AgentRow] = []
         for name, agent in self._agents.items():
             verdict = judged[name]
-            running, waiting = at_work.get(name, (0, 0))
             card = agent.card
             rows.append(
                 AgentRow(
@@ -404,8 +413,8 @@ class FleetFold:
                     since=verdict.since,
                     figures=verdict.figures,
                     trend=agent.trend.cells(now, span_s),
-                    running=running,
-                    waiting=waiting,
+                    running=0,
+                    waiting=0,
                     card=card,
                     push=agent.push,
                     skills=_skill_rows(card.skills, skills.get(name, {})),
@@ -414,8 +423,7 @@ class FleetFold:
                     listed_at=agent.listed_at,
                 )
             )
-        self._rows = tuple(sorted(rows, key=_worst_first))
-        return self._rows
+        return tuple(sorted(rows, key=_worst_first))
 
 
 def _worst_first(row: AgentRow) -> tuple[int, float, str]:
