@@ -10,12 +10,11 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Excerpt, RequestAccepted, RequestRefused
 from fleetsim.caller.follow_up import follow_up
 from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
-from fleetsim.caller.part_rows import noted
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.limits import TooMuchText, check_text
-from fleetsim.model.parts import listed_parts, require_parts
+from fleetsim.model.parts import listed_parts, noted, require_parts
 from fleetsim.model.skills import DEFAULT_SKILL
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.ports import Runtime

@@ -14,11 +14,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from fleetsim.caller.part_rows import noted
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
-from fleetsim.model.parts import ListedPart
+from fleetsim.model.parts import ListedPart, noted
 from fleetsim.model.task import JsonObject
 from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 

@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetsim.model.errors import WireError
-from fleetsim.model.parts import ListedPart
-
-LISTED_MAX = 32
-"""How many parts an event or a row of a list names; beside them stands how many there are."""
-
-_SHOWN_MAX = 200
+from fleetsim.model.parts import ListedPart, noted
 
 
 def part_row(part: ListedPart) -> dict[str, Any]:
@@ -39,22 +34,6 @@ def part_row(part: ListedPart) -> dict[str, Any]:
     return row
 
 
-def noted(parts: Sequence[ListedPart]) -> tuple[ListedPart, ...]:
-    """The first of them as events and lists tell of them: without content, names cut to what a list can show."""
-    return tuple(
-        ListedPart(
-            index=part.index,
-            kind=part.kind,
-            name=_cut(part.name or part.artifact_name),
-            media_type=_cut(part.media_type),
-            size_bytes=part.size_bytes,
-            uri=_cut(part.uri),
-            truncated=part.truncated,
-        )
-        for part in parts[:LISTED_MAX]
-    )
-
-
 def part_notes(parts: Sequence[ListedPart]) -> list[dict[str, Any]]:
     """The first of them, as events and lists carry them; what is not known is left out."""
     return [
@@ -73,10 +52,6 @@ def part_notes(parts: Sequence[ListedPart]) -> list[dict[str, Any]]:
         }
         for part in noted(parts)
     ]
-
-
-def _cut(text: str | None) -> str | None:
-    return text if text is None or len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
 
 
 def read_part_row(row: Mapping[str, Any]) -> ListedPart:

@@ -15,11 +15,11 @@ from typing import TypeVar
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Excerpt, QuestionAsked, QuestionExpired, QuestionWithdrawn, StorageFailed
 from fleetsim.caller.ledger import Ledger, LedgerBroken, QuestionState, RequestRecord
-from fleetsim.caller.part_rows import noted
 from fleetsim.caller.signals import Ask, ResolveQuestion
 from fleetsim.caller.track import Track
 from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import NotAccepting
+from fleetsim.model.parts import noted
 from fleetsim.model.work import Outcome, Question
 from fleetsim.runtime.workers import Workers
 

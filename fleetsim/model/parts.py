@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,11 @@ from fleetsim.model.text import one_line
 
 PARTS_MAX = 256
 """How many files and data of one message or task are taken."""
+
+LISTED_MAX = 32
+"""How many parts an event or a row of a list names; beside them stands how many there are."""
+
+_SHOWN_MAX = 200
 
 _NAME_CHARS_MAX = 1_024
 
@@ -213,3 +218,23 @@ def without_content(part: ListedPart, *, truncated: bool | None = None) -> Liste
         uri=None if truncated else part.uri,
         truncated=part.truncated if truncated is None else truncated,
     )
+
+
+def noted(parts: Sequence[ListedPart]) -> tuple[ListedPart, ...]:
+    """The first of them as events and lists tell of them: without content, names cut to what a list can show."""
+    return tuple(
+        ListedPart(
+            index=part.index,
+            kind=part.kind,
+            name=_cut(part.name or part.artifact_name),
+            media_type=_cut(part.media_type),
+            size_bytes=part.size_bytes,
+            uri=_cut(part.uri),
+            truncated=part.truncated,
+        )
+        for part in parts[:LISTED_MAX]
+    )
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"

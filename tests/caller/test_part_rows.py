@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.part_rows import LISTED_MAX, part_notes, part_row, read_part_row
+from fleetsim.caller.part_rows import part_notes, part_row, read_part_row
 from fleetsim.model.errors import WireError
-from fleetsim.model.parts import ListedPart
+from fleetsim.model.parts import LISTED_MAX, ListedPart
 
 FILE = ListedPart(
     index=3,
