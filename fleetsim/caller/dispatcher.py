@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Protocol
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Excerpt, RequestAccepted, RequestRefused
@@ -46,9 +47,32 @@ class TaskBusy(NotAccepting):
     """A follow-up on a task that an open request has, and that asks for nothing now."""
 
 
+class TargetResolver(Protocol):
+    """Says which agents a skill and targets mean."""
+
+    def __call__(self, skill: str | None, targets: tuple[str, ...], /) -> tuple[str, ...]:
+        """The names of the agents. Raises UnknownTarget."""
+        ...
+
+
+class RouteFinder(Protocol):
+    """Says how an agent is to be called."""
+
+    def __call__(self, agent: str, request: SkillRequest, /) -> AgentRoute:
+        """The route for a request, now."""
+        ...
+
+
+class TokenEpoch(Protocol):
+    """Says which of the hub's keys sign tokens."""
+
+    def __call__(self) -> int:
+        """The number of the key that is current."""
+        ...
+
+
 class Dispatcher:
-    """Accepts requests. ``resolve`` maps (skill, targets) to agent names, ``way`` an agent
-    and a request to how it is called."""
+    """Accepts requests."""
 
     def __init__(
         self,
@@ -57,10 +81,10 @@ class Dispatcher:
         events: EventLog,
         tracker: Tracker,
         *,
-        resolve: Callable[[str | None, tuple[str, ...]], tuple[str, ...]],
-        way: Callable[[str, SkillRequest], AgentRoute],
+        resolve: TargetResolver,
+        way: RouteFinder,
         cooldowns_s: Mapping[str, float] | None = None,
-        token_epoch: Callable[[], int] = lambda: 1,
+        token_epoch: TokenEpoch = lambda: 1,
     ) -> None:
         self._runtime = runtime
         self._ledger = ledger

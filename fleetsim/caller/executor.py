@@ -192,10 +192,10 @@ class Executor:
             if known is not None:
                 return _task(await self._call(record, GetTask(task_id=known)))
             page = await self._call(record, ListTasks(context_id=context, page_size=2))
-            found = page.tasks if isinstance(page, TaskPage) else ()
-            if len(found) != 1:
+            tasks = page.tasks if isinstance(page, TaskPage) else ()
+            if len(tasks) != 1:
                 return None  # a list shows tasks without what they made: the one it names is read whole
-            return _task(await self._call(record, GetTask(task_id=found[0].task_id)))
+            return _task(await self._call(record, GetTask(task_id=tasks[0].task_id)))
 
     async def resume(self, record: RequestRecord, answer: Answer) -> Task | Message:
         """Send an answer on the same task and the agent's own context; one message id per answer."""

@@ -89,9 +89,9 @@ class HitlDesk:
     async def __aexit__(self, *_: object) -> None:
         await self._workers.close()
 
-    async def _watch(self, heard: Subscription) -> None:
-        async with heard:
-            async for batch in heard:
+    async def _watch(self, events: Subscription) -> None:
+        async with events:
+            async for batch in events:
                 for event in batch:
                     self._see(event)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -71,6 +71,18 @@ class ReceiverLimits:
     reading_max: int = 32
 
 
+class RequestRecords(Protocol):
+    """Where requests are looked up that are not in flight: the ledger."""
+
+    async def request(self, correlation_id: str) -> RequestRecord | None:
+        """A request as it was last recorded."""
+        ...
+
+    async def outcome(self, correlation_id: str) -> Outcome | None:
+        """What a request ended with."""
+        ...
+
+
 class CallbackReceiver:
     """Answers webhooks: 401 for every token that is not ours, 202 for early ones, 200 for all others."""
 
@@ -82,8 +94,7 @@ class CallbackReceiver:
         clock: Clock,
         *,
         meter: Meter,
-        known: Callable[[str], Awaitable[RequestRecord | None]],
-        outcome: Callable[[str], Awaitable[Outcome | None]] | None = None,
+        records: RequestRecords,
         limits: ReceiverLimits | None = None,
         room: Room | None = None,
     ) -> None:
@@ -91,8 +102,7 @@ class CallbackReceiver:
         self._tracker = tracker
         self._events = events
         self._clock = clock
-        self._known = known
-        self._outcome = outcome
+        self._records = records
         self._limits = limits or ReceiverLimits()
         self._meter, self._room = meter, room or Room()
         self._held: Counter[str] = Counter()
@@ -215,10 +225,10 @@ class CallbackReceiver:
         """Path, body, agent and task must agree with what the token says."""
         cid, last = bearer.correlation_id, request.path_params["task_id"]
         track = self._tracker.track(cid)
-        record = track.record if track else await self._known(cid)
+        record = track.record if track else await self._records.request(cid)
         if record is None or record.agent != bearer.agent:
             return self._refuse(request, "a token for a request that is not known")
-        outcome = await self._outcome(cid) if self._outcome and track is None else None
+        outcome = await self._records.outcome(cid) if track is None else None
         # A request may end with its first answer, before the task it was bound to was worth a write of its own.
         bound = record.task.task_id if record.task else outcome.task_id if outcome else None
         named = {task_id for event in events if (task_id := push_task_id(event))}

@@ -134,8 +134,8 @@ class Tracker:
         if question is not None and answer is None:
             self._writer.open_questions.add(question.question_id)
         self._early.take_over(early)
-        told = tuple(event for webhook in early for event in webhook.events)
-        self.signal(cid, Recovered(question=question, answer=answer, early=told, uncallable=uncallable))
+        events = tuple(event for webhook in early for event in webhook.events)
+        self.signal(cid, Recovered(question=question, answer=answer, early=events, uncallable=uncallable))
 
     def tracks(self) -> tuple[Track, ...]:
         """All open tracks, oldest first."""
@@ -387,8 +387,8 @@ class Tracker:
         except Exception as error:
             # The ledger has the request open: the next start takes it up again.
             self._forget(track)
-            told = error if isinstance(error, FleetsimError) else NotAccepting("the outcome could not be recorded")
-            self._resolve(outcome.correlation_id, told)
+            refusal = error if isinstance(error, FleetsimError) else NotAccepting("the outcome could not be recorded")
+            self._resolve(outcome.correlation_id, refusal)
             raise
         failpoint("after_close_before_tell")
         self._forget(track)

@@ -134,8 +134,7 @@ class Hub:
             runtime.clock,
             meter=self.gate.meter,
             room=runtime.room,
-            known=ledger.request,
-            outcome=ledger.outcome,
+            records=ledger,
         )
         self.scheduler = self._scheduler(ceremonies) if ceremonies is not None else None
         self.running = False

@@ -209,8 +209,7 @@ async def fleet(
                 runtime.clock,
                 meter=gate.meter,
                 room=runtime.room,
-                known=ledger.request,
-                outcome=ledger.outcome,
+                records=ledger,
             )
             network.mount(HUB, Starlette(routes=receiver.routes()))
             return tracker, Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, way=way)

@@ -275,7 +275,7 @@ async def test_webhooks_that_come_slowly_hold_a_bounded_share_and_anothers_pass(
         cid, task_id, token = await under_way(f)
         other, other_task, other_token = await under_way(f, "clerk")
         receiver = CallbackReceiver(
-            f.tokens, f.tracker, f.events, f.runtime.clock, meter=Meter(f.runtime), known=f.ledger.request
+            f.tokens, f.tracker, f.events, f.runtime.clock, meter=Meter(f.runtime), records=f.ledger
         )
 
         async def told(cid: str, token: str, body: Any = None) -> int:

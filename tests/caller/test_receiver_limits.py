@@ -26,7 +26,7 @@ class Door:
         self.f, self.cid, self.task_id, self.token = f, cid, task_id, token
         clock, meter = f.runtime.clock, Meter(f.runtime)
         self.receiver = CallbackReceiver(
-            f.tokens, f.tracker, f.events, clock, meter=meter, known=f.ledger.request, limits=limits
+            f.tokens, f.tracker, f.events, clock, meter=meter, records=f.ledger, limits=limits
         )
 
     async def post(

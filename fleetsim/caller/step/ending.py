@@ -141,17 +141,17 @@ def outcome_of(
     record = track.record
     task = record.task
     extras = read_extras(task) if task else Extras()
-    found = kind or KIND_OF_STATE[task.state] if task else kind or OutcomeKind.UNKNOWN
-    success = found is OutcomeKind.COMPLETED and not extras.denies_success
+    end = kind or KIND_OF_STATE[task.state] if task else kind or OutcomeKind.UNKNOWN
+    success = end is OutcomeKind.COMPLETED and not extras.denies_success
     text, chars = (answer_text(task), answer_chars(task)) if task else ("", 0)
     parts, parts_total = answer_parts(task) if task else ((), 0)
-    if found is OutcomeKind.COMPLETED and not success:
+    if end is OutcomeKind.COMPLETED and not success:
         reason = reason or "the agent said completed, and its own payload says success: false"
     elif not success and not reason:
-        asked = found is OutcomeKind.CANCELED and record.cancel_wanted
-        unsaid = "canceled as asked" if asked else f"the agent said {found.value} without a reason"
+        asked = end is OutcomeKind.CANCELED and record.cancel_wanted
+        unsaid = "canceled as asked" if asked else f"the agent said {end.value} without a reason"
         reason = one_line(text, REASON_MAX) or unsaid
-    why = cause or _own_cause(found, success, record)
+    why = cause or _own_cause(end, success, record)
     cost, confidence = extras.cost, extras.confidence
     reported = cost.cost_usd if cost else None
     estimated = (rates or Rates()).estimate(cost.usage, cost.model) if cost and reported is None else None
@@ -161,10 +161,10 @@ def outcome_of(
         agent=record.agent,
         skill=record.skill,
         system_actor=record.request.system_actor,
-        kind=found,
+        kind=end,
         success=success,
         cause=why,
-        blame=BLAME[found, why],
+        blame=BLAME[end, why],
         started_at=record.accepted_at,
         ended_at=now.wall,
         duration_ms=max(0, round((now.mono - track.began) * 1000)),

@@ -86,7 +86,7 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
         executor = Executor(broker, gate, tokens=tokens, callback_base=lambda _agent, _url: base)
         rules = Rules(poll_interval_s=ways.poll_s)
         tracker = Tracker(runtime, executor, ledger, events, rules, settled=[outcomes.append])
-        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, meter=gate.meter, known=ledger.request)
+        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, meter=gate.meter, records=ledger)
         door = Starlette(routes=receiver.routes())
         await stack.enter_async_context(listening(door, port))
         await stack.enter_async_context(tracker)
