@@ -21,7 +21,7 @@ from fleetsim.agent.cards import CardEndpoint, build_card
 from fleetsim.agent.durable import TaskFile
 from fleetsim.agent.guard import RequestGuard, json_response
 from fleetsim.agent.notify import Notifier
-from fleetsim.agent.rest import RestEndpoint
+from fleetsim.agent.rest import WIRE, RestEndpoint
 from fleetsim.agent.rpc import RpcEndpoint
 from fleetsim.agent.runner import Runner
 from fleetsim.agent.service import Operations, Service
@@ -226,7 +226,7 @@ def build_app(engine: Engine) -> Starlette:
             for path in dict.fromkeys((settings.path, settings.path.rstrip("/") + "/"))
         ),
     ]
-    if settings.rest and "0.3" in settings.dialects:
+    if settings.rest and WIRE.name in settings.dialects:
         routes += RestEndpoint(lambda: engine.operations, engine.start, guard, settings).routes()
     return Starlette(
         routes=routes,

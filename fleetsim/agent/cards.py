@@ -17,7 +17,7 @@ from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, Capabilities
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
-from fleetsim.wire.dialect import VERSION_HEADER, write_card_for
+from fleetsim.wire.dialect import VERSION_HEADER, advertised, write_card_for
 from fleetsim.wire.json import dump
 
 INTERFACES: Mapping[str, str] = {"1.0": "1.0", "0.3": "0.3.0", "0.1": "0.1.0"}
@@ -28,14 +28,13 @@ def build_card(settings: AgentSettings, url: str, *, extended: bool = False) -> 
     """The public card for an endpoint at ``url``, or the one for authenticated callers."""
     shown = tuple(skill for skill in settings.skills if skill.public or extended)
     schemes = settings.authenticator().schemes()
-    # Newest first. 0.1 has no place on a card that names 0.3, whose endpoint and binding it shares.
-    dialects = settings.dialects
-    named = [name for name in sorted(dialects, reverse=True) if name != "0.1" or "0.3" not in dialects]
     return AgentCard(
         name=settings.name,
         description=settings.description or settings.name,
         version=settings.version,
-        interfaces=tuple(AgentInterface(url=url, protocol_version=INTERFACES[name]) for name in named),
+        interfaces=tuple(
+            AgentInterface(url=url, protocol_version=INTERFACES[name]) for name in advertised(settings.dialects)
+        ),
         capabilities=Capabilities(
             streaming=settings.streaming,
             push_notifications=settings.push_notifications,

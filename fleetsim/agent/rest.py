@@ -38,7 +38,8 @@ from fleetsim.wire.sse import KEEPALIVE, frame_in_pieces
 
 log = logging.getLogger(__name__)
 
-_WIRE = dialect("0.3")
+WIRE = dialect("0.3")
+"""The REST aliases are written as 0.3 writes them (A2A 0.3.0 section 3.5.3)."""
 
 STATUSES: Mapping[type[RpcError], int] = {
     TaskNotFound: 404,
@@ -60,7 +61,7 @@ class RestEndpoint:
         settings: AgentSettings,
     ) -> None:
         self._operations, self._start, self._guard = operations, start, guard
-        self._limits, self._behaviour = settings.limits, settings.behaviours["0.3"]
+        self._limits, self._behaviour = settings.limits, settings.behaviours[WIRE.name]
 
     def routes(self) -> list[Route]:
         """Most specific first: a task id never holds a colon."""
@@ -99,7 +100,7 @@ class RestEndpoint:
 
     async def _stream(self, request: Request, caller: Principal) -> Response:
         call = self._call(Operation.STREAM, await self._params(request))
-        return await self._watch(call, caller, lambda event: jsonrpc.result(None, _WIRE.encode_event(event)))
+        return await self._watch(call, caller, lambda event: jsonrpc.result(None, WIRE.encode_event(event)))
 
     async def _get(self, request: Request, caller: Principal) -> Response:
         length = request.query_params.get("historyLength")
@@ -113,7 +114,7 @@ class RestEndpoint:
 
     async def _subscribe(self, request: Request, caller: Principal) -> Response:
         call = self._call(Operation.SUBSCRIBE, {"id": request.path_params["task_id"]})
-        return await self._watch(call, caller, _WIRE.encode_event)
+        return await self._watch(call, caller, WIRE.encode_event)
 
     async def _set_push(self, request: Request, caller: Principal) -> Response:
         params = await self._params(request)
@@ -125,7 +126,7 @@ class RestEndpoint:
         self, operation: Operation, params: Mapping[str, Any], caller: Principal, *, status: int = 200
     ) -> Response:
         call = self._call(operation, params)
-        return json_response(_WIRE.encode_reply(call, await self._operations().call(call, caller)), status=status)
+        return json_response(WIRE.encode_reply(call, await self._operations().call(call, caller)), status=status)
 
     async def _watch(self, call: Call, caller: Principal, encode: Callable[[TaskEvent], dict[str, Any]]) -> Response:
         assert isinstance(call, SendMessage | SubscribeToTask), "the streaming operations have no other calls"
@@ -150,7 +151,7 @@ class RestEndpoint:
 
     @staticmethod
     def _call(operation: Operation, params: Mapping[str, Any]) -> Call:
-        return _WIRE.decode_call(_WIRE.method(operation), params)
+        return WIRE.decode_call(WIRE.method(operation), params)
 
 
 def _status(problem: RpcError) -> int:

@@ -12,19 +12,17 @@ from fleetsim.agent.guard import RequestGuard, error_response, json_response, pr
 from fleetsim.agent.service import Operations, Principal
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.streams import DirectWatch, Watch
-from fleetsim.model.call import STREAMING, Call, CancelTask, GetTask, SendMessage, SubscribeToTask
+from fleetsim.model.call import STREAMING, CancelTask, GetTask, SendMessage, SubscribeToTask
 from fleetsim.model.errors import (
     InternalError,
     InvalidRequest,
-    MethodNotFound,
     RpcError,
-    VersionNotSupported,
 )
 from fleetsim.model.event import TaskEvent
 from fleetsim.runtime.inbound import Refusal, while_connected
 from fleetsim.runtime.responses import EVENT_STREAM_HEADERS, EventStreamResponse
 from fleetsim.wire import jsonrpc
-from fleetsim.wire.dialect import DIALECTS, VERSION_HEADER, Dialect, error_dialect, for_request
+from fleetsim.wire.dialect import VERSION_HEADER, Dialect, error_dialect, older_namesake, served
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame, frame_in_pieces
 
@@ -61,7 +59,7 @@ class RpcEndpoint:
         self, request: Request, operations: Operations, asked: jsonrpc.RpcRequest, owner: str, version: str | None
     ) -> Response:
         try:
-            dialect = self._served(for_request(asked.method, asked.params, version), asked.method)
+            dialect = served(asked.method, asked.params, version, self._dialects)
         except RpcError as problem:
             return error_response(problem, request_id=asked.id, dialect=error_dialect(asked.method, version))
         streams = dialect.operation(asked.method) in STREAMING
@@ -69,7 +67,11 @@ class RpcEndpoint:
             call = dialect.decode_call(asked.method, asked.params)
             if not asked.has_id:  # only now: a sender whose method or parameters are wrong learns that first
                 raise InvalidRequest("id is missing: every A2A call has an answer")
-            dialect = self._native(operations, dialect, call, asked.method, owner)
+            if isinstance(call, GetTask | CancelTask | SubscribeToTask):
+                # A method's name may leave open which it is: a task is answered for as it was born.
+                older = older_namesake(dialect, asked.method, self._dialects)
+                if older is not None and operations.dialect_of(owner, call.task_id) == older.name:
+                    dialect = older
             caller = Principal(owner=owner, behaviour=self._behaviours[dialect.name])
             if isinstance(call, SendMessage | SubscribeToTask) and streams:
                 return self._streamed(await operations.stream(call, caller), dialect, asked)
@@ -98,24 +100,3 @@ class RpcEndpoint:
 
         write_s = self._limits.stream_write_s
         return EventStreamResponse[TaskEvent](watch, write, keepalive=KEEPALIVE, write_s=write_s)
-
-    def _served(self, dialect: Dialect, method: str) -> Dialect:
-        """The dialect if this agent speaks it. Raises MethodNotFound, VersionNotSupported."""
-        if dialect.name in self._dialects:
-            return dialect
-        legacy = DIALECTS["0.1"]
-        if "0.1" in self._dialects and any(method in names for names in legacy.methods.values()):
-            return legacy
-        if self._dialects == ("1.0",):
-            raise VersionNotSupported(f"this agent speaks A2A 1.0 only; {method} is older")
-        raise MethodNotFound
-
-    def _native(self, operations: Operations, dialect: Dialect, call: Call, method: str, owner: str) -> Dialect:
-        """0.1 for a task born in 0.1, where the method's name leaves it open (see ``for_request``)."""
-        if dialect.name != "0.3" or "0.1" not in self._dialects:
-            return dialect
-        if not isinstance(call, GetTask | CancelTask | SubscribeToTask):
-            return dialect
-        born = operations.dialect_of(owner, call.task_id)
-        legacy = DIALECTS["0.1"]
-        return legacy if born == "0.1" and any(method in names for names in legacy.methods.values()) else dialect

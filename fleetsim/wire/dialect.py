@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from fleetsim.model.call import Call, Operation
@@ -25,11 +25,14 @@ __all__ = [
     "Choice",
     "Dialect",
     "Reply",
+    "advertised",
     "choose",
     "dialect",
     "error_dialect",
     "for_request",
+    "older_namesake",
     "read_card",
+    "served",
     "write_card",
     "write_card_for",
 ]
@@ -142,6 +145,39 @@ def for_request(method: str, params: JsonObject, version_header: str | None) -> 
     if len(named) == 1:
         return named[0]
     return DIALECTS["0.1" if _is_legacy(method, params) else "0.3"]
+
+
+def served(method: str, params: JsonObject, version_header: str | None, offered: Collection[str]) -> Dialect:
+    """The dialect in which an agent answers a request that speaks those of ``offered`` alone.
+
+    Raises:
+        MethodNotFound: none of them has that method.
+        VersionNotSupported: as ``for_request``, or the method is older than all that is offered.
+    """
+    found = for_request(method, params, version_header)
+    if found.name in offered:
+        return found
+    older = older_namesake(found, method, offered)
+    if older is not None:
+        return older
+    if all(DIALECTS[name].says_version for name in offered):
+        raise VersionNotSupported(f"this agent speaks A2A {', '.join(offered)} only; {method} is older")
+    raise MethodNotFound
+
+
+def older_namesake(dialect: Dialect, method: str, offered: Collection[str]) -> Dialect | None:
+    """An older dialect of ``offered`` with a method of that name too: 0.1 has some of 0.3's."""
+    names = [*DIALECTS]
+    older = (DIALECTS[name] for name in names[names.index(dialect.name) + 1 :] if name in offered)
+    return next((found for found in older if any(method in known for known in found.methods.values())), None)
+
+
+def advertised(offered: Collection[str]) -> list[str]:
+    """What a card names of the dialects that are offered, newest first.
+
+    0.1 has no place beside 0.3, whose endpoint and binding it shares.
+    """
+    return [name for name in DIALECTS if name in offered and (name != V01.name or V03.name not in offered)]
 
 
 def _is_current(version_header: str | None) -> bool:
