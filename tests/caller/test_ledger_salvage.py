@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, Phase
-from fleetsim.caller.ledger.recovery.salvage import SalvageReport, salvage
+from fleetsim.caller.ledger.recovery.salvage import KEYS, SalvageReport, salvage
 from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import OutcomeKind
@@ -247,6 +247,14 @@ async def test_a_ledger_in_use_cannot_be_salvaged(path: Path, opened: Callable[[
             salvage(path, at(100))
         assert refused.value.pid == os.getpid()
         assert await ledger.open_requests() == (record("c-0"),)
+
+
+async def test_every_table_of_a_ledger_is_salvaged(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+    async with opened():
+        pass
+    with closing(sqlite3.connect(path)) as file:
+        tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables - set(KEYS) == {"schema_version", "sqlite_sequence"}
 
 
 async def test_there_must_be_a_file(path: Path) -> None:
