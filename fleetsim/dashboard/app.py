@@ -196,6 +196,8 @@ class FleetApp(App[None]):
             what = f"this screen failed ({type(error).__name__}); the others go on, the log has the rest"
             self.say(what, Tone.BAD, FAILED_S)
         self._status.show([self._status_line(view)])
+        if pane.screen.focused is None:  # the terminal was too small for any list to have the keys
+            pane.screen.set_focus(pane.main)
 
     def _announce(self, view: View) -> None:
         """Say it when an agent begins to wait for a person, wherever one is looking."""

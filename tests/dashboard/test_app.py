@@ -533,6 +533,7 @@ async def test_every_screen_fits_every_size_and_a_small_one_says_so() -> None:
         await stage.pilot.resize_terminal(120, 36)
         await stage.settle()
         assert "quinn" in stage.text
+        assert stage.focused == stage.main.id
 
 
 async def test_small_screens_read_and_answer_too() -> None:
