@@ -41,14 +41,14 @@ class _AgentState:
 
 
 class AgentLimiter:
-    """One lane per agent, and room that they share. ``meter`` holds what each takes of our time."""
+    """A state for each agent, and room that they share. ``meter`` holds what each takes of our time."""
 
     def __init__(self, runtime: Runtime, events: EventLog, limits: GateLimits | None = None) -> None:
         self._runtime = runtime
         self._events = events
         self._limits = limits or GateLimits()
         self._shared = Bulkhead(self._limits.calls_max)
-        self._lanes: dict[str, _AgentState] = {}
+        self._states: dict[str, _AgentState] = {}
         self._former: dict[str, Slots] = {}
         self._rng = runtime.rng.stream("gate")
         self.meter = Meter(runtime)
@@ -59,15 +59,15 @@ class AgentLimiter:
 
     def refuses(self, agent: str) -> bool:
         """Whether work for the agent would be refused now: its breaker is open, or one call is trying it again."""
-        lane = self._lanes.get(agent)
-        if lane is None or lane.open_until is None:
+        state = self._states.get(agent)
+        if state is None or state.open_until is None:
             return False
-        return lane.probing or lane.open_until > self._runtime.clock.monotonic()
+        return state.probing or state.open_until > self._runtime.clock.monotonic()
 
     def opened_at(self, agent: str) -> datetime | None:
         """When the agent's breaker opened; None while it is closed."""
-        lane = self._lanes.get(agent)
-        return lane.opened_at if lane is not None and lane.open_until is not None else None
+        state = self._states.get(agent)
+        return state.opened_at if state is not None and state.open_until is not None else None
 
     @asynccontextmanager
     async def call(
@@ -86,55 +86,55 @@ class AgentLimiter:
             async with slots.hold(first=first), self._shared.hold(f"{agent}, former", first=first):
                 yield
             return
-        lane = self._lanes.setdefault(agent, _AgentState(slots=Slots(self._limits.calls_per_agent_max)))
-        probe = self._admit(agent, lane) if breaks else False
+        state = self._states.setdefault(agent, _AgentState(slots=Slots(self._limits.calls_per_agent_max)))
+        probe = self._admit(agent, state) if breaks else False
         try:
-            async with lane.slots.hold(first=first), self._shared.hold(agent, first=first):
+            async with state.slots.hold(first=first), self._shared.hold(agent, first=first):
                 yield
         except FleetsimError as error:
-            self._count(agent, lane, error)
+            self._count(agent, state, error)
             raise
         else:
-            self._well(agent, lane)
+            self._well(agent, state)
         finally:
             if probe:
-                lane.probing = False
+                state.probing = False
 
-    def _admit(self, agent: str, lane: _AgentState) -> bool:
-        if lane.open_until is None:
+    def _admit(self, agent: str, state: _AgentState) -> bool:
+        if state.open_until is None:
             return False
-        left = lane.open_until - self._runtime.clock.monotonic()
-        if left > 0 or lane.probing:
+        left = state.open_until - self._runtime.clock.monotonic()
+        if left > 0 or state.probing:
             raise Unreachable(
-                f"{agent} failed {lane.failures} times in a row and is left alone for {max(left, 0):.0f} s more"
+                f"{agent} failed {state.failures} times in a row and is left alone for {max(left, 0):.0f} s more"
             )
-        lane.probing = True
+        state.probing = True
         return True
 
-    def _count(self, agent: str, lane: _AgentState, error: FleetsimError) -> None:
+    def _count(self, agent: str, state: _AgentState, error: FleetsimError) -> None:
         """Only the connection counts: an agent that answers, even with a refusal, is there."""
         if isinstance(error, NotAccepting):
             return  # our own storage, before a byte left: no news of the agent
         down = isinstance(error, TransportError) or (isinstance(error, HttpRefused) and error.status >= 500)
         if not down:
-            self._well(agent, lane)
+            self._well(agent, state)
             return
-        lane.failures += 1
-        if lane.failures < self._limits.failures_max:
+        state.failures += 1
+        if state.failures < self._limits.failures_max:
             return
         pause = self._limits.pause_s * self._rng.uniform(0.8, 1.2)
-        newly = lane.open_until is None
-        lane.open_until = self._runtime.clock.monotonic() + pause
+        newly = state.open_until is None
+        state.open_until = self._runtime.clock.monotonic() + pause
         if newly:
-            lane.opened_at = self._runtime.clock.now()
+            state.opened_at = self._runtime.clock.now()
             self._events.publish(
-                BreakerOpened(agent=agent, failures=lane.failures, retry_in_seconds=round(pause, 1), reason=str(error))
+                BreakerOpened(agent=agent, failures=state.failures, retry_in_seconds=round(pause, 1), reason=str(error))
             )
 
-    def _well(self, agent: str, lane: _AgentState) -> None:
-        lane.failures = 0
-        if lane.open_until is not None:
-            lane.open_until = None
+    def _well(self, agent: str, state: _AgentState) -> None:
+        state.failures = 0
+        if state.open_until is not None:
+            state.open_until = None
             self._events.publish(BreakerClosed(agent=agent))
 
 

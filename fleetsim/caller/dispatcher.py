@@ -82,7 +82,7 @@ class Dispatcher:
         tracker: Tracker,
         *,
         resolve: TargetResolver,
-        way: RouteFinder,
+        route: RouteFinder,
         cooldowns_s: Mapping[str, float] | None = None,
         token_epoch: TokenEpoch = lambda: 1,
     ) -> None:
@@ -91,7 +91,7 @@ class Dispatcher:
         self._events = events
         self._tracker = tracker
         self._resolve = resolve
-        self._way = way
+        self._route = route
         self.cooldowns_s = cooldowns_s or {}
         self._token_epoch = token_epoch
         self._last: dict[tuple[str, str], float] = {}
@@ -196,8 +196,8 @@ class Dispatcher:
         skill = request.skill or DEFAULT_SKILL
         self._cool_down(request, agent, skill)
         now = self._runtime.clock.now()
-        way = self._way(agent, request)
-        configured = way.timeout_s or self._tracker.rules.task_limit_s
+        route = self._route(agent, request)
+        configured = route.timeout_s or self._tracker.rules.task_limit_s
         limit = request.timeout_s or configured
         return RequestRecord(
             request=replace(request, targets=(agent,), skill=skill),
@@ -207,17 +207,17 @@ class Dispatcher:
             deadline_at=now + timedelta(seconds=limit),
             shortened=limit < configured,
             message_id=self._runtime.ids.new(),
-            url=way.url,
-            dialect=way.dialect,
-            rpc_url=way.rpc_url,
-            tenant=way.tenant,
-            other=way.other,
-            hint=way.hint or "",
-            declared=way.declared,
-            streaming=way.streaming,
-            rejoin=way.rejoin,
-            push=way.push,
-            register_push=way.register_push,
+            url=route.url,
+            dialect=route.dialect,
+            rpc_url=route.rpc_url,
+            tenant=route.tenant,
+            other=route.other,
+            hint=route.hint or "",
+            declared=route.declared,
+            streaming=route.streaming,
+            rejoin=route.rejoin,
+            push=route.push,
+            register_push=route.register_push,
             token_epoch=self._token_epoch(),
         )
 

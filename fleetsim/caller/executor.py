@@ -96,21 +96,21 @@ class Executor:
     def __init__(
         self,
         clients: Clients,
-        gate: AgentLimiter,
+        limiter: AgentLimiter,
         *,
         tokens: CallbackTokens,
         callback_base: CallbackBase,
         signed: SignedWebhooks | None = None,
     ) -> None:
         self._clients = clients
-        self._gate = gate
+        self._limiter = limiter
         self._tokens = tokens
         self._callback_base = callback_base
         self._signed = signed
 
     def charged(self, agent: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """``work`` done for the agent, timed and charged to it."""
-        return self._gate.meter.charged(agent, work)
+        return self._limiter.meter.charged(agent, work)
 
     def slot(
         self, record: RequestRecord, *, breaks: bool = True, first: bool = True
@@ -119,7 +119,7 @@ class Executor:
 
         ``breaks``: refuse at once while its breaker is open; ``first``: before polls. Raises Unreachable.
         """
-        return self._gate.call(record.agent, breaks=breaks, first=first, former=self._former(record))
+        return self._limiter.call(record.agent, breaks=breaks, first=first, former=self._former(record))
 
     async def as_asked_for(self, record: RequestRecord) -> RequestRecord:
         """A follow-up on a task that nobody here has seen, in the form that the task asks for.
@@ -165,7 +165,7 @@ class Executor:
             call,
             headers=_trace(record),
             choice=_as_dispatched(record),
-            turns=self._gate.meter.account(record.agent),
+            turns=self._limiter.meter.account(record.agent),
             limits=limits,
         )
         with self._without_credential(record):

@@ -235,7 +235,7 @@ class CallbackReceiver:
         if last not in {cid, bound} or (bound is not None and not named <= {bound}):
             return self._refuse(request, "path, body and token disagree")
         try:
-            early = await self._tracker.hear_push(cid, bearer.agent, events, body_bytes=body_bytes)
+            early = await self._tracker.take_webhook(cid, bearer.agent, events, body_bytes=body_bytes)
         except NotAccepting:
             return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
         failpoint("after_push_before_answer")

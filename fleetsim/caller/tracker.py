@@ -235,7 +235,7 @@ class Tracker:
         if self._by_task.get((agent, task_id)) == correlation_id:
             del self._by_task[agent, task_id]
 
-    async def hear_push(
+    async def take_webhook(
         self, correlation_id: str, agent: str, events: Sequence[TaskEvent], *, body_bytes: int = 0
     ) -> bool:
         """A verified webhook. Returns once it, or what it changed, is on record; true if it waits for the reply.

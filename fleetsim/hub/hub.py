@@ -122,7 +122,7 @@ class Hub:
             self.events,
             self.tracker,
             resolve=self.registry.resolve,
-            way=self._way,
+            route=self._route,
             cooldowns_s=settings.cooldowns_s,
             token_epoch=lambda: tokens.current,
         )
@@ -357,7 +357,7 @@ class Hub:
     def _callback_base(self, agent: str, url: str = "") -> str | None:
         return callback_base(self.broker.entry(agent, url), self.config.settings, self.url)
 
-    def _way(self, agent: str, request: SkillRequest) -> AgentRoute:
+    def _route(self, agent: str, request: SkillRequest) -> AgentRoute:
         reachable = self._callback_base(agent) is not None and agent not in self._notes.push_refused
         limit = self.config.settings.skill_limits_s.get(request.skill or DEFAULT_SKILL)
         return route_of(self.broker.view(agent), request, reachable_by_webhook=reachable, timeout_s=limit)

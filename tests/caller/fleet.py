@@ -212,7 +212,7 @@ async def fleet(
                 records=ledger,
             )
             network.mount(HUB, Starlette(routes=receiver.routes()))
-            return tracker, Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, way=way)
+            return tracker, Dispatcher(runtime, ledger, events, tracker, resolve=lambda _, targets: targets, route=way)
 
         tracker, dispatcher = assemble()
         found = Fleet(network, runtime, events, ledger, tracker, dispatcher, tokens, clients, executor, made, assemble)

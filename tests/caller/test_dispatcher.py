@@ -89,7 +89,7 @@ class Door:
             f.events,
             f.tracker,
             resolve=self._resolve,
-            way=lambda agent, request: self.ways.get(agent, replace(PLAIN, agent=agent)),
+            route=lambda agent, request: self.ways.get(agent, replace(PLAIN, agent=agent)),
             cooldowns_s=self.cooldowns_s,
         )
 
