@@ -1,4 +1,4 @@
-"""The door of the hub's HTTP face: who may speak to it, in what form, and how it says no.
+"""In front of the hub's API: who may speak to it, in what form, and how it says no.
 
 Holds for every route: one Host that is ours (T-31), and for all but liveness and webhooks the API key, no
 foreign Origin, and JSON bodies of bounded size and time (T-30, T-32). Refusals carry no input.
@@ -114,7 +114,7 @@ def hosts_of(*urls: str | None) -> frozenset[str]:
 class ApiGuard:
     """ASGI middleware that lets in whoever may come in.
 
-    ``hosts`` gives the Host headers that are ours now; ``running`` says whether the hub behind the door works: a
+    ``hosts`` gives the Host headers that are ours now; ``running`` says whether the hub behind it works: a
     webhook that comes too early or too late is told to come again, not taken and lost.
     """
 
@@ -146,7 +146,7 @@ class ApiGuard:
             return None
         if not self._running():
             return Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
-        if path.startswith(CALLBACK_PATH):  # an agent has no key of ours; its token is judged behind the door
+        if path.startswith(CALLBACK_PATH):  # an agent has no key of ours; its token is judged there
             return None
         if any(name == b"origin" and not self._own(value) for name, value in headers):
             return Refusal(403, "FOREIGN_ORIGIN", "requests from other web pages are refused")

@@ -138,30 +138,30 @@ class GuardedProtocol(H11Protocol):
     _unread: asyncio.TimerHandle | None = None
     _unread_left = LINGER_BYTES_MAX
 
-    def __init__(self, guests: Connections, *args: Any) -> None:
+    def __init__(self, connections: Connections, *args: Any) -> None:
         super().__init__(*args)
-        self.guests = guests
+        self.open_connections = connections
         # What a peer sends wrong is answered; a line for each would let anybody fill the log.
-        self.logger = _of_requests
-        self.conn = _Http(h11.SERVER, guests.limits.header_bytes_max)
-        self.conn.limits = guests.limits
+        self.logger = _request_log
+        self.conn = _Http(h11.SERVER, connections.limits.header_bytes_max)
+        self.conn.limits = connections.limits
 
     def connection_made(self, transport: Any) -> None:
         """Let a peer in, or turn it away."""
         super().connection_made(transport)
         address = transport.get_extra_info("peername")
         peer = str(address[0]) if isinstance(address, tuple) and address else "local"
-        if not self.guests.admit(self, peer):
+        if not self.open_connections.admit(self, peer):
             transport.abort()
             return
         self._peer = peer
-        self._await_head()
+        self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count it out."""
         self._count_out()
-        self._head_came()
-        self._rest_came()
+        self._stop_head_timer()
+        self._stop_unread_timer()
         super().connection_lost(exc)
 
     def give_way(self) -> None:
@@ -171,38 +171,38 @@ class GuardedProtocol(H11Protocol):
 
     def _count_out(self) -> None:
         if self._peer is not None:
-            self.guests.leave(self, self._peer)
+            self.open_connections.leave(self, self._peer)
             self._peer = None
 
     def data_received(self, data: bytes) -> None:
         """Time the head of a new request."""
         if self._idle:
-            self._await_head()
+            self._start_head_timer()
         super().data_received(data)
         if not self._idle:
-            self._head_came()
+            self._stop_head_timer()
         if self._unread is not None:
-            self._take_leave(len(data))
+            self._count_unread(len(data))
 
     def on_response_complete(self) -> None:
         """Wait only so long for a body nobody reads any more."""
-        self._rest_came()
+        self._stop_unread_timer()
         super().on_response_complete()
         if self._idle and self._peer is not None:
-            self.guests.waits(self, self._peer)
+            self.open_connections.waits(self, self._peer)
         if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
             # Answered before the body was in: it may never end, and nothing else would notice.
             self._unread_left = LINGER_BYTES_MAX
             self._unread = self.loop.call_later(LINGER_S, self._too_slow)
 
-    def _take_leave(self, size: int) -> None:
+    def _count_unread(self, size: int) -> None:
         self._unread_left -= size
         if self._unread_left < 0:
             self._too_slow()
         elif self.conn.their_state is not h11.SEND_BODY or not self._idle:
-            self._rest_came()
+            self._stop_unread_timer()
 
-    def _rest_came(self) -> None:
+    def _stop_unread_timer(self) -> None:
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
@@ -215,7 +215,7 @@ class GuardedProtocol(H11Protocol):
             # The application can drop a client that does not read; closing would wait for it.
             extensions: dict[str, Any] = self.cycle.scope.setdefault("extensions", {})
             extensions[ABORT] = self.transport.abort
-            self.guests.asks(self)
+            self.open_connections.asks(self)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what cannot be read as a request, with the status that says why, and close."""
@@ -234,11 +234,11 @@ class GuardedProtocol(H11Protocol):
     def _idle(self) -> bool:
         return self.cycle is None or bool(self.cycle.response_complete)
 
-    def _await_head(self) -> None:
+    def _start_head_timer(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self.guests.limits.header_deadline_s, self._too_slow)
+            self._deadline = self.loop.call_later(self.open_connections.limits.header_deadline_s, self._too_slow)
 
-    def _head_came(self) -> None:
+    def _stop_head_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -249,8 +249,8 @@ class GuardedProtocol(H11Protocol):
             self.transport.abort()
 
 
-_of_requests = logging.getLogger(f"{__name__}.requests")  # not below uvicorn's: its Config resets the level of those
-_of_requests.setLevel(logging.ERROR)
+_request_log = logging.getLogger(f"{__name__}.requests")  # not below uvicorn's: its Config resets the level of those
+_request_log.setLevel(logging.ERROR)
 
 
 class Server(uvicorn.Server):
@@ -260,7 +260,7 @@ class Server(uvicorn.Server):
         self, app: ASGIApp, limits: ServerLimits, *, on_stop: Callable[[], Awaitable[None]] | None, signals: bool
     ) -> None:
         super().__init__(_configure(app, limits))
-        self._guests = Connections(limits)
+        self._connections = Connections(limits)
         self.running = asyncio.Event()
         self._on_stop, self._signals = on_stop, signals
 
@@ -307,14 +307,14 @@ class Server(uvicorn.Server):
                 if error.errno in _NO_DESCRIPTOR:
                     if loop.time() - told_at >= TELL_EVERY_S:
                         told_at = loop.time()
-                        open_now = self._guests.peers.total()
+                        open_now = self._connections.peers.total()
                         log.warning("no descriptor for a new connection (%s); %d are open", error.strerror, open_now)
-                    self._guests.make_room()
+                    self._connections.make_room()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
 
     def _protocol(self) -> GuardedProtocol:
-        return GuardedProtocol(self._guests, self.config, self.server_state, self.lifespan.state)
+        return GuardedProtocol(self._connections, self.config, self.server_state, self.lifespan.state)
 
 
 def _configure(app: ASGIApp, limits: ServerLimits) -> uvicorn.Config:

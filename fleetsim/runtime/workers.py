@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Workers:
-    """A room's workers. Use as ``async with``; leaving cancels what is left, awaits it, and leaks nothing."""
+    """One owner's workers. Use as ``async with``; leaving cancels what is left, awaits it, and leaks nothing."""
 
     def __init__(self, owner: str, *, workers_max: int = 100_000) -> None:
         self._owner = owner

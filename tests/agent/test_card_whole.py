@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from fleetsim.agent import Agent, skill
-from fleetsim.agent.cards import INTERFACES, CardEndpoint, build_card, undeclared
+from fleetsim.agent.cards import INTERFACES, CardEndpoint, build_card, drift, undeclared
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.runner import Job
 from fleetsim.agent.settings import BEHAVIOURS
@@ -108,6 +108,13 @@ def test_a_card_names_the_newest_first_and_01_only_without_03(dialects: Any, ver
     assert set(versions) <= set(INTERFACES.values())
     assert (card.description, card.default_input_modes) == ("n", ("text/plain",))
     assert card.capabilities == Capabilities(streaming=True, push_notifications=True, extended_card=False)
+
+
+def test_the_former_name_of_undeclared_works_and_warns() -> None:
+    undone = offered("a")
+    undone.note_undeclared("cost", declared=False)
+    with pytest.warns(DeprecationWarning, match="undeclared"):
+        assert drift([undone]) == undeclared([undone]) == {"a": ("cost",)}
 
 
 def test_only_what_some_skill_uses_is_declared() -> None:
