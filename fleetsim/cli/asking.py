@@ -27,7 +27,7 @@ def reply_command(question_id: str, *, data: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskOptions:
     """What the command line asks for."""
 
     agent: str
@@ -50,7 +50,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class AskResult:
     """What came of it. ``code`` is the exit code without ``--exit-status``.
 
     ``text`` is what the agent said, whatever came of it; ``text_chars`` how much that was in all, and ``rest`` the
@@ -84,7 +84,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class TurnAnswer:
     """What one turn of a conversation brought. ``task_id`` is set while the agent waits for the next turn.
 
     ``download`` is what saves its ``parts``, if a hub has them.

@@ -10,7 +10,7 @@ import click
 
 from fleetsim.caller.part_rows import part_row
 from fleetsim.cli import render
-from fleetsim.cli.asking import Asked, Said
+from fleetsim.cli.asking import AskOptions, TurnAnswer
 from fleetsim.cli.main import Common
 from fleetsim.cli.parts import list_parts
 from fleetsim.cli.patience import timeout_option, within
@@ -27,7 +27,7 @@ class Talk(Protocol):
         """The conversation's, once the agent made one."""
         ...
 
-    async def say(self, text: str) -> Said:
+    async def say(self, text: str) -> TurnAnswer:
         """Say ``text`` and wait for the answer or the agent's next question."""
         ...
 
@@ -62,7 +62,7 @@ def chat(
     text piped in, each line is a turn. If a hub is running (fleetsim up), a named agent is talked with through
     it: each turn is recorded and counted, and what the agent asks is in the inbox too.
     """
-    asked = Asked(
+    asked = AskOptions(
         agent=agent,
         text="",
         skill=skill,
@@ -76,7 +76,7 @@ def chat(
     asyncio.run(_talk(common, asked))
 
 
-async def _talk(common: Common, asked: Asked) -> None:
+async def _talk(common: Common, asked: AskOptions) -> None:
     from fleetsim.cli import direct, through_hub
 
     async with AsyncExitStack() as stack:
@@ -116,7 +116,7 @@ async def _turns(common: Common, talk: Talk, timeout_s: float) -> None:
         _show(common, turn)
 
 
-def _show(common: Common, turn: Said) -> None:
+def _show(common: Common, turn: TurnAnswer) -> None:
     if common.as_json:
         told = {
             "state": turn.state,

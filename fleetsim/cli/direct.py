@@ -12,7 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetsim.cli import render
-from fleetsim.cli.asking import REASON_MAX, Asked, Result, Said
+from fleetsim.cli.asking import REASON_MAX, AskOptions, AskResult, TurnAnswer
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.live import LiveText
 from fleetsim.cli.main import Common
@@ -63,7 +63,7 @@ async def entry(common: Common, name: str) -> AgentEntry:
     raise ConfigError(f"{path} has no agent {name!r}", hint=f"one of: {names}; or give a URL")
 
 
-async def send(common: Common, asked: Asked, found: AgentEntry | None) -> Result:
+async def send(common: Common, asked: AskOptions, found: AgentEntry | None) -> AskResult:
     """Send, follow to the end or to a question, and say what came of it."""
     runtime = real_runtime()
     client_ = client(asked, found, runtime)
@@ -94,7 +94,7 @@ async def send(common: Common, asked: Asked, found: AgentEntry | None) -> Result
     return _result(asked, client_, following.task, runtime.clock.monotonic() - began, shown=shown)
 
 
-async def _show(common: Common, following: Following, asked: Asked, progress: Progress) -> bool:
+async def _show(common: Common, following: Following, asked: AskOptions, progress: Progress) -> bool:
     """Follow it, and show what is streamed as it comes. Whether the answer was shown so."""
     live = LiveText()
     streamed = False
@@ -121,13 +121,13 @@ async def _show(common: Common, following: Following, asked: Asked, progress: Pr
     return shown
 
 
-def _as_spoken(asked: Asked, client: AgentClient) -> Asked:
+def _as_spoken(asked: AskOptions, client: AgentClient) -> AskOptions:
     """As asked, in the dialect that the agent turned out to speak: another command starts from the card again."""
     return replace(asked, dialect=client.spoken) if client.spoken else asked
 
 
 @asynccontextmanager
-async def talk(common: Common, asked: Asked) -> AsyncIterator[DirectTalk]:
+async def talk(common: Common, asked: AskOptions) -> AsyncIterator[DirectTalk]:
     """A conversation with the agent itself."""
     runtime = real_runtime()
     found = None if is_url(asked.agent) else await entry(common, asked.agent)
@@ -151,12 +151,12 @@ class DirectTalk:
         """The agent's, once it made one."""
         return self._conversation.context_id
 
-    async def say(self, text: str) -> Said:
+    async def say(self, text: str) -> TurnAnswer:
         """Say ``text`` and wait for the answer or the agent's next question. Raises as ``Conversation.say``."""
         self._asking = True
         turn = await self._conversation.say(text, timeout_s=self._timeout_s + MARGIN_S)
         self._asking = False
-        return Said(
+        return TurnAnswer(
             state=turn.state.value,
             text=turn.text or turn.error or "",
             context_id=turn.context_id,
@@ -171,7 +171,7 @@ class DirectTalk:
         return "left without the answer: the agent may go on with it" if self._asking else ""
 
 
-def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentClient:
+def client(asked: AskOptions, found: AgentEntry | None, runtime: Runtime) -> AgentClient:
     """The client of the agent asked for: by its entry, or by the URL given."""
     if found is None:
         return client_for(
@@ -196,7 +196,7 @@ def client(asked: Asked, found: AgentEntry | None, runtime: Runtime) -> AgentCli
     )
 
 
-def _late(asked: Asked, following: Following) -> TimedOut:
+def _late(asked: AskOptions, following: Following) -> TimedOut:
     """The time is over: where the work is, and how to look again. Nothing is cancelled."""
     after = f"{asked.timeout_s:g} s"
     if following.task is not None:
@@ -213,7 +213,7 @@ def _late(asked: Asked, following: Following) -> TimedOut:
     return TimedOut(f"{asked.agent} did not show its card within {after}; nothing was sent", sent=False)
 
 
-def _how(asked: Asked) -> str:
+def _how(asked: AskOptions) -> str:
     """The options that say how the agent is called, for another command."""
     given = (
         ("rpc-url", asked.rpc_url),
@@ -225,7 +225,7 @@ def _how(asked: Asked) -> str:
     return "".join(f" --{name} {quote(value)}" for name, value in given if value)
 
 
-async def look(common: Common, asked: Asked, task_id: str, *, wait: bool) -> Result:
+async def look(common: Common, asked: AskOptions, task_id: str, *, wait: bool) -> AskResult:
     """A task of the agent's own, read from it; ``wait`` until it ended or waits for somebody."""
     runtime = real_runtime()
     found = None if is_url(asked.agent) else await entry(common, asked.agent)
@@ -240,21 +240,21 @@ async def look(common: Common, asked: Asked, task_id: str, *, wait: bool) -> Res
     return _result(asked, client_, following.task, runtime.clock.monotonic() - began)
 
 
-def _rest(asked: Asked, task_id: str, chars: int) -> str:
+def _rest(asked: AskOptions, task_id: str, chars: int) -> str:
     """The command that shows all of a text: the agent keeps a task; what came without one must be asked for again."""
     again = f"fleetsim task get {quote(task_id)} --agent {quote(asked.agent)}" if task_id else ""
     more = f" --text-max {chars}" if chars > asked.text_max else ""
     return (again or f"fleetsim send {quote(asked.agent)} TEXT") + _how(asked) + more
 
 
-def download_command(asked: Asked, task_id: str) -> str:
+def download_command(asked: AskOptions, task_id: str) -> str:
     """The command that saves files and data: of a task from its agent, of an answer without one by asking again."""
     if not task_id:
         return f"fleetsim send {quote(asked.agent)} TEXT{_how(asked)} --out DIR"
     return f"fleetsim task download {quote(task_id)} --agent {quote(asked.agent)}{_how(asked)}"
 
 
-def _result(asked: Asked, client: AgentClient, task: Task, took_s: float, *, shown: bool = False) -> Result:
+def _result(asked: AskOptions, client: AgentClient, task: Task, took_s: float, *, shown: bool = False) -> AskResult:
     asked = _as_spoken(asked, client)
     parts, parts_total = answer_parts(task)
     task = bounded(task, asked.text_max)
@@ -272,7 +272,7 @@ def _result(asked: Asked, client: AgentClient, task: Task, took_s: float, *, sho
     if asked.context_id or task.context_id:
         follow += f" --context-id {quote(task.context_id)}"
     follow += _how(asked)
-    return Result(
+    return AskResult(
         state=task.state.value,
         text=text,
         text_chars=chars,

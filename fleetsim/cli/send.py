@@ -11,7 +11,7 @@ import click
 
 from fleetsim.caller.part_rows import part_row
 from fleetsim.cli import render
-from fleetsim.cli.asking import REASON_MAX, Asked, Result
+from fleetsim.cli.asking import REASON_MAX, AskOptions, AskResult
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
 from fleetsim.cli.parts import (
@@ -111,7 +111,7 @@ def send(
     if not text and not parts:
         raise click.UsageError("nothing to send: give a TEXT, '-' for standard input, a --file or --data")
     given = {name: value for name, value in options.items() if value is not None}
-    asked = Asked(text=text or "", parts=parts, metadata=read_metadata(metadata), **given)
+    asked = AskOptions(text=text or "", parts=parts, metadata=read_metadata(metadata), **given)
     check_text(asked.text, "the text")
     require_parts(asked.parts, asked.metadata)
     result = asyncio.run(_carry_out(common, asked))
@@ -125,7 +125,7 @@ def send(
     return result.code
 
 
-async def _carry_out(common: Common, asked: Asked) -> Result:
+async def _carry_out(common: Common, asked: AskOptions) -> AskResult:
     from fleetsim.cli import direct
 
     if direct.is_url(asked.agent):
@@ -137,7 +137,7 @@ async def _carry_out(common: Common, asked: Asked) -> Result:
     return await direct.send(common, asked, await direct.entry(common, asked.agent))
 
 
-def _show(common: Common, asked: Asked, result: Result, saved: Saved | None) -> None:
+def _show(common: Common, asked: AskOptions, result: AskResult, saved: Saved | None) -> None:
     if common.as_json:
         told = {
             "schema": "fleetsim/send/1",

@@ -11,7 +11,7 @@ import click
 
 from fleetsim.caller.part_rows import part_row, read_part_row
 from fleetsim.cli import direct, render
-from fleetsim.cli.asking import Asked, whole_at
+from fleetsim.cli.asking import AskOptions, whole_at
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import hub, request_id
 from fleetsim.cli.main import Common
@@ -96,7 +96,7 @@ def get(
     given = {name: value for name, value in how.items() if value is not None}
     saves = f"fleetsim task download {task_id}"
     if agent is not None:
-        asked = Asked(agent=agent, text="", timeout_s=timeout_s, **given)
+        asked = AskOptions(agent=agent, text="", timeout_s=timeout_s, **given)
         row, saves = asyncio.run(_of_agent(common, asked, task_id, wait)), direct.download_command(asked, task_id)
     elif "text_max" in given:
         raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
@@ -220,7 +220,7 @@ async def _download(
     how: Mapping[str, Any],
 ) -> tuple[tuple[ListedPart, ...], int, Saved]:
     if agent is not None:
-        found = await direct.look(common, Asked(agent=agent, text="", **how), task_id, wait=False)
+        found = await direct.look(common, AskOptions(agent=agent, text="", **how), task_id, wait=False)
         parts, total = found.parts, found.parts_total
     else:
         async with hub(common) as running:
@@ -257,7 +257,7 @@ async def _one(common: Common, task_id: str, wait: bool, timeout_s: float) -> An
     return {key: value for key, value in row.items() if key != "late"}
 
 
-async def _of_agent(common: Common, asked: Asked, task_id: str, wait: bool) -> Any:
+async def _of_agent(common: Common, asked: AskOptions, task_id: str, wait: bool) -> Any:
     found = await direct.look(common, asked, task_id, wait=wait)
     for warning in found.warnings:
         common.note(f"warning: {warning}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import direct, render
-from fleetsim.cli.asking import Asked, Result, Said, reply_command, whole_at
+from fleetsim.cli.asking import AskOptions, AskResult, TurnAnswer, reply_command, whole_at
 from fleetsim.cli.exits import Exit, NoAnswer
 from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
@@ -49,7 +49,7 @@ async def takes(common: Common, agent: str) -> bool:
     return False
 
 
-async def send(common: Common, asked: Asked) -> Result:
+async def send(common: Common, asked: AskOptions) -> AskResult:
     """Have the hub do it and wait for the outcome or a question."""
     async with running(common) as hub:
         body: dict[str, Any] = {"text": asked.text, "targets": [asked.agent], "interface": "cli"}
@@ -80,14 +80,16 @@ async def send(common: Common, asked: Asked) -> Result:
         return _result(asked, row, asyncio.get_running_loop().time() - began)
 
 
-def _not_taken(asked: Asked) -> TimedOut:
+def _not_taken(asked: AskOptions) -> TimedOut:
     return TimedOut(
         f"the hub did not say within {asked.timeout_s:g} s that it took the request; it may have",
         hint="look with `fleetsim task list` before you send it again",
     )
 
 
-async def _follow(common: Common, hub: HubRemote, asked: Asked, cid: str, seq: int, deadline: float) -> dict[str, Any]:
+async def _follow(
+    common: Common, hub: HubRemote, asked: AskOptions, cid: str, seq: int, deadline: float
+) -> dict[str, Any]:
     if asked.stream and not common.as_json:
         live = LivePieces()
         async with asyncio.TaskGroup() as group:
@@ -141,7 +143,7 @@ async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> 
                     render.say(piece, end="")
 
 
-def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
+def _result(asked: AskOptions, row: dict[str, Any], took_s: float) -> AskResult:
     cid, state = row["correlationId"], row["state"]
     waiting = bool(row.get("questionId"))
     late = bool(row.get("late"))
@@ -155,7 +157,7 @@ def _result(asked: Asked, row: dict[str, Any], took_s: float) -> Result:
         follow = f'without the task: fleetsim send {quote(asked.agent)}{context} "…"'
     text, chars = row.get("text") or "", row.get("textChars") or 0
     rest = whole_at(asked.agent, row.get("taskId"), chars) if chars > len(text) else f"fleetsim task get {cid}"
-    return Result(
+    return AskResult(
         state=state,
         text=text,
         text_chars=chars,
@@ -193,7 +195,7 @@ def _parts_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def talk(common: Common, asked: Asked) -> AsyncIterator[HubTalk]:
+async def talk(common: Common, asked: AskOptions) -> AsyncIterator[HubTalk]:
     """A conversation through the running hub."""
     async with running(common) as hub:
         yield HubTalk(hub, asked, common)
@@ -205,7 +207,7 @@ class HubTalk:
     What the agent asks is a question in the inbox, and the next turn its answer: the same request goes on.
     """
 
-    def __init__(self, hub: HubRemote, asked: Asked, common: Common) -> None:
+    def __init__(self, hub: HubRemote, asked: AskOptions, common: Common) -> None:
         self.context_id = asked.context_id
         self._hub = hub
         self._asked = asked
@@ -213,7 +215,7 @@ class HubTalk:
         self._request: str | None = None
         self._question: str | None = None
 
-    async def say(self, text: str) -> Said:
+    async def say(self, text: str) -> TurnAnswer:
         """Say ``text`` and wait for the answer or the agent's next question.
 
         Raises NoAnswer where the agent gave no end of its own, and as ``HubRemote``.
@@ -229,7 +231,7 @@ class HubTalk:
         if (code := _code(row)) is not Exit.OK:
             raise NoAnswer(row.get("reason") or f"the request ended as {row['state']}", code, row["correlationId"])
         good = row.get("success") or self._question is not None
-        return Said(
+        return TurnAnswer(
             state=row["state"],
             text=(row.get("text") if good else row.get("reason")) or "",
             context_id=self.context_id,

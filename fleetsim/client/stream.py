@@ -70,39 +70,39 @@ class EventStream(AsyncIterator[TaskEvent]):
     async def _read(
         self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest
     ) -> AsyncGenerator[TaskEvent, None]:
-        said = _Said()
+        messages = _Messages()
         try:
-            while (frame := await self._next(frames, said)) is not None:
+            while (frame := await self._next(frames, messages)) is not None:
                 try:
                     event = read_frame(frame.data, asked)
                 except WireError as error:
                     self._skip(error, asked)
                     continue
                 if isinstance(event, DirectReply):
-                    said.hear(event.message)
-                    if (note := said.note()) is not None:
+                    messages.hear(event.message)
+                    if (note := messages.note()) is not None:
                         yield note
                     continue
                 self._of_task = True
-                event = said.with_answer(event)
+                event = messages.with_answer(event)
                 self.ended = closes(event, asked.dialect)
                 yield event
                 if self.ended:
                     return
-                if (note := said.note()) is not None:
+                if (note := messages.note()) is not None:
                     yield note
-            if (reply := said.reply()) is not None and not self._of_task:
+            if (reply := messages.reply()) is not None and not self._of_task:
                 self.ended = True
                 yield reply
         finally:
             await frames.aclose()
 
-    async def _next(self, frames: AsyncGenerator[SseEvent, None], said: _Said) -> SseEvent | None:
+    async def _next(self, frames: AsyncGenerator[SseEvent, None], messages: _Messages) -> SseEvent | None:
         """The next frame; None at the end, and where a message has turned out to be the whole answer."""
-        if said.at is None or self._of_task:
+        if messages.at is None or self._of_task:
             return await anext(frames, None)
         try:
-            async with asyncio.timeout_at(said.at + LONE_MESSAGE_S):
+            async with asyncio.timeout_at(messages.at + LONE_MESSAGE_S):
                 return await anext(frames, None)
         except (TimeoutError, TransportError):
             return None  # a message is whole in itself: how the connection ends takes nothing from it
@@ -117,7 +117,7 @@ class EventStream(AsyncIterator[TaskEvent]):
             ) from error
 
 
-class _Said:
+class _Messages:
     """The messages of one stream, and where its task stands. ``at`` is when the last message came (loop time)."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ import pytest_asyncio
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.caller.event_wire import payload
-from fleetsim.cli.asking import Asked
+from fleetsim.cli.asking import AskOptions
 from fleetsim.cli.main import Common
 from fleetsim.cli.through_hub import HubTalk
 from tests.cli.world import Shell
@@ -32,7 +32,7 @@ LEFT_S = 5.0
 
 def talk_with(t: Town, **asked: str) -> HubTalk:
     common = Common(output="text", config=None, state=None, quiet=True, ascii=False)
-    return HubTalk(t.remote, Asked(agent="quinn", text="", **asked), common)
+    return HubTalk(t.remote, AskOptions(agent="quinn", text="", **asked), common)
 
 
 async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> None:
