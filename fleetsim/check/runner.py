@@ -24,7 +24,7 @@ from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.report import Finding, Report, in_order
 from fleetsim.check.requirement import ALL, ONCE, PROFILES, SECTIONS, Phase, Requirement, Severity
 from fleetsim.check.sections import REQUIREMENTS
-from fleetsim.check.sections.methods import METHOD_REQUIREMENTS
+from fleetsim.check.sections.envelope import METHOD_REQUIREMENTS
 from fleetsim.check.session import OLD_STREAM, Session
 from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, note_timeout
 from fleetsim.model.call import Operation

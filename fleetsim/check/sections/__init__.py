@@ -18,19 +18,13 @@ from fleetsim.check.sections import (
     extensions,
     hygiene,
     legacy,
-    listing,
-    methods,
     push,
-    push_content,
     push_delivery,
-    push_refusal,
-    questions,
     rest,
     resubscribe,
     sending,
     streams,
     tasks,
-    versions,
 )
 
 __all__ = [
@@ -41,19 +35,13 @@ __all__ = [
     "extensions",
     "hygiene",
     "legacy",
-    "listing",
-    "methods",
     "push",
-    "push_content",
     "push_delivery",
-    "push_refusal",
-    "questions",
     "rest",
     "resubscribe",
     "sending",
     "streams",
     "tasks",
-    "versions",
 ]
 
 REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType({found.id: found for found in declared()})

@@ -1,20 +1,22 @@
-"""What is asked of the JSON-RPC envelope and of the error codes."""
+"""What is asked of any call: its envelope, the error codes, which methods there must be, and the version header."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from fleetsim.check.exchange import written
+from fleetsim.check.exchange import Exchange, written
 from fleetsim.check.fixtures import finished_task
-from fleetsim.check.raw_dialect import listed, mapping
-from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, ONCE, SHOULD, V10, Phase, requirement
+from fleetsim.check.raw_dialect import RawDialect, listed, mapping
+from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, ONCE, SHOULD, V03, V10, Phase, requirement
 from fleetsim.check.session import Session
-from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
+from fleetsim.check.verdict import fail_unless, fail_unless_error, not_applicable_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
 CODES = f"{BUILD_GUIDE}, 'Error code conventions'"
+SURFACE = f"{BUILD_GUIDE}, 'The endpoint surface'"
 JSONRPC = "JSON-RPC 2.0"
+_PUSH = "tasks/pushNotificationConfig"
 NOWHERE = "fleetsim-no-such-task"
 LEAKS = re.compile(r'Traceback \(most recent|File \\?"[^"]{1,200}\.py|\n\s+at \S+ \(|node_modules/|\.java:\d+\)')
 
@@ -404,3 +406,146 @@ async def no_leaks(session: Session) -> None:
     for exchange in session.agent.exchanges:
         text = exchange.body.decode("utf-8", "replace") + "".join(frame.text for frame in exchange.frames)
         fail_unless(not LEAKS.search(text), "an answer shows a stack trace or a path of the agent's code", exchange)
+
+
+METHOD_REQUIREMENTS: dict[Operation, str] = {}
+"""Which requirement says that a method is there: what leans on a missing one is not tested because of that one."""
+
+
+def _fail_unless_method(exchange: Exchange, method: str) -> None:
+    fail_unless(exchange.code != -32601, f"{method} does not exist: {exchange.says()}", exchange)
+    fail_unless(exchange.status not in {404, 405}, f"{method} gave {exchange.says()}", exchange)
+    fail_unless(exchange.answer.get("jsonrpc") == "2.0", f"{method} gave {exchange.says()}", exchange)
+
+
+def _params_for_nobody(dialect: RawDialect, operation: Operation) -> dict[str, object]:
+    match operation:
+        case Operation.LIST:
+            return {"pageSize": 1, "historyLength": 0}  # whatever else is in the store, the answer is small
+        case Operation.PUSH_SET:
+            return dialect.set_hook(NOWHERE, dialect.hook("https://example.com/hook"))
+        case Operation.PUSH_GET | Operation.PUSH_LIST | Operation.PUSH_DELETE:
+            return dialect.of_hook(NOWHERE, NOWHERE if operation is not Operation.PUSH_LIST else None)
+        case _:
+            return dialect.by_id(NOWHERE)
+
+
+async def _call_method(session: Session, operation: Operation) -> None:
+    method = session.dialect.standard_method(operation)
+    whole = operation in {Operation.SEND, Operation.STREAM}
+    params = session.params(session.quick()) if whole else _params_for_nobody(session.dialect, operation)
+    async with session.stream(method, params) as stream:
+        await stream.next(10)
+    _fail_unless_method(stream.exchange, method)
+
+
+def _method(requirement_id: str, operation: Operation, names: str, incident: str = "") -> None:
+    METHOD_REQUIREMENTS[operation] = requirement_id
+
+    @requirement(
+        requirement_id,
+        f"There is a method {names}",
+        MUST,
+        dialects=BOTH,
+        source=SURFACE,
+        remedy="Route the method; what is not supported is -32003 or -32004, never -32601.",
+        incident=incident,
+    )
+    async def exists(session: Session) -> None:
+        """Call it (with a text, or for an unknown task): anything but -32601 is an answer."""
+        await _call_method(session, operation)
+
+
+_method("M-01", Operation.SEND, "message/send, SendMessage")
+_method("M-02", Operation.STREAM, "message/stream, SendStreamingMessage")
+_method("M-04", Operation.GET, "tasks/get, GetTask")
+_method("M-05", Operation.CANCEL, "tasks/cancel, CancelTask")
+_method(
+    "M-06",
+    Operation.SUBSCRIBE,
+    "tasks/resubscribe, SubscribeToTask",
+    incident="selectools answers -32601 on resubscribe",
+)
+_method("M-07", Operation.PUSH_SET, f"{_PUSH}/set, CreateTaskPushNotificationConfig", "Quinn PR #25")
+_method("M-08", Operation.PUSH_GET, f"{_PUSH}/get, GetTaskPushNotificationConfig", "Quinn PR #25")
+_method("M-09", Operation.PUSH_LIST, f"{_PUSH}/list, ListTaskPushNotificationConfigs", "Quinn PR #25")
+_method("M-10", Operation.PUSH_DELETE, f"{_PUSH}/delete, DeleteTaskPushNotificationConfig", "Quinn PR #25")
+
+
+@requirement(
+    "M-03",
+    "message/sendStream is taken for message/stream",
+    SHOULD,
+    dialects=V03,
+    source=SURFACE,
+    remedy="Accept the alias: protoPen-era clients still use it.",
+    after="M-10",
+)
+async def old_name_of_stream(session: Session) -> None:
+    """Call the old name with the params of a stream."""
+    not_applicable_unless(session.agent.streaming, "the card offers no streams")
+    async with session.stream("message/sendStream", session.params(session.quick())) as stream:
+        await stream.next(10)
+    exchange = stream.exchange
+    _fail_unless_method(exchange, "message/sendStream")
+    fail_unless(exchange.frames, f"message/sendStream gave {exchange.says()}, no stream", exchange)
+
+
+METHOD_REQUIREMENTS[Operation.LIST] = "M-11"
+
+
+@requirement(
+    "M-11",
+    "There is a method ListTasks",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.1.4",
+    remedy="Route ListTasks.",
+)
+async def list_tasks(session: Session) -> None:
+    """Call it with empty params."""
+    await _call_method(session, Operation.LIST)
+
+
+@requirement(
+    "V-01",
+    "A 1.0 method without A2A-Version is -32009",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.6.2 (a missing header means 0.3)",
+    remedy="Take a missing version for 0.3, and refuse 1.0 method names under it with -32009.",
+)
+async def no_version(session: Session) -> None:
+    """Call GetTask without the header, and with an empty one."""
+    for headers in ({"a2a-version": ""}, None):
+        body = written(session.envelope("GetTask", {"id": NOWHERE}))
+        exchange = await session.agent.exchange("POST", session.endpoint, body=body, headers=headers)
+        fail_unless_error(exchange, f"a 1.0 method with {'an empty' if headers else 'no'} A2A-Version", -32009)
+
+
+@requirement(
+    "V-02",
+    "An unknown version is -32009",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.6.2",
+    remedy="Check the header before the method and answer -32009.",
+)
+async def unknown_version(session: Session) -> None:
+    """Call GetTask with A2A-Version: 99.0."""
+    exchange = await session.rpc("GetTask", {"id": NOWHERE}, headers={"a2a-version": "99.0"})
+    fail_unless_error(exchange, "A2A-Version: 99.0", -32009)
+
+
+@requirement(
+    "V-03",
+    "0.3 methods do not mind a version header",
+    SHOULD,
+    dialects=V03,
+    source="Reference interop, section 8",
+    remedy="Check the version for 1.0 method names only.",
+)
+async def old_methods_do_not_mind(session: Session) -> None:
+    """Call tasks/get with A2A-Version: 0.3."""
+    exchange = await session.rpc("tasks/get", {"id": NOWHERE}, headers={"a2a-version": "0.3"})
+    fail_unless_error(exchange, "tasks/get of an unknown task with A2A-Version: 0.3", -32001)

@@ -1,4 +1,4 @@
-"""What is asked of a task after the send: reading, cancelling, failing, and the shapes seen on the way."""
+"""What is asked of a task after the send: reading, listing, cancelling, its questions, its end, and its shapes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from fleetsim.check.raw_dialect import (
 from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, Phase, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
+from fleetsim.model.call import Operation
+from fleetsim.model.forms import in_form
+from fleetsim.model.task import DataPart
 
 LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)", re.ASCII)
@@ -335,3 +338,200 @@ async def tasks_are_camel_case(session: Session) -> None:
     await _variety(session)
     for task, exchange in session.tasks:
         fail_unless(not (bad := snake_keys(task)), f"written with an underscore: {', '.join(bad[:5])}", exchange)
+
+
+async def waiting_task(session: Session) -> tuple[str, Exchange]:
+    """A task that waits for an answer. Raises NotPassed (not tested) if it does not come to that."""
+    task_id, exchange = await session.begin(session.hint("ask"))
+    if session.state(exchange) not in INTERRUPTED:
+        exchange = await session.until(task_id, TERMINAL | INTERRUPTED)
+    state = session.state(exchange)
+    not_tested_unless(
+        state == "input-required", f"the asking skill is {state or exchange.says()}, not input-required", exchange
+    )
+    return task_id, exchange
+
+
+@requirement(
+    "T-13",
+    "A contextId that is not the task's is refused",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.4.3",
+    remedy="Compare contextId with the task's.",
+    needs=("ask",),
+)
+async def other_context_is_refused(session: Session) -> None:
+    """Answer the asking skill's question with another contextId: -32602."""
+    task_id, _ = await waiting_task(session)
+    exchange = await session.send(taskId=task_id, contextId=session.new())
+    fail_unless_error(exchange, "a message with another contextId than its task's", -32602)
+
+
+def _asked_parts(session: Session, exchange: Exchange) -> list[Mapping[str, Any]]:
+    status = mapping(session.dialect.task(exchange.result).get("status"))
+    return [mapping(part) for part in listed(mapping(status.get("message")).get("parts"))]
+
+
+def _in_form(session: Session, exchange: Exchange) -> dict[str, Any]:
+    """The parts of an answer where the question wants a form (``model.forms``), as the fleet would send it."""
+    wanted = [
+        DataPart(data=part["data"], metadata=mapping(part.get("metadata")))
+        for part in _asked_parts(session, exchange)
+        if "data" in part
+    ]
+    _, parts = in_form(wanted, session.quick().text, ())
+    sent = [part for part in parts if isinstance(part, DataPart)]
+    members = [{**session.dialect.data_part(p.data), **({"metadata": p.metadata} if p.metadata else {})} for p in sent]
+    return {"parts": members} if members else {}
+
+
+@requirement(
+    "T-14",
+    "On 0.3 the taskId decides, whatever the contextId",
+    SHOULD,
+    dialects=V03,
+    source="Reference interop, section 8; seed, 'Human-in-the-loop'",
+    remedy="Look tasks up by taskId alone on 0.3: the fleet's caller sends a contextId of its own.",
+    needs=("ask",),
+)
+async def other_context_is_fine(session: Session) -> None:
+    """Answer the asking skill's question with another contextId; the task must go on."""
+    task_id, exchange = await waiting_task(session)
+    exchange = await session.send(taskId=task_id, contextId=session.new(), **_in_form(session, exchange))
+    fail_unless(exchange.error is None, f"an answer with another contextId gave {exchange.says()}", exchange)
+    last = await session.until(task_id)
+    fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", exchange, last)
+
+
+@requirement(
+    "T-15",
+    "A question is asked as input-required and answered on the same task",
+    MUST,
+    dialects=BOTH,
+    source=f"{BUILD_GUIDE}, 'What you get for free' (human-in-the-loop)",
+    remedy="Move to input-required with the question as status.message, and resume on a message with that taskId.",
+    needs=("ask",),
+)
+async def question_and_answer(session: Session) -> None:
+    """Send to the asking skill, read the question in status.message, answer with its taskId, in the form that a
+    question in data asks for; the task must end.
+    """
+    task_id, exchange = await session.begin(session.hint("ask"))
+    if session.state(exchange) not in INTERRUPTED:
+        exchange = await session.until(task_id, TERMINAL | INTERRUPTED)
+    state = session.state(exchange)
+    fail_unless(
+        state == "input-required", f"the asking skill is {state or exchange.says()}, not input-required", exchange
+    )
+    asked = _asked_parts(session, exchange)
+    # Data and files ask too: a question may be a form.
+    asks = any(part.get(member) for part in asked for member in ("text", "data", "file", "raw", "url"))
+    fail_unless(asks, "status.message holds no question", exchange)
+    context = str(session.dialect.task(exchange.result).get("contextId"))
+    answered = await session.send(taskId=task_id, contextId=context, **_in_form(session, exchange))
+    fail_unless(answered.error is None, f"the answer to the question gave {answered.says()}", answered)
+    back = session.dialect.task(answered.result).get("id")
+    fail_unless(back == task_id, "the answer began another task", exchange, answered)
+    last = await session.until(task_id)
+    state = session.state(last)
+    fail_unless(state in TERMINAL, f"after the answer the task is {state or last.says()}", answered, last)
+
+
+async def three_tasks(session: Session) -> tuple[str, list[str]]:
+    """Three tasks of one context that have ended: the context, and their ids."""
+    context = session.new()
+    return context, [(await session.finished(contextId=context))[0] for _ in range(3)]
+
+
+async def _list(session: Session, **params: Any) -> Exchange:
+    exchange = await session.rpc(session.dialect.method(Operation.LIST), params)
+    fail_unless(exchange.error is None, f"ListTasks gave {exchange.says()}", exchange)
+    fail_unless(isinstance(mapping(exchange.result).get("tasks"), list), "ListTasks returned no tasks array", exchange)
+    return exchange
+
+
+def _ids(exchange: Exchange) -> list[Any]:
+    return [mapping(task).get("id") for task in listed(mapping(exchange.result).get("tasks"))]
+
+
+@requirement(
+    "T-22",
+    "ListTasks pages through all tasks once",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.1.4",
+    remedy="Return nextPageToken ('' at the end), pageSize and totalSize; use stable cursors.",
+)
+async def list_pages(session: Session) -> None:
+    """Make three tasks in one context and list them with pageSize 1 to the end."""
+    context, ids = await session.fixture(three_tasks)
+    seen: list[Any] = []
+    token = ""
+    for _ in range(6):
+        exchange = await _list(session, contextId=context, pageSize=1, **({"pageToken": token} if token else {}))
+        page = mapping(exchange.result)
+        fail_unless(len(_ids(exchange)) <= 1, f"a page of 1 holds {len(_ids(exchange))} tasks", exchange)
+        seen += _ids(exchange)
+        token = page.get("nextPageToken", "")
+        if not token:
+            break
+    fail_unless(not token, "the pages do not end", exchange)
+    fail_unless(sorted(map(str, seen)) == sorted(ids), f"{len(ids)} tasks were listed as {len(seen)}", exchange)
+    total = page.get("totalSize")
+    fail_unless(total is None or total == len(ids), f"totalSize is {total!r} of {len(ids)}", exchange)
+
+
+@requirement(
+    "T-23",
+    "ListTasks filters by context and state",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.1.4",
+    remedy="Apply every filter of the request.",
+)
+async def list_filters(session: Session) -> None:
+    """List with contextId, and with a state the tasks are not in."""
+    context, ids = await session.fixture(three_tasks)
+    exchange = await _list(session, contextId=context)
+    fail_unless(sorted(map(str, _ids(exchange))) == sorted(ids), "a list by contextId holds other tasks", exchange)
+    none = await _list(session, contextId=context, status="TASK_STATE_WORKING")
+    fail_unless(not _ids(none), "a list of working tasks holds finished ones", none)
+
+
+@requirement(
+    "T-24",
+    "ListTasks refuses a pageSize out of 1 to 100",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.1.4",
+    remedy="Answer -32602.",
+)
+async def list_bounds(session: Session) -> None:
+    """List with pageSize 0 and 101."""
+    for size in (0, 101):
+        exchange = await session.rpc(session.dialect.method(Operation.LIST), {"pageSize": size})
+        fail_unless_error(exchange, f"pageSize {size}", -32602)
+
+
+@requirement(
+    "T-25",
+    "ListTasks leaves artifacts out unless asked",
+    MUST,
+    dialects=V10,
+    source="A2A 1.0 §3.1.4",
+    remedy="Omit artifacts unless includeArtifacts is true.",
+)
+async def list_artifacts(session: Session) -> None:
+    """List with and without includeArtifacts."""
+    context, _ = await session.fixture(three_tasks)
+    bare = await _list(session, contextId=context)
+    fail_unless(not any(mapping(t).get("artifacts") for t in mapping(bare.result)["tasks"]), "artifacts unasked", bare)
+    whole = await _list(session, contextId=context, includeArtifacts=True)
+    completed = [t for t in mapping(whole.result)["tasks"] if session.dialect.state(t) == "completed"]
+    not_tested_unless(completed, "no task completed", whole)
+    read = await session.get(mapping(completed[0]).get("id"))
+    if session.dialect.task(read.result).get("artifacts"):
+        fail_unless(
+            any(mapping(t).get("artifacts") for t in completed), "includeArtifacts: true shows none", whole, read
+        )
