@@ -117,7 +117,9 @@ class TaskFile:
             await self.flush()
         except StateUnwritable:
             log.error("%d tasks were not written to %s", len(self._pending), self._path)
-        await self._run(self._shut)
+        if self._connection is not None:
+            await self._run(self._connection.close)
+            self._connection = None
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], Any]) -> Any:
@@ -168,11 +170,6 @@ class TaskFile:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-
-    def _shut(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 def _hear(doing: asyncio.Future[Any]) -> None:

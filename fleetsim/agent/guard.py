@@ -140,7 +140,11 @@ class RequestGuard:
         headers = request.headers.raw
         if sum(len(name) + len(value) + 4 for name, value in headers) > self._limits.header_bytes_max:
             raise Refusal(431, "TOO_LARGE", f"headers are larger than {self._limits.header_bytes_max} bytes")
-        self._check_length(request)
+        declared = request.headers.getlist("content-length")
+        if len(declared) > 1 or not all(length.isascii() and length.isdigit() for length in declared):
+            raise Refusal(400, "BAD_REQUEST", "content-length is malformed")
+        if declared and (len(declared[0]) > 15 or int(declared[0]) > self._limits.body_bytes_max):
+            raise too_large(self._limits.body_bytes_max)
         owner = self._authenticator.admit(headers)
         if owner is None:
             challenge = {"www-authenticate": self._authenticator.challenge()}
@@ -152,12 +156,3 @@ class RequestGuard:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise Refusal(415, "NOT_JSON", "send the request as application/json")
-
-    def _check_length(self, request: Request) -> None:
-        declared = request.headers.getlist("content-length")
-        if not declared:
-            return
-        if len(declared) > 1 or not (declared[0].isascii() and declared[0].isdigit()):
-            raise Refusal(400, "BAD_REQUEST", "content-length is malformed")
-        if len(declared[0]) > 15 or int(declared[0]) > self._limits.body_bytes_max:
-            raise too_large(self._limits.body_bytes_max)

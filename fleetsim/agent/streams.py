@@ -8,6 +8,7 @@ that exactly once, suffixes only, and the closing pair however slowly it reads (
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
@@ -19,34 +20,24 @@ from fleetsim.model.text import one_line
 
 
 class StreamSlots:
-    """How many streams are open, for one task and in all."""
+    """How many streams are open, for one task (``of``) and in all."""
 
     def __init__(self, limits: AgentLimits) -> None:
         self._limits = limits
-        self._taken: dict[TaskKey, int] = {}
+        self.of: Counter[TaskKey] = Counter()
         self.total = 0
 
     def take(self, key: TaskKey | None = None) -> StreamSlot:
         """Open one more, for a task if it is known already. Raises AtCapacity."""
         if self.total >= self._limits.streams_max:
             raise AtCapacity(f"the agent serves at most {self._limits.streams_max} streams at once")
-        if key is not None and self._taken.get(key, 0) >= self._limits.streams_per_task_max:
+        if key is not None and self.of[key] >= self._limits.streams_per_task_max:
             raise AtCapacity(f"a task may have at most {self._limits.streams_per_task_max} streams at once")
         self.total += 1
         slot = StreamSlot(self)
         if key is not None:
             slot.assign(key)
         return slot
-
-    def _assign(self, key: TaskKey) -> None:
-        self._taken[key] = self._taken.get(key, 0) + 1
-
-    def _leave(self, key: TaskKey | None) -> None:
-        self.total -= 1
-        if key is not None:
-            self._taken[key] -= 1
-            if not self._taken[key]:
-                del self._taken[key]
 
 
 class StreamSlot:
@@ -63,13 +54,18 @@ class StreamSlot:
         """Name the task the stream is for."""
         if self._key is None:
             self._key = key
-            self._slots._assign(key)
+            self._slots.of[key] += 1
 
     def leave(self) -> None:
         """Close the stream; again is harmless."""
-        if not self._left:
-            self._left = True
-            self._slots._leave(self._key)
+        if self._left:
+            return
+        self._left = True
+        self._slots.total -= 1
+        if self._key is not None:
+            self._slots.of[self._key] -= 1
+            if not self._slots.of[self._key]:
+                del self._slots.of[self._key]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -139,13 +139,10 @@ class UsageTotals:
             found.append((COST, COST_TYPE, cost | ({} if self.model is None else {"model": self.model})))
         if self.confidence is not None:
             sure: dict[str, Any] = {"confidence": self.confidence, "success": success}
-            found.append((CONFIDENCE, CONFIDENCE_TYPE, sure | _explained(self.explanation)))
+            sure |= {} if self.explanation is None else {"explanation": self.explanation}
+            found.append((CONFIDENCE, CONFIDENCE_TYPE, sure))
         parts = tuple(DataPart(data=data, media_type=kind, metadata={"mimeType": kind}) for _, kind, data in found)
         return parts, tuple(uri for uri, _, _ in found)
-
-
-def _explained(text: str | None) -> dict[str, str]:
-    return {} if text is None else {"explanation": text}
 
 
 @dataclass(slots=True)
