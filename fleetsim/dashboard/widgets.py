@@ -215,8 +215,9 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         self._painted = {at: self._row(at) for at in range(top, min(top + self.size.height - 1, len(rows.items)))}
         if again:
             self.refresh(layout=self.styles.height is not None and self.styles.height.is_auto)
-        for at in () if again else [at for at, strip in self._painted.items() if strip != painted.get(at)]:
-            self.refresh(Region(0, at - top + 1, self.inner_width, 1))
+        for at, strip in self._painted.items():
+            if not again and strip != painted.get(at):
+                self.refresh(Region(0, at - top + 1, self.inner_width, 1))
         if index != self._index or count != len(rows.items):
             self._keep_in_sight()
 

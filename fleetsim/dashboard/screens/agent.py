@@ -138,7 +138,7 @@ class AgentPane(FleetPane):
         agent, second = view.agent(self.agent), int(view.now.timestamp())
         if agent is None:
             self._facts.entitle(self.agent)
-            self._facts.show(None, lambda width: [line(("This agent has left agents.yaml.", MUTED))])
+            self._facts.show("gone", lambda width: [line(("This agent has left agents.yaml.", MUTED))])
             self._figures.show()
             self.main.show(Rows())
             return
