@@ -420,6 +420,26 @@ async def test_a_click_on_a_tab_opens_its_screen_and_a_second_click_on_a_row_ope
         assert stage.focused == "live"
 
 
+async def test_a_list_is_painted_again_where_a_row_the_second_or_the_theme_is_another() -> None:
+    j = Journal(start=NOW)
+    first, second = j.request("quinn", "echo"), j.request("flaky", "echo")
+    j.bind(first)
+    j.bind(second)
+    async with showing(j.events, "2") as stage:
+        assert stage.main.key == first["correlation_id"], "what is looked at is a row of the list alone"
+        count = len(j.events)
+        j.status(second, "half way")
+        await stage.say(*j.events[count:])
+        assert "0s half way" in stage.text
+        stage.clock.pass_(7)
+        await stage.settle()
+        assert "7s half way" in stage.text
+        before = stage.main.render_line(2)
+        await stage.press("ctrl+t", "ctrl+t")
+        after = stage.main.render_line(2)
+        assert (after.text, after == before) == (before.text, False)
+
+
 async def test_a_new_question_is_announced_wherever_one_looks() -> None:
     j, *_ = asking()
     async with showing(j.events) as stage:
