@@ -1,7 +1,8 @@
 """The event log: what happened, in order, for many readers.
 
 One writer side (``publish``, never waiting, never failing) and any number of readers, each with a bounded
-queue of its own: a slow reader loses its oldest events and is told how many, and slows nobody.
+queue of its own: a slow reader loses its oldest events and is told how many, and slows nobody. An outcome is told
+in up to three: one for the fleet, one for whoever asked, one for the effects.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
 
-from fleetsim.caller.events import Event
+from fleetsim.caller.events import EffectsReported, Event, Excerpt, Level, OutcomeDecided, RequestAnswered
+from fleetsim.model.errors import Blame
+from fleetsim.model.work import Outcome
 from fleetsim.runtime.ports import Clock
 
 KEEP_MAX = 20_000
@@ -127,3 +130,44 @@ class EventLog:
     def _leave(self, reader: Subscription) -> None:
         if reader in self._readers:
             self._readers.remove(reader)
+
+
+_LEVEL = {
+    Blame.AGENT: Level.ERROR,
+    Blame.NETWORK: Level.WARN,
+    Blame.CALLER: Level.WARN,
+    Blame.HUMAN: Level.INFO,
+    Blame.NOBODY: Level.WARN,
+}
+"""How loud an end without success is: an error is what an agent failed at."""
+
+
+def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> None:
+    """Publish the one outcome of a request, its reply, and the effects the agent reported."""
+    about: dict[str, Any] = {
+        "correlation_id": outcome.correlation_id,
+        "parent_id": outcome.parent_id,
+        "agent": outcome.agent,
+        "skill": outcome.skill,
+        "task_id": outcome.task_id,
+    }
+    events.publish(OutcomeDecided.of(outcome, level=Level.INFO if outcome.success else _LEVEL[outcome.blame]))
+    events.publish(
+        RequestAnswered(
+            **about,
+            content=Excerpt.of(outcome.text, outcome.text_chars) if outcome.success else None,
+            error=None if outcome.success else outcome.reason,
+            task_state=outcome.kind.value,
+            context_id=outcome.context_id,
+        )
+    )
+    if outcome.effects or drift:
+        events.publish(
+            EffectsReported(
+                level=Level.WARN if drift else Level.INFO,
+                **about,
+                deltas=tuple(asdict(delta) for delta in outcome.effects),
+                source=outcome.agent,
+                drift=tuple(drift),
+            )
+        )

@@ -13,9 +13,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Protocol
 
-from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.effects import EffectRunner, PollPacer
-from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
 from fleetsim.caller.record_writer import RecordWriter

@@ -17,10 +17,9 @@ from fleetsim.caller.agent_limiter import AgentLimiter, GateLimits
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
-from fleetsim.caller.closing import publish_outcome
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
-from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.events import (
     BreakerClosed,
     BreakerOpened,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.closing import publish_outcome
-from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level, OutcomeDecided
 from fleetsim.caller.follow_up import follow_up, how_it_stands, shows_the_message, shows_the_past

@@ -86,7 +86,13 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
                 track.sending = replace(track.sending, early=(*track.sending.early, update))
                 return
             if isinstance(update.event, DirectReply):
-                update = replace(update, event=_remark(update.event.message))
+                message = update.event.message  # something it says about its task at work, never the end of it
+                remark = StatusUpdate(
+                    task_id=message.task_id or "",
+                    context_id=message.context_id or "",
+                    status=TaskStatus(state=TaskState.WORKING, message=message),
+                )
+                update = replace(update, event=remark)
                 if track.record.task is not None and not context.ended:
                     context.poll_at(context.now.mono)
     if track.record.task is None and via is not UpdateSource.POLL and _shows_the_past(context, update):
@@ -118,12 +124,6 @@ def state_of(event: TaskEvent) -> TaskState | None:
             return TaskState.COMPLETED
         case ArtifactUpdate():
             return None
-
-
-def _remark(message: Message) -> StatusUpdate:
-    """A message in a webhook: something the agent says about its task at work, never the end of it."""
-    status = TaskStatus(state=TaskState.WORKING, message=message)
-    return StatusUpdate(task_id=message.task_id or "", context_id=message.context_id or "", status=status)
 
 
 def _task_id(event: TaskEvent) -> str:

@@ -47,7 +47,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.event import DirectReply, Snapshot
 from fleetsim.model.task import INTERRUPTED, Task
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Answer, Cause, Decision, OutcomeKind, Question, UpdateSource
+from fleetsim.model.work import Cause, Decision, OutcomeKind, UpdateSource
 
 _UNKNOWN = (MethodNotFound, VersionNotSupported)
 """-32601 and -32009: the agent does not know what was asked, so it has done nothing."""
@@ -348,22 +348,19 @@ def recovered(context: StepContext, signal: Recovered) -> None:
         track.ending = replace(track.ending, polls_owed=context.rules.owed_polls_max)
     elif record.cancel_wanted:
         cancel_once(context)  # whether it was said before the restart is not known
-    if signal.question is not None:
-        _recover_question(context, signal.question, signal.answer)
-    elif not context.ended:
-        context.agents_turn()
-    asked = track.asking
-    if asked.question is None and asked.answer is None and record.task and record.task.state in INTERRUPTED:
-        asking.look_first(context, record.task)
-
-
-def _recover_question(context: StepContext, question: Question, answer: Answer | None) -> None:
-    if answer is None:
+    question, answer = signal.question, signal.answer
+    if question is None:
+        if not context.ended:
+            context.agents_turn()
+    elif answer is None:
         asking.reopen(context, question)
     elif answer.decision is Decision.REJECT:
         asking.reject(context, answer)
     else:
         asking.recover_answer(context, question, answer)
+    asked = track.asking
+    if asked.question is None and asked.answer is None and record.task and record.task.state in INTERRUPTED:
+        asking.look_first(context, record.task)
 
 
 def _abandon(context: StepContext, signal: Recovered) -> None:
