@@ -64,6 +64,13 @@ async def test_a_stream_that_breaks_off_is_finished_by_looks(runtime: Runtime, n
     assert methods(agent) == ["message/stream", "tasks/get", "tasks/get"]
 
 
+async def test_a_look_that_shows_less_takes_nothing_away(runtime: Runtime, network: MemoryNetwork) -> None:
+    agent = ScriptedAgent({"message/stream": [*FOUR[:4], InternalError("oh")], "tasks/get": task("completed", None)})
+    async with network:
+        done = await client(runtime, network, agent).follow("Which day?").end()
+    assert (done.state, done.text) == (TaskState.COMPLETED, "Monday")
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_what_is_not_streamed_is_looked_at(runtime: Runtime, network: MemoryNetwork, stream: bool) -> None:
     card = {**CARD, "capabilities": {"streaming": not stream}}
