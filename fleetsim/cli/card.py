@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
+from fleetsim.cli.direct import client_for
 from fleetsim.cli.main import Common
-from fleetsim.cli.reach import client_for, pin_options
+from fleetsim.cli.options import pin_options
 
 
 @click.command()

@@ -14,7 +14,7 @@ from fleetsim.cli import render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import find, hub
 from fleetsim.cli.main import Common
-from fleetsim.cli.patience import timeout_option, within
+from fleetsim.cli.options import timeout_option, within
 from fleetsim.model.errors import TimedOut
 
 

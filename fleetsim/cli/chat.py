@@ -12,10 +12,9 @@ from fleetsim.caller.part_rows import part_row
 from fleetsim.cli import render
 from fleetsim.cli.asking import AskOptions, TurnAnswer
 from fleetsim.cli.main import Common
+from fleetsim.cli.options import call_options, timeout_option, within
 from fleetsim.cli.parts import list_parts
-from fleetsim.cli.patience import timeout_option, within
-from fleetsim.cli.reach import pin_options
-from fleetsim.cli.typed import TypedLines
+from fleetsim.cli.terminal import TypedLines
 from fleetsim.model.errors import FleetsimError, TimedOut
 
 
@@ -40,9 +39,7 @@ class Talk(Protocol):
 @click.argument("agent")
 @click.option("--skill", help="The skill to talk with.  [default: chat if the agent has it, else its own choice]")
 @click.option("--context-id", help="Go on with an earlier conversation.")
-@pin_options
-@click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
-@click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
+@call_options
 @timeout_option("How long to wait for each answer; what was asked goes on.")
 @click.pass_obj
 def chat(

@@ -1,8 +1,9 @@
-"""``fleetsim check``: hold an agent to the checklist, and say what a fleet would trip over."""
+"""``fleetsim check`` and ``explain``: hold an agent to the checklist, and tell a row of it in full."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import shlex
 import sys
 from contextlib import AsyncExitStack, suppress
@@ -20,12 +21,14 @@ from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
 from fleetsim.check.requirement import ONCE, PROFILES, Requirement
 from fleetsim.check.runner import run_check, select
+from fleetsim.check.sections import REQUIREMENTS
+from fleetsim.check.text import explain as explain_text
 from fleetsim.check.text import render
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
-from fleetsim.cli.progress import Progress
-from fleetsim.cli.reach import Typed, pin_options, with_scheme
+from fleetsim.cli.options import Typed, pin_options, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
+from fleetsim.cli.terminal import Progress
 from fleetsim.client.credential import Credential
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
@@ -319,3 +322,25 @@ async def _until_again(common: Common, seconds: float) -> None:
     finally:
         with suppress(OSError, ValueError, NotImplementedError):
             loop.remove_reader(stdin)
+
+
+@click.command()
+@click.argument("row_id", metavar="ID")
+@click.pass_obj
+def explain(common: Common, row_id: str) -> int:
+    """Explain a row of the checklist: what it demands, who says so, how it is probed, how to fix it.
+
+    \b
+    fleetsim explain P-17
+    fleetsim check --list
+    """
+    requirement = REQUIREMENTS.get(row_id.upper().partition("@")[0])
+    if requirement is None:
+        near = difflib.get_close_matches(row_id.upper(), REQUIREMENTS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else "See 'fleetsim check --list'."
+        raise click.UsageError(f"No such row: {row_id!r}. {hint}")
+    if common.as_json:
+        emit_json(requirement.as_json())
+    else:
+        lines(f"{explain_text(requirement)}\n")
+    return Exit.OK

@@ -51,7 +51,7 @@ def demo(common: Common, headless: bool, picture: Path | None) -> int:
 
 
 async def _demo(common: Common, drawn: bool, picture: Path | None) -> int:
-    from fleetsim.cli import demo_traffic, screen
+    from fleetsim.cli import demo_fleet, screen
     from fleetsim.hub.state import StateDir, state_path
 
     _leave_cleanly()
@@ -68,7 +68,7 @@ async def _demo(common: Common, drawn: bool, picture: Path | None) -> int:
         option = "" if found else f" --state {own.path}"
         common.note(f"five agents and a hub at {hub.url}{ends}")
         common.note(f"  next: in another terminal `fleetsim inbox list{option}`, `fleetsim send quinn hello{option}`")
-        await stack.enter_async_context(demo_traffic.visitors(hub, forever=drawn or picture is not None))
+        await stack.enter_async_context(demo_fleet.visitors(hub, forever=drawn or picture is not None))
         if drawn:
             note = f"another terminal: fleetsim health{option}"
             await screen.show(hub, title="demo-fleet", note=note, plain=common.ascii)
@@ -89,11 +89,11 @@ async def _draw(hub: Hub, picture: Path) -> None:
 
 
 async def _until_seen(common: Common, hub: Hub, home: Path) -> int:
-    from fleetsim.cli import demo_traffic
+    from fleetsim.cli import demo_fleet
     from fleetsim.cli.health import show
 
     try:
-        missing = await demo_traffic.watch(common, hub, home, deadline_s=DEADLINE_S)
+        missing = await demo_fleet.watch(common, hub, home, deadline_s=DEADLINE_S)
     finally:
         show(common, hub.snapshot().to_json()["agents"])
     for what in missing:
@@ -115,7 +115,7 @@ async def demo_hub(home: Path) -> AsyncIterator[Hub]:
     """The demo's agents and hub, listening on free ports, with everything they keep under ``home``."""
     from fleetsim.caller.config import load_fleet
     from fleetsim.caller.ledger.sqlite import open_ledger
-    from fleetsim.cli.demo_agents import demo_agents
+    from fleetsim.cli.demo_fleet import demo_agents
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir
     from fleetsim.runtime.real import real_runtime

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 from fleetsim.cli import render
 from fleetsim.cli.asking import REASON_MAX, AskOptions, AskResult, TurnAnswer
 from fleetsim.cli.exits import Exit
-from fleetsim.cli.live import LiveText
 from fleetsim.cli.main import Common
-from fleetsim.cli.patience import within
-from fleetsim.cli.progress import Progress
-from fleetsim.cli.reach import client_for, limits_for
-from fleetsim.client import AgentClient, Following
+from fleetsim.cli.options import with_scheme, within
+from fleetsim.cli.terminal import LiveText, Progress
+from fleetsim.client import AgentClient, ClientLimits, Credential, Following
 from fleetsim.client.conversation import Conversation
 from fleetsim.model.asking import answer_schema, asking_of
 from fleetsim.model.errors import ConfigError, TimedOut
 from fleetsim.model.event import ArtifactUpdate, bounded
 from fleetsim.model.extensions import read_extras
+from fleetsim.model.limits import wire_bytes
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import INTERRUPTED, Task, TaskState, answer_chars, answer_text, elsewhere
 from fleetsim.model.text import one_line
 from fleetsim.model.work import MEANING, Cause
+from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire.choice import disagreement
@@ -193,6 +193,41 @@ def client(asked: AskOptions, found: AgentEntry | None, runtime: Runtime) -> Age
         headers=tuple(found.headers.items()),
         dialect=asked.dialect or found.wire,
         limits=limits_for(asked.text_max),
+    )
+
+
+def limits_for(text_chars: int) -> ClientLimits:
+    """What an agent is allowed that may say so much."""
+    size = wire_bytes(text_chars)
+    stream = StreamLimits(line_bytes_max=size, event_bytes_max=size, stream_bytes_max=2 * size)
+    return ClientLimits(body_bytes_max=size, stream=stream)
+
+
+def client_for(
+    url: str,
+    runtime: Runtime,
+    *,
+    api_key_env: str | None = None,
+    bearer_env: str | None = None,
+    dialect: str | None = None,
+    limits: ClientLimits | None = None,
+    rpc_url: str | None = None,
+    card_url: str | None = None,
+) -> AgentClient:
+    """A client of the agent at ``url``, the addresses as typed. Raises ConfigError."""
+    credential = None
+    if api_key_env:
+        credential = Credential(scheme="apiKey", env=api_key_env)
+    elif bearer_env:
+        credential = Credential(scheme="bearer", env=bearer_env)
+    return AgentClient(
+        with_scheme(url),
+        runtime=runtime,
+        credential=credential,
+        dialect=dialect,
+        limits=limits,
+        rpc_url=with_scheme(rpc_url),
+        card_url=with_scheme(card_url),
     )
 
 

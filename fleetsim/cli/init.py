@@ -72,7 +72,7 @@ async def _read_all(
     urls: Sequence[str], taken: Sequence[str], api_key_env: str | None, bearer_env: str | None
 ) -> tuple[list[Read], list[Unread]]:
     """The agents at the addresses, each once, in the order given. Raises ConfigError for what is no address."""
-    from fleetsim.cli.reach import client_for
+    from fleetsim.cli.direct import client_for
     from fleetsim.cli.scaffold import Read, Unread, agent_name
     from fleetsim.runtime.real import real_runtime
 

@@ -14,6 +14,7 @@ from fleetsim.cli import render
 from fleetsim.cli.asking import REASON_MAX, AskOptions, AskResult
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.main import Common
+from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option
 from fleetsim.cli.parts import (
     Saved,
     data_option,
@@ -24,8 +25,6 @@ from fleetsim.cli.parts import (
     save_parts,
     tell_saved,
 )
-from fleetsim.cli.patience import timeout_option
-from fleetsim.cli.reach import TEXT_MAX_HELP, TEXT_MAX_MAX, pin_options
 from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
 from fleetsim.model.parts import ListedPart, require_parts
 from fleetsim.model.task import TaskState
@@ -73,9 +72,7 @@ def _parent_id(_context: click.Context, _option: click.Parameter, value: str | N
     callback=_parent_id,
     help="The id of what this is a step of: the agent is told (parentId, X-Parent-Id), and it is kept with the work.",
 )
-@pin_options
-@click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
-@click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
+@call_options
 @click.option("--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect.")
 @click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
 @click.option("--exit-status", is_flag=True, help="Exit 1 if the task failed, 7 if it waits for somebody.")

@@ -15,9 +15,8 @@ from fleetsim.cli.asking import AskOptions, whole_at
 from fleetsim.cli.exits import Exit
 from fleetsim.cli.hub_client import hub, request_id
 from fleetsim.cli.main import Common
+from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option, within
 from fleetsim.cli.parts import Saved, list_parts, save_parts, tell_saved
-from fleetsim.cli.patience import timeout_option, within
-from fleetsim.cli.reach import TEXT_MAX_HELP, TEXT_MAX_MAX, pin_options
 from fleetsim.cli.through_hub import until_news
 from fleetsim.model.errors import TimedOut, UnknownTarget
 from fleetsim.model.parts import ListedPart
@@ -70,9 +69,7 @@ def list_tasks(common: Common, limit: int) -> None:
 @click.option("--wait", is_flag=True, help="Wait until it ended or needs somebody.")
 @timeout_option("How long to wait in all; then exit 5, with the request as it is.")
 @click.option("--agent", help="Read it from this agent (a name or URL), without a hub: ID is then the agent's task id.")
-@pin_options
-@click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
-@click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
+@call_options
 @click.option(
     "--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect (--agent)."
 )
@@ -155,9 +152,7 @@ def cancel(common: Common, task_id: str) -> None:
 @click.option("--remote", is_flag=True, help="Also fetch files that are given by their address.")
 @click.option("--allow", multiple=True, metavar="HOST:PORT", help="Let --remote call this private address.")
 @click.option("--agent", help="Ask this agent (a URL, or a name in agents.yaml) instead of the hub; ID is its task id.")
-@pin_options
-@click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
-@click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL).")
+@call_options
 @click.option("--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect.")
 @click.pass_obj
 def download(

@@ -15,11 +15,10 @@ from fleetsim.cli.asking import AskOptions, AskResult, TurnAnswer, reply_command
 from fleetsim.cli.exits import Exit, NoAnswer
 from fleetsim.cli.hub_client import find
 from fleetsim.cli.hub_client import hub as running
-from fleetsim.cli.live import LivePieces
 from fleetsim.cli.main import Common
+from fleetsim.cli.options import within
 from fleetsim.cli.parts import body_part
-from fleetsim.cli.patience import within
-from fleetsim.cli.progress import Progress
+from fleetsim.cli.terminal import LivePieces, Progress
 from fleetsim.hub.remote import HubRemote
 from fleetsim.model.errors import ConfigError, TimedOut, UnknownTarget
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.cli.live import LivePieces, LiveText
+from fleetsim.cli.terminal import LivePieces, LiveText
 
 
 @given(st.lists(st.text(max_size=8), max_size=6))

@@ -10,7 +10,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.event_wire import payload
 from fleetsim.check.broken import mutant
-from fleetsim.cli.live import LivePieces
+from fleetsim.cli.terminal import LivePieces
 from tests.hub.town import Town, town
 
 

@@ -1,0 +1,253 @@
+"""The demo's fleet: five small agents on the library anybody can use, and somebody who keeps them busy.
+
+``quinn`` is well: it streams, costs and reports effects. ``protopen`` asks a person before it acts. ``flaky``
+fails once in ten. ``herald`` speaks A2A 1.0 alone, ``archivist`` only the legacy 0.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from fleetsim.agent import Agent, AgentLimits, Effect, SkillContext, SkillFailed, skill
+from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, Event, OutcomeDecided
+from fleetsim.cli.main import Common
+from fleetsim.cli.terminal import Progress
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.remote import HubRemote
+from fleetsim.hub.state import StateDir
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.work import SkillRequest, Source
+from fleetsim.runtime.workers import Workers
+
+FINDINGS = (
+    "Looked at the open work. Three items came in since yesterday: a login loop on one browser, a session "
+    "that is not renewed, and a chart that counts twice. The first two share a cause; the third is new."
+)
+
+
+@skill("pr_review", description="Reviews a change and says what it found", tags=("quality",), cost=True, sure=True)
+async def pr_review(task: SkillContext) -> None:
+    """Streams its findings word by word."""
+    await task.status("reading the diff")
+    await asyncio.sleep(1.0)
+    words = FINDINGS.split()
+    for word in words:
+        await task.say(f"{word} ")
+        await asyncio.sleep(task.rng.uniform(0.05, 0.25))
+    task.use(input_tokens=2_400, output_tokens=len(words) * 2, cost_usd=0.0112, model="demo")
+    task.confidence(task.rng.uniform(0.7, 0.95), "all files were read")
+
+
+@skill(
+    "bug_triage",
+    description="Sorts a bug and files it on the board",
+    tags=("quality",),
+    cost=True,
+    effects=(Effect(domain="board", path="bugs.open"),),
+)
+async def bug_triage(task: SkillContext) -> str:
+    """Works for a few seconds and changes the world a little."""
+    for step in ("searching for duplicates", "reading the trace", "filing"):
+        await task.status(step)
+        await asyncio.sleep(task.rng.uniform(0.5, 1.5))
+    task.effect("board", "bugs.open", "inc", 1)
+    task.use(input_tokens=900, output_tokens=120, cost_usd=0.0041, model="demo")
+    return f"filed as #{task.rng.randint(100, 999)}: {task.text[:60] or 'untitled'}"
+
+
+@skill("qa_report", description="Sums up the day", tags=("report",), cost=True)
+async def qa_report(task: SkillContext) -> str:
+    """What the demo's ceremony asks for every minute."""
+    await asyncio.sleep(task.rng.uniform(0.5, 2.0))
+    task.use(input_tokens=600, output_tokens=80, cost_usd=0.0026, model="demo")
+    return f"{task.rng.randint(2, 9)} reviews, {task.rng.randint(0, 4)} new bugs, nothing on fire"
+
+
+@skill("scan", description="Scans a target, once a person has agreed to it", tags=("security",), hitl="gated")
+async def scan(task: SkillContext) -> str:
+    """Never acts without a yes."""
+    await asyncio.sleep(0.5)
+    answer = (await task.ask(f"May I scan {task.text or 'staging'}? Answer yes or no.")).strip().lower()
+    if not answer.startswith("y"):
+        raise SkillFailed(f"not approved: {answer[:60] or 'no answer'}")
+    await task.status("scanning")
+    await asyncio.sleep(2.0)
+    return "no open ports but the expected ones"
+
+
+@skill("inventory", description="Lists what there is to scan", tags=("security",))
+async def inventory(task: SkillContext) -> str:
+    """Long enough to be followed by webhook."""
+    await asyncio.sleep(task.rng.uniform(2.0, 6.0))
+    return "staging, preview, docs"
+
+
+def flaky_echo() -> Agent:
+    """An agent that fails one time in ten."""
+    agent = Agent("flaky", description="Fails once in ten calls")
+    left: list[bool] = []
+
+    @agent.skill("echo", description="Says it back, usually")
+    async def echo(task: SkillContext) -> str:
+        await asyncio.sleep(task.rng.uniform(0.1, 1.0))
+        if not left:
+            left.extend(at == 0 for at in range(10))
+            task.rng.shuffle(left)
+        if left.pop():
+            raise SkillFailed("upstream answered 503 three times")
+        return task.text or "echo"
+
+    return agent
+
+
+@skill("sitrep", description="Says how things stand", tags=("report",), cost=True)
+async def sitrep(task: SkillContext) -> str:
+    """Answers in A2A 1.0."""
+    await asyncio.sleep(task.rng.uniform(0.5, 3.0))
+    task.use(input_tokens=300, output_tokens=60, cost_usd=0.0009, model="demo")
+    return "green on all boards"
+
+
+@skill("lookup", description="Finds an old record", tags=("archive",))
+async def lookup(task: SkillContext) -> str:
+    """Answers in the legacy dialect."""
+    await asyncio.sleep(task.rng.uniform(0.5, 3.0))
+    return f"record {task.rng.randint(1000, 9999)}: {task.text[:40] or 'blank'}"
+
+
+def demo_agents(allow_webhook: str) -> tuple[Agent, ...]:
+    """The five, each allowed to call the hub's webhook at ``HOST:PORT`` and no other private address."""
+    modern = ("1.0", "0.3")
+    agents = (
+        Agent("quinn", description="Quality engineer", skills=(pr_review, bug_triage, qa_report), dialects=("0.3",)),
+        Agent(
+            "protopen",
+            description="Careful security tester",
+            skills=(scan, inventory),
+            streaming=False,
+            dialects=modern,
+        ),
+        flaky_echo(),
+        Agent("herald", description="Speaks A2A 1.0 alone", skills=(sitrep,), dialects=("1.0",)),
+        Agent("archivist", description="Speaks the legacy dialect 0.1", skills=(lookup,), dialects=("0.1",)),
+    )
+    leaving = AgentLimits(drain_s=0.2, stop_s=0.5)  # nobody waits for a demo to end
+    return tuple(agent.replace(allow_webhook=(allow_webhook,), limits=leaving) for agent in agents)
+
+
+# ------------------------------------------------------------------ what keeps them busy
+
+SCRIPT = (
+    ("quinn", "pr_review", "Review the change that renews sessions."),
+    ("protopen", "scan", "staging"),
+    ("herald", "sitrep", "How do the boards stand?"),
+    ("flaky", "echo", "are you there?"),
+    ("archivist", "lookup", "the first release"),
+    ("quinn", "bug_triage", "Login loops on one browser"),
+    ("protopen", "inventory", "What could be scanned?"),
+    ("flaky", "echo", "still there?"),
+)
+QUESTIONS_MAX = 2
+PAUSE_S = 1.5
+E = TypeVar("E", bound=Event)
+
+
+@asynccontextmanager
+async def visitors(hub: Hub, *, forever: bool) -> AsyncIterator[Workers]:
+    """Somebody who keeps asking for things; ``forever``, or through the script once."""
+    async with Workers("demo") as workers:
+        workers.start(_visit(hub, forever=forever), name="visitor")
+        yield workers
+
+
+async def _visit(hub: Hub, *, forever: bool) -> None:
+    await _until_known(hub)
+    rng = hub.runtime.rng.stream("demo")
+    for agent, skill_id, text in itertools.cycle(SCRIPT) if forever else SCRIPT:
+        if skill_id != "scan" or len(hub.tracker.questions()) < QUESTIONS_MAX:
+            request = SkillRequest(
+                correlation_id=hub.runtime.ids.new(),
+                text=text,
+                skill=skill_id,
+                targets=(agent,),
+                source=Source(interface="demo"),
+            )
+            try:
+                await hub.submit(request)
+            except FleetsimError:
+                await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(PAUSE_S * rng.uniform(0.7, 2.5) if forever else 0.2)
+
+
+async def _until_known(hub: Hub) -> None:
+    """Wait until every card was read, so that the first request is not refused for an unknown skill."""
+    async with hub.events.subscribe(after_seq=0) as heard:
+        while any(view.card is None for view in hub.broker.views()):
+            await heard.next_batch()
+
+
+async def watch(common: Common, hub: Hub, home: Path, *, deadline_s: float) -> list[str]:
+    """Wait until all there is to see was seen, answering one question as a second process would.
+
+    Returns what is missing when the time is up; nothing if the demo showed everything.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + deadline_s
+    seen = _Seen(hub, home)
+    async with Progress("waiting for the fleet", quiet=common.quiet or not sys.stderr.isatty()) as progress:
+        while missing := seen.missing():
+            if loop.time() > deadline:
+                return missing
+            progress.say("waiting for " + "; ".join(missing))
+            await seen.answer_one()
+            await asyncio.sleep(0.25)
+    return []
+
+
+class _Seen:
+    def __init__(self, hub: Hub, home: Path) -> None:
+        self._hub = hub
+        self._home = home
+        self._answered = False
+
+    def missing(self) -> list[str]:
+        """What has not been seen yet, in words."""
+        found: list[str] = []
+        done = {event.agent for event in self._events(OutcomeDecided)}
+        quiet = [view.entry.name for view in self._hub.broker.views() if view.entry.name not in done]
+        if quiet:
+            found.append("an outcome of " + ", ".join(quiet))
+        if not self._ceremony_done():
+            found.append("a ceremony fired by its schedule (up to a minute)")
+        if not self._answered:
+            found.append("a question to answer")
+        elif not any(event.skill == "scan" for event in self._events(OutcomeDecided)):
+            found.append("the end of the task whose question was answered")
+        return found
+
+    def _ceremony_done(self) -> bool:
+        by_clock = {"cron", "catch-up"}
+        fired = {event.run_id for event in self._events(CeremonyFired) if event.trigger in by_clock}
+        return any(event.run_id in fired for event in self._events(CeremonyCompleted))
+
+    def _events(self, kind: type[E]) -> list[E]:
+        return [event for event in self._hub.events.recent(limit=20_000) if isinstance(event, kind)]
+
+    async def answer_one(self) -> None:
+        """Answer the first question through the public API, key and all."""
+        if self._answered:
+            return
+        address = StateDir(self._home / "state").find()
+        if address is None:
+            return
+        remote = HubRemote(address, self._hub.runtime)
+        questions = (await remote.get("/inbox"))["questions"]
+        if questions:
+            await remote.answer(questions[0]["questionId"], "yes, go ahead", by="demo")
+            self._answered = True

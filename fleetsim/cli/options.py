@@ -1,0 +1,72 @@
+"""Options that several commands share: where an agent is and how it is called, and how long a command waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import click
+
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.limits import KIB, TEXT_CHARS_MAX
+
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+TEXT_MAX_MAX = 64 * KIB * KIB
+"""The most characters that can be asked for; they are held in memory, and on the wire they may be twelve times that."""
+
+TEXT_MAX_HELP = f"Take so many characters of text from the agent itself.  [default: {TEXT_CHARS_MAX}]"
+
+
+def pin_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--rpc-url`` and ``--card-url``, for an agent whose card or address leads elsewhere."""
+    card = "Read the card there, at the origin of the URL.  [default: below the URL, then at its root]"
+    rpc = "Call the agent there, at the origin of the URL, whatever its card says."
+    return click.option("--rpc-url", metavar="URL", help=rpc)(
+        click.option("--card-url", metavar="URL", help=card)(command)
+    )
+
+
+def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``pin_options``, and the credential for an agent given by its URL; one by name has its own in agents.yaml."""
+    key = click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key (with a URL).")
+    token = click.option(
+        "--bearer-env", metavar="VAR", help="Send the token in this variable as a bearer token (with a URL)."
+    )
+    return pin_options(key(token(command)))
+
+
+Typed = TypeVar("Typed", str, str | None)
+
+
+def with_scheme(url: Typed) -> Typed:
+    """An address as typed: one without a scheme is taken as http on this machine's word."""
+    return f"http://{url}" if url is not None and "://" not in url else url
+
+
+def timeout_option(what: str, *, default: float | None = 300.0) -> Decorator:
+    """The option, in seconds; ``what`` says what is waited for and what becomes of it afterwards."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default,
+        show_default=default is not None,
+        metavar="SECONDS",
+        help=what,
+    )
+
+
+@asynccontextmanager
+async def within(timeout_s: float | None, late: Callable[[], FleetsimError]) -> AsyncIterator[None]:
+    """What is done inside is dropped after ``timeout_s``. Raises what ``late`` says then."""
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise late() from None

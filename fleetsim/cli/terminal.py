@@ -1,0 +1,185 @@
+"""What a person sees and types while a command runs: progress on stderr, an answer as it grows, lines of input."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import click
+
+from fleetsim.cli.render import seconds
+from fleetsim.model.text import one_line
+
+LINE_BYTES_MAX = 8 * 1024 * 1024
+_READ_BYTES = 64 * 1024
+_TERMINAL_EVERY_S, _PIPE_EVERY_S = 0.5, 10.0
+
+
+class Progress:
+    """One line that rewrites itself on a terminal, a line every ten seconds otherwise.
+
+    Shows ``what`` and how long it has taken, until left. ``async with``; ``say`` changes the words.
+    """
+
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        self._what = one_line(what, 100)
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+        self._shown = False
+        self._done = asyncio.Event()
+
+    def say(self, what: str) -> None:
+        """Change the words."""
+        self._what = one_line(what, 100)
+
+    async def __aenter__(self) -> Progress:
+        self._group = asyncio.TaskGroup()
+        await self._group.__aenter__()
+        if not self._quiet:
+            self._group.create_task(self._show(), name="progress")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        if self._shown and self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        await self._group.__aexit__(None, None, None)
+
+    async def _show(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not self._done.is_set():
+            try:
+                async with asyncio.timeout(_TERMINAL_EVERY_S if self._live else _PIPE_EVERY_S):
+                    await self._done.wait()
+            except TimeoutError:
+                self._write(f"{self._what} … {seconds(loop.time() - began)}")
+
+    def _write(self, text: str) -> None:
+        self._shown = True
+        sys.stderr.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+        sys.stderr.flush()
+
+
+@dataclass(slots=True)
+class LiveText:
+    """Which part of a growing answer is new: nothing is shown twice, and nothing is left out.
+
+    An answer that takes back what was shown begins on a line of its own."""
+
+    shown: str = ""
+
+    def more(self, whole: str) -> str:
+        """What to print so that all of ``whole`` has been seen."""
+        before, self.shown = self.shown, whole
+        if whole.startswith(before):
+            return whole[len(before) :]
+        return f"\n{whole}"
+
+
+@dataclass(slots=True)
+class LivePieces:
+    """As ``LiveText``, from the pieces of each artifact: the first of a stream does not say ``append``.
+
+    ``hold`` stops the showing where pieces are missing or do not go on from what was shown; ``rest`` then shows
+    what is missing, so that nothing is left out and nothing stands in the wrong place.
+    """
+
+    _texts: dict[str, list[str]] = field(default_factory=dict)
+    _shown: list[str] = field(default_factory=list)
+    _held: bool = False
+
+    def more(self, artifact_id: str, piece: str, *, append: bool, cut: bool = False) -> str:
+        """What to print for one piece; ``cut`` says that it is only a beginning."""
+        if self._held:
+            return ""
+        if append and artifact_id in self._texts and artifact_id == next(reversed(self._texts)):
+            self._texts[artifact_id].append(piece)
+            new = piece
+        else:
+            before = self._texts.get(artifact_id, []) if append else []
+            self._texts[artifact_id] = [*before, piece]
+            whole, shown = "\n".join(filter(None, map("".join, self._texts.values()))), self.shown
+            if not whole.startswith(shown):
+                self.hold()
+                return ""
+            new = whole[len(shown) :]
+        self._held = cut
+        self._shown.append(new)
+        return new
+
+    def hold(self) -> None:
+        """Pieces are missing: show no more of them."""
+        self._held = True
+
+    @property
+    def shown(self) -> str:
+        """All that was shown."""
+        return "".join(self._shown)
+
+    def rest(self, whole: str) -> str:
+        """What to print so that the finished answer has been seen."""
+        return LiveText(self.shown).more(whole)
+
+
+class TypedLines:
+    """Standard input as lines, each read when it is asked for; a prompt is shown to a person alone.
+
+    The reading thread is a daemon on the bare file: a read of ``sys.stdin``, or one in the loop's own
+    threads, would hold the process until Enter is pressed.
+    """
+
+    def __init__(self, prompt: str = "> ") -> None:
+        self._file = sys.stdin.fileno()
+        self.typed = os.isatty(self._file)
+        self._prompt = prompt if self.typed else ""
+        self._left = b""
+        self._ended = False
+
+    async def next(self) -> str | None:
+        """The next line, None at the end. Raises ClickException for one that is longer than any text may be."""
+        if self._prompt:
+            sys.stderr.write(self._prompt)
+            sys.stderr.flush()
+        while b"\n" not in self._left and not self._ended:
+            piece = await self._read()
+            self._ended = not piece
+            self._left += piece
+            if len(self._left) > LINE_BYTES_MAX:
+                raise click.ClickException(f"a line is longer than {LINE_BYTES_MAX} bytes")
+        if not self._left:
+            return None
+        line, _, self._left = self._left.partition(b"\n")
+        return line.decode("utf-8", "replace").removesuffix("\r")
+
+    async def _read(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[bytes] = loop.create_future()
+
+        def deliver(piece: bytes) -> None:
+            if not done.done():
+                done.set_result(piece)
+
+        def read() -> None:
+            try:
+                piece = os.read(self._file, _READ_BYTES)
+            except OSError:
+                piece = b""  # the terminal is gone
+            try:
+                loop.call_soon_threadsafe(deliver, piece)
+            except RuntimeError:
+                return  # whoever waited for it has left
+
+        # Ctrl-C is the main thread's: taken by one that waits for a key, it would wake nobody.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        threading.Thread(target=read, name="typed", daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return await done
