@@ -25,6 +25,7 @@ from fleetsim.model.call import GetTask, Operation, PushConfig
 from fleetsim.model.errors import ConfigError, WireError
 from fleetsim.model.limits import ROW_BYTES_MAX
 from fleetsim.model.task import Task
+from fleetsim.runtime.failpoints import failpoint
 from fleetsim.wire.dialect import dialect
 from fleetsim.wire.json import dump, parse_untrusted
 
@@ -156,6 +157,7 @@ class TaskFile:
         return rows
 
     def _write(self, batch: dict[TaskKey, bytes | None]) -> None:
+        failpoint("agent.before_write")
         connection = self._connection
         if connection is None:
             raise sqlite3.ProgrammingError("the state file is closed")
@@ -170,6 +172,7 @@ class TaskFile:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        failpoint("agent.after_write")
 
 
 def _hear(doing: asyncio.Future[Any]) -> None:

@@ -7,8 +7,8 @@ import json
 import sqlite3
 import stat
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,31 @@ from fleetsim.agent.app import Engine, build_app
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.agent.durable import StateUnwritable, TaskFile
 from fleetsim.agent.service import Operations
-from fleetsim.agent.tasks import Record, TaskKey
+from fleetsim.agent.tasks import Record
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import Task, TaskState, TaskStatus
+from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
 from tests.agent.rigs import HOOK, URL, Hook, Rig, sent, sent_v1
 
 pytestmark = pytest.mark.sockets  # the file has a thread of its own, which virtual time would overtake
+
+
+@contextmanager
+def at(point: str, does: Callable[[], object]) -> Iterator[None]:
+    """Call ``does`` wherever the file's thread reaches ``point``."""
+
+    def reached(name: str) -> None:
+        if name == point:
+            does()
+
+    with installed(reached):
+        yield
+
+
+def full() -> None:
+    raise sqlite3.OperationalError("database or disk is full")
 
 
 @asynccontextmanager
@@ -107,17 +124,17 @@ async def test_who_leaves_while_the_disk_writes_is_gone_and_what_was_noted_is_wr
 async def test_who_noted_nothing_still_waits_for_what_is_being_written(tmp_path: Path) -> None:
     file = TaskFile(tmp_path / "s.db")
     await file.open()
-    written, write = threading.Event(), file._write
-    file._write = lambda batch: (written.wait(10), write(batch))  # type: ignore[method-assign, assignment, return-value]
-    file.note(kept("a"))
-    first = asyncio.ensure_future(file.flush())
-    await asyncio.sleep(0)
-    second = asyncio.ensure_future(file.flush())
-    for _ in range(5):
+    go_on = threading.Event()
+    with at("agent.before_write", lambda: go_on.wait(10)):
+        file.note(kept("a"))
+        first = asyncio.ensure_future(file.flush())
         await asyncio.sleep(0)
-    assert not second.done()
-    written.set()
-    await asyncio.gather(first, second)
+        second = asyncio.ensure_future(file.flush())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not second.done()
+        go_on.set()
+        await asyncio.gather(first, second)
     await file.close()
 
 
@@ -127,24 +144,18 @@ async def test_what_nobody_waits_for_is_written_all_the_same(tmp_path: Path, gon
     await file.open()
     file.note(kept("a"))
     await file.flush()
-    batches: asyncio.Queue[set[TaskKey]] = asyncio.Queue()
-    loop, write = asyncio.get_running_loop(), file._write
-
-    def seen(batch: Any) -> None:
-        write(batch)
-        loop.call_soon_threadsafe(batches.put_nowait, set(batch))
-
-    file._write = seen  # type: ignore[method-assign]
-    keeping = asyncio.ensure_future(file.keep_writing())
-    await asyncio.sleep(0)  # it has looked at the note from before
-    if gone:
-        file.forget(("ada", "a"))
-    else:
-        file.note(kept("b"))
-    async with asyncio.timeout(10):
-        assert await batches.get() == {("ada", "a" if gone else "b")}
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    loop, written = asyncio.get_running_loop(), asyncio.Event()
+    with at("agent.after_write", lambda: loop.call_soon_threadsafe(written.set)):
+        keeping = asyncio.ensure_future(file.keep_writing())
+        await asyncio.sleep(0)  # it has looked at the note from before
+        if gone:
+            file.forget(("ada", "a"))
+        else:
+            file.note(kept("b"))
+        async with asyncio.timeout(10):
+            await written.wait()
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
     await file.close()
     again = TaskFile(tmp_path / "s.db")
     assert {record.task_id for record in await again.open()} == (set() if gone else {"a", "b"})
@@ -200,16 +211,13 @@ async def test_a_file_that_cannot_be_written_stops_new_work_until_it_can(tmp_pat
     async with running(tmp_path / "s.db") as rig:
         await rig.call("message/send", sent("x", skill="echo"))
         await asyncio.sleep(0.1)
-        file = next(keep for keep in rig.engine.store.keepers).__self__  # type: ignore[attr-defined]
-        full = sqlite3.OperationalError("database or disk is full")
-        write, file._write = file._write, lambda _batch: (_ for _ in ()).throw(full)
-        answer = await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x", skill="echo", messageId="2")))
-        assert answer.status == 429
-        assert json.loads(answer.body)["error"]["code"] == -32000
-        count = len(rig.engine.store)
-        assert (await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x", messageId="3")))).status == 429
-        assert len(rig.engine.store) == count
-        file._write = write
+        with at("agent.before_write", full):
+            answer = await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x", skill="echo", messageId="2")))
+            assert answer.status == 429
+            assert json.loads(answer.body)["error"]["code"] == -32000
+            count = len(rig.engine.store)
+            assert (await rig.raw("POST", "/a2a", rig.envelope("message/send", sent("x", messageId="3")))).status == 429
+            assert len(rig.engine.store) == count
         await rig.call("message/send", sent("x", skill="echo", messageId="4"))
 
 
@@ -225,33 +233,31 @@ async def test_a_task_whose_first_write_fails_is_gone_and_its_skill_never_ran(tm
     async with running(tmp_path / "s.db", skills=[work]) as rig:
         await rig.call("message/send", {**sent("first"), "configuration": {"blocking": True}})
         await asyncio.sleep(0.1)
-        file = next(keep for keep in rig.engine.store.keepers).__self__  # type: ignore[attr-defined]
-        full, hung, write = sqlite3.OperationalError("database or disk is full"), threading.Event(), file._write
+        hung = threading.Event()
 
-        def refuse(batch: Any) -> None:
+        def refuse() -> None:
             if how == "hung up":
                 hung.wait(10)
-            raise full
+            full()
 
-        file._write = refuse
-        push = {"pushNotificationConfig": {"url": f"{HOOK}/x"}, "blocking": how == "blocking"}
-        params = {**sent("second"), "configuration": push}
-        if how == "hung up":
-            asking = asyncio.get_running_loop().create_task(rig.call("message/send", params))
-            await asyncio.sleep(0.1)
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-            hung.set()
-        else:
-            method = how if "/" in how else "message/send"
-            answer = await rig.raw("POST", "/a2a", rig.envelope(method, params))
-            assert answer.status == (200 if how == "message/stream" else 429), "a stream says it in its one event"
-            assert b"cannot keep its state" in answer.body
-        await asyncio.sleep(0.2)
-        assert ran == ["first"]
-        assert rig.hook.bodies == []
-        assert len(rig.engine.store) == 1
-        file._write = write
+        with at("agent.before_write", refuse):
+            push = {"pushNotificationConfig": {"url": f"{HOOK}/x"}, "blocking": how == "blocking"}
+            params = {**sent("second"), "configuration": push}
+            if how == "hung up":
+                asking = asyncio.get_running_loop().create_task(rig.call("message/send", params))
+                await asyncio.sleep(0.1)
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+                hung.set()
+            else:
+                method = how if "/" in how else "message/send"
+                answer = await rig.raw("POST", "/a2a", rig.envelope(method, params))
+                assert answer.status == (200 if how == "message/stream" else 429), "a stream says it in its one event"
+                assert b"cannot keep its state" in answer.body
+            await asyncio.sleep(0.2)
+            assert ran == ["first"]
+            assert rig.hook.bodies == []
+            assert len(rig.engine.store) == 1
         await asyncio.sleep(1.2)  # what waits is written when it is tried again
         await rig.call("message/send", {**sent("third"), "configuration": {"blocking": True}})
         assert ran == ["first", "third"]
