@@ -1,19 +1,35 @@
-"""The report as files for machines and colleagues: JSON, JUnit, Markdown. HTML has a module of its own."""
+"""The report as files for machines and colleagues: JSON, JUnit, Markdown, HTML. Everything from outside is escaped."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from html import escape as html_escape
 
-from fleetsim.check.html import html
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Severity
 from fleetsim.check.verdict import Verdict
 from fleetsim.model.text import escape, neutralise
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_STYLE = """
+:root{color-scheme:light dark;--bad:#b3261e;--warn:#8a5a00;--good:#1b6e3c;--dim:#666}
+@media(prefers-color-scheme:dark){:root{--bad:#ff8a80;--warn:#ffca66;--good:#7fd8a0;--dim:#aaa}}
+body{font:16px/1.45 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+.verdict{font-size:1.25rem;font-weight:700}.pass{color:var(--good)}.fail{color:var(--bad)}.warn{color:var(--warn)}
+.dim{color:var(--dim)}dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dd{margin:0}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884;
+vertical-align:top}td.n{text-align:right}pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;
+padding:.75rem;font-size:.82rem}details{margin:.4rem 0}article{border-left:4px solid var(--bad);padding-left:1rem;
+margin:1.2rem 0}article.SHOULD{border-color:var(--warn)}article.MAY{border-color:var(--dim)}
+@media print{details>*{display:block}}
+"""
+_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
 def as_json(report: Report) -> str:
@@ -31,8 +47,8 @@ def junit(report: Report) -> str:
     suite = ET.SubElement(root, "testsuite", name=_xml(f"fleetsim check {report.agent}"))
     failures = skipped = 0
     properties = ET.SubElement(suite, "properties")
-    told = {"url": report.url, "dialects": ", ".join(report.dialects), "seed": str(report.seed)}
-    for name, value in {**told, **{f"total {k}": str(v) for k, v in report.totals().items()}}.items():
+    facts = {"url": report.url, "dialects": ", ".join(report.dialects), "seed": str(report.seed)}
+    for name, value in {**facts, **{f"total {k}": str(v) for k, v in report.totals().items()}}.items():
         ET.SubElement(properties, "property", name=name, value=_xml(value))
     for finding in report.findings:
         case = ET.SubElement(
@@ -49,7 +65,7 @@ def junit(report: Report) -> str:
             body.text = _xml("\n\n".join([f"fix: {finding.requirement.remedy}", *finding.evidence]))
         elif finding.verdict is not Verdict.PASS:
             skipped += 1
-            ET.SubElement(case, "skipped", message=_xml(_skip(finding)))
+            ET.SubElement(case, "skipped", message=_xml(_skip_reason(finding)))
     suite.set("tests", str(len(report.findings)))
     suite.set("failures", str(failures))
     suite.set("skipped", str(skipped))
@@ -57,7 +73,7 @@ def junit(report: Report) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _skip(finding: Finding) -> str:
+def _skip_reason(finding: Finding) -> str:
     if finding.accepted is not None:
         return f"accepted failure: {finding.accepted}"
     word = f"warning, {finding.requirement.severity} failed" if finding.failed else finding.verdict.value
@@ -105,6 +121,102 @@ def markdown(report: Report) -> str:
 def _md(text: str) -> str:
     plain = neutralise(text, lines=False)
     return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", plain)
+
+
+def html(report: Report) -> str:
+    """The report as one page that stands for itself: no script, no file beside it, nothing fetched."""
+    return "\n".join(_html_page(report)) + "\n"
+
+
+def _html_page(report: Report) -> Iterator[str]:
+    yield "<!doctype html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>fleetsim check: {_html(report.agent)}</title>"
+    yield f"<style>{_STYLE}</style></head><body><main>"
+    yield f"<h1>fleetsim check: {_html(report.agent)}</h1>"
+    look = {"PASSED": "pass", "INCOMPLETE": "warn"}.get(report.word(), "fail")
+    yield f'<p class="verdict {look}">{_html(report.verdict_line())}</p>'
+    yield from _html_head(report)
+    yield from _html_totals(report)
+    yield from _html_untested(report)
+    for severity in Severity:
+        if failures := report.failures(severity):
+            yield f"<h2>{severity} failed ({len(failures)})</h2>"
+            for finding in failures:
+                yield from _html_failure(finding)
+    yield from _html_table("Accepted failures", [f for f in report.of(Verdict.FAIL) if f.accepted is not None])
+    yield from _html_table("Not tested, row by row", report.of(Verdict.NOT_TESTED))
+    yield from _html_table("Not applicable", report.of(Verdict.NOT_APPLICABLE))
+    yield from _html_table("Passed", report.of(Verdict.PASS))
+    yield "</main></body></html>"
+
+
+def _html_head(report: Report) -> Iterator[str]:
+    endpoints = ", ".join(f"{url} (A2A {name})" for name, url in report.endpoints.items())
+    rows = [
+        ("URL", report.url),
+        ("Dialects", ", ".join(report.dialects)),
+        ("Endpoints", endpoints),
+        ("Webhook listener", report.listener or "none"),
+        ("Began", report.began),
+        ("Took", f"{report.seconds:.1f} s"),
+        ("Seed", str(report.seed)),
+        ("fleetsim", report.version),
+    ]
+    yield "<dl>"
+    yield from (f"<dt>{_html(label)}</dt><dd>{_html(value)}</dd>" for label, value in rows)
+    yield "</dl>"
+
+
+def _html_totals(report: Report) -> Iterator[str]:
+    heads = "".join(f"<th>{verdict}</th>" for verdict in Verdict)
+    yield f"<h2>Totals</h2><table><tr><th>Section</th>{heads}</tr>"
+    for name, counts in report.section_totals().items():
+        cells = "".join(f'<td class="n">{counts[verdict]}</td>' for verdict in Verdict)
+        yield f"<tr><td>{_html(name)}</td>{cells}</tr>"
+    yield "</table>"
+
+
+def _html_untested(report: Report) -> Iterator[str]:
+    if not report.missing():
+        return
+    yield "<h2>Not tested</h2><table><tr><th>Rows</th><th>Would take</th><th>Why</th></tr>"
+    for m in report.missing():
+        option = f"<code>{_html(f'{m.option} {m.value}'.rstrip())}</code>" if m.option else ""
+        yield f'<tr><td class="n">{m.count}</td><td>{option}</td><td>{_html(m.why)}</td></tr>'
+    yield "</table>"
+
+
+def _html_failure(finding: Finding) -> Iterator[str]:
+    row = finding.requirement
+    yield f'<article class="{row.severity}"><h3>{_html(finding.key)} {_html(row.title)}</h3>'
+    yield f"<p>{_html(finding.reason)}</p><dl>"
+    for label, text in (("Fix", row.remedy), ("Seen before", row.incident), ("Source", row.source)):
+        if text:
+            yield f"<dt>{label}</dt><dd>{_html(text)}</dd>"
+    yield "</dl>"
+    for number, text in enumerate(finding.evidence, 1):
+        yield f"<details open><summary>Evidence {number}</summary><pre>{_html(text)}</pre></details>"
+    yield "</article>"
+
+
+def _html_table(title: str, findings: tuple[Finding, ...] | list[Finding]) -> Iterator[str]:
+    if not findings:
+        return
+    yield f"<details><summary>{_html(title)} ({len(findings)})</summary><table>"
+    yield "<tr><th>Row</th><th>Promise</th><th>Reason</th></tr>"
+    for finding in findings:
+        reason = finding.accepted or finding.reason
+        title = finding.requirement.title
+        yield f"<tr><td>{_html(finding.key)}</td><td>{_html(title)}</td><td>{_html(reason)}</td></tr>"
+    yield "</table></details>"
+
+
+def _html(text: str) -> str:
+    return html_escape(neutralise(str(text)))
 
 
 FORMATS: Mapping[str, Callable[[Report], str]] = {

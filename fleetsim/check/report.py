@@ -26,7 +26,7 @@ _OPTION = re.compile(r"(.*?):? add (--[a-z-]+)(?: (\S+))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class UntestedReason:
     """Why so many requirements were not tested, and the option, with its value, that would have helped if one would."""
 
     option: str
@@ -117,11 +117,17 @@ class Report:
         counted = Counter(finding.verdict for finding in self.findings)
         return {verdict.value: counted[verdict] for verdict in Verdict}
 
+    def section_totals(self) -> dict[str, Counter[Verdict]]:
+        """How many findings each verdict has in each section, in the order of the findings."""
+        counted: dict[str, Counter[Verdict]] = {}
+        for finding in self.findings:
+            counted.setdefault(finding.requirement.section, Counter())[finding.verdict] += 1
+        return counted
+
     def failures(self, *severities: Severity) -> tuple[Finding, ...]:
         """Failures nobody accepted, of these severities (of all if none is named), the gravest first."""
-        wanted = severities or tuple(Severity)
-        found = [finding for finding in self.findings if finding.failed and finding.requirement.severity in wanted]
-        return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.requirement.severity)))
+        failures = [one for one in self.findings if one.failed and one.requirement.severity in (severities or Severity)]
+        return tuple(sorted(failures, key=lambda finding: list(Severity).index(finding.requirement.severity)))
 
     def passed(self, *, strict: bool = False) -> bool:
         """Whether every MUST that was tested passed; with ``strict``, every SHOULD too."""
@@ -147,12 +153,12 @@ class Report:
 
     def with_accepted(self, accepted: Mapping[str, str]) -> Report:
         """The report with failures accepted by ``ID`` or ``ID@DIALECT``."""
-        found = []
+        findings = []
         for finding in self.findings:
             reason = accepted.get(finding.key, accepted.get(finding.requirement.id))
             failed = finding.verdict is Verdict.FAIL and reason is not None
-            found.append(replace(finding, accepted=reason) if failed else finding)
-        return replace(self, findings=tuple(found))
+            findings.append(replace(finding, accepted=reason) if failed else finding)
+        return replace(self, findings=tuple(findings))
 
     def word(self, *, strict: bool = False) -> str:
         """The verdict in a word. What nobody looked at has not been kept: with a third of it untested, or one
@@ -172,17 +178,17 @@ class Report:
     def verdict_line(self, *, strict: bool = False) -> str:
         """The verdict, the totals and the coverage in one sentence, which every format of the report opens with."""
         totals = self.totals()
-        told = ", ".join(f"{totals[verdict.value]} {name}" for verdict, name in _COUNTED.items())
-        return f"{self.word(strict=strict)}: {told}; {self.coverage()} % of what applies was tested"
+        counts = ", ".join(f"{totals[verdict.value]} {name}" for verdict, name in _COUNTED.items())
+        return f"{self.word(strict=strict)}: {counts}; {self.coverage()} % of what applies was tested"
 
-    def missing(self) -> tuple[Missing, ...]:
+    def missing(self) -> tuple[UntestedReason, ...]:
         """What was not tested, by what it would have taken: options first, those that bring most first."""
         counted: Counter[tuple[str, str, str]] = Counter()
         for finding in self.of(Verdict.NOT_TESTED):
-            asked = _OPTION.fullmatch(finding.reason)
-            counted[(asked[2], asked[3] or "", asked[1]) if asked else ("", "", finding.reason)] += 1
-        found = [Missing(option, value, why, count) for (option, value, why), count in counted.items()]
-        return tuple(sorted(found, key=lambda missing: (not missing.option, -missing.count, missing.option)))
+            advice = _OPTION.fullmatch(finding.reason)
+            counted[(advice[2], advice[3] or "", advice[1]) if advice else ("", "", finding.reason)] += 1
+        reasons = [UntestedReason(option, value, why, count) for (option, value, why), count in counted.items()]
+        return tuple(sorted(reasons, key=lambda one: (not one.option, -one.count, one.option)))
 
     def as_json(self) -> dict[str, Any]:
         """The report as one JSON object of the schema ``fleetsim-check/1``."""

@@ -115,13 +115,10 @@ def _all(report: Report, plain: bool) -> Iterator[str]:
 
 
 def _totals(report: Report) -> Iterator[str]:
-    sections: dict[str, list[Finding]] = {}
-    for finding in report.findings:
-        sections.setdefault(finding.requirement.section, []).append(finding)
     yield f"{'':<22}{'pass':>7}{'fail':>7}{'n/a':>7}{'untested':>10}"
-    for name, findings in sections.items():
-        counts = [sum(f.verdict is verdict for f in findings) for verdict in Verdict]
-        yield f"{name:<22}{counts[0]:>7}{counts[1]:>7}{counts[2]:>7}{counts[3]:>10}"
+    for name, counts in report.section_totals().items():
+        passed, failed, not_applicable, not_tested = (counts[verdict] for verdict in Verdict)
+        yield f"{name:<22}{passed:>7}{failed:>7}{not_applicable:>7}{not_tested:>10}"
 
 
 def explain(requirement: Requirement) -> str:

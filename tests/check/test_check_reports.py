@@ -7,8 +7,7 @@ import pytest
 
 from fleetsim.check import baseline
 from fleetsim.check.exchange import Exchange, Frame, masked
-from fleetsim.check.files import as_json, junit, markdown
-from fleetsim.check.html import html
+from fleetsim.check.files import as_json, html, junit, markdown
 from fleetsim.check.report import Finding, Report
 from fleetsim.check.requirement import Requirement
 from fleetsim.check.sections import REQUIREMENTS
