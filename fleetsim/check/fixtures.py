@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.listener import Hook, state_of
-from fleetsim.check.raw_dialect import TERMINAL
+from fleetsim.check.listener import WebhookAddress, tells_the_end
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import not_tested_unless
 from fleetsim.model.call import Operation
@@ -53,7 +52,7 @@ async def all_streams(session: Session) -> list[Exchange]:
     return found
 
 
-async def register(session: Session, task_id: str, hook: Hook, **config: Any) -> Exchange:
+async def register(session: Session, task_id: str, hook: WebhookAddress, **config: Any) -> Exchange:
     """Register a webhook by the dialect's own method; ``config`` are members such as ``id`` and ``token``."""
     params = session.dialect.set_hook(task_id, session.dialect.hook(hook.url, **config))
     return await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
@@ -79,10 +78,10 @@ async def reachable_listener(session: Session) -> None:
     )
 
 
-async def delivered_webhook(session: Session) -> tuple[str, Hook, Exchange]:
+async def delivered_webhook(session: Session) -> tuple[str, WebhookAddress, Exchange]:
     """A quick task with an inline webhook and a token, until its end was delivered."""
     token, hook = "fleetsim-" + session.new(), session.hook()
     task_id, exchange = await session.begin(push=session.dialect.hook(hook.url, token=token))
-    arrival = await hook.until(lambda a: state_of(a) in TERMINAL, session.options.patience_s)
+    arrival = await hook.until(tells_the_end, session.options.patience_s)
     not_tested_unless(arrival is not None, "no terminal webhook of a task sent with a webhook came", exchange)
     return task_id, hook, exchange

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from fleetsim.agent import Agent
-from fleetsim.check.listener import Arrival, Hook, Listener, state_of
+from fleetsim.check.listener import Listener, ReceivedWebhook, WebhookAddress, state_of
 from fleetsim.client import AgentClient
 from fleetsim.model.call import PushConfig
 from fleetsim.testbed.loop import run
@@ -53,7 +53,7 @@ class VirtualTime:
 class WebhookSink:
     """A webhook address and what came to it."""
 
-    hook: Hook
+    hook: WebhookAddress
 
     @property
     def url(self) -> str:
@@ -61,8 +61,8 @@ class WebhookSink:
         return self.hook.url
 
     @property
-    def arrivals(self) -> list[Arrival]:
-        """Every webhook that came, in order: headers, body and when (``Arrival``)."""
+    def arrivals(self) -> list[ReceivedWebhook]:
+        """Every webhook that came, in order: headers, body and when (``ReceivedWebhook``)."""
         return self.hook.arrivals
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from fleetsim.check.exchange import SHOWN_CHARS, masked
-from fleetsim.check.raw_dialect import mapping
+from fleetsim.check.raw_dialect import TERMINAL, mapping
 from fleetsim.check.verdict import note_timeout
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import neutralise
@@ -27,7 +27,7 @@ Asgi: TypeAlias = MutableMapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ReceivedWebhook:
     """One request that came to a hook."""
 
     at: float
@@ -52,7 +52,7 @@ class Arrival:
 
 
 @dataclass(slots=True, eq=False)
-class Hook:
+class WebhookAddress:
     """One webhook address: what came, and what it answers. ``answers`` first, then ``otherwise``.
 
     ``refused_once`` names states whose first notice is answered with 500, and stands before both.
@@ -64,10 +64,10 @@ class Hook:
     otherwise: int = 200
     refused_once: set[str] = field(default_factory=set)
     location: str | None = None
-    arrivals: list[Arrival] = field(default_factory=list)
+    arrivals: list[ReceivedWebhook] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def take(self, arrival: Arrival) -> int:
+    def take(self, arrival: ReceivedWebhook) -> int:
         """Keep an arrival and say what to answer."""
         if len(self.arrivals) < ARRIVALS_MAX:
             self.arrivals.append(arrival)
@@ -77,7 +77,7 @@ class Hook:
             return 500
         return self.answers.pop(0) if self.answers else self.otherwise
 
-    async def until(self, fits: Callable[[Arrival], bool], seconds: float) -> Arrival | None:
+    async def until(self, fits: Callable[[ReceivedWebhook], bool], seconds: float) -> ReceivedWebhook | None:
         """The first arrival that fits, or None after ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
@@ -95,10 +95,10 @@ class Sink:
     """The ASGI application behind a listener: hands what comes to a hook's path to that hook."""
 
     def __init__(self) -> None:
-        self._hooks: dict[str, Hook] = {}
+        self._hooks: dict[str, WebhookAddress] = {}
         self.strays: list[str] = []
 
-    def add(self, hook: Hook) -> None:
+    def add(self, hook: WebhookAddress) -> None:
         """Let a hook take what comes to its path; everything else is 404."""
         self._hooks[hook.path] = hook
 
@@ -127,7 +127,7 @@ class Sink:
         status, more = 404, []
         if hook is not None:
             at = asyncio.get_running_loop().time()
-            status = hook.take(Arrival(at, scope["path"], headers, bytes(body[:BODY_BYTES_MAX])))
+            status = hook.take(ReceivedWebhook(at, scope["path"], headers, bytes(body[:BODY_BYTES_MAX])))
             if hook.location and 300 <= status < 400:
                 more = [(b"location", hook.location.encode())]
         elif len(self.strays) < ARRIVALS_MAX:
@@ -151,10 +151,10 @@ class Listener:
     origin: str
     sink: Sink = field(default_factory=Sink)
 
-    def hook(self, name: str, *, answers: tuple[int, ...] = (), otherwise: int = 200) -> Hook:
+    def hook(self, name: str, *, answers: tuple[int, ...] = (), otherwise: int = 200) -> WebhookAddress:
         """A fresh webhook address; ``name`` must be new."""
         path = f"/hook/{name}"
-        hook = Hook(url=f"{self.origin}{path}", path=path, answers=list(answers), otherwise=otherwise)
+        hook = WebhookAddress(url=f"{self.origin}{path}", path=path, answers=list(answers), otherwise=otherwise)
         self.sink.add(hook)
         return hook
 
@@ -195,7 +195,12 @@ def status_of(body: Any) -> Mapping[str, Any]:
     return mapping(found.get("status"))
 
 
-def state_of(arrival: Arrival) -> str:
+def state_of(arrival: ReceivedWebhook) -> str:
     """The state a webhook tells, in the words of 0.3; empty if it tells none."""
     raw = status_of(arrival.value).get("state")
     return raw.removeprefix("TASK_STATE_").replace("_", "-").lower() if isinstance(raw, str) else ""
+
+
+def tells_the_end(arrival: ReceivedWebhook) -> bool:
+    """Whether a webhook says that its task is in a terminal state."""
+    return state_of(arrival) in TERMINAL

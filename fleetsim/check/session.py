@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from fleetsim.check.agent_under_test import AgentUnderTest
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, Frame, written
-from fleetsim.check.listener import Hook, Listener
+from fleetsim.check.listener import Listener, WebhookAddress
 from fleetsim.check.options import Hint
 from fleetsim.check.raw_dialect import TERMINAL, RawDialect, mapping
 from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_tested_unless, note_timeout
@@ -113,7 +113,7 @@ class Session:
         assert found is not None
         return found
 
-    def hook(self, *, answers: tuple[int, ...] = (), otherwise: int = 200) -> Hook:
+    def hook(self, *, answers: tuple[int, ...] = (), otherwise: int = 200) -> WebhookAddress:
         """A fresh address at the listener: it answers with each of ``answers`` once, then with ``otherwise``."""
         return self.listener.hook(self.new(), answers=answers, otherwise=otherwise)
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from fleetsim.check.listener import Arrival, Listener, Sink
+from fleetsim.check.listener import Listener, ReceivedWebhook, Sink
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.ports import Incoming, Reply, Request, Transport
@@ -83,7 +83,7 @@ class Recorder:
     async def aclose(self) -> None:
         """The inner transport is its owner's."""
 
-    def hear(self, arrivals: Sequence[Arrival]) -> None:
+    def hear(self, arrivals: Sequence[ReceivedWebhook]) -> None:
         """Put each webhook beside the last request that had begun when it came."""
         for arrival in sorted(arrivals, key=lambda one: one.at):
             place = max((n for n, began in enumerate(self._begun) if began <= arrival.at), default=0)
@@ -170,6 +170,6 @@ async def _chunks(call: dict[str, Any], began: float) -> AsyncIterator[bytes]:
     await until(call.get("ended", 0))
 
 
-def arrivals_of(listener: Listener) -> list[Arrival]:
+def arrivals_of(listener: Listener) -> list[ReceivedWebhook]:
     """Everything that came to a listener's hooks."""
     return [arrival for hook in listener.sink._hooks.values() for arrival in hook.arrivals]

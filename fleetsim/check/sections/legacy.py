@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.listener import state_of
+from fleetsim.check.listener import tells_the_end
 from fleetsim.check.raw_dialect import TERMINAL, among, listed, mapping, message_text
 from fleetsim.check.requirement import BUILD_GUIDE, MUST, SERVER_GUIDE, V01, requirement
 from fleetsim.check.session import Session
@@ -154,7 +154,7 @@ async def legacy_webhook(session: Session) -> None:
     task_id, _ = await session.begin(session.hint("slow"))
     exchange = await _set(session, task_id, hook.url)
     not_tested_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange.says()}", exchange)
-    arrival = await hook.until(lambda a: state_of(a) in TERMINAL, session.options.patience_s)
+    arrival = await hook.until(tells_the_end, session.options.patience_s)
     fail_unless(arrival, "no terminal webhook came", exchange)
     for found in hook.arrivals:
         body = mapping(found.value)

@@ -9,8 +9,8 @@ from typing import Any
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import finished_task, register
-from fleetsim.check.listener import Hook, state_of
-from fleetsim.check.raw_dialect import TERMINAL, listed, mapping, url_parts
+from fleetsim.check.listener import WebhookAddress, tells_the_end
+from fleetsim.check.raw_dialect import listed, mapping, url_parts
 from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
@@ -50,7 +50,7 @@ async def set_returns_it(session: Session) -> None:
     fail_unless(named == task_id, f"the answer names the task {named!r}", exchange)
 
 
-async def _registered_webhook(session: Session, **config: Any) -> tuple[str, Hook, Exchange]:
+async def _registered_webhook(session: Session, **config: Any) -> tuple[str, WebhookAddress, Exchange]:
     """A registered webhook on a finished task of its own. Raises NotPassed (not tested) if it is refused."""
     hook = session.hook()
     task_id, _ = await session.finished()
@@ -132,7 +132,7 @@ async def delete_removes_it(session: Session) -> None:
     left = [config.get("url") for config in webhook_configs(session, read.result) or []]
     fail_unless(hook.url not in left, "the deleted webhook is still listed", gone, read)
     await session.until(task_id)
-    late = await hook.until(lambda arrival: state_of(arrival) in TERMINAL, 2)
+    late = await hook.until(tells_the_end, 2)
     fail_unless(late is None, "the deleted webhook was still called", gone, *([late] if late else []))
 
 

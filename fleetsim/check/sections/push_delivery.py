@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import delivered_webhook, register
-from fleetsim.check.listener import Arrival, Hook, state_of
+from fleetsim.check.listener import ReceivedWebhook, WebhookAddress, state_of, tells_the_end
 from fleetsim.check.options import Hint
 from fleetsim.check.raw_dialect import KINDS, TERMINAL, among, answer_text, listed, mapping, texts
 from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, requirement
@@ -23,11 +23,6 @@ PUSH = f"{BUILD_GUIDE}, 'Push notifications'"
 RETRIES_S = 20.0
 RETRY_S = 6.0
 """Within so long a refused delivery is tried again by every agent that tries again at all."""
-
-
-def tells_the_end(arrival: Arrival) -> bool:
-    """Whether a webhook says that its task is in a terminal state."""
-    return state_of(arrival) in TERMINAL
 
 
 @requirement(
@@ -52,7 +47,7 @@ async def end_is_delivered(session: Session) -> None:
 
 
 async def send_with_webhook(
-    session: Session, hint: Hint | None = None, hook: Hook | None = None, **config: Any
+    session: Session, hint: Hint | None = None, hook: WebhookAddress | None = None, **config: Any
 ) -> Exchange:
     """A send with a webhook in its configuration (a fresh one if none is given), and its answer."""
     hook = hook or session.hook()
@@ -77,7 +72,7 @@ async def working_is_delivered(session: Session) -> None:
     fail_unless(any(state_of(a) == "working" for a in hook.arrivals), "working was not delivered", *hook.arrivals[:2])
 
 
-async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str, Hook, Exchange]:
+async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str, WebhookAddress, Exchange]:
     """A task of the slow skill with a webhook registered while it runs. Raises NotPassed if it is refused."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
@@ -86,7 +81,7 @@ async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str,
     return task_id, hook, exchange
 
 
-def _seen(arrival: Arrival | None) -> tuple[Arrival, ...]:
+def _seen(arrival: ReceivedWebhook | None) -> tuple[ReceivedWebhook, ...]:
     return () if arrival is None else (arrival,)
 
 
@@ -389,7 +384,7 @@ async def cancel_is_told_once(session: Session) -> None:
     fail_unless(len(ends) == 1 or session.dialect.current, f"the end was told {len(ends)} times", *ends[:2])
 
 
-async def _first_webhook(session: Session, **config: Any) -> tuple[Arrival, Exchange]:
+async def _first_webhook(session: Session, **config: Any) -> tuple[ReceivedWebhook, Exchange]:
     hook = session.hook()
     task_id, _ = await session.finished()
     exchange = await register(session, task_id, hook, **config)
@@ -404,7 +399,7 @@ async def _first_webhook(session: Session, **config: Any) -> tuple[Arrival, Exch
     return arrival, exchange
 
 
-def _bearer(arrival: Arrival) -> str:
+def _bearer(arrival: ReceivedWebhook) -> str:
     scheme, _, token = arrival.headers.get("authorization", "").partition(" ")
     return token if scheme.lower() == "bearer" else ""
 
@@ -492,7 +487,7 @@ async def body_has_its_shape(session: Session) -> None:
         fail_unless(named == task_id, f"the body names the task {named!r}", arrival)
 
 
-async def _answers_told(session: Session) -> tuple[str, str, str, Arrival]:
+async def _answers_told(session: Session) -> tuple[str, str, str, ReceivedWebhook]:
     """What the task says, what its end's webhook says of it as ``artifact`` and as ``artifacts``, and the webhook."""
     task_id, hook, _ = await session.fixture(delivered_webhook)
     arrival = next(a for a in hook.arrivals if tells_the_end(a))
