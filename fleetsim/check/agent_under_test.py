@@ -216,7 +216,7 @@ async def _find_spoken(agent: AgentUnderTest, offered: tuple[str, ...]) -> None:
 
     Dialects that were asked for are probed whatever comes of it.
     """
-    unknown = {name: told for name in offered if (told := await _refusal(agent, name)) is not None}
+    unknown = {name: refusal for name in offered if (refusal := await _refusal(agent, name)) is not None}
     spoken = [name for name in offered if name not in unknown]
     if unknown:
         spoken += [name for name in ("0.3", "1.0") if name not in offered and await _refusal(agent, name) is None]
@@ -240,15 +240,15 @@ async def _read_cards(agent: AgentUnderTest) -> None:
     limits = Limits(first_byte_s=CARD_S, total_s=CARD_S)
     address = agent.target.address
     for url in dict.fromkeys((*address.card_urls(), *AgentUrl.parse(address.text).card_urls())):
-        found = await agent.exchange("GET", url, credentials={}, limits=limits)
-        agent.open_reads[url] = found
-        if found.status in {401, 403} and agent.target.headers:
-            found = await agent.exchange("GET", url, limits=limits)
-        agent.card_reads[url] = found
-        if there := agent.redirected(found):  # which is C-01's to tell; what is there is judged all the same
-            found = await agent.exchange("GET", there, limits=limits)
-        if not agent.card and found.status == 200 and "name" in mapping(found.value):
-            agent.card, agent.card_at = mapping(found.value), url
+        read = await agent.exchange("GET", url, credentials={}, limits=limits)
+        agent.open_reads[url] = read
+        if read.status in {401, 403} and agent.target.headers:
+            read = await agent.exchange("GET", url, limits=limits)
+        agent.card_reads[url] = read
+        if there := agent.redirected(read):  # which is C-01's to tell; what is there is judged all the same
+            read = await agent.exchange("GET", there, limits=limits)
+        if not agent.card and read.status == 200 and "name" in mapping(read.value):
+            agent.card, agent.card_at = mapping(read.value), url
     if all(read.status is None for read in agent.card_reads.values()):
         problem = next(iter(agent.card_reads.values())).problem
         raise Unreachable(f"{agent.target.url}: {problem or 'no answer'}")

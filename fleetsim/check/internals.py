@@ -107,11 +107,11 @@ def capturing_logs(log: AgentLog, *names: str) -> Iterator[None]:
     that it has disabled stays silent.
     """
 
-    def hear(record: logging.LogRecord) -> None:
+    def keep(record: logging.LogRecord) -> None:
         if record.levelno >= logging.INFO and any(
             not name or record.name == name or record.name.startswith(f"{name}.") for name in names
         ):
-            log.add(f"{record.levelname} {told(record)}")
+            log.add(f"{record.levelname} {text_of(record)}")
 
     watched = [logging.getLogger(name) for name in names]
     levels = [one.level for one in watched]
@@ -120,7 +120,7 @@ def capturing_logs(log: AgentLog, *names: str) -> Iterator[None]:
 
     def handle(self: logging.Logger, record: logging.LogRecord) -> None:
         if not self.disabled:
-            hear(record)
+            keep(record)
         plain(self, record)
 
     logging.Logger.handle = handle  # type: ignore[method-assign]
@@ -139,7 +139,7 @@ def let_info_through(*names: str) -> None:
         one.setLevel(min(one.level or logging.INFO, logging.INFO))
 
 
-def told(record: logging.LogRecord) -> str:
+def text_of(record: logging.LogRecord) -> str:
     """A record's text, with the members that were handed in beside it."""
     try:
         text = record.getMessage()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.check.app_check import AppSpec, check_app_process
+from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.listener import socket_listener, usual_listener
 from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Finding, Report
@@ -177,7 +177,7 @@ class RowTest(pytest.Item):
         if failures:
             strict = self.config.getoption("--fleetsim-strict")
             if self.row.severity is Severity.MUST or (strict and self.row.severity is Severity.SHOULD):
-                raise RowFailed("\n\n".join(_told(finding) for finding in failures))
+                raise RowFailed("\n\n".join(_in_words(finding) for finding in failures))
             pytest.xfail(f"{self.row.severity}: {failures[0].reason}")
         if not any(finding.verdict is Verdict.PASS for finding in findings):
             reasons = dict.fromkeys(f"{finding.verdict.value}: {finding.reason}" for finding in findings)
@@ -197,7 +197,7 @@ class RowTest(pytest.Item):
         return "fleetsim", None, f"{self.row.id} {self.row.title}"
 
 
-def _told(finding: Finding) -> str:
+def _in_words(finding: Finding) -> str:
     where = "" if finding.dialect == "any" else f"in A2A {finding.dialect}: "
     shown = [text.splitlines() for text in finding.evidence[:EVIDENCE_MAX]]
     evidence = ["\n".join(f"    {line}" for line in lines) for lines in shown]

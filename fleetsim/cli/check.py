@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from fleetsim.check import baseline as accepted_failures
-from fleetsim.check.app_check import AppSpec, check_app_process
+from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.files import FORMATS
 from fleetsim.check.listener import Listener, socket_listener, usual_listener
 from fleetsim.check.options import Hint, Options, Target

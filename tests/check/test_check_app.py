@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.check.app_check import AppSpec, check_app_process
+from fleetsim.check.app_parent import AppSpec, check_app_process
 from fleetsim.check.internals import holds
 from fleetsim.check.listener import socket_listener
 from fleetsim.check.options import Hint, Options, Target
@@ -73,7 +73,7 @@ def processes() -> list[str]:
             words = (folder / "cmdline").read_bytes().decode().split("\0")
         except OSError:
             continue
-        if "fleetsim.check.app_process" in words and _parent(folder) == os.getpid():
+        if "fleetsim.check.app_child" in words and _parent(folder) == os.getpid():
             found.append(" ".join(words))
     return found
 

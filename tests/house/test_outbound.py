@@ -31,8 +31,8 @@ ALLOWED: dict[str, str] = {
     "fleetsim/runtime/http_sse.py": "the decoder of event streams; opens nothing",
     "fleetsim/runtime/real.py": "name resolution, and the operating system's certificates",
     "fleetsim/runtime/server.py": "the listening socket",
-    "fleetsim/check/app_check.py": "starts the agent named with --app, and talks with it by a socket pair",
-    "fleetsim/check/app_process.py": "the other end of that pair",
+    "fleetsim/check/app_parent.py": "starts the agent named with --app, and talks with it by a socket pair",
+    "fleetsim/check/app_child.py": "the other end of that pair",
     "fleetsim/cli/demo.py": "asks for a free port; listens, never dials",
     "fleetsim/testbed/proxy.py": "the fault proxy forwards to the one target it is given",
 }

@@ -78,7 +78,7 @@ class AppProcess:
         self.code: int | None = None
         self.failed = ""
         self._job = job
-        self._heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._ended, self._collected, self._killed = asyncio.Event(), asyncio.Event(), False
         self._stopping = False
         self._workers = Workers("check")
@@ -89,7 +89,7 @@ class AppProcess:
             # Not from the working folder: what lies there must not stand before what fleetsim itself imports.
             # Unbuffered: what the agent prints is told when it prints it, and not lost if it ends the process.
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-u", "-m", "fleetsim.check.app_process", str(its.fileno())),
+                *(sys.executable, "-P", "-u", "-m", "fleetsim.check.app_child", str(its.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -99,13 +99,13 @@ class AppProcess:
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES_MAX)
         self._reading = self._workers.start(self._read_output(), name=f"output of {self.spec.app}")
         self._listening = self._workers.start(self._listen(), name=f"line to {self.spec.app}")
-        self._tell(**self._job)
+        self._send(**self._job)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self.url and not self._ended.is_set():
             self._stopping = True
-            self._tell(ask="stop")  # its lifespan may end in peace
+            self._send(ask="stop")  # its lifespan may end in peace
             await asyncio.wait([self._listening], timeout=STOP_S)
         self._killed = True
         with suppress(ProcessLookupError):
@@ -117,13 +117,13 @@ class AppProcess:
     async def next(self, seconds: float) -> dict[str, Any] | None:
         """What it says next; None if its process ended (``code``) or the time is over."""
         async with asyncio.TaskGroup() as group:
-            hearing, ending = group.create_task(self._heard.get()), group.create_task(self._ended.wait())
-            await asyncio.wait([hearing, ending], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            hearing.cancel()
+            message, ending = group.create_task(self._messages.get()), group.create_task(self._ended.wait())
+            await asyncio.wait([message, ending], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            message.cancel()
             ending.cancel()
-        if not hearing.cancelled():
-            return hearing.result()
-        return None if self._heard.empty() else self._heard.get_nowait()
+        if not message.cancelled():
+            return message.result()
+        return None if self._messages.empty() else self._messages.get_nowait()
 
     async def where(self) -> str:
         """The line that its process is at, of the agent's own folder if there is one; empty if it does not tell."""
@@ -137,7 +137,7 @@ class AppProcess:
     async def collect(self) -> None:
         """Collect the garbage of the agent's process."""
         self._collected.clear()
-        self._tell(ask="collect")
+        self._send(ask="collect")
         with suppress(TimeoutError):
             async with asyncio.timeout(COLLECT_S):
                 await self._collected.wait()
@@ -146,20 +146,20 @@ class AppProcess:
         """None: the store is looked into where hours pass."""
         return None
 
-    def _tell(self, **said: Any) -> None:
-        self._writer.write(json.dumps(said).encode() + b"\n")
+    def _send(self, **message: Any) -> None:
+        self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def _listen(self) -> None:
         with suppress(ValueError, OSError):  # a line that is too long or none of ours: the process has gone wrong
             async for line in self._reader:
-                said = json.loads(line)
-                if "log" in said:
-                    self.log.add(str(said["log"]))
-                elif "collected" in said:
+                message = json.loads(line)
+                if "log" in message:
+                    self.log.add(str(message["log"]))
+                elif "collected" in message:
                     self._collected.set()
                 else:
-                    self.failed = one_line(str(said.get("failed", "")), 500)
-                    self._heard.put_nowait(said)
+                    self.failed = one_line(str(message.get("failed", "")), 500)
+                    self._messages.put_nowait(message)
         code = await self._process.wait()
         # What it said last is told with how it ended. Not for ever: what it has started may hold its output open.
         await asyncio.wait([self._reading], timeout=LAST_WORDS_S)
@@ -221,30 +221,32 @@ async def check_app_process(
     if not hours:
         return report
     say(f"probing {spec.app} over hours of virtual time")
-    found = await _over_hours(spec, target, options, report, hours)
-    return replace(report, findings=tuple(found.get(one.key, one) for one in report.findings))
+    probed = await _over_hours(spec, target, options, report, hours)
+    return replace(report, findings=tuple(probed.get(one.key, one) for one in report.findings))
 
 
 @asynccontextmanager
 async def running_app(spec: AppSpec) -> AsyncIterator[AppProcess]:
     """Serve an agent on a free port of the loopback address. Raises ConfigError."""
     async with AppProcess(spec, {**_job(spec), "virtual": None}) as process:
-        said = await process.next(spec.start_s)
-        if said is None and process.code is None:
+        message = await process.next(spec.start_s)
+        if message is None and process.code is None:
             where = await process.where()
             raise ConfigError(
                 f"{spec.app} was not up within {spec.start_s:g} s{where and f'; it is at {where}'}",
                 hint="what serves or waits belongs below if __name__ == '__main__', or into the lifespan",
             )
-        if said is None:
+        if message is None:
             last = f"; the last it printed: {process.printed[-1]}" if process.printed else ""
             raise ConfigError(
                 f"{spec.app} ended the process before it was up (exit code {process.code}){one_line(last, 300)}",
                 hint=f"see what it does by itself: python -m uvicorn {spec.app}",
             )
-        if "up" not in said:
-            raise ConfigError(one_line(str(said.get("failed")), 500), hint=one_line(str(said.get("hint", "")), 300))
-        process.url = str(said["up"])
+        if "up" not in message:
+            raise ConfigError(
+                one_line(str(message.get("failed")), 500), hint=one_line(str(message.get("hint", "")), 300)
+            )
+        process.url = str(message["up"])
         yield process
 
 
@@ -268,37 +270,37 @@ async def _over_hours(
         "side_effects": options.side_effects,
         "seed": options.seed,
     }
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     why = ""
     async with AppProcess(spec, {**_job(spec), "virtual": asked}) as process:
         clock = asyncio.get_running_loop().time
         end = clock() + spec.hours_s
         while not why:
-            said = await process.next(max(end - clock(), 0.0))
-            if said is None:
+            message = await process.next(max(end - clock(), 0.0))
+            if message is None:
                 took = f"it did not come to an end there within {spec.hours_s:g} s"
                 why = took if process.code is None else f"there its process ended (exit code {process.code})"
-            elif "over" in said:
+            elif "over" in message:
                 break
-            elif "finding" in said:
-                one = _finding(said)
-                found[one.key] = one
+            elif "finding" in message:
+                one = _finding(message)
+                findings[one.key] = one
             else:
-                why = one_line(str(said.get("reached") or said.get("failed")), 300)
+                why = one_line(str(message.get("reached") or message.get("failed")), 300)
     untold = f"needs hours, which pass on virtual time alone, and {why or 'there it was not probed'}"
     lost = {one.key: replace(one, reason=one_line(untold, 400)) for one in hours}
-    return lost if why else {**lost, **found}
+    return lost if why else {**lost, **findings}
 
 
-def _finding(said: dict[str, Any]) -> Finding:
+def _finding(message: dict[str, Any]) -> Finding:
     return Finding(
-        requirement=REQUIREMENTS[str(said["finding"])],
-        dialect=str(said["dialect"]),
-        verdict=Verdict(said["verdict"]),
-        reason=str(said["reason"]),
-        evidence=tuple(map(str, said["evidence"])),
-        seconds=float(said["seconds"]),
-        lost=bool(said["lost"]),
+        requirement=REQUIREMENTS[str(message["finding"])],
+        dialect=str(message["dialect"]),
+        verdict=Verdict(message["verdict"]),
+        reason=str(message["reason"]),
+        evidence=tuple(map(str, message["evidence"])),
+        seconds=float(message["seconds"]),
+        lost=bool(message["lost"]),
     )
 
 

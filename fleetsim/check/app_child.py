@@ -1,4 +1,4 @@
-"""The process that an agent runs in for ``fleetsim check --app``: started by ``app_check``, which holds the other end.
+"""The process that an agent runs in for ``fleetsim check --app``: started by ``app_parent``, which holds the other end.
 
 One agent, imported as its author's server would, and one line of JSON for all that is said about it. Either it is
 served by uvicorn on a free port in real time, or the rows that need hours are probed here, with every clock of the
@@ -53,10 +53,10 @@ class ParentLine:
         self._lines = self._socket.makefile("rb")
         self._lock = threading.Lock()
 
-    def tell(self, **said: Any) -> None:
-        """Say something; nobody there any more is no matter."""
+    def send(self, **message: Any) -> None:
+        """Send one message; nobody there any more is no matter."""
         with self._lock, suppress(OSError):
-            self._socket.sendall(json.dumps(said).encode() + b"\n")
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def read(self) -> dict[str, Any]:
         """The next line. Ends the process when nobody is there any more."""
@@ -65,12 +65,12 @@ class ParentLine:
             line = self._lines.readline()
         if not line:
             os._exit(0)
-        asked: dict[str, Any] = json.loads(line)
-        return asked
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def fail(self, text: str, hint: str) -> NoReturn:
         """Say why there is no agent, and end."""
-        self.tell(failed=text, hint=hint)
+        self.send(failed=text, hint=hint)
         os._exit(1)
 
 
@@ -91,25 +91,25 @@ def main(fd: int) -> NoReturn:
         parent.fail(str(error), error.hint)
     except BaseException as error:  # noqa: BLE001 - whatever the agent raised, it is told
         hint = f"run it by itself first: python -m uvicorn {job['app']}"
-        parent.fail(f"{job['app']} ended with {_named(error)}", hint)
+        parent.fail(f"{job['app']} ended with {_in_one_line(error)}", hint)
     os._exit(0)
 
 
 def follow_commands(parent: ParentLine, stop: list[Callable[[], None]]) -> NoReturn:
     """Do what is asked, whatever the agent is at; the process ends when nobody is there to ask."""
     while True:
-        asked = parent.read()["ask"]
-        if asked == "collect":
+        command = parent.read()["ask"]
+        if command == "collect":
             gc.collect()
-            parent.tell(collected=True)
-        elif asked == "stop" and stop:
+            parent.send(collected=True)
+        elif command == "stop" and stop:
             stop[0]()
 
 
 # The agent.
 
 
-def loaded(spec: str) -> Any:
+def load(spec: str) -> Any:
     """What ``MODULE:ATTR`` names; ``()`` behind a name calls it. Raises CannotRun."""
     fits = SPEC.fullmatch(spec)
     if fits is None or fits[1].endswith(".py"):
@@ -126,20 +126,20 @@ def loaded(spec: str) -> Any:
                 found = found()
             except BaseException as error:
                 hint = "it is called without arguments" if isinstance(error, TypeError) else f"call {so_far} by itself"
-                raise CannotRun(f"{so_far} raised {_named(error)}", hint) from error
+                raise CannotRun(f"{so_far} raised {_in_one_line(error)}", hint) from error
     return found
 
 
 def _no_spec(spec: str) -> tuple[str, str]:
     path = re.fullmatch(r"(?:\./)?([\w/]+)\.py(:.*)?", spec)
-    said = (
+    suggestion = (
         f"{path[1].replace('/', '.')}{path[2] or ':app'}"
         if path
         else f"{spec}:app"
         if re.fullmatch(r"[\w.]+", spec)
         else ""
     )
-    return f"{spec} is no MODULE:ATTR", f"perhaps --app {said}" if said else "e.g. --app my_agent:app"
+    return f"{spec} is no MODULE:ATTR", f"perhaps --app {suggestion}" if suggestion else "e.g. --app my_agent:app"
 
 
 def _imported(name: str) -> Any:
@@ -150,13 +150,13 @@ def _imported(name: str) -> Any:
             hint = f"run this in the folder that {name.partition('.')[0]} lies in, or set PYTHONPATH"
         else:
             hint = f"install it beside fleetsim, in the environment of the agent (python -m pip install {error.name})"
-        raise CannotRun(f"{name} cannot be imported: {_named(error)}", hint) from error
+        raise CannotRun(f"{name} cannot be imported: {_in_one_line(error)}", hint) from error
     except SystemExit as error:
         hint = "put what only a program shall do below: if __name__ == '__main__'"
-        raise CannotRun(f"{name} ends the program when it is imported: {_named(error)}", hint) from error
+        raise CannotRun(f"{name} ends the program when it is imported: {_in_one_line(error)}", hint) from error
     except BaseException as error:
         raise CannotRun(
-            f"{name} cannot be imported: {_named(error)}", f"python -c 'import {name}' shows more"
+            f"{name} cannot be imported: {_in_one_line(error)}", f"python -c 'import {name}' shows more"
         ) from error
 
 
@@ -196,7 +196,7 @@ def store(spec: str) -> object:
     if not spec:
         return None
     try:
-        found = loaded(spec)
+        found = load(spec)
     except CannotRun as error:
         raise CannotRun(f"--store: {error}", error.hint.replace("--app", "--store")) from None
     if not is_store(found):
@@ -205,7 +205,7 @@ def store(spec: str) -> object:
     return found
 
 
-def _named(error: BaseException) -> str:
+def _in_one_line(error: BaseException) -> str:
     """An error in one line, and where in the agent it came from."""
     text = " ".join(str(error).split())[:300]
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _ours(frame.filename)]
@@ -227,19 +227,19 @@ def _serve(parent: ParentLine, job: dict[str, Any], stop: list[Callable[[], None
 
     class SentToParent(AgentLog):
         def add(self, line: str) -> None:
-            parent.tell(log=line)
+            parent.send(log=line)
 
     def up(url: str) -> None:
         let_info_through(*job["loggers"])  # the start-up may have set its levels
-        parent.tell(up=url)
+        parent.send(up=url)
 
     with capturing_logs(SentToParent(), *job["loggers"]):
-        found = loaded(job["app"])
+        named = load(job["app"])
         store(job["store"])
-        asyncio.run(_served(job["app"], found, up, stop))
+        asyncio.run(_serve_app(job["app"], named, up, stop))
 
 
-async def _served(spec: str, found: Any, up: Callable[[str], None], stop: list[Callable[[], None]]) -> None:
+async def _serve_app(spec: str, named: Any, up: Callable[[str], None], stop: list[Callable[[], None]]) -> None:
     # uvicorn as it comes, and not our own agent's server: what a server does for an agent is part of what is judged.
     import uvicorn
 
@@ -254,7 +254,7 @@ async def _served(spec: str, found: Any, up: Callable[[str], None], stop: list[C
             if self.started:
                 up(f"http://127.0.0.1:{listener.getsockname()[1]}")
 
-    app = await application(spec, found)
+    app = await application(spec, named)
     complaints = _Complaints()
     logging.getLogger("uvicorn.error").addHandler(complaints)
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACEFUL_S)
@@ -288,11 +288,11 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
     clocks.install()
     begin = threading.Thread.start
 
-    def seen(thread: threading.Thread) -> None:
-        parent.tell(reached=f"it uses threads ({thread.name})")
+    def tell_of_thread(thread: threading.Thread) -> None:
+        parent.send(reached=f"it uses threads ({thread.name})")
         begin(thread)
 
-    threading.Thread.start = seen  # type: ignore[method-assign, assignment]
+    threading.Thread.start = tell_of_thread  # type: ignore[method-assign, assignment]
 
     from fleetsim.check.internals import AgentLog, LocalInternals
     from fleetsim.check.options import Hint, Options, Target
@@ -302,40 +302,40 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
     from fleetsim.testbed.network import MemoryNetwork
     from fleetsim.testbed.runtime import virtual_runtime
 
-    asked = job["virtual"]
-    found = loaded(job["app"])
+    check = job["virtual"]
+    named = load(job["app"])
     tasks = store(job["store"])
-    loop = VirtualLoop(seed=asked["seed"], start=clocks.start)
+    loop = VirtualLoop(seed=check["seed"], start=clocks.start)
     clocks.follow(loop)
 
     async def story() -> None:
-        app = await application(job["app"], found)
-        network = MemoryNetwork(seed=asked["seed"])
+        app = await application(job["app"], named)
+        network = MemoryNetwork(seed=check["seed"])
         network.mount(ORIGIN, app)
         async with network:
             report = await run_check(
                 Target(
-                    url=ORIGIN + asked["path"],
-                    headers=asked["headers"],
-                    other_headers=asked["other_headers"],
-                    dialects=tuple(asked["dialects"]),
-                    rpc_url=asked["rpc_path"] and ORIGIN + asked["rpc_path"],
-                    card_url=asked["card_path"] and ORIGIN + asked["card_path"],
+                    url=ORIGIN + check["path"],
+                    headers=check["headers"],
+                    other_headers=check["other_headers"],
+                    dialects=tuple(check["dialects"]),
+                    rpc_url=check["rpc_path"] and ORIGIN + check["rpc_path"],
+                    card_url=check["card_path"] and ORIGIN + check["card_path"],
                 ),
-                virtual_runtime(asked["seed"], network, start=clocks.start, name="checker"),
+                virtual_runtime(check["seed"], network, start=clocks.start, name="checker"),
                 options=Options(
-                    hints={kind: Hint(*hint) for kind, hint in asked["hints"].items()},
-                    side_effects=asked["side_effects"],
+                    hints={kind: Hint(*hint) for kind, hint in check["hints"].items()},
+                    side_effects=check["side_effects"],
                     virtual=True,
                     inside=LocalInternals(AgentLog(), tasks),
-                    seed=asked["seed"],
+                    seed=check["seed"],
                 ),
-                requirements=[REQUIREMENTS[row_id] for row_id in asked["rows"]],
+                requirements=[REQUIREMENTS[row_id] for row_id in check["rows"]],
             )
             if loop.reached:
-                parent.tell(reached=_outside(loop.reached))
+                parent.send(reached=_outside(loop.reached))
             for one in report.findings:
-                parent.tell(
+                parent.send(
                     finding=one.requirement.id,
                     dialect=one.dialect,
                     verdict=one.verdict.value,
@@ -344,14 +344,14 @@ def _skip_hours(parent: ParentLine, job: dict[str, Any]) -> None:
                     seconds=one.seconds,
                     lost=one.lost,
                 )
-            parent.tell(over=True)
+            parent.send(over=True)
             os._exit(0)  # what the agent still has running would be waited for
 
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(story())
     except BaseException as error:  # noqa: BLE001 - an agent on virtual time may end in any way
-        parent.tell(reached=_outside(loop.reached) if loop.reached else f"there it ended with {_named(error)}")
+        parent.send(reached=_outside(loop.reached) if loop.reached else f"there it ended with {_in_one_line(error)}")
 
 
 def _outside(name: str) -> str:
