@@ -60,6 +60,7 @@ _PLAIN_WORDS = {
     "tuple_type": "must be a list",
     "dict_type": "must be a mapping",
     "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
     "dataclass_type": "must be a mapping",
 }
 
