@@ -27,7 +27,7 @@ from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.step import machine
 from fleetsim.caller.track import Rules
 from fleetsim.caller.webhooks import EarlyLimits
-from fleetsim.cli.exits import Exit
+from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
 from fleetsim.client.remote_file import REMOTE_BYTES_MAX
 from fleetsim.hub.schemas import AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, payload_model, schemas

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from fleetsim.cli import render
-from fleetsim.cli.main import Common
+from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,16 +69,16 @@ def agent(
     """
     if ctx.invoked_subcommand is not None:
         return
-    common: Common = ctx.obj
+    common: CommonOptions = ctx.obj
     if broken == "list":
         _list_broken(common)
         return
     options["state"] = options["state"] or _state_file(ctx, common)
-    made = _made(**options)
+    reference = _reference_agent(**options)
     if broken is not None:
-        made = _broken(made, broken, common)
-    common.note(f"{made.settings.name}: skills " + ", ".join(s.skill_id for s in made.settings.skills))
-    made.serve(host=host, port=port)
+        reference = _broken(reference, broken, common)
+    common.note(f"{reference.settings.name}: skills " + ", ".join(s.skill_id for s in reference.settings.skills))
+    reference.serve(host=host, port=port)
 
 
 @agent.command()
@@ -86,7 +86,7 @@ def agent(
 @click.option("--dir", "folder", type=click.Path(path_type=Path), default=".", help="Where to write it. [default: .]")
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
 @click.pass_obj
-def new(common: Common, name: str, folder: Path, force: bool) -> None:
+def new(common: CommonOptions, name: str, folder: Path, force: bool) -> None:
     """Write a twenty-line agent and its test.
 
     \b
@@ -113,7 +113,7 @@ def new(common: Common, name: str, folder: Path, force: bool) -> None:
     common.note(f"Run it:   python {folder / module}", f"Test it:  pytest {folder / test}{brings}")
 
 
-def _made(
+def _reference_agent(
     *,
     profile: str,
     name: str | None,
@@ -145,15 +145,15 @@ def _made(
     return profile_agent(profile, name, **given)
 
 
-def _broken(made: Agent, mutant_id: str, common: Common) -> Agent:
+def _broken(reference: Agent, mutant_id: str, common: CommonOptions) -> Agent:
     from fleetsim.check.broken import mutant
 
     found = mutant(mutant_id)
     common.note(f"broken on purpose: {found.title} (row {found.row})")
-    return found.make(made)
+    return found.make(reference)
 
 
-def _list_broken(common: Common) -> None:
+def _list_broken(common: CommonOptions) -> None:
     from fleetsim.check.broken import MUTANTS
 
     if common.as_json:
@@ -167,7 +167,7 @@ def _list_broken(common: Common) -> None:
         render.line(f"{found.mutant_id:{wide}}  {found.row:{rows_wide}}  {found.title}{incident}")
 
 
-def _state_file(ctx: click.Context, common: Common) -> Path | None:
+def _state_file(ctx: click.Context, common: CommonOptions) -> Path | None:
     """The shared ``--state``, if given here: for this verb it is a file. The hub's own from the environment is not."""
     given = ctx.find_root().get_parameter_source("state") is ParameterSource.COMMANDLINE
     return common.state if given else None

@@ -10,7 +10,7 @@ import click
 
 from fleetsim.cli import render
 from fleetsim.cli.direct import client_for
-from fleetsim.cli.main import Common
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import pin_options
 
 
@@ -20,7 +20,7 @@ from fleetsim.cli.options import pin_options
 @click.option("--api-key-env", metavar="VAR", help="Send the key in this variable as X-API-Key.")
 @click.option("--bearer-env", metavar="VAR", help="Send the token in this variable as Authorization: Bearer.")
 @click.pass_obj
-def card(common: Common, /, url: str, **how: Any) -> None:
+def card(common: CommonOptions, /, url: str, **how: Any) -> None:
     """Read the card at URL: who the agent is, what it offers, and where and in which dialect it would be called.
 
     A URL with a path is tried as the base of an agent mounted there: where a card is found below it, and names an

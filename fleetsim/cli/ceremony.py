@@ -11,9 +11,9 @@ from urllib.parse import quote
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.exits import Exit
-from fleetsim.cli.hub_client import find, hub
-from fleetsim.cli.main import Common
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.hub_client import connect, find_hub
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import timeout_option, within
 from fleetsim.model.errors import TimedOut
 
@@ -26,13 +26,13 @@ def ceremony() -> None:
 @ceremony.command("list")
 @click.option("--strict", is_flag=True, help="Exit 6 if a file is not in force or a target cannot be served.")
 @click.pass_obj
-def list_ceremonies(common: Common, strict: bool) -> int:
+def list_ceremonies(common: CommonOptions, strict: bool) -> int:
     """List every ceremony, its next fire and how its last run ended, and what is wrong with any.
 
     Without a running hub the files are read: targets are judged by agents.yaml, skills only by the hub, which
     reads the cards.
     """
-    found = asyncio.run(_get(common, "/ceremonies") if find(common) else _from_files(common))
+    found = asyncio.run(_get(common, "/ceremonies") if find_hub(common) else _from_files(common))
     wrong = list(_wrong(found))
     for line in wrong:
         common.note(line)
@@ -43,7 +43,7 @@ def list_ceremonies(common: Common, strict: bool) -> int:
     return Exit.NOTHING_RAN if strict and wrong else Exit.OK
 
 
-def _table(common: Common, rows: list[dict[str, Any]]) -> None:
+def _table(common: CommonOptions, rows: list[dict[str, Any]]) -> None:
     render.table(
         ["ON", "CEREMONY", "SCHEDULE", "NEXT", "SKILL", "TARGETS", "LAST"],
         [
@@ -77,7 +77,7 @@ def _wrong(found: dict[str, Any], ceremony_id: str | None = None) -> Iterator[st
 @click.option("--wait", is_flag=True, help="Wait for the run to end; exit 1 if it failed.")
 @timeout_option("How long to wait in all; then exit 5, and the run goes on.  [default: until it ended]", default=None)
 @click.pass_obj
-def run(common: Common, ceremony_id: str, wait: bool, timeout_s: float | None) -> int:
+def run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: float | None) -> int:
     """Fire a ceremony now, whatever its schedule says."""
     done = asyncio.run(_run(common, ceremony_id, wait, timeout_s))
     if common.as_json:
@@ -87,18 +87,18 @@ def run(common: Common, ceremony_id: str, wait: bool, timeout_s: float | None) -
     return Exit.OK if done.get("status") in {None, "success"} else Exit.FAILED
 
 
-def _last(common: Common, row: dict[str, Any]) -> str:
+def _last(common: CommonOptions, row: dict[str, Any]) -> str:
     last = row["lastRun"]
     status = last["status"] if last else None
     return render.word(status, plain=common.ascii) if status else "-"
 
 
-async def _get(common: Common, path: str) -> Any:
-    async with hub(common) as found:
-        return await found.get(path)
+async def _get(common: CommonOptions, path: str) -> Any:
+    async with connect(common) as hub:
+        return await hub.get(path)
 
 
-async def _from_files(common: Common) -> dict[str, Any]:
+async def _from_files(common: CommonOptions) -> dict[str, Any]:
     """What the hub would list, from the same files, without runs."""
     from fleetsim.caller.ceremonies.ceremony import next_due
     from fleetsim.caller.ceremonies.folder import CeremonyFolder
@@ -131,7 +131,7 @@ async def _from_files(common: Common) -> dict[str, Any]:
     return {"ceremonies": [ceremony_facts(row) for row in rows], "errors": to_json(loaded.problems)}
 
 
-async def _run(common: Common, ceremony_id: str, wait: bool, timeout_s: float | None) -> dict[str, Any]:
+async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: float | None) -> dict[str, Any]:
     run_id: str | None = None
 
     def late() -> TimedOut:
@@ -140,12 +140,12 @@ async def _run(common: Common, ceremony_id: str, wait: bool, timeout_s: float | 
         told = f"run {run_id} has not ended after {timeout_s:g} s; it goes on"
         return TimedOut(told, hint="fleetsim ceremony list, fleetsim task list")
 
-    async with within(timeout_s, late), hub(common) as found:
-        run_id = await found.run_ceremony(ceremony_id)
-        for line in _wrong(await found.get("/ceremonies"), ceremony_id):
+    async with within(timeout_s, late), connect(common) as hub:
+        run_id = await hub.run_ceremony(ceremony_id)
+        for line in _wrong(await hub.get("/ceremonies"), ceremony_id):
             common.note(line)
         while wait:
-            runs = await found.get(f"/ceremonies/{quote(ceremony_id, safe='')}/runs", limit=20)
+            runs = await hub.get(f"/ceremonies/{quote(ceremony_id, safe='')}/runs", limit=20)
             mine = next((r for r in runs if r["runId"] == run_id), None)
             if mine is not None and mine["status"] != "running":
                 return {"runId": run_id, "status": mine["status"], "error": mine.get("error") or None}

@@ -10,15 +10,15 @@ import click
 
 from fleetsim.caller.part_rows import part_row
 from fleetsim.cli import render
-from fleetsim.cli.asking import AskOptions, TurnAnswer
-from fleetsim.cli.main import Common
+from fleetsim.cli.ask import AskOptions, TurnAnswer
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import call_options, timeout_option, within
 from fleetsim.cli.parts import list_parts
 from fleetsim.cli.terminal import TypedLines
 from fleetsim.model.errors import FleetsimError, TimedOut
 
 
-class Talk(Protocol):
+class ChatSession(Protocol):
     """A conversation under way. ``left`` says what becomes of what was asked, should the person leave now."""
 
     @property
@@ -43,7 +43,7 @@ class Talk(Protocol):
 @timeout_option("How long to wait for each answer; what was asked goes on.")
 @click.pass_obj
 def chat(
-    common: Common,
+    common: CommonOptions,
     agent: str,
     skill: str | None,
     context_id: str | None,
@@ -59,7 +59,7 @@ def chat(
     text piped in, each line is a turn. If a hub is running (fleetsim up), a named agent is talked with through
     it: each turn is recorded and counted, and what the agent asks is in the inbox too.
     """
-    asked = AskOptions(
+    ask = AskOptions(
         agent=agent,
         text="",
         skill=skill,
@@ -70,20 +70,20 @@ def chat(
         rpc_url=rpc_url,
         card_url=card_url,
     )
-    asyncio.run(_talk(common, asked))
+    asyncio.run(_talk(common, ask))
 
 
-async def _talk(common: Common, asked: AskOptions) -> None:
+async def _talk(common: CommonOptions, ask: AskOptions) -> None:
     from fleetsim.cli import direct, through_hub
 
     async with AsyncExitStack() as stack:
-        talk: Talk
-        if await through_hub.takes(common, asked.agent):
-            talk = await stack.enter_async_context(through_hub.talk(common, asked))
+        talk: ChatSession
+        if await through_hub.applies_to(common, ask.agent):
+            talk = await stack.enter_async_context(through_hub.chat(common, ask))
         else:
-            talk = await stack.enter_async_context(direct.talk(common, asked))
+            talk = await stack.enter_async_context(direct.chat(common, ask))
         try:
-            await _turns(common, talk, asked.timeout_s)
+            await _turns(common, talk, ask.timeout_s)
         except asyncio.CancelledError:
             if told := talk.left():
                 common.note("", told)
@@ -94,7 +94,7 @@ async def _talk(common: Common, asked: AskOptions) -> None:
             )
 
 
-async def _turns(common: Common, talk: Talk, timeout_s: float) -> None:
+async def _turns(common: CommonOptions, talk: ChatSession, timeout_s: float) -> None:
     def late() -> TimedOut:
         return TimedOut(f"no answer within {timeout_s:g} s", hint=talk.left() or None)
 
@@ -113,7 +113,7 @@ async def _turns(common: Common, talk: Talk, timeout_s: float) -> None:
         _show(common, turn)
 
 
-def _show(common: Common, turn: TurnAnswer) -> None:
+def _show(common: CommonOptions, turn: TurnAnswer) -> None:
     if common.as_json:
         told = {
             "state": turn.state,

@@ -24,8 +24,8 @@ from fleetsim.check.runner import run_check, select
 from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.text import explain as explain_text
 from fleetsim.check.text import render
-from fleetsim.cli.exits import Exit
-from fleetsim.cli.main import Common
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import Typed, pin_options, with_scheme
 from fleetsim.cli.render import emit_json, line, lines
 from fleetsim.cli.terminal import Progress
@@ -40,7 +40,7 @@ FILE_BYTES_MAX = accepted_failures.BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CheckPlan:
     """What the options ask for."""
 
     target: Target
@@ -88,7 +88,7 @@ class Wanted:
 @click.option("--verbose", is_flag=True, help="List every row, by its id.")
 @click.option("--list", "listing", is_flag=True, help="List the checklist and do nothing.")
 @click.pass_obj
-def check(common: Common, /, url: str | None, **options: Any) -> int:
+def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
     """Hold an agent to the checklist: what passes, what a fleet would trip over, and the fix.
 
     \b
@@ -122,10 +122,10 @@ def check(common: Common, /, url: str | None, **options: Any) -> int:
         raise click.UsageError("--logger and --store look into an agent that --app runs")
     if not requirements:
         raise click.UsageError(f"No row fits {', '.join(options['only'])}. See 'fleetsim check --list'.")
-    return asyncio.run(_run(common, _wanted(url or "", requirements, options), options["watch"]))
+    return asyncio.run(_run(common, _plan(url or "", requirements, options), options["watch"]))
 
 
-def _wanted(url: str, requirements: tuple[Requirement, ...], options: dict[str, Any]) -> Wanted:
+def _plan(url: str, requirements: tuple[Requirement, ...], options: dict[str, Any]) -> CheckPlan:
     hints = {kind: Hint.parse(given, kind) for kind in KINDS if (given := options[f"skill_{kind}"])}
     dialects = tuple(sorted(options["dialects"])) or None
     headers = _headers(options["api_key_env"], options["bearer_env"])
@@ -137,7 +137,7 @@ def _wanted(url: str, requirements: tuple[Requirement, ...], options: dict[str, 
     if options["app"] is not None:
         app = AppSpec(app=options["app"], loggers=options["loggers"], store=options["store"])
     at = with_scheme if app is None else _path
-    return Wanted(
+    return CheckPlan(
         target=Target(
             url=at(url),
             headers=headers,
@@ -214,7 +214,7 @@ def _report(text: str) -> tuple[str, Path]:
     return kind, Path(path)
 
 
-def _list(common: Common, requirements: tuple[Requirement, ...]) -> int:
+def _list(common: CommonOptions, requirements: tuple[Requirement, ...]) -> int:
     if common.as_json:
         emit_json([{"id": r.id, "severity": r.severity, "section": r.section, "title": r.title} for r in requirements])
         return Exit.OK
@@ -229,67 +229,67 @@ def _list(common: Common, requirements: tuple[Requirement, ...]) -> int:
     return Exit.OK if requirements else Exit.NOTHING_RAN
 
 
-async def _run(common: Common, wanted: Wanted, watch: float | None) -> int:
+async def _run(common: CommonOptions, plan: CheckPlan, watch: float | None) -> int:
     async with AsyncExitStack() as stack:
-        runtime = await stack.enter_async_context(running_runtime(seed=wanted.options.seed))
+        runtime = await stack.enter_async_context(running_runtime(seed=plan.options.seed))
         listener = None
-        if wanted.listen is not None:
-            opened = socket_listener(*wanted.listen, seen_as=wanted.seen_as)
+        if plan.listen is not None:
+            opened = socket_listener(*plan.listen, seen_as=plan.seen_as)
             listener = await stack.enter_async_context(opened)
-        elif wanted.app is not None:
+        elif plan.app is not None:
             listener = await stack.enter_async_context(usual_listener())
         while True:
-            code = await _once(common, wanted, runtime, listener)
+            code = await _once(common, plan, runtime, listener)
             if watch is None:
                 return code
             await _until_again(common, watch)
 
 
-async def _once(common: Common, wanted: Wanted, runtime: Runtime, listener: Listener | None) -> int:
+async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listener: Listener | None) -> int:
     accepted = {}
-    if wanted.baseline is not None:
-        text = await runtime.files.read(wanted.baseline, bytes_max=FILE_BYTES_MAX)
-        accepted = dict(accepted_failures.read(text, str(wanted.baseline)))
+    if plan.baseline is not None:
+        text = await runtime.files.read(plan.baseline, bytes_max=FILE_BYTES_MAX)
+        accepted = dict(accepted_failures.read(text, str(plan.baseline)))
     async with Progress(
-        f"starting {wanted.app.app}" if wanted.app else f"meeting {wanted.target.url}", quiet=common.quiet
+        f"starting {plan.app.app}" if plan.app else f"meeting {plan.target.url}", quiet=common.quiet
     ) as progress:
 
         def tell(done: int, total: int, requirement: str) -> None:
             progress.say(f"checked {done} of {total}, {requirement}")
 
-        if wanted.app is None:
+        if plan.app is None:
             report = await run_check(
-                wanted.target,
+                plan.target,
                 runtime,
                 listener=listener,
-                options=wanted.options,
-                requirements=wanted.requirements,
+                options=plan.options,
+                requirements=plan.requirements,
                 progress=tell,
             )
         else:
             report = await check_app_process(
-                wanted.app,
-                wanted.target,
+                plan.app,
+                plan.target,
                 runtime,
                 listener=listener,
-                options=wanted.options,
-                requirements=wanted.requirements,
+                options=plan.options,
+                requirements=plan.requirements,
                 progress=tell,
                 say=progress.say,
             )
     report = report.with_accepted(accepted)
-    for kind, path in wanted.reports:
+    for kind, path in plan.reports:
         await runtime.files.write(path, FORMATS[kind](report).encode("utf-8", "replace"), mode=0o644)
-    if wanted.write_baseline is not None:
-        await runtime.files.write(wanted.write_baseline, accepted_failures.write(report).encode(), mode=0o644)
+    if plan.write_baseline is not None:
+        await runtime.files.write(plan.write_baseline, accepted_failures.write(report).encode(), mode=0o644)
     for key in accepted_failures.stale(report, accepted):
         common.note(f"the baseline accepts {key}, which passes now")
     if common.as_json:
         emit_json(report.as_json())
     else:
-        shown = render(report, verbose=wanted.verbose, plain=common.ascii, strict=wanted.strict, command=wanted.command)
+        shown = render(report, verbose=plan.verbose, plain=common.ascii, strict=plan.strict, command=plan.command)
         lines(shown)
-    return exit_code(report, strict=wanted.strict)
+    return exit_code(report, strict=plan.strict)
 
 
 def exit_code(report: Report, *, strict: bool) -> Exit:
@@ -301,7 +301,7 @@ def exit_code(report: Report, *, strict: bool) -> Exit:
     return Exit.OK if report.tested else Exit.NOTHING_RAN
 
 
-async def _until_again(common: Common, seconds: float) -> None:
+async def _until_again(common: CommonOptions, seconds: float) -> None:
     """Wait for Enter, or for so many seconds unless they are 0."""
     common.note("again on Enter" + (f" or in {seconds:g} s" if seconds else "") + "; Ctrl-C ends")
     pressed = asyncio.Event()
@@ -327,7 +327,7 @@ async def _until_again(common: Common, seconds: float) -> None:
 @click.command()
 @click.argument("row_id", metavar="ID")
 @click.pass_obj
-def explain(common: Common, row_id: str) -> int:
+def explain(common: CommonOptions, row_id: str) -> int:
     """Explain a row of the checklist: what it demands, who says so, how it is probed, how to fix it.
 
     \b

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleetsim.cli.exits import Exit
-from fleetsim.cli.main import Common
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.main import CommonOptions
 
 if TYPE_CHECKING:
     from fleetsim.hub.hub import Hub
@@ -29,7 +29,7 @@ PICTURE_S = 75.0
 @click.option("--headless", is_flag=True, help="No dashboard: run to the end, print a health table.")
 @click.option("--picture", type=click.Path(path_type=Path), help="Without a screen: draw the last one into this SVG.")
 @click.pass_obj
-def demo(common: Common, headless: bool, picture: Path | None) -> int:
+def demo(common: CommonOptions, headless: bool, picture: Path | None) -> int:
     """Watch a small fleet at work: five agents, real HTTP on free loopback ports, the wall clock.
 
     Agents are discovered from their cards, long tasks are followed by stream, poll and webhook, one agent
@@ -41,24 +41,24 @@ def demo(common: Common, headless: bool, picture: Path | None) -> int:
     list, task list, health, ceremony list, send quinn "hello". If a hub of yours is running, they go to that one,
     and the demo prints the option that takes them to the demo. It leaves nothing behind.
     """
-    from fleetsim.cli import screen
+    from fleetsim.cli import dashboard
 
-    drawn = not headless and picture is None and screen.has_terminal()
+    drawn = not headless and picture is None and dashboard.has_terminal()
     try:
         return asyncio.run(_demo(common, drawn, picture))
     except asyncio.CancelledError:
         return Exit.INTERRUPTED
 
 
-async def _demo(common: Common, drawn: bool, picture: Path | None) -> int:
-    from fleetsim.cli import demo_fleet, screen
+async def _demo(common: CommonOptions, drawn: bool, picture: Path | None) -> int:
+    from fleetsim.cli import dashboard, demo_fleet
     from fleetsim.hub.state import StateDir, state_path
 
     _leave_cleanly()
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetsim-demo-")))
         if drawn:
-            stack.enter_context(screen.logging_to(home / "hub.log"))
+            stack.enter_context(dashboard.logging_to(home / "hub.log"))
         elif logging.getLogger().level == logging.INFO:
             logging.getLogger().setLevel(logging.WARNING)  # what goes well is in the table; --debug shows all
         hub = await stack.enter_async_context(demo_hub(home))
@@ -71,7 +71,7 @@ async def _demo(common: Common, drawn: bool, picture: Path | None) -> int:
         await stack.enter_async_context(demo_fleet.visitors(hub, forever=drawn or picture is not None))
         if drawn:
             note = f"another terminal: fleetsim health{option}"
-            await screen.show(hub, title="demo-fleet", note=note, plain=common.ascii)
+            await dashboard.show(hub, title="demo-fleet", note=note, plain=common.ascii)
             return Exit.OK
         code = await _until_seen(common, hub, home)
         if picture is not None:
@@ -88,7 +88,7 @@ async def _draw(hub: Hub, picture: Path) -> None:
     await hub.runtime.files.write(picture, drawn.encode(), mode=0o644)
 
 
-async def _until_seen(common: Common, hub: Hub, home: Path) -> int:
+async def _until_seen(common: CommonOptions, hub: Hub, home: Path) -> int:
     from fleetsim.cli import demo_fleet
     from fleetsim.cli.health import show
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from fleetsim.agent import Agent, AgentLimits, Effect, SkillContext, SkillFailed, skill
 from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, Event, OutcomeDecided
-from fleetsim.cli.main import Common
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.terminal import Progress
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.remote import HubRemote
@@ -192,7 +192,7 @@ async def _until_known(hub: Hub) -> None:
             await heard.next_batch()
 
 
-async def watch(common: Common, hub: Hub, home: Path, *, deadline_s: float) -> list[str]:
+async def watch(common: CommonOptions, hub: Hub, home: Path, *, deadline_s: float) -> list[str]:
     """Wait until all there is to see was seen, answering one question as a second process would.
 
     Returns what is missing when the time is up; nothing if the demo showed everything.

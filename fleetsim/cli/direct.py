@@ -12,9 +12,9 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetsim.cli import render
-from fleetsim.cli.asking import REASON_MAX, AskOptions, AskResult, TurnAnswer
-from fleetsim.cli.exits import Exit
-from fleetsim.cli.main import Common
+from fleetsim.cli.ask import REASON_MAX, AskOptions, AskResult, TurnAnswer
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import with_scheme, within
 from fleetsim.cli.terminal import LiveText, Progress
 from fleetsim.client import AgentClient, ClientLimits, Credential, Following
@@ -46,7 +46,7 @@ def is_url(agent: str) -> bool:
     return _URL.fullmatch(agent) is not None
 
 
-async def entry(common: Common, name: str) -> AgentEntry:
+async def agent_entry(common: CommonOptions, name: str) -> AgentEntry:
     """The entry of that name in agents.yaml. Raises ConfigError naming what there is."""
     from fleetsim.caller.config import load_fleet
 
@@ -63,38 +63,38 @@ async def entry(common: Common, name: str) -> AgentEntry:
     raise ConfigError(f"{path} has no agent {name!r}", hint=f"one of: {names}; or give a URL")
 
 
-async def send(common: Common, asked: AskOptions, found: AgentEntry | None) -> AskResult:
+async def send(common: CommonOptions, ask: AskOptions, found: AgentEntry | None) -> AskResult:
     """Send, follow to the end or to a question, and say what came of it."""
     runtime = real_runtime()
-    client_ = client(asked, found, runtime)
+    client_ = client(ask, found, runtime)
     began = runtime.clock.monotonic()
     following = client_.follow(
-        asked.text,
-        skill=asked.skill,
-        parts=asked.parts,
-        metadata={**asked.metadata, **({"parentId": asked.parent_id} if asked.parent_id else {})},
-        headers={"X-Parent-Id": asked.parent_id} if asked.parent_id else {},
-        task_id=asked.task_id,
-        context_id=asked.context_id,
-        stream=asked.stream and not asked.detach,
+        ask.text,
+        skill=ask.skill,
+        parts=ask.parts,
+        metadata={**ask.metadata, **({"parentId": ask.parent_id} if ask.parent_id else {})},
+        headers={"X-Parent-Id": ask.parent_id} if ask.parent_id else {},
+        task_id=ask.task_id,
+        context_id=ask.context_id,
+        stream=ask.stream and not ask.detach,
         fell_back=lambda error: common.note(
             f"the stream broke off ({error}); polling" if following.task else "no streaming after all: sending plainly"
         ),
-        timeout_s=asked.timeout_s + MARGIN_S,
+        timeout_s=ask.timeout_s + MARGIN_S,
     )
     try:
         async with (
-            within(asked.timeout_s, lambda: _late(_as_spoken(asked, client_), following)),
-            Progress(f"{asked.agent} is at work", quiet=common.quiet or asked.stream) as progress,
+            within(ask.timeout_s, lambda: _timed_out(_as_spoken(ask, client_), following)),
+            Progress(f"{ask.agent} is at work", quiet=common.quiet or ask.stream) as progress,
         ):
-            shown = await _show(common, following, asked, progress)
+            shown = await _show(common, following, ask, progress)
     finally:
         await runtime.transport.aclose()
     assert following.task is not None  # it said something, or there was an error
-    return _result(asked, client_, following.task, runtime.clock.monotonic() - began, shown=shown)
+    return _result(ask, client_, following.task, runtime.clock.monotonic() - began, shown=shown)
 
 
-async def _show(common: Common, following: Following, asked: AskOptions, progress: Progress) -> bool:
+async def _show(common: CommonOptions, following: Following, ask: AskOptions, progress: Progress) -> bool:
     """Follow it, and show what is streamed as it comes. Whether the answer was shown so."""
     live = LiveText()
     streamed = False
@@ -102,43 +102,43 @@ async def _show(common: Common, following: Following, asked: AskOptions, progres
         async for task in following:
             if following.event is not None:
                 streamed = True
-                said = bounded(task, asked.text_max).text
+                said = bounded(task, ask.text_max).text
                 if common.as_json:
                     render.emit_json_line({"state": task.state.value, "text": said})
                 elif isinstance(following.event, ArtifactUpdate):
                     render.say(live.more(said), end="")
-            elif asked.detach:
+            elif ask.detach:
                 break
             elif task.task_id:
-                progress.say(f"{asked.agent} is at work on task {task.task_id}")
+                progress.say(f"{ask.agent} is at work on task {task.task_id}")
     except asyncio.CancelledError:
         if live.shown and not common.as_json:
             render.say("")
         raise
     shown = streamed and not common.as_json
     if shown and following.task is not None:
-        render.say(live.more(answer_text(bounded(following.task, asked.text_max))), end="")
+        render.say(live.more(answer_text(bounded(following.task, ask.text_max))), end="")
     return shown
 
 
-def _as_spoken(asked: AskOptions, client: AgentClient) -> AskOptions:
+def _as_spoken(ask: AskOptions, client: AgentClient) -> AskOptions:
     """As asked, in the dialect that the agent turned out to speak: another command starts from the card again."""
-    return replace(asked, dialect=client.spoken) if client.spoken else asked
+    return replace(ask, dialect=client.spoken) if client.spoken else ask
 
 
 @asynccontextmanager
-async def talk(common: Common, asked: AskOptions) -> AsyncIterator[DirectTalk]:
+async def chat(common: CommonOptions, ask: AskOptions) -> AsyncIterator[DirectChat]:
     """A conversation with the agent itself."""
     runtime = real_runtime()
-    found = None if is_url(asked.agent) else await entry(common, asked.agent)
+    found = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
     try:
-        client_ = client(asked, found, runtime)
-        yield DirectTalk(Conversation(client_, context_id=asked.context_id, skill=asked.skill), asked.timeout_s)
+        client_ = client(ask, found, runtime)
+        yield DirectChat(Conversation(client_, context_id=ask.context_id, skill=ask.skill), ask.timeout_s)
     finally:
         await runtime.transport.aclose()
 
 
-class DirectTalk:
+class DirectChat:
     """Turns with the agent itself."""
 
     def __init__(self, conversation: Conversation, timeout_s: float) -> None:
@@ -171,28 +171,28 @@ class DirectTalk:
         return "left without the answer: the agent may go on with it" if self._asking else ""
 
 
-def client(asked: AskOptions, found: AgentEntry | None, runtime: Runtime) -> AgentClient:
+def client(ask: AskOptions, found: AgentEntry | None, runtime: Runtime) -> AgentClient:
     """The client of the agent asked for: by its entry, or by the URL given."""
     if found is None:
         return client_for(
-            asked.agent,
+            ask.agent,
             runtime,
-            api_key_env=asked.api_key_env,
-            bearer_env=asked.bearer_env,
-            dialect=asked.dialect,
-            limits=limits_for(asked.text_max),
-            rpc_url=asked.rpc_url,
-            card_url=asked.card_url,
+            api_key_env=ask.api_key_env,
+            bearer_env=ask.bearer_env,
+            dialect=ask.dialect,
+            limits=limits_for(ask.text_max),
+            rpc_url=ask.rpc_url,
+            card_url=ask.card_url,
         )
     return AgentClient(
         found.url,
-        rpc_url=asked.rpc_url or found.rpc_url,
-        card_url=asked.card_url or found.card_url,
+        rpc_url=ask.rpc_url or found.rpc_url,
+        card_url=ask.card_url or found.card_url,
         runtime=runtime,
         credential=found.auth.credential() if found.auth else None,
         headers=tuple(found.headers.items()),
-        dialect=asked.dialect or found.wire,
-        limits=limits_for(asked.text_max),
+        dialect=ask.dialect or found.wire,
+        limits=limits_for(ask.text_max),
     )
 
 
@@ -231,68 +231,68 @@ def client_for(
     )
 
 
-def _late(asked: AskOptions, following: Following) -> TimedOut:
+def _timed_out(ask: AskOptions, following: Following) -> TimedOut:
     """The time is over: where the work is, and how to look again. Nothing is cancelled."""
-    after = f"{asked.timeout_s:g} s"
+    after = f"{ask.timeout_s:g} s"
     if following.task is not None:
         about = following.task.task_id
         return TimedOut(
             f"task {about} is still {following.task.state.value} after {after}; it was left running",
-            hint=f"look again with `fleetsim task get {quote(about)} --agent {quote(asked.agent)}{_how(asked)}`",
+            hint=f"look again with `fleetsim task get {quote(about)} --agent {quote(ask.agent)}{_call_options(ask)}`",
         )
     if following.sent:
         return TimedOut(
-            f"{asked.agent} gave no answer within {after}; it may have taken the work",
+            f"{ask.agent} gave no answer within {after}; it may have taken the work",
             hint="look at the agent before you send it again, or wait longer with --timeout",
         )
-    return TimedOut(f"{asked.agent} did not show its card within {after}; nothing was sent", sent=False)
+    return TimedOut(f"{ask.agent} did not show its card within {after}; nothing was sent", sent=False)
 
 
-def _how(asked: AskOptions) -> str:
+def _call_options(ask: AskOptions) -> str:
     """The options that say how the agent is called, for another command."""
     given = (
-        ("rpc-url", asked.rpc_url),
-        ("card-url", asked.card_url),
-        ("api-key-env", asked.api_key_env),
-        ("bearer-env", asked.bearer_env),
-        ("a2a-version", asked.dialect),
+        ("rpc-url", ask.rpc_url),
+        ("card-url", ask.card_url),
+        ("api-key-env", ask.api_key_env),
+        ("bearer-env", ask.bearer_env),
+        ("a2a-version", ask.dialect),
     )
     return "".join(f" --{name} {quote(value)}" for name, value in given if value)
 
 
-async def look(common: Common, asked: AskOptions, task_id: str, *, wait: bool) -> AskResult:
+async def read_task(common: CommonOptions, ask: AskOptions, task_id: str, *, wait: bool) -> AskResult:
     """A task of the agent's own, read from it; ``wait`` until it ended or waits for somebody."""
     runtime = real_runtime()
-    found = None if is_url(asked.agent) else await entry(common, asked.agent)
-    client_, began = client(asked, found, runtime), runtime.clock.monotonic()
-    following = client_.follow_task(task_id, timeout_s=asked.timeout_s + MARGIN_S)
+    found = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
+    client_, began = client(ask, found, runtime), runtime.clock.monotonic()
+    following = client_.follow_task(task_id, timeout_s=ask.timeout_s + MARGIN_S)
     try:
-        async with within(asked.timeout_s, lambda: _late(_as_spoken(asked, client_), following)):
+        async with within(ask.timeout_s, lambda: _timed_out(_as_spoken(ask, client_), following)):
             await (following.end() if wait else following.first())
     finally:
         await runtime.transport.aclose()
     assert following.task is not None  # it showed one, or there was an error
-    return _result(asked, client_, following.task, runtime.clock.monotonic() - began)
+    return _result(ask, client_, following.task, runtime.clock.monotonic() - began)
 
 
-def _rest(asked: AskOptions, task_id: str, chars: int) -> str:
+def _rest(ask: AskOptions, task_id: str, chars: int) -> str:
     """The command that shows all of a text: the agent keeps a task; what came without one must be asked for again."""
-    again = f"fleetsim task get {quote(task_id)} --agent {quote(asked.agent)}" if task_id else ""
-    more = f" --text-max {chars}" if chars > asked.text_max else ""
-    return (again or f"fleetsim send {quote(asked.agent)} TEXT") + _how(asked) + more
+    again = f"fleetsim task get {quote(task_id)} --agent {quote(ask.agent)}" if task_id else ""
+    more = f" --text-max {chars}" if chars > ask.text_max else ""
+    return (again or f"fleetsim send {quote(ask.agent)} TEXT") + _call_options(ask) + more
 
 
-def download_command(asked: AskOptions, task_id: str) -> str:
+def download_command(ask: AskOptions, task_id: str) -> str:
     """The command that saves files and data: of a task from its agent, of an answer without one by asking again."""
     if not task_id:
-        return f"fleetsim send {quote(asked.agent)} TEXT{_how(asked)} --out DIR"
-    return f"fleetsim task download {quote(task_id)} --agent {quote(asked.agent)}{_how(asked)}"
+        return f"fleetsim send {quote(ask.agent)} TEXT{_call_options(ask)} --out DIR"
+    return f"fleetsim task download {quote(task_id)} --agent {quote(ask.agent)}{_call_options(ask)}"
 
 
-def _result(asked: AskOptions, client: AgentClient, task: Task, took_s: float, *, shown: bool = False) -> AskResult:
-    asked = _as_spoken(asked, client)
+def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, shown: bool = False) -> AskResult:
+    ask = _as_spoken(ask, client)
     parts, parts_total = answer_parts(task)
-    task = bounded(task, asked.text_max)
+    task = bounded(task, ask.text_max)
     text, chars = answer_text(task), answer_chars(task)
     bad = task.state in {TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED}
     waiting = task.state in INTERRUPTED
@@ -303,15 +303,15 @@ def _result(asked: AskOptions, client: AgentClient, task: Task, took_s: float, *
     extras = read_extras(task)
     denied = task.state is TaskState.COMPLETED and extras.denies_success
     reason = one_line(text, REASON_MAX) if bad else MEANING[Cause.SUCCESS_DENIED] if denied else ""
-    follow = f"fleetsim send {quote(asked.agent)} --task-id {quote(task.task_id)}"
-    if asked.context_id or task.context_id:
+    follow = f"fleetsim send {quote(ask.agent)} --task-id {quote(task.task_id)}"
+    if ask.context_id or task.context_id:
         follow += f" --context-id {quote(task.context_id)}"
-    follow += _how(asked)
+    follow += _call_options(ask)
     return AskResult(
         state=task.state.value,
         text=text,
         text_chars=chars,
-        rest=_rest(asked, task.task_id, chars),
+        rest=_rest(ask, task.task_id, chars),
         reason=reason,
         task_id=task.task_id or None,
         context_id=task.context_id or None,
@@ -321,11 +321,11 @@ def _result(asked: AskOptions, client: AgentClient, task: Task, took_s: float, *
         code=Exit.OK,
         warnings=(
             *((disagreement(client.spoken),) if client.spoken else ()),
-            *elsewhere(task.task_id, task.context_id, asked_task=asked.task_id, asked_context=asked.context_id),
+            *elsewhere(task.task_id, task.context_id, asked_task=ask.task_id, asked_context=ask.context_id),
         ),
         next_step=follow + (" --data '{…}'" if wants_data else ' "your answer"') if waiting else "",
         parts=parts,
         parts_total=parts_total,
-        download=download_command(asked, task.task_id),
+        download=download_command(ask, task.task_id),
         shown=shown and not waiting and not bad,
     )

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.hub_client import hub
-from fleetsim.cli.main import Common
+from fleetsim.cli.hub_client import connect
+from fleetsim.cli.main import CommonOptions
 from fleetsim.model.text import one_line
 
 
@@ -17,7 +17,7 @@ from fleetsim.model.text import one_line
 @click.option("--after", type=int, help="Start after this event number; 0 replays what is kept.")
 @click.option("--topic", default="*", show_default=True, help="Only topics like this, e.g. 'ceremony.*'.")
 @click.pass_obj
-def events(common: Common, after: int | None, topic: str) -> None:
+def events(common: CommonOptions, after: int | None, topic: str) -> None:
     """Follow the running hub's events until Ctrl-C; `-o json` prints one JSON document a line."""
     asyncio.run(_follow(common, after, topic))
 
@@ -25,9 +25,9 @@ def events(common: Common, after: int | None, topic: str) -> None:
 LINE_CHARS_MAX = 4_000
 
 
-async def _follow(common: Common, after: int | None, topic: str) -> None:
-    async with hub(common) as found:
-        async for event in found.events(after=after):
+async def _follow(common: CommonOptions, after: int | None, topic: str) -> None:
+    async with connect(common) as hub:
+        async for event in hub.events(after=after):
             if not fnmatchcase(event["topic"], topic):
                 continue
             if common.as_json:

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.exits import Exit
-from fleetsim.cli.hub_client import hub
-from fleetsim.cli.main import Common
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.hub_client import connect
+from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
 from fleetsim.model.work import WHOSE
@@ -21,7 +21,7 @@ from fleetsim.model.work import WHOSE
 @click.argument("agents", nargs=-1)
 @click.option("--fail-if-down", is_flag=True, help="Exit 1 if a shown agent is down.")
 @click.pass_obj
-def health(common: Common, agents: Sequence[str], fail_if_down: bool) -> int:
+def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool) -> int:
     """Show success rate, latency, cost and failures per agent, worst first, from the running hub.
 
     Only what an agent answers for is in its figures: its successes, and the failures blamed on it. What people,
@@ -45,7 +45,7 @@ NAME_MAX = 64
 LINE_MAX = 60
 
 
-def show(common: Common, rows: Sequence[Mapping[str, Any]]) -> None:
+def show(common: CommonOptions, rows: Sequence[Mapping[str, Any]]) -> None:
     """The health table, worst first, and what there is to say of each agent."""
     rows = sorted(rows, key=lambda row: (_WORST_FIRST.index(row["health"]), row["agentName"]))
     render.table(
@@ -104,6 +104,6 @@ def _latency(row: Mapping[str, Any], key: str) -> str:
     return render.seconds(row[key] / 1000) if row["answeredOutcomes"] else "-"
 
 
-async def _get(common: Common) -> Any:
-    async with hub(common) as found:
-        return await found.get("/health")
+async def _get(common: CommonOptions) -> Any:
+    async with connect(common) as hub:
+        return await hub.get("/health")

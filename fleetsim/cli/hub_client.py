@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fleetsim.cli.main import Common
+from fleetsim.cli.main import CommonOptions
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import HubAddress, StateDir, state_path
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
@@ -19,21 +19,21 @@ _START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
 _BEGIN = "write agents.yaml with `fleetsim init URL`, then start one with `fleetsim up`; or `fleetsim demo`"
 
 
-def find(common: Common) -> HubAddress | None:
+def find_hub(common: CommonOptions) -> HubAddress | None:
     """The hub running on this machine for this state directory, if there is one; else a demo's, if one runs."""
     state = StateDir(state_path(os.environ, common.state))
     return state.find() or state.find_demo()
 
 
 @asynccontextmanager
-async def hub(common: Common) -> AsyncIterator[HubRemote]:
+async def connect(common: CommonOptions) -> AsyncIterator[HubRemote]:
     """The running hub.
 
     Raises:
         ConfigError: there is none.
         Unreachable: it is announced and does not answer.
     """
-    address = find(common)
+    address = find_hub(common)
     if address is None:
         raise ConfigError(
             "no hub is running for this state directory", hint=_START if common.agents_yaml.exists() else _BEGIN
@@ -49,19 +49,19 @@ async def hub(common: Common) -> AsyncIterator[HubRemote]:
         await runtime.transport.aclose()
 
 
-async def request_id(found: HubRemote, text: str) -> str:
+async def request_id(hub: HubRemote, text: str) -> str:
     """The whole id of the request that ``text`` names: its id, a beginning of it that no other id has, the id of the
     ceremony's run it belongs to, or the agent's whole task id (the newest request of that task). Raises UnknownTarget.
     """
-    known = [row for row in await found.get("/ids", prefix=text) if row["kind"] != "question"]
+    known = [row for row in await hub.get("/ids", prefix=text) if row["kind"] != "question"]
     if known and known[0]["kind"] == "task" and len({row["agent"] for row in known}) == 1:
         return str(known[0]["correlationId"])
     return _only(text, {row["correlationId"]: row for row in known}, "request", "fleetsim task list")
 
 
-async def question_id(found: HubRemote, text: str) -> str:
+async def question_id(hub: HubRemote, text: str) -> str:
     """The whole id of the question that ``text`` names: its id, or a beginning no other has. Raises UnknownTarget."""
-    known = [row for row in await found.get("/ids", prefix=text) if row["kind"] == "question"]
+    known = [row for row in await hub.get("/ids", prefix=text) if row["kind"] == "question"]
     return _only(text, {row["id"]: row for row in known}, "question", "fleetsim inbox list")
 
 

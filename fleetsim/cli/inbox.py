@@ -12,9 +12,9 @@ import click
 
 from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import render
-from fleetsim.cli.asking import reply_command, whole_at
-from fleetsim.cli.hub_client import hub, question_id, request_id
-from fleetsim.cli.main import Common
+from fleetsim.cli.ask import reply_command, whole_at
+from fleetsim.cli.hub_client import connect, question_id, request_id
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.parts import body_part, data_option, file_option, list_parts, read_parts
 from fleetsim.model.task import Part
 
@@ -26,7 +26,7 @@ def inbox() -> None:
 
 @inbox.command("list")
 @click.pass_obj
-def list_questions(common: Common) -> None:
+def list_questions(common: CommonOptions) -> None:
     """List open questions and work that may still be vetoed."""
     found = asyncio.run(_get(common, "/inbox"))
     if common.as_json:
@@ -55,7 +55,7 @@ def list_questions(common: Common) -> None:
 @inbox.command("show")
 @click.argument("question")
 @click.pass_obj
-def show(common: Common, question: str) -> None:
+def show(common: CommonOptions, question: str) -> None:
     """Show the whole of QUESTION."""
     found = asyncio.run(_question(common, question))
     if common.as_json:
@@ -82,7 +82,7 @@ def show(common: Common, question: str) -> None:
 @data_option
 @click.pass_obj
 def reply(
-    common: Common, question: str, text: str | None, by: str, files: tuple[Path, ...], data: tuple[str, ...]
+    common: CommonOptions, question: str, text: str | None, by: str, files: tuple[Path, ...], data: tuple[str, ...]
 ) -> None:
     """Answer QUESTION with TEXT ("-" or nothing reads standard input), with data, with files, or with all of them.
 
@@ -99,52 +99,52 @@ def reply(
     if not text and not parts:
         raise click.UsageError("an answer says something: give a TEXT, --data or --file")
     done = asyncio.run(_answer(common, question, text or "", "answer", by, parts))
-    _told(common, done, "answered")
+    _report(common, done, "answered")
 
 
 @inbox.command("reject")
 @click.argument("question")
 @click.option("--by", default="operator", show_default=True, help="Who rejects.")
 @click.pass_obj
-def reject(common: Common, question: str, by: str) -> None:
+def reject(common: CommonOptions, question: str, by: str) -> None:
     """Reject QUESTION: its task is cancelled."""
     done = asyncio.run(_answer(common, question, "", "reject", by))
-    _told(common, done, "rejected")
+    _report(common, done, "rejected")
 
 
 @inbox.command("veto")
 @click.argument("correlation_id", metavar="ID")
 @click.option("--by", default="operator", show_default=True, help="Who vetoes.")
 @click.pass_obj
-def veto(common: Common, correlation_id: str, by: str) -> None:
+def veto(common: CommonOptions, correlation_id: str, by: str) -> None:
     """Stop the work ID while its window for a veto is open: its task is cancelled."""
-    _told(common, asyncio.run(_veto(common, correlation_id, by)), "vetoed")
+    _report(common, asyncio.run(_veto(common, correlation_id, by)), "vetoed")
 
 
-def _told(common: Common, done: Any, what: str) -> None:
+def _report(common: CommonOptions, done: Any, what: str) -> None:
     if common.as_json:
         render.emit_json(done)
     common.note(f"{what}; see: fleetsim task get {done['correlationId']} --wait")
 
 
-async def _get(common: Common, path: str) -> Any:
-    async with hub(common) as found:
-        return await found.get(path)
+async def _get(common: CommonOptions, path: str) -> Any:
+    async with connect(common) as hub:
+        return await hub.get(path)
 
 
-async def _veto(common: Common, correlation_id: str, by: str) -> Any:
-    async with hub(common) as found:
-        return await found.veto(await request_id(found, correlation_id), by=by)
+async def _veto(common: CommonOptions, correlation_id: str, by: str) -> Any:
+    async with connect(common) as hub:
+        return await hub.veto(await request_id(hub, correlation_id), by=by)
 
 
-async def _question(common: Common, question: str) -> Any:
-    async with hub(common) as found:
-        return await found.question(await question_id(found, question))
+async def _question(common: CommonOptions, question: str) -> Any:
+    async with connect(common) as hub:
+        return await hub.question(await question_id(hub, question))
 
 
 async def _answer(
-    common: Common, question: str, text: str, decision: str, by: str, parts: tuple[Part, ...] = ()
+    common: CommonOptions, question: str, text: str, decision: str, by: str, parts: tuple[Part, ...] = ()
 ) -> Any:
-    async with hub(common) as found:
+    async with connect(common) as hub:
         rows = [body_part(part) for part in parts]
-        return await found.answer(await question_id(found, question), text, parts=rows, decision=decision, by=by)
+        return await hub.answer(await question_id(hub, question), text, parts=rows, decision=decision, by=by)

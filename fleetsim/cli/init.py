@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.exits import Exit, exit_for
-from fleetsim.cli.main import Common
+from fleetsim.cli.exit_codes import Exit, exit_for
+from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import one_line
 
 if TYPE_CHECKING:
-    from fleetsim.cli.scaffold import Read, Unread
+    from fleetsim.cli.scaffold import ReadableAgent, UnreadableAgent
     from fleetsim.client import AgentClient
 
 _AT_ONCE = 8
@@ -29,7 +29,7 @@ _AT_ONCE = 8
 @click.option("--api-key-env", metavar="VAR", help="The agents want the key in this variable as X-API-Key.")
 @click.option("--bearer-env", metavar="VAR", help="The agents want the token in this variable as a bearer token.")
 @click.pass_obj
-def init(common: Common, urls: tuple[str, ...], api_key_env: str | None, bearer_env: str | None) -> int:
+def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, bearer_env: str | None) -> int:
     """Write agents.yaml and a first ceremony for the agents at each URL, from their cards.
 
     Without a URL it writes a file to start from. The ceremony waits with `enabled: false`. What is there is
@@ -70,10 +70,10 @@ def init(common: Common, urls: tuple[str, ...], api_key_env: str | None, bearer_
 
 async def _read_all(
     urls: Sequence[str], taken: Sequence[str], api_key_env: str | None, bearer_env: str | None
-) -> tuple[list[Read], list[Unread]]:
+) -> tuple[list[ReadableAgent], list[UnreadableAgent]]:
     """The agents at the addresses, each once, in the order given. Raises ConfigError for what is no address."""
     from fleetsim.cli.direct import client_for
-    from fleetsim.cli.scaffold import Read, Unread, agent_name
+    from fleetsim.cli.scaffold import ReadableAgent, UnreadableAgent, agent_name
     from fleetsim.runtime.real import real_runtime
 
     runtime = real_runtime()
@@ -93,13 +93,13 @@ async def _read_all(
 
     try:
         errors = await asyncio.gather(*(card_of(client) for client in clients))
-        read: list[Read] = []
+        read: list[ReadableAgent] = []
         names = list(taken)
         for client, error in zip(clients, errors, strict=True):
             if error is None:
                 card, choice = await client.discover(), await client.choice()
                 names.append(agent_name(card.name, names))
-                agent = Read(
+                agent = ReadableAgent(
                     name=names[-1],
                     url=client.url,
                     card=card,
@@ -112,7 +112,9 @@ async def _read_all(
                 read.append(agent)
     finally:
         await runtime.transport.aclose()
-    failed = [Unread(url=c.url, error=error) for c, error in zip(clients, errors, strict=True) if error is not None]
+    failed = [
+        UnreadableAgent(url=c.url, error=error) for c, error in zip(clients, errors, strict=True) if error is not None
+    ]
     return read, failed
 
 
@@ -176,7 +178,11 @@ def _counted(skills: int) -> str:
 
 
 def _tell(
-    common: Common, read: Sequence[Read], unread: Sequence[Unread], written: Sequence[Path], kept: Sequence[Path]
+    common: CommonOptions,
+    read: Sequence[ReadableAgent],
+    unread: Sequence[UnreadableAgent],
+    written: Sequence[Path],
+    kept: Sequence[Path],
 ) -> None:
     from fleetsim.cli.scaffold import speaks
 

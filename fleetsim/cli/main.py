@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from fleetsim import __version__
-from fleetsim.cli.exits import Exit, code_for, exit_for
+from fleetsim.cli.exit_codes import Exit, code_for, exit_for
 from fleetsim.cli.logs import LOG_FORMAT
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import escape, hanging, neutralise
@@ -44,7 +44,7 @@ VERBS: dict[str, tuple[str, str]] = {
 
 
 @dataclass(slots=True)
-class Common:
+class CommonOptions:
     """What every verb shares."""
 
     output: str = "text"
@@ -161,7 +161,7 @@ def cli(
     Have a fleet?      fleetsim init URL...   (writes ./agents.yaml and ./ceremonies/)
                        fleetsim up            (runs it)
     """
-    ctx.obj = Common(output=output, config=config, state=state, quiet=quiet, ascii=plain)
+    ctx.obj = CommonOptions(output=output, config=config, state=state, quiet=quiet, ascii=plain)
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
     LOG_FORMAT.hide_environment(os.environ)
     handler = logging.StreamHandler(sys.stderr)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from fleetsim.cli.main import Common
+from fleetsim.cli.main import CommonOptions
 from fleetsim.client.remote_file import fetch_remote
 from fleetsim.model.errors import ConfigError, FleetsimError, WireError
 from fleetsim.model.limits import PARTS_BYTES_MAX
@@ -110,7 +110,7 @@ def body_part(part: Part) -> dict[str, Any]:
     return {"kind": "text", "text": part.text}
 
 
-def list_parts(common: Common, parts: Sequence[ListedPart], total: int, *, next_step: str = "") -> None:
+def list_parts(common: CommonOptions, parts: Sequence[ListedPart], total: int, *, next_step: str = "") -> None:
     """Tell a person, on stderr, which files and data came, and how to have them."""
     for part in parts:
         common.note(f"  {part}")
@@ -121,7 +121,7 @@ def list_parts(common: Common, parts: Sequence[ListedPart], total: int, *, next_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedParts:
     """What became of a task's parts, by index: written where, only named by an address, or not to be had and why."""
 
     paths: Mapping[int, Path] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Saved:
 
 async def save_parts(
     parts: Sequence[ListedPart], out: Path, *, runtime: Runtime | None = None, policy: AddressPolicy | None = None
-) -> Saved:
+) -> SavedParts:
     """Write files, and data as JSON, into ``out``; with a ``policy`` also what it lets us fetch by address.
 
     Raises ConfigError if ``out`` cannot be written to; what was written until then stays.
@@ -161,7 +161,7 @@ async def save_parts(
             for part in parts:
                 if part.index in contents:
                     paths[part.index] = folder.save(_name(part), contents[part.index])
-    return Saved(paths=paths, remote=remote, failed=failed)
+    return SavedParts(paths=paths, remote=remote, failed=failed)
 
 
 def _name(part: ListedPart) -> str:
@@ -171,7 +171,9 @@ def _name(part: ListedPart) -> str:
     return safe_name(part.name, f"file-{part.index}{suffix}")
 
 
-def tell_saved(common: Common, parts: Sequence[ListedPart], saved: Saved, *, next_step: str = "") -> None:
+def report_unsaved(
+    common: CommonOptions, parts: Sequence[ListedPart], saved: SavedParts, *, next_step: str = ""
+) -> None:
     """Tell a person, on stderr, what was not written and why."""
     for part in parts:
         if part.index in saved.failed:

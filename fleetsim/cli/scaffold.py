@@ -36,7 +36,7 @@ _KEY_HEADER = "x-api-key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class ReadableAgent:
     """An agent whose card was read. ``dialect`` and ``rpc_url`` are how it would be called."""
 
     name: str
@@ -50,7 +50,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class UnreadableAgent:
     """An address where no card could be read, and why."""
 
     url: str
@@ -70,24 +70,24 @@ def agent_name(wanted: str, taken: Collection[str]) -> str:
     return name
 
 
-def agents_yaml(read: Sequence[Read], unread: Sequence[Unread] = ()) -> str:
+def agents_yaml(read: Sequence[ReadableAgent], unread: Sequence[UnreadableAgent] = ()) -> str:
     """The text of agents.yaml for these agents; without any, one to start from."""
     agents = "\n".join([entries(read, unread)] if read else [_STARTER])
     return f"# yaml-language-server: $schema={SCHEMA_FOLDER}/{AGENTS_SCHEMA}\n{_HEAD}agents:\n{agents}{_FOOT}"
 
 
-def entries(read: Sequence[Read], unread: Sequence[Unread] = ()) -> str:
+def entries(read: Sequence[ReadableAgent], unread: Sequence[UnreadableAgent] = ()) -> str:
     """The items of ``agents:``; addresses where nothing could be read stand commented out."""
     names = {agent.name for agent in read}
     parts = [_entry(agent) for agent in read]
     for one in unread:
         name = agent_name(urlsplit(one.url).hostname or "agent", names)
         names.add(name)
-        parts.append(_unread(one, name))
+        parts.append(_unreadable_entry(one, name))
     return "\n".join(parts)
 
 
-def ceremony(read: Sequence[Read]) -> tuple[str, str] | None:
+def ceremony(read: Sequence[ReadableAgent]) -> tuple[str, str] | None:
     """A first ceremony, as the name of its file and its text, for the first skill that can be asked for."""
     for agent in read:
         for skill in agent.card.skills:
@@ -110,7 +110,7 @@ def asks_for(card: AgentCard) -> str:
     return {"apiKey": "an API key", "bearer": "a bearer token"}.get(asked, asked)
 
 
-def speaks(agent: Read) -> str:
+def speaks(agent: ReadableAgent) -> str:
     """The dialect the agent is called in under the entry that is written for it."""
     return _unguessed(agent.card) or agent.dialect
 
@@ -125,7 +125,7 @@ def yaml_text(text: str) -> str:
 # ------------------------------------------------------------------ parts
 
 
-def _entry(agent: Read) -> str:
+def _entry(agent: ReadableAgent) -> str:
     card = agent.card
     said = one_line(card.description, 300).strip()
     title = one_line(card.name, 80).strip() or agent.name
@@ -150,7 +150,7 @@ def _unguessed(card: AgentCard) -> str:
     return next((name for name in named if len(named) == 1 and not dialect(name).guessed), "")
 
 
-def _credential(agent: Read) -> list[str]:
+def _credential(agent: ReadableAgent) -> list[str]:
     """The lines about the secret: those asked for, or a placeholder where the card wants one."""
     if agent.api_key_env:
         return [f"apiKeyEnv: {yaml_text(agent.api_key_env)} # the variable that holds the key, never the key"]
@@ -197,7 +197,7 @@ def _credential_of(card: AgentCard) -> str | None:
     return others[0] if others else None
 
 
-def _unread(one: Unread, name: str) -> str:
+def _unreadable_entry(one: UnreadableAgent, name: str) -> str:
     reason = one_line(str(one.error), 300)
     lines = [*_comment(f"Not read: {reason}"), f"  # - name: {yaml_text(name)}", f"  #   url: {_url(one.url)}"]
     if isinstance(one.error, HttpRefused) and one.error.status == 404:

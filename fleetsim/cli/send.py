@@ -11,19 +11,19 @@ import click
 
 from fleetsim.caller.part_rows import part_row
 from fleetsim.cli import render
-from fleetsim.cli.asking import REASON_MAX, AskOptions, AskResult
-from fleetsim.cli.exits import Exit
-from fleetsim.cli.main import Common
+from fleetsim.cli.ask import REASON_MAX, AskOptions, AskResult
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option
 from fleetsim.cli.parts import (
-    Saved,
+    SavedParts,
     data_option,
     file_option,
     list_parts,
     read_metadata,
     read_parts,
+    report_unsaved,
     save_parts,
-    tell_saved,
 )
 from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
 from fleetsim.model.parts import ListedPart, require_parts
@@ -78,7 +78,7 @@ def _parent_id(_context: click.Context, _option: click.Parameter, value: str | N
 @click.option("--exit-status", is_flag=True, help="Exit 1 if the task failed, 7 if it waits for somebody.")
 @click.pass_obj
 def send(
-    common: Common,
+    common: CommonOptions,
     /,
     text: str | None,
     files: tuple[Path, ...],
@@ -108,12 +108,12 @@ def send(
     if not text and not parts:
         raise click.UsageError("nothing to send: give a TEXT, '-' for standard input, a --file or --data")
     given = {name: value for name, value in options.items() if value is not None}
-    asked = AskOptions(text=text or "", parts=parts, metadata=read_metadata(metadata), **given)
-    check_text(asked.text, "the text")
-    require_parts(asked.parts, asked.metadata)
-    result = asyncio.run(_carry_out(common, asked))
+    ask = AskOptions(text=text or "", parts=parts, metadata=read_metadata(metadata), **given)
+    check_text(ask.text, "the text")
+    require_parts(ask.parts, ask.metadata)
+    result = asyncio.run(_carry_out(common, ask))
     saved = asyncio.run(save_parts(result.parts, out)) if out is not None else None
-    _show(common, asked, result, saved)
+    _show(common, ask, result, saved)
     if saved is not None and saved.failed:
         return Exit.FAILED
     if exit_status and result.code is Exit.OK:
@@ -122,23 +122,23 @@ def send(
     return result.code
 
 
-async def _carry_out(common: Common, asked: AskOptions) -> AskResult:
+async def _carry_out(common: CommonOptions, ask: AskOptions) -> AskResult:
     from fleetsim.cli import direct
 
-    if direct.is_url(asked.agent):
-        return await direct.send(common, asked, None)
+    if direct.is_url(ask.agent):
+        return await direct.send(common, ask, None)
     from fleetsim.cli import through_hub  # a third of the time it takes to begin
 
-    if asked.text_max == TEXT_CHARS_MAX and await through_hub.takes(common, asked.agent):
-        return await through_hub.send(common, asked)
-    return await direct.send(common, asked, await direct.entry(common, asked.agent))
+    if ask.text_max == TEXT_CHARS_MAX and await through_hub.applies_to(common, ask.agent):
+        return await through_hub.send(common, ask)
+    return await direct.send(common, ask, await direct.agent_entry(common, ask.agent))
 
 
-def _show(common: Common, asked: AskOptions, result: AskResult, saved: Saved | None) -> None:
+def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: SavedParts | None) -> None:
     if common.as_json:
         told = {
             "schema": "fleetsim/send/1",
-            "agent": asked.agent,
+            "agent": ask.agent,
             "state": result.state,
             "text": result.text,
             "truncated": result.truncated,
@@ -153,13 +153,13 @@ def _show(common: Common, asked: AskOptions, result: AskResult, saved: Saved | N
             "costUsd": result.cost_usd,
             "warnings": list(result.warnings),
         }
-        (render.emit_json_line if asked.stream else render.emit_json)(told)
+        (render.emit_json_line if ask.stream else render.emit_json)(told)
     elif result.text and not result.shown and result.state not in NO_ANSWER:
         render.say(result.text)
     elif result.shown:
         render.say("")
     elif result.state == TaskState.COMPLETED:
-        common.note(placeholder(asked.skill, asked.agent))
+        common.note(placeholder(ask.skill, ask.agent))
     cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
     ids = f" (task {result.correlation_id or result.task_id})" if result.correlation_id or result.task_id else ""
     common.note(
@@ -175,13 +175,13 @@ def _show(common: Common, asked: AskOptions, result: AskResult, saved: Saved | N
     if saved is not None:
         for index, path in saved.paths.items():
             common.note(f"  {result.parts[index - 1]}: saved as {path}")
-        tell_saved(common, result.parts, saved)
+        report_unsaved(common, result.parts, saved)
     elif not common.as_json:
         list_parts(common, result.parts, result.parts_total, next_step=result.download)
     if result.next_step:
         common.note(f"  next: {result.next_step}")
 
 
-def _row(part: ListedPart, saved: Saved | None) -> dict[str, Any]:
+def _row(part: ListedPart, saved: SavedParts | None) -> dict[str, Any]:
     path = saved.paths.get(part.index) if saved is not None else None
     return {**part_row(part), **({"path": str(path)} if path is not None else {})}

@@ -11,12 +11,12 @@ import click
 
 from fleetsim.caller.part_rows import part_row, read_part_row
 from fleetsim.cli import direct, render
-from fleetsim.cli.asking import AskOptions, whole_at
-from fleetsim.cli.exits import Exit
-from fleetsim.cli.hub_client import hub, request_id
-from fleetsim.cli.main import Common
+from fleetsim.cli.ask import AskOptions, whole_at
+from fleetsim.cli.exit_codes import Exit
+from fleetsim.cli.hub_client import connect, request_id
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option, within
-from fleetsim.cli.parts import Saved, list_parts, save_parts, tell_saved
+from fleetsim.cli.parts import SavedParts, list_parts, report_unsaved, save_parts
 from fleetsim.cli.through_hub import until_news
 from fleetsim.model.errors import TimedOut, UnknownTarget
 from fleetsim.model.parts import ListedPart
@@ -38,7 +38,7 @@ def task() -> None:
 @task.command("list")
 @click.option("--limit", default=20, show_default=True, help="How many ended ones to show.")
 @click.pass_obj
-def list_tasks(common: Common, limit: int) -> None:
+def list_tasks(common: CommonOptions, limit: int) -> None:
     """List what is in flight, then what ended last."""
     found = asyncio.run(_get(common, f"/tasks?limit={limit}"))
     if common.as_json:
@@ -77,7 +77,7 @@ def list_tasks(common: Common, limit: int) -> None:
 @click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
 @click.pass_obj
 def get(
-    common: Common,
+    common: CommonOptions,
     /,
     task_id: str,
     wait: bool,
@@ -93,8 +93,8 @@ def get(
     given = {name: value for name, value in how.items() if value is not None}
     saves = f"fleetsim task download {task_id}"
     if agent is not None:
-        asked = AskOptions(agent=agent, text="", timeout_s=timeout_s, **given)
-        row, saves = asyncio.run(_of_agent(common, asked, task_id, wait)), direct.download_command(asked, task_id)
+        ask = AskOptions(agent=agent, text="", timeout_s=timeout_s, **given)
+        row, saves = asyncio.run(_of_agent(common, ask, task_id, wait)), direct.download_command(ask, task_id)
     elif "text_max" in given:
         raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
     else:
@@ -137,7 +137,7 @@ def get(
 @task.command("cancel")
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
-def cancel(common: Common, task_id: str) -> None:
+def cancel(common: CommonOptions, task_id: str) -> None:
     """Ask for a request to be stopped."""
     task_id = asyncio.run(_cancel(common, task_id))
     if common.as_json:
@@ -156,7 +156,7 @@ def cancel(common: Common, task_id: str) -> None:
 @click.option("--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect.")
 @click.pass_obj
 def download(
-    common: Common,
+    common: CommonOptions,
     /,
     task_id: str,
     out: Path | None,
@@ -197,7 +197,7 @@ def download(
         for path in saved.paths.values():
             render.line(str(path))
     again = "".join(f" --part {index}" for index in saved.remote)
-    tell_saved(common, parts, saved, next_step=f"the same with --remote{again}")
+    report_unsaved(common, parts, saved, next_step=f"the same with --remote{again}")
     if not parts:
         common.note("it answered with text alone: no files and no data")
     if total > len(parts):
@@ -206,20 +206,20 @@ def download(
 
 
 async def _download(
-    common: Common,
+    common: CommonOptions,
     task_id: str,
     out: Path,
     wanted: tuple[int, ...],
     policy: AddressPolicy | None,
     agent: str | None,
     how: Mapping[str, Any],
-) -> tuple[tuple[ListedPart, ...], int, Saved]:
+) -> tuple[tuple[ListedPart, ...], int, SavedParts]:
     if agent is not None:
-        found = await direct.look(common, AskOptions(agent=agent, text="", **how), task_id, wait=False)
+        found = await direct.read_task(common, AskOptions(agent=agent, text="", **how), task_id, wait=False)
         parts, total = found.parts, found.parts_total
     else:
-        async with hub(common) as running:
-            row = await running.task(await request_id(running, task_id))
+        async with connect(common) as hub:
+            row = await hub.task(await request_id(hub, task_id))
         parts, total = tuple(read_part_row(part) for part in row["parts"]), row["partsTotal"]
     chosen = [part for part in parts if not wanted or part.index in wanted]
     if missing := set(wanted) - {part.index for part in chosen}:
@@ -231,35 +231,35 @@ async def _download(
         await runtime.transport.aclose()
 
 
-async def _get(common: Common, path: str) -> Any:
-    async with hub(common) as found:
-        return await found.get(path)
+async def _get(common: CommonOptions, path: str) -> Any:
+    async with connect(common) as hub:
+        return await hub.get(path)
 
 
-async def _cancel(common: Common, given: str) -> str:
-    async with hub(common) as found:
-        task_id = await request_id(found, given)
-        await found.cancel(task_id)
+async def _cancel(common: CommonOptions, given: str) -> str:
+    async with connect(common) as hub:
+        task_id = await request_id(hub, given)
+        await hub.cancel(task_id)
         return task_id
 
 
-async def _one(common: Common, task_id: str, wait: bool, timeout_s: float) -> Any:
+async def _one(common: CommonOptions, task_id: str, wait: bool, timeout_s: float) -> Any:
     late = TimedOut(f"the hub did not answer within {timeout_s:g} s", hint="is it busy? see `fleetsim health`")
     deadline = asyncio.get_running_loop().time() + timeout_s
-    async with within(timeout_s + MARGIN_S, lambda: late), hub(common) as found:
-        task_id = await request_id(found, task_id)
-        row = await (until_news(found, task_id, deadline) if wait else found.task(task_id))
+    async with within(timeout_s + MARGIN_S, lambda: late), connect(common) as hub:
+        task_id = await request_id(hub, task_id)
+        row = await (until_news(hub, task_id, deadline) if wait else hub.task(task_id))
     return {key: value for key, value in row.items() if key != "late"}
 
 
-async def _of_agent(common: Common, asked: AskOptions, task_id: str, wait: bool) -> Any:
-    found = await direct.look(common, asked, task_id, wait=wait)
+async def _of_agent(common: CommonOptions, ask: AskOptions, task_id: str, wait: bool) -> Any:
+    found = await direct.read_task(common, ask, task_id, wait=wait)
     for warning in found.warnings:
         common.note(f"warning: {warning}")
     if found.next_step:
         common.note(f"  next: {found.next_step}")
     return {
-        "agent": asked.agent,
+        "agent": ask.agent,
         "state": found.state,
         "open": found.state not in {state.value for state in TERMINAL},
         "success": found.state == TaskState.COMPLETED and not found.denied,

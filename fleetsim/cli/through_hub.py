@@ -11,11 +11,10 @@ from typing import Any
 
 from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import direct, render
-from fleetsim.cli.asking import AskOptions, AskResult, TurnAnswer, reply_command, whole_at
-from fleetsim.cli.exits import Exit, NoAnswer
-from fleetsim.cli.hub_client import find
-from fleetsim.cli.hub_client import hub as running
-from fleetsim.cli.main import Common
+from fleetsim.cli.ask import AskOptions, AskResult, TurnAnswer, reply_command, whole_at
+from fleetsim.cli.exit_codes import Exit, NoAnswer
+from fleetsim.cli.hub_client import connect, find_hub
+from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import within
 from fleetsim.cli.parts import body_part
 from fleetsim.cli.terminal import LivePieces, Progress
@@ -33,63 +32,63 @@ _AGENTS_OWN = frozenset(
 """Causes of ends that the agent itself told; a ``failed`` of another cause is an error in place of a task."""
 
 
-async def takes(common: Common, agent: str) -> bool:
+async def applies_to(common: CommonOptions, agent: str) -> bool:
     """Whether AGENT is to be asked through a hub: a name, and one runs.
 
     The demo's hub is for the demo's agents: a name of the person's own agents.yaml is asked as if there were no demo.
     """
-    address = None if direct.is_url(agent) else find(common)
+    address = None if direct.is_url(agent) else find_hub(common)
     if address is None or not address.demo:
         return address is not None
     try:
-        await direct.entry(common, agent)
+        await direct.agent_entry(common, agent)
     except ConfigError:
         return True
     return False
 
 
-async def send(common: Common, asked: AskOptions) -> AskResult:
+async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
     """Have the hub do it and wait for the outcome or a question."""
-    async with running(common) as hub:
-        body: dict[str, Any] = {"text": asked.text, "targets": [asked.agent], "interface": "cli"}
-        if asked.parts:
-            body["parts"] = [body_part(part) for part in asked.parts]
-        if asked.metadata:
-            body["metadata"] = dict(asked.metadata)
-        if asked.skill:
-            body["skill"] = asked.skill
-        if asked.context_id:
-            body["contextId"] = asked.context_id
-        if asked.task_id:
-            body["taskId"] = asked.task_id
-        if asked.parent_id:
-            body["parentId"] = asked.parent_id
+    async with connect(common) as hub:
+        body: dict[str, Any] = {"text": ask.text, "targets": [ask.agent], "interface": "cli"}
+        if ask.parts:
+            body["parts"] = [body_part(part) for part in ask.parts]
+        if ask.metadata:
+            body["metadata"] = dict(ask.metadata)
+        if ask.skill:
+            body["skill"] = ask.skill
+        if ask.context_id:
+            body["contextId"] = ask.context_id
+        if ask.task_id:
+            body["taskId"] = ask.task_id
+        if ask.parent_id:
+            body["parentId"] = ask.parent_id
         began = asyncio.get_running_loop().time()
-        async with within(asked.timeout_s, lambda: _not_taken(asked)):
+        async with within(ask.timeout_s, lambda: _not_taken(ask)):
             accepted = await hub.post("/requests", body)
         (cid,) = accepted["correlationIds"]
-        if asked.detach:
-            return _result(asked, {"correlationId": cid, "state": "submitted"}, 0.0)
+        if ask.detach:
+            return _result(ask, {"correlationId": cid, "state": "submitted"}, 0.0)
         try:
-            async with Progress(f"{asked.agent} is at work on {cid}", quiet=common.quiet or asked.stream):
-                row = await _follow(common, hub, asked, cid, accepted["seq"], began + asked.timeout_s)
+            async with Progress(f"{ask.agent} is at work on {cid}", quiet=common.quiet or ask.stream):
+                row = await _follow(common, hub, ask, cid, accepted["seq"], began + ask.timeout_s)
         except asyncio.CancelledError:
             common.note(f"left running: fleetsim task get {cid}")
             raise
-        return _result(asked, row, asyncio.get_running_loop().time() - began)
+        return _result(ask, row, asyncio.get_running_loop().time() - began)
 
 
-def _not_taken(asked: AskOptions) -> TimedOut:
+def _not_taken(ask: AskOptions) -> TimedOut:
     return TimedOut(
-        f"the hub did not say within {asked.timeout_s:g} s that it took the request; it may have",
+        f"the hub did not say within {ask.timeout_s:g} s that it took the request; it may have",
         hint="look with `fleetsim task list` before you send it again",
     )
 
 
 async def _follow(
-    common: Common, hub: HubRemote, asked: AskOptions, cid: str, seq: int, deadline: float
+    common: CommonOptions, hub: HubRemote, ask: AskOptions, cid: str, seq: int, deadline: float
 ) -> dict[str, Any]:
-    if asked.stream and not common.as_json:
+    if ask.stream and not common.as_json:
         live = LivePieces()
         async with asyncio.TaskGroup() as group:
             shown = group.create_task(_show_stream(hub, cid, seq, live), name="stream")
@@ -142,7 +141,7 @@ async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> 
                     render.say(piece, end="")
 
 
-def _result(asked: AskOptions, row: dict[str, Any], took_s: float) -> AskResult:
+def _result(ask: AskOptions, row: dict[str, Any], took_s: float) -> AskResult:
     cid, state = row["correlationId"], row["state"]
     waiting = bool(row.get("questionId"))
     late = bool(row.get("late"))
@@ -150,25 +149,25 @@ def _result(asked: AskOptions, row: dict[str, Any], took_s: float) -> AskResult:
     if waiting:
         follow = reply_command(row["questionId"], data=bool(row.get("asksForData")))
     code = Exit.TIMEOUT if late else _code(row)
-    refused = asked.task_id is not None and row.get("cause") == "request_wrong"
+    refused = ask.task_id is not None and row.get("cause") == "request_wrong"
     if refused:  # the agent does not have the task, or takes nothing for it any more
         context = f" --context-id {quote(row['contextId'])}" if row.get("contextId") else ""
-        follow = f'without the task: fleetsim send {quote(asked.agent)}{context} "…"'
+        follow = f'without the task: fleetsim send {quote(ask.agent)}{context} "…"'
     text, chars = row.get("text") or "", row.get("textChars") or 0
-    rest = whole_at(asked.agent, row.get("taskId"), chars) if chars > len(text) else f"fleetsim task get {cid}"
+    rest = whole_at(ask.agent, row.get("taskId"), chars) if chars > len(text) else f"fleetsim task get {cid}"
     return AskResult(
         state=state,
         text=text,
         text_chars=chars,
         rest=rest,
-        reason=f"not ended after {asked.timeout_s:g} s; it was left running" if late else row.get("reason") or "",
+        reason=f"not ended after {ask.timeout_s:g} s; it was left running" if late else row.get("reason") or "",
         task_id=row.get("taskId"),
         context_id=row.get("contextId"),
         correlation_id=cid,
         duration_s=(row.get("durationMs") or took_s * 1000) / 1000,
         cost_usd=row.get("costUsd"),
         code=code,
-        next_step=follow if waiting or late or refused or asked.detach else "",
+        next_step=follow if waiting or late or refused or ask.detach else "",
         shown=bool(row.get("shown")),
         denied=row.get("cause") == "success_denied",
         warnings=tuple(row.get("warnings") or ()),
@@ -194,22 +193,22 @@ def _parts_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def talk(common: Common, asked: AskOptions) -> AsyncIterator[HubTalk]:
+async def chat(common: CommonOptions, ask: AskOptions) -> AsyncIterator[HubChat]:
     """A conversation through the running hub."""
-    async with running(common) as hub:
-        yield HubTalk(hub, asked, common)
+    async with connect(common) as hub:
+        yield HubChat(hub, ask, common)
 
 
-class HubTalk:
+class HubChat:
     """Turns with one agent, each a request of the hub's: the rules are those of ``client.conversation``.
 
     What the agent asks is a question in the inbox, and the next turn its answer: the same request goes on.
     """
 
-    def __init__(self, hub: HubRemote, asked: AskOptions, common: Common) -> None:
-        self.context_id = asked.context_id
+    def __init__(self, hub: HubRemote, ask: AskOptions, common: CommonOptions) -> None:
+        self.context_id = ask.context_id
         self._hub = hub
-        self._asked = asked
+        self._options = ask
         self._common = common
         self._request: str | None = None
         self._question: str | None = None
@@ -222,7 +221,7 @@ class HubTalk:
         if self._question is None or not await self._answer(text):
             self._request = await self._ask(text)
         assert self._request is not None
-        async with Progress(f"{self._asked.agent} is at work on {self._request}", quiet=self._common.quiet):
+        async with Progress(f"{self._options.agent} is at work on {self._request}", quiet=self._common.quiet):
             row = await until_news(self._hub, self._request, math.inf)
         self._question = row.get("questionId")
         self._request = self._request if self._question else None
@@ -253,9 +252,9 @@ class HubTalk:
         return True
 
     async def _ask(self, text: str) -> str:
-        body: dict[str, Any] = {"text": text, "targets": [self._asked.agent], "interface": "chat"}
-        if self._asked.skill:
-            body["skill"] = self._asked.skill
+        body: dict[str, Any] = {"text": text, "targets": [self._options.agent], "interface": "chat"}
+        if self._options.skill:
+            body["skill"] = self._options.skill
         if self.context_id:
             body["contextId"] = self.context_id
         else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleetsim.cli.main import Common
+from fleetsim.cli.main import CommonOptions
 from fleetsim.runtime.workers import Workers
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--allow-remote", is_flag=True, help="Listen where other machines can reach it (put TLS in front).")
 @click.pass_obj
 def up(
-    common: Common,
+    common: CommonOptions,
     headless: bool,
     host: str,
     port: int,
@@ -55,7 +55,7 @@ def up(
     asyncio.run(_up(common, headless, host, port, ceremonies, strict, read_only, memory, allow_remote))
 
 
-def _salvage(common: Common) -> None:
+def _salvage(common: CommonOptions) -> None:
     """Make a new ledger of what can be read, and say what that was."""
     from fleetsim.caller.ledger.recovery.salvage import salvage
     from fleetsim.hub.state import StateDir, state_path
@@ -73,7 +73,7 @@ def _salvage(common: Common) -> None:
 
 
 async def _up(
-    common: Common,
+    common: CommonOptions,
     headless: bool,
     host: str,
     port: int,
@@ -85,7 +85,7 @@ async def _up(
 ) -> None:
     from fleetsim.caller.config import FleetFile, load_fleet
     from fleetsim.caller.ledger.sqlite import open_ledger
-    from fleetsim.cli import screen
+    from fleetsim.cli import dashboard
     from fleetsim.cli.logs import LOG_FORMAT
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir, state_path
@@ -93,7 +93,7 @@ async def _up(
 
     runtime = real_runtime()
     path = common.require_agents_yaml()
-    drawn = not headless and screen.has_terminal()
+    drawn = not headless and dashboard.has_terminal()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runtime.transport.aclose)
         config = await load_fleet(path, files=runtime.files, env=os.environ, strict=strict)
@@ -107,7 +107,7 @@ async def _up(
             open_ledger(None if memory else state.ledger_path, clock=runtime.clock)
         )
         if drawn:
-            stack.enter_context(screen.logging_to(state.path / "hub.log"))
+            stack.enter_context(dashboard.logging_to(state.path / "hub.log"))
         hub = await stack.enter_async_context(
             running_hub(
                 config,
@@ -127,7 +127,7 @@ async def _up(
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:
             title = path.parent.resolve().name
-            await _until_failed(hub, screen.show(hub, title=title, plain=common.ascii, read_only=read_only))
+            await _until_failed(hub, dashboard.show(hub, title=title, plain=common.ascii, read_only=read_only))
             return
         stopped = _stopped_by_signal()  # before anybody is told that the hub is there to be stopped
         where = "memory only" if memory else str(state.ledger_path)

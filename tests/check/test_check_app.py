@@ -18,7 +18,7 @@ from fleetsim.check.options import Hint, Options, Target
 from fleetsim.check.report import Report
 from fleetsim.check.runner import select
 from fleetsim.check.verdict import Verdict
-from fleetsim.cli.exits import Exit
+from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import cli, run
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.real import running_runtime

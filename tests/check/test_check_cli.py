@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.cli.exits import Exit
+from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import cli, run
 from fleetsim.runtime.server import listen
 

@@ -14,7 +14,7 @@ from fleetsim.check.sections import REQUIREMENTS
 from fleetsim.check.text import explain, render
 from fleetsim.check.verdict import Verdict
 from fleetsim.cli.check import exit_code
-from fleetsim.cli.exits import Exit
+from fleetsim.cli.exit_codes import Exit
 from fleetsim.model.errors import ConfigError
 
 NASTY = "<script>alert(1)</script> `|* \x1b[31m \x00 ]]> & \u202e"

@@ -20,9 +20,9 @@ import pytest_asyncio
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.agent.builtin import reference_agent
 from fleetsim.caller.event_wire import payload
-from fleetsim.cli.asking import AskOptions
-from fleetsim.cli.main import Common
-from fleetsim.cli.through_hub import HubTalk
+from fleetsim.cli.ask import AskOptions
+from fleetsim.cli.main import CommonOptions
+from fleetsim.cli.through_hub import HubChat
 from tests.cli.world import Shell
 from tests.hub.town import Town, town, worker
 
@@ -30,9 +30,9 @@ LEFT_S = 5.0
 """Within how long a process that was told to leave is gone, on a busy machine."""
 
 
-def talk_with(t: Town, **asked: str) -> HubTalk:
-    common = Common(output="text", config=None, state=None, quiet=True, ascii=False)
-    return HubTalk(t.remote, AskOptions(agent="quinn", text="", **asked), common)
+def talk_with(t: Town, **asked: str) -> HubChat:
+    common = CommonOptions(output="text", config=None, state=None, quiet=True, ascii=False)
+    return HubChat(t.remote, AskOptions(agent="quinn", text="", **asked), common)
 
 
 async def test_a_conversation_through_the_hub_is_in_health_under_its_trace() -> None:

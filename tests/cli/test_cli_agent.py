@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.cli.exits import Exit
+from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import cli, run
 
 

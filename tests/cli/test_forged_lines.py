@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fleetsim.cli import render
-from fleetsim.cli.main import Common, run
+from fleetsim.cli.main import CommonOptions, run
 from fleetsim.model.errors import ConfigError, FleetsimError
 from fleetsim.model.text import hanging, neutralise
 from tests.cli.world import Shell, answering
@@ -160,8 +160,8 @@ async def test_an_agent_behind_the_hub_forges_no_line(tmp_path: Path) -> None:
 
 def test_a_text_of_several_lines_hangs_below_its_label(capsys: pytest.CaptureFixture[str]) -> None:
     render.labels([("state", "completed"), ("text", "one\ntwo"), ("task", EVIL)])
-    Common().note(f"it said {EVIL}", "  next: see")
-    Common().warn(EVIL)
+    CommonOptions().note(f"it said {EVIL}", "  next: see")
+    CommonOptions().warn(EVIL)
     out, err = capsys.readouterr()
     assert out.startswith("state: completed\ntext: one\n  | two\ntask: evil\n  | FORGED\n")
     assert forged(out + err) == []

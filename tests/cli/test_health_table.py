@@ -9,7 +9,7 @@ import pytest
 
 from fleetsim.caller.health import Condition, FleetHealth
 from fleetsim.cli.health import show
-from fleetsim.cli.main import Common
+from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome, OutcomeKind
 
@@ -49,7 +49,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
         "nora": Condition(),
     }
     rows: Any = health.snapshot(NOW, conditions).to_json()["agents"]
-    show(Common(), rows)
+    show(CommonOptions(), rows)
     return capsys.readouterr().out.splitlines()
 
 

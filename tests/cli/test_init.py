@@ -19,7 +19,15 @@ from fleetsim.agent.builtin import reference_agent
 from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.fleet import FleetConfig
-from fleetsim.cli.scaffold import Read, Unread, agent_name, agents_yaml, ceremony, starter_ceremony, yaml_text
+from fleetsim.cli.scaffold import (
+    ReadableAgent,
+    UnreadableAgent,
+    agent_name,
+    agents_yaml,
+    ceremony,
+    starter_ceremony,
+    yaml_text,
+)
 from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import HttpRefused, Unreachable
 from fleetsim.model.text import one_line
@@ -30,11 +38,11 @@ HOSTILE = "x\n  - name: evil\r\n#: \"'${HOME}\x1b[31m\x00\x85\u2028\u202e\t\ufef
 ENV = {"HOME": "/canary"}
 
 
-def read(name: str = "Scout", **card: Any) -> Read:
+def read(name: str = "Scout", **card: Any) -> ReadableAgent:
     skills = card.pop("skills", (AgentSkill(skill_id="echo", name="Echo", description="Says it again"),))
     entry = {key: card.pop(key) for key in ("url", "api_key_env", "bearer_env", "warnings") if key in card}
     found = AgentCard(name=name, skills=skills, **card)
-    return Read(
+    return ReadableAgent(
         **{"url": "http://127.0.0.1:9000", **entry},
         name=agent_name(name, ()),
         card=found,
@@ -43,11 +51,11 @@ def read(name: str = "Scout", **card: Any) -> Read:
     )
 
 
-def fleet(*agents: Read, unread: tuple[Unread, ...] = (), **env: str) -> FleetConfig:
+def fleet(*agents: ReadableAgent, unread: tuple[UnreadableAgent, ...] = (), **env: str) -> FleetConfig:
     return parse_fleet(agents_yaml(agents, unread), env={**ENV, **env})
 
 
-def first(*agents: Read) -> Ceremony:
+def first(*agents: ReadableAgent) -> Ceremony:
     found = ceremony(agents)
     assert found is not None
     loaded = parse_ceremony(load(found[1], found[0]))
@@ -149,8 +157,8 @@ def test_an_address_is_never_filled_in() -> None:
 
 
 def test_what_could_not_be_read_stands_commented_out_with_the_reason() -> None:
-    gone = Unread(url="http://10.0.0.1:7870/a2a", error=Unreachable("refused\n  - name: evil"))
-    bare = Unread(url="http://10.0.0.2:7870/a2a", error=HttpRefused("no agent card", status=404))
+    gone = UnreadableAgent(url="http://10.0.0.1:7870/a2a", error=Unreachable("refused\n  - name: evil"))
+    bare = UnreadableAgent(url="http://10.0.0.2:7870/a2a", error=HttpRefused("no agent card", status=404))
     text = agents_yaml([read()], [gone, bare])
     assert [entry.name for entry in parse_fleet(text, env=ENV).agents] == ["scout"]
     assert "# Not read: refused" in text

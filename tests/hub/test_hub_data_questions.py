@@ -11,7 +11,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.check.broken.build import breaks
 from fleetsim.check.broken.editors import edit_everything
-from fleetsim.cli.screen import HubControls
+from fleetsim.cli.dashboard import HubControls
 from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation

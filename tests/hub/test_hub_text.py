@@ -13,7 +13,7 @@ import pytest
 from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Excerpt, StreamReceived
-from fleetsim.cli.screen import HubControls
+from fleetsim.cli.dashboard import HubControls
 from fleetsim.client import AgentClient
 from fleetsim.hub.remote import HubRemote
 from fleetsim.model.limits import EXCERPT_CHARS_MAX, TEXT_CHARS_MAX, TooMuch, TooMuchText

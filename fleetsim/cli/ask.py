@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
 
-from fleetsim.cli.exits import Exit
+from fleetsim.cli.exit_codes import Exit
 from fleetsim.model.limits import TEXT_CHARS_MAX
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import Part
