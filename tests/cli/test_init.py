@@ -229,7 +229,7 @@ async def test_the_first_hour_from_an_empty_folder(shell: Shell, agent: str) -> 
         assert refused.returncode == 2
         assert "set enabled: true" in refused.stderr
         made.write_text(made.read_text().replace("enabled: false", "enabled: true"))
-        for _ in range(40):
+        for _ in range(400):  # the hub looks at the folder every few seconds, and a try takes a twentieth of one
             fired = await shell.arun("ceremony", "run", "scout.echo", "--wait")
             if fired.returncode == 0:
                 break
