@@ -100,9 +100,8 @@ async def _get(common: CommonOptions, path: str) -> Any:
 
 async def _from_files(common: CommonOptions) -> dict[str, Any]:
     """What the hub would list, from the same files, without runs."""
-    from fleetsim.caller.ceremonies.ceremony import next_due
+    from fleetsim.caller.ceremonies.ceremony import CeremonyRow, ceremony_facts, next_due
     from fleetsim.caller.ceremonies.folder import CeremonyFolder
-    from fleetsim.caller.ceremonies.row import CeremonyRow, ceremony_facts
     from fleetsim.caller.config import load_fleet
     from fleetsim.caller.jsonable import to_json
     from fleetsim.caller.registry import judge
@@ -117,7 +116,7 @@ async def _from_files(common: CommonOptions) -> dict[str, Any]:
     working = [agent for agent in fleet.agents if agent.enabled or agent.disabled_why]
     offers = {agent.name: agent.skill_names for agent in working}
     disabled = {agent.name: "not enabled in agents.yaml" for agent in fleet.agents if agent not in working}
-    say, now, loaded = judge(offers=offers, unread=offers, disabled=disabled), SystemClock().now(), folder.loaded
+    say, now, loaded = judge(offers=offers, unread=offers, disabled=disabled), SystemClock().now(), folder.contents
     rows = [
         CeremonyRow(
             ceremony=one,

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from fleetsim.caller.ceremonies.row import ceremony_facts, run_facts
+from fleetsim.caller.ceremonies.ceremony import ceremony_facts, run_facts
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event, HubStopping, OutcomeDecided, QuestionAsked

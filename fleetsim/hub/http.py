@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fleetsim.caller.ceremonies.scheduler import Busy
+from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.jsonable import to_json
@@ -36,7 +36,7 @@ OPEN_PATHS = frozenset({"/health"})
 M = TypeVar("M", bound=BaseModel)
 
 _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
-    (Busy, 409, "BUSY"),
+    (CeremonyBusy, 409, "BUSY"),
     (TaskBusy, 409, "BUSY"),
     (NotAccepting, 503, "NOT_ACCEPTING"),
     (UnknownTarget, 404, "UNKNOWN_TARGET"),

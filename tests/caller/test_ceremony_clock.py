@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.ceremonies.runs import ERROR_MAX, verdict
-from fleetsim.caller.ceremonies.scheduler import Busy
+from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import RunRecord, RunStatus
@@ -53,7 +53,7 @@ async def test_two_runs_by_hand_at_one_moment_are_one_even_where_runs_may_overla
         g.put(yaml("0 0 1 1 *", more="overlap: allow\n"))
         async with g.scheduler() as one, g.scheduler(Desk(g.runtime, g.ledger)) as other:
             await one.run_now("tick")
-            with pytest.raises(Busy, match="was fired at this very moment already"):
+            with pytest.raises(CeremonyBusy, match="was fired at this very moment already"):
                 await other.run_now("tick")
 
 

@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from fleetsim.caller.ceremonies.ceremony import Ceremony, child_request, parse_ceremony, request_text, zone_of
+from fleetsim.caller.ceremonies.ceremony import (
+    Ceremony,
+    CeremonyRow,
+    ceremony_facts,
+    child_request,
+    parse_ceremony,
+    request_text,
+    run_facts,
+    zone_of,
+)
 from fleetsim.caller.ceremonies.cron import parse_cron
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
-from fleetsim.caller.ceremonies.row import CeremonyRow, ceremony_facts, run_facts
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.yaml import load
@@ -163,7 +171,7 @@ async def test_a_problem_names_the_ceremony_by_its_id_or_its_file_and_says_what_
     files.put(FOLDER / "c.yaml", yaml(targets="[]").replace("id: tick", "id: 7"))
     files.put(FOLDER / "d.yaml", yaml(id_="tick"))
     await ceremonies.poll()
-    told = [(Path(p.path).stem, p.ceremony_id, p.kept) for p in ceremonies.loaded.problems]
+    told = [(Path(p.path).stem, p.ceremony_id, p.kept) for p in ceremonies.contents.problems]
     assert told == [("a", "tick", True), ("b", "x" * 127 + "…", False), ("c", "c", False), ("d", "tick", False)]
 
 
@@ -171,14 +179,14 @@ async def test_a_thousand_ceremonies_may_be_in_force() -> None:
     texts = {f"c{n:04}": yaml(id_=f"c{n:04}", more=f"createdBy: o{n // 90}\n") for n in range(1_001)}
     ceremonies = folder(**texts)
     await ceremonies.poll()
-    assert len(ceremonies.loaded.ceremonies) == 1_000
-    assert [p.error for p in ceremonies.loaded.problems] == ["ceremonies/c1000.yaml: more than 1000 ceremonies"]
+    assert len(ceremonies.contents.ceremonies) == 1_000
+    assert [p.error for p in ceremonies.contents.problems] == ["ceremonies/c1000.yaml: more than 1000 ceremonies"]
 
 
 async def test_an_owner_with_a_hundred_ceremonies_has_no_more() -> None:
     ceremonies = folder(**{f"c{n:03}": yaml(id_=f"c{n:03}") for n in range(101)})
     await ceremonies.poll()
-    assert len(ceremonies.loaded.ceremonies) == 100
-    assert [p.error for p in ceremonies.loaded.problems] == [
+    assert len(ceremonies.contents.ceremonies) == 100
+    assert [p.error for p in ceremonies.contents.problems] == [
         "ceremonies/c100.yaml: more than 100 ceremonies of 'system'"
     ]

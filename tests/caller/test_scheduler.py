@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.ceremonies.ceremony import run_facts
 from fleetsim.caller.ceremonies.folder import PER_OWNER_MAX
-from fleetsim.caller.ceremonies.row import run_facts
 from fleetsim.caller.ceremonies.runs import verdict
-from fleetsim.caller.ceremonies.scheduler import Busy
+from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.ledger import RunStatus
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.work import Outcome, OutcomeKind
@@ -353,7 +353,7 @@ async def test_running_by_hand_fires_now_and_names_the_run() -> None:
             run_id = await scheduler.run_now("tick")
             assert g.desk.fired[0][1].claim.run_id == run_id
             assert g.desk.fired[0][1].claim.trigger == "manual"
-            with pytest.raises(Busy, match="still running"):
+            with pytest.raises(CeremonyBusy, match="still running"):
                 await scheduler.run_now("tick")
             await asyncio.sleep(61)
         assert [run.claim.trigger for _, run, _ in g.desk.fired] == ["manual", "cron"]
@@ -366,7 +366,7 @@ async def test_two_hands_at_once_start_one_run() -> None:
             both = await asyncio.gather(scheduler.run_now("tick"), scheduler.run_now("tick"), return_exceptions=True)
             await asyncio.sleep(5)
         assert len(g.desk.fired) == 1
-        assert sum(isinstance(b, Busy) for b in both) == 1
+        assert sum(isinstance(b, CeremonyBusy) for b in both) == 1
 
 
 async def test_a_run_by_hand_nobody_can_serve_is_refused() -> None:

@@ -53,8 +53,8 @@ async def test_a_registry_whose_every_entry_is_commented_out_is_an_empty_fleet()
 async def test_workstaceans_ceremonies_load_unchanged() -> None:
     folder = CeremonyFolder(DiskFiles(), DATA / "ceremonies")
     await folder.poll()
-    assert folder.loaded.problems == ()
-    found = folder.loaded.ceremonies
+    assert folder.contents.problems == ()
+    found = folder.contents.ceremonies
     assert sorted(found) == ["_weekly.retro", "board.pr-audit", "fleet_digest", "quinn.daily-digest"]
     digest = found["quinn.daily-digest"]
     assert (digest.schedule.shown, digest.skill, digest.targets) == ("0 14 * * *", "qa_report", ("quinn",))

@@ -1,4 +1,6 @@
-"""A ceremony: a skill request that fires on a schedule. Pure values; the folder and the clock are the scheduler's.
+"""A ceremony: a skill request that fires on a schedule; its file, its requests, and how events and the API tell it.
+
+Pure values; the folder and the clock are the scheduler's.
 
 The YAML keys are Workstacean's, plus ``prompt`` (or ``content``), ``overlap`` and ``catchUp``. Nothing in a
 ceremony file is read from the environment: whoever writes ceremonies need not be trusted with it (T-37).
@@ -20,6 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.alias_generators import to_camel
 
 from fleetsim.caller.ceremonies.cron import Cron, next_slot, parse_cron
+from fleetsim.caller.jsonable import iso
+from fleetsim.caller.ledger import RunRecord
 from fleetsim.caller.registry import ALL
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
@@ -125,6 +129,61 @@ def child_request(ceremony: Ceremony, run_id: str, correlation_id: str, target: 
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeremonyRow:
+    """A ceremony as it stands: when it fires next, the runs going on, and the last one that ended.
+
+    ``warnings`` say which targets could not be served by the fleet as it is.
+    """
+
+    ceremony: Ceremony
+    path: str
+    next_at: datetime | None
+    running: tuple[str, ...] = ()
+    last: RunRecord | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def ceremony_facts(row: CeremonyRow) -> dict[str, Any]:
+    """The row under the keys of the ceremony's file, with what time made of it."""
+    ceremony = row.ceremony
+    return {
+        "id": ceremony.ceremony_id,
+        "name": ceremony.name,
+        "schedule": ceremony.schedule.shown,
+        "timezone": ceremony.timezone,
+        "skill": ceremony.skill,
+        "targets": list(ceremony.targets),
+        "enabled": ceremony.enabled,
+        "description": ceremony.description,
+        "createdBy": ceremony.created_by,
+        "notifyChannel": ceremony.notify_channel,
+        "timeoutMs": round(ceremony.timeout_s * 1000),
+        "overlap": ceremony.overlap.value,
+        "catchUp": ceremony.catch_up_s,
+        "path": row.path,
+        "warnings": list(row.warnings),
+        "nextFireAt": iso(row.next_at) if row.next_at else None,
+        "running": list(row.running),
+        "lastRun": run_facts(row.last) if row.last else None,
+    }
+
+
+def run_facts(run: RunRecord) -> dict[str, Any]:
+    """One run of a ceremony."""
+    return {
+        "runId": run.claim.run_id,
+        "ceremonyId": run.claim.ceremony_id,
+        "trigger": run.claim.trigger,
+        "status": run.status.value,
+        "scheduledAt": iso(run.claim.scheduled_at),
+        "startedAt": iso(run.started_at),
+        "endedAt": iso(run.ended_at) if run.ended_at else None,
+        "correlationIds": list(run.children),
+        "error": run.error,
+    }
+
+
 class CeremonyFile(BaseModel):
     """The keys of a ceremony file; also the source of its JSON Schema. ``catchUp`` is in seconds."""
 
@@ -192,10 +251,6 @@ def parse_ceremony(document: YamlDocument) -> Ceremony:
         problems.append(document.error(("targets",), f"“{ALL}” stands alone: it means every agent with the skill"))
     if problems or schedule is None:
         raise combine(tuple(problems))
-    return _ceremony(file, schedule)
-
-
-def _ceremony(file: CeremonyFile, schedule: Cron) -> Ceremony:
     return Ceremony(
         ceremony_id=file.id,
         name=file.name,

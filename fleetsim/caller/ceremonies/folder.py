@@ -24,7 +24,7 @@ PER_OWNER_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class FileProblem:
     """A file that is not, or not in its newest form, in force.
 
     ``ceremony_id`` is the id it gives itself, else the name of the file; ``kept``: its last good version is in force.
@@ -37,12 +37,12 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class FolderContents:
     """What the folder holds: ceremonies by id, the file each came from, and the problems by file."""
 
     ceremonies: Mapping[str, Ceremony] = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,32 +58,32 @@ class CeremonyFolder:
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files
         self.path = path
-        self._seen: dict[Path, _File] = {}
-        self._trouble = ""
+        self._files_read: dict[Path, _File] = {}
+        self._folder_error = ""
         self._watch = FileWatch(lambda: files.listing(path, suffixes=SUFFIXES))
-        self.loaded = Loaded()
+        self.contents = FolderContents()
 
     async def poll(self) -> bool:
-        """Look once; True if ``loaded`` changed. Never raises: what is wrong is among the problems."""
+        """Look once; True if ``contents`` changed. Never raises: what is wrong is among the problems."""
         trouble, changes = "", Changes()
         try:
             changes = await self._watch.look()
         except ConfigError as error:
             # A fleet without ceremonies has no folder, and that is no trouble; one that was there and is gone is.
-            never = isinstance(error.__cause__, FileNotFoundError) and not self._seen
+            never = isinstance(error.__cause__, FileNotFoundError) and not self._files_read
             trouble = "" if never else str(error)
-        if not (changes or trouble or self._trouble):
+        if not (changes or trouble or self._folder_error):
             return False
         for path in changes.gone:
-            del self._seen[path]
+            del self._files_read[path]
         for path in changes.changed:
-            self._seen[path] = await self._read(path)
-        before, self._trouble = self.loaded, trouble
-        self.loaded = self._in_force()
-        return self.loaded != before
+            self._files_read[path] = await self._read(path)
+        before, self._folder_error = self.contents, trouble
+        self.contents = self._in_force()
+        return self.contents != before
 
     async def _read(self, path: Path) -> _File:
-        good = self._seen[path].good if path in self._seen else None
+        good = self._files_read[path].good if path in self._files_read else None
         key = path.stem
         try:
             document = load(await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX), str(path))
@@ -94,13 +94,13 @@ class CeremonyFolder:
             hint = f" ({error.hint})" if error.hint else ""
             return _File(ceremony_id=key, good=good, error=f"{error}{hint}")
 
-    def _in_force(self) -> Loaded:
+    def _in_force(self) -> FolderContents:
         """The first file of an id counts, by name; limits are per owner and overall (T-34)."""
         ceremonies: dict[str, Ceremony] = {}
         paths: dict[str, str] = {}
         owners: Counter[str] = Counter()
-        problems = [Problem(path=str(self.path), error=self._trouble)] if self._trouble else []
-        for path, file in sorted(self._seen.items()):
+        problems = [FileProblem(path=str(self.path), error=self._folder_error)] if self._folder_error else []
+        for path, file in sorted(self._files_read.items()):
             error, good = file.error, file.good
             if good is not None:
                 refusal = _refusal(good, paths, owners)
@@ -112,8 +112,8 @@ class CeremonyFolder:
                     owners[good.created_by] += 1
             if error:
                 kept = good is not None and paths.get(good.ceremony_id) == str(path)
-                problems.append(Problem(path=str(path), error=error, ceremony_id=file.ceremony_id, kept=kept))
-        return Loaded(ceremonies=ceremonies, paths=paths, problems=tuple(problems))
+                problems.append(FileProblem(path=str(path), error=error, ceremony_id=file.ceremony_id, kept=kept))
+        return FolderContents(ceremonies=ceremonies, paths=paths, problems=tuple(problems))
 
 
 def _refusal(ceremony: Ceremony, paths: Mapping[str, str], owners: Mapping[str, int]) -> str:

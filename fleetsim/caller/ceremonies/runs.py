@@ -121,7 +121,7 @@ class Runs:
         )
         self._follow(run, ceremony)
 
-    async def let_go(self, ceremony: Ceremony, slot: datetime, status: RunStatus, count: int = 1) -> None:
+    async def record_not_fired(self, ceremony: Ceremony, slot: datetime, status: RunStatus, count: int = 1) -> None:
         """Record a slot that does not fire, and say so unless another hub dealt with it. Raises NotAccepting."""
         now = self._runtime.clock.now()
         why = OVERLAP if status is RunStatus.SKIPPED else TOO_LATE
@@ -129,9 +129,9 @@ class Runs:
         run = RunRecord(claim=claim, status=status, started_at=now, ended_at=now, error=why)
         if await self._ledger.accept((), run=run):
             self._last[ceremony.ceremony_id] = run
-            self.say_skipped(ceremony, slot, why, count)
+            self.publish_skipped(ceremony, slot, why, count)
 
-    def say_skipped(self, ceremony: Ceremony, slot: datetime, why: str, count: int) -> None:
+    def publish_skipped(self, ceremony: Ceremony, slot: datetime, why: str, count: int) -> None:
         """Tell of ``count`` slots, the newest of them ``slot``, that did not fire."""
         self._events.publish(
             CeremonySkipped(
@@ -157,9 +157,9 @@ class Runs:
 
     def _follow(self, run: RunRecord, ceremony: Ceremony | None) -> None:
         self._running.setdefault(run.claim.ceremony_id, set()).add(run.claim.run_id)
-        self._workers.start(self._see_through(run, ceremony), name=run.claim.run_id)
+        self._workers.start(self._follow_to_end(run, ceremony), name=run.claim.run_id)
 
-    async def _see_through(self, run: RunRecord, ceremony: Ceremony | None) -> None:
+    async def _follow_to_end(self, run: RunRecord, ceremony: Ceremony | None) -> None:
         """Wait for all children, at most until their limit has well passed, and say how it went."""
         limit = (ceremony.timeout_s if ceremony else DEFAULT_TIMEOUT_S) + RUN_MARGIN_S
         spent = max(0.0, (self._runtime.clock.now() - run.started_at).total_seconds())
@@ -176,7 +176,7 @@ class Runs:
         await self._save(ended)
         self._running[run.claim.ceremony_id].discard(run.claim.run_id)
         self._last[run.claim.ceremony_id] = ended
-        self._say_completed(ended, ceremony)
+        self._publish_completed(ended, ceremony)
 
     async def _save(self, run: RunRecord) -> None:
         while True:
@@ -185,7 +185,7 @@ class Runs:
             except NotAccepting:
                 await asyncio.sleep(STORAGE_RETRY_S)
 
-    def _say_completed(self, run: RunRecord, ceremony: Ceremony | None) -> None:
+    def _publish_completed(self, run: RunRecord, ceremony: Ceremony | None) -> None:
         ended = run.ended_at or run.started_at
         self._events.publish(
             CeremonyCompleted(

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleetsim.caller.ceremonies.ceremony import Ceremony, next_due
-from fleetsim.caller.ceremonies.folder import CeremonyFolder, Loaded, Problem
-from fleetsim.caller.ceremonies.row import CeremonyRow, ceremony_facts
+from fleetsim.caller.ceremonies.ceremony import Ceremony, CeremonyRow, ceremony_facts, next_due
+from fleetsim.caller.ceremonies.folder import CeremonyFolder, FileProblem, FolderContents
 from fleetsim.caller.ceremonies.runs import CAUGHT_UP, Runs
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import CeremoniesLoaded, ConfigRejected, StorageFailed
@@ -44,7 +43,7 @@ WALKED_AT_LEAST = timedelta(days=1)
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Busy(NotAccepting):
+class CeremonyBusy(NotAccepting):
     """The ceremony's run before is still going."""
 
 
@@ -92,13 +91,13 @@ class Scheduler:
         self._folder = folder
         self._dispatch = dispatch
         self._judge = judge
-        self._doubts: dict[str, tuple[str, ...]] = {}
-        self._judged: tuple[Judge, Loaded] | None = None
+        self._warnings: dict[str, tuple[str, ...]] = {}
+        self._judged: tuple[Judge, FolderContents] | None = None
         self._runs = Runs(runtime, events, ledger, wait=wait, resolve=resolve)
         self._workers = Workers("scheduler")
         self._entries: dict[str, _Entry] = {}
         self._past: dict[str, datetime] = {}
-        self._told: dict[str, str] = {}
+        self._published_errors: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._reloading = asyncio.Lock()
         self._looked = (_LONG_AGO, 0.0)
@@ -108,7 +107,7 @@ class Scheduler:
 
     def rows(self) -> tuple[CeremonyRow, ...]:
         """All ceremonies in force, by id, disabled ones included."""
-        loaded = self._folder.loaded
+        loaded = self._folder.contents
         return tuple(
             CeremonyRow(
                 ceremony=ceremony,
@@ -116,28 +115,28 @@ class Scheduler:
                 next_at=self._entries[key].next_at if key in self._entries else None,
                 running=self._runs.running(key),
                 last=self._runs.last(key),
-                warnings=self._doubts.get(key, ()),
+                warnings=self._warnings.get(key, ()),
             )
             for key, ceremony in sorted(loaded.ceremonies.items())
         )
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[FileProblem, ...]:
         """Files that are not in force as they stand."""
-        return self._folder.loaded.problems
+        return self._folder.contents.problems
 
     async def run_now(self, ceremony_id: str) -> str:
         """Fire a ceremony outside its schedule and return the run's id.
 
         Raises:
             UnknownTarget: there is no such ceremony, it is disabled, or nobody can do its work.
-            Busy: its run before is still going and may not overlap.
+            CeremonyBusy: its run before is still going and may not overlap.
             NotAccepting: the ledger cannot record it.
         """
         entry = self._entries.get(ceremony_id)
         if entry is None:
             raise self._not_runnable(ceremony_id)
         if self._runs.overlaps(entry.ceremony):
-            raise Busy(f"ceremony “{ceremony_id}” is still running", hint="wait for it, or set overlap: allow")
+            raise CeremonyBusy(f"ceremony “{ceremony_id}” is still running", hint="wait for it, or set overlap: allow")
         now = self._clock.now()
         if now.second == 0 and now.microsecond == 0:
             now += timedelta(milliseconds=1)  # a whole minute may be a slot of the schedule's own
@@ -146,53 +145,53 @@ class Scheduler:
             raise UnknownTarget(run.error)
         with self._runs.starting(entry.ceremony):
             if not await self._dispatch(requests, run):
-                raise Busy(f"ceremony “{ceremony_id}” was fired at this very moment already")
+                raise CeremonyBusy(f"ceremony “{ceremony_id}” was fired at this very moment already")
             self._runs.begin(entry.ceremony, run)
         return run.claim.run_id
 
     def _not_runnable(self, ceremony_id: str) -> UnknownTarget:
         shown = one_line(ceremony_id, 64)
-        if ceremony_id in self._folder.loaded.ceremonies:
+        if ceremony_id in self._folder.contents.ceremonies:
             return UnknownTarget(f"ceremony “{shown}” is disabled", hint="set enabled: true in its file")
         for problem in self.problems():
             if problem.ceremony_id == ceremony_id or Path(problem.path).stem == ceremony_id:
                 hint = "correct its file; it is read again within seconds"
                 return UnknownTarget(f"ceremony “{shown}” is not in force: {problem.error}", hint=hint)
-        hint = nearest_of(ceremony_id, self._folder.loaded.ceremonies)
+        hint = nearest_of(ceremony_id, self._folder.contents.ceremonies)
         return UnknownTarget(f"there is no ceremony “{shown}”", hint=hint)
 
     async def reload(self) -> None:
         """Read the folder now, and judge the targets by the fleet of now."""
         async with self._reloading:
             if await self._folder.poll():
-                self._take_over()
+                self._update_entries()
             elif self._judge_targets():
-                self._say_loaded()
+                self._publish_loaded()
 
     def _judge_targets(self) -> bool:
         """Note what is wrong with the targets of each ceremony, and log what is new; whether anything differs."""
-        judge, loaded = self._judge(), self._folder.loaded
+        judge, loaded = self._judge(), self._folder.contents
         if self._judged == (judge, loaded):  # a thousand of them are not judged every few seconds for nothing
             return False
         self._judged = judge, loaded
-        before, self._doubts = self._doubts, {}
+        before, self._warnings = self._warnings, {}
         for key, ceremony in loaded.ceremonies.items():
             doubts = tuple(filter(None, (judge(ceremony.skill, target) for target in ceremony.targets)))
             if doubts:
-                self._doubts[key] = doubts
+                self._warnings[key] = doubts
             for doubt in doubts:
                 if doubt not in before.get(key, ()):
                     log.warning("%s: ceremony “%s”: %s", loaded.paths[key], key, doubt)
-        return self._doubts != before
+        return self._warnings != before
 
     async def __aenter__(self) -> Scheduler:
         await self._folder.poll()
         for run in reversed(await self._ledger.runs(limit=RUNS_REMEMBERED)):
             key, slot = run.claim.ceremony_id, run.claim.scheduled_at
-            self._runs.recall(run, self._folder.loaded.ceremonies.get(key))
+            self._runs.recall(run, self._folder.contents.ceremonies.get(key))
             if run.claim.trigger == "cron":
                 self._past[key] = max(self._past.get(key, slot), slot)
-        self._take_over()
+        self._update_entries()
         self._workers.start(self._watch(), name="folder")
         self._workers.start(self._keep_time(), name="clock")
         return self
@@ -208,11 +207,11 @@ class Scheduler:
             await asyncio.sleep(self._poll_s)
             await self.reload()
 
-    def _take_over(self) -> None:
+    def _update_entries(self) -> None:
         """Follow the folder. An entry keeps its place in time unless its schedule is new."""
         now = self._clock.now()
         kept: dict[str, _Entry] = {}
-        for key, ceremony in self._folder.loaded.ceremonies.items():
+        for key, ceremony in self._folder.contents.ceremonies.items():
             old = self._entries.get(key)
             if not ceremony.enabled:
                 continue
@@ -225,17 +224,17 @@ class Scheduler:
         self._entries = kept
         self._past.clear()  # what appears from now on has missed nothing
         self._judge_targets()
-        self._say_loaded()
+        self._publish_loaded()
         self._changed.set()
 
-    def _say_loaded(self) -> None:
+    def _publish_loaded(self) -> None:
         problems = self.problems()
         for problem in problems:
-            if self._told.get(problem.path) != problem.error:
+            if self._published_errors.get(problem.path) != problem.error:
                 self._events.publish(ConfigRejected(path=problem.path, error=problem.error))
                 kept = "its last good version stays" if problem.kept else "this ceremony is not in force"
                 log.warning("%s; %s", problem.error, kept)
-        self._told = {problem.path: problem.error for problem in problems}
+        self._published_errors = {problem.path: problem.error for problem in problems}
         self._events.publish(
             CeremoniesLoaded(
                 ceremonies=tuple(ceremony_facts(row) for row in self.rows()),
@@ -248,16 +247,16 @@ class Scheduler:
     async def _keep_time(self) -> None:
         while True:
             self._changed.clear()
-            now = self._look()
+            now = self._read_clock()
             due = [entry for entry in self._entries.values() if entry.wake_at <= now]
-            await asyncio.gather(*(self._attend(entry, now) for entry in due))
+            await asyncio.gather(*(self._handle_due(entry, now) for entry in due))
             try:
-                async with asyncio.timeout(self._nap()):
+                async with asyncio.timeout(self._sleep_s()):
                     await self._changed.wait()
             except TimeoutError:
                 continue
 
-    def _look(self) -> datetime:
+    def _read_clock(self) -> datetime:
         """Read the clock. If it was set back, look ahead again from where it was set to.
 
         Slots already claimed will not be given again, so none fires twice; without this a clock that had
@@ -272,17 +271,17 @@ class Scheduler:
                 self._entries[key] = _Entry.of(entry.ceremony, min(entry.cursor, start))
         return now
 
-    def _nap(self) -> float:
+    def _sleep_s(self) -> float:
         """Seconds to the next slot, never more than a slice and never nothing."""
         now = self._clock.now()
         left = ((entry.wake_at - now).total_seconds() for entry in self._entries.values())
         return max(0.001, min((SLICE_S, *left)))
 
-    async def _attend(self, entry: _Entry, now: datetime) -> None:
+    async def _handle_due(self, entry: _Entry, now: datetime) -> None:
         """Deal with every slot up to ``now``, then look past the newest of them."""
-        newest, missed = self._walk(entry, now)
+        newest, missed = self._slots_until(entry, now)
         try:
-            await self._deal_with(entry.ceremony, newest, missed, now)
+            await self._fire_or_record(entry.ceremony, newest, missed, now)
         except NotAccepting as error:
             entry.not_before = now + timedelta(seconds=STORAGE_RETRY_S)
             self._events.publish(StorageFailed(reason=str(error)))
@@ -291,7 +290,7 @@ class Scheduler:
             log.exception("ceremony %s could not be fired", entry.ceremony.ceremony_id)
         entry.cursor, entry.next_at = newest, next_due(entry.ceremony, newest)
 
-    def _walk(self, entry: _Entry, now: datetime) -> tuple[datetime, list[datetime]]:
+    def _slots_until(self, entry: _Entry, now: datetime) -> tuple[datetime, list[datetime]]:
         """The newest slot up to ``now`` and those before it, of which a long absence keeps only a part."""
         slots = [entry.next_at]
         while (slot := next_due(entry.ceremony, slots[-1])) <= now:
@@ -301,15 +300,15 @@ class Scheduler:
                 slots += [later] if later <= now else []
         return slots[-1], slots[:-1]
 
-    async def _deal_with(self, ceremony: Ceremony, slot: datetime, missed: list[datetime], now: datetime) -> None:
+    async def _fire_or_record(self, ceremony: Ceremony, slot: datetime, missed: list[datetime], now: datetime) -> None:
         """Fire the newest slot unless it is too late; the others are counted (F-35)."""
         if (now - slot).total_seconds() > max(GRACE_S, ceremony.catch_up_s):
-            await self._runs.let_go(ceremony, slot, RunStatus.MISSED, len(missed) + 1)
+            await self._runs.record_not_fired(ceremony, slot, RunStatus.MISSED, len(missed) + 1)
             return
         if self._runs.overlaps(ceremony):
-            await self._runs.let_go(ceremony, slot, RunStatus.SKIPPED)
+            await self._runs.record_not_fired(ceremony, slot, RunStatus.SKIPPED)
         elif await self._fire(ceremony, slot) and missed:
-            self._runs.say_skipped(ceremony, missed[-1], CAUGHT_UP, len(missed))
+            self._runs.publish_skipped(ceremony, missed[-1], CAUGHT_UP, len(missed))
 
     async def _fire(self, ceremony: Ceremony, slot: datetime) -> bool:
         """Claim the slot together with its children; False if another hub was first."""
