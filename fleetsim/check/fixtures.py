@@ -9,6 +9,7 @@ from typing import Any
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.listener import WebhookAddress, tells_the_end
+from fleetsim.check.options import Hint
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import not_tested_unless
 from fleetsim.model.call import Operation
@@ -23,16 +24,16 @@ async def finished_task(session: Session) -> tuple[str, Exchange]:
 
 async def quick_stream(session: Session) -> Exchange:
     """A whole stream of a quick task."""
-    async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
-        not_tested_unless(
-            stream.is_stream, f"the stream this leans on was answered with {stream.exchange.says()}", stream.exchange
-        )
-        return await stream.drain(STREAM_S)
+    return await _whole_stream(session, session.quick())
 
 
 async def stream_in_pieces(session: Session) -> Exchange:
     """A whole stream of the skill that answers in pieces."""
-    async with session.stream(Operation.STREAM, session.params(session.hint("stream"))) as stream:
+    return await _whole_stream(session, session.hint("stream"))
+
+
+async def _whole_stream(session: Session, hint: Hint) -> Exchange:
+    async with session.stream(Operation.STREAM, session.params(hint)) as stream:
         not_tested_unless(
             stream.is_stream, f"the stream this leans on was answered with {stream.exchange.says()}", stream.exchange
         )
@@ -46,10 +47,10 @@ async def longest_stream(session: Session) -> Exchange:
 
 async def all_streams(session: Session) -> list[Exchange]:
     """Every whole stream a probe of shapes should look at."""
-    found = [await session.fixture(quick_stream)]
+    streams = [await session.fixture(quick_stream)]
     if "stream" in session.agent.hints:
-        found.append(await session.fixture(stream_in_pieces))
-    return found
+        streams.append(await session.fixture(stream_in_pieces))
+    return streams
 
 
 async def register(session: Session, task_id: str, hook: WebhookAddress, **config: Any) -> Exchange:

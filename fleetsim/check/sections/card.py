@@ -110,13 +110,13 @@ async def url_is_the_endpoint(session: Session) -> None:
 async def required_fields(session: Session) -> None:
     """Read name, description, version, capabilities, defaultInputModes, defaultOutputModes, skills."""
     card, exchange = served_card(session)
-    wanted = {"name": str, "description": str, "version": str, "capabilities": dict, "skills": list}
-    wanted |= {"defaultInputModes": list, "defaultOutputModes": list}
-    bad = [name for name, kind in wanted.items() if not isinstance(card.get(name), kind)]
+    fields = {"name": str, "description": str, "version": str, "capabilities": dict, "skills": list}
+    fields |= {"defaultInputModes": list, "defaultOutputModes": list}
+    bad = [name for name, kind in fields.items() if not isinstance(card.get(name), kind)]
     fail_unless(not bad, f"missing or of a wrong type: {', '.join(bad)}", exchange)
     flags = {"streaming", "pushNotifications", "stateTransitionHistory", "extendedAgentCard"}
-    told = session.agent.capabilities
-    odd = [name for name in sorted(flags & told.keys()) if not isinstance(told[name], bool)]
+    capabilities = session.agent.capabilities
+    odd = [name for name in sorted(flags & capabilities.keys()) if not isinstance(capabilities[name], bool)]
     fail_unless(not odd, f"capabilities that are no booleans: {', '.join(odd)}", exchange)
 
 
@@ -421,7 +421,7 @@ async def offers_what_it_speaks(session: Session) -> None:
     # Seen when the agent was discovered; all other requirements are probed in the dialects it knows.
     speaks = ", ".join(session.agent.spoken)
     for name, exchange in session.agent.unknown.items():
-        said = (
+        reason = (
             f"the card reads as A2A {name}, of which the agent knows no method ({exchange.says()}); it speaks {speaks}"
         )
-        fail_unless(False, said, exchange)
+        fail_unless(False, reason, exchange)

@@ -131,8 +131,8 @@ async def no_message(session: Session) -> None:
     """Send with empty params, and with a message that is no object."""
     name = {"id": session.new()} if session.dialect.legacy else {}
     wrong = ((name, "a send without a message"), ({**name, "message": "hello"}, "a send whose message is a text"))
-    for params, said in wrong:
-        fail_unless_error(await session.rpc(session.dialect.method(Operation.SEND), params), said, -32602)
+    for params, what in wrong:
+        fail_unless_error(await session.rpc(session.dialect.method(Operation.SEND), params), what, -32602)
 
 
 @requirement(
@@ -160,12 +160,12 @@ async def no_parts(session: Session) -> None:
 async def id_comes_back(session: Session) -> None:
     """Call with a number, a string and an odd string as id, for a result and for an error."""
     task_id, _ = await session.fixture(finished_task)
-    for asked in (7, "seven", "7", 'ünïcode / " 7', 9_007_199_254_740_991):
+    for request_id in (7, "seven", "7", 'ünïcode / " 7', 9_007_199_254_740_991):
         for target in (task_id, NOWHERE):
-            exchange = await session.call(Operation.GET, session.dialect.by_id(target), request_id=asked)
+            exchange = await session.call(Operation.GET, session.dialect.by_id(target), request_id=request_id)
             back: Any = exchange.answer.get("id")
-            same = back == asked and type(back) is type(asked)
-            fail_unless(same, f"the id {asked!r} came back as {back!r}", exchange)
+            same = back == request_id and type(back) is type(request_id)
+            fail_unless(same, f"the id {request_id!r} came back as {back!r}", exchange)
 
 
 @requirement(

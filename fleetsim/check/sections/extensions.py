@@ -140,12 +140,12 @@ async def cost_is_told(session: Session) -> None:
     # Run the skill that answers in pieces (or any) and look for its cost.
     not_applicable_unless(_has(session, COST), "the card does not declare cost-v1")
     exchange = await _finished_with(session, ("estimate", "cost"), "stream")
-    found = _data(session, exchange, "usage")
+    usage = _data(session, exchange, "usage")
     not_tested_unless(
-        found or "stream" in session.agent.hints, "no skill is known that costs: name one with --skill-stream", exchange
+        usage or "stream" in session.agent.hints, "no skill is known that costs: name one with --skill-stream", exchange
     )
-    fail_unless(found, "cost-v1 is declared, but the terminal task carries no usage", exchange)
-    took = found[0].get("durationMs")
+    fail_unless(usage, "cost-v1 is declared, but the terminal task carries no usage", exchange)
+    took = usage[0].get("durationMs")
     fail_unless(isinstance(took, int | float) and took >= 0, "durationMs is missing or no number", exchange)
 
 
@@ -161,9 +161,9 @@ async def confidence_is_a_number(session: Session) -> None:
     """Run a skill that declares confidence and read the data part of its terminal task."""
     not_applicable_unless(_has(session, CONFIDENCE), "the card does not declare confidence-v1")
     exchange = await _finished_with(session, ("estimate", "confidence"), "quick")
-    found = _data(session, exchange, "confidence")
-    not_tested_unless(found, "no skill is known that says how sure it is", exchange)
-    level = found[0].get("confidence")
+    confidence = _data(session, exchange, "confidence")
+    not_tested_unless(confidence, "no skill is known that says how sure it is", exchange)
+    level = confidence[0].get("confidence")
     fits = isinstance(level, int | float) and not isinstance(level, bool) and 0 <= level <= 1
     fail_unless(fits, f"confidence is {level!r}, no number from 0 to 1", exchange)
 

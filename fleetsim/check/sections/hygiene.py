@@ -221,10 +221,10 @@ async def delivery_log(session: Session) -> tuple[str, str, list[str], list[str]
 async def deliveries_are_logged(session: Session) -> None:
     """Deliver a webhook and read the agent's log."""
     task_id, _, lines, _, exchange = await session.fixture(delivery_log)
-    told = [line for line in lines if task_id in line and "200" in line and line.startswith("INFO")]
-    fail_unless(told, "no INFO line names the task and the status of the delivery", exchange)
+    logged = [line for line in lines if task_id in line and "200" in line and line.startswith("INFO")]
+    fail_unless(logged, "no INFO line names the task and the status of the delivery", exchange)
     fail_unless(
-        any("completed" in line.lower() for line in told), "no line names the state that was delivered", exchange
+        any("completed" in line.lower() for line in logged), "no line names the state that was delivered", exchange
     )
 
 

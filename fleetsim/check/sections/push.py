@@ -23,8 +23,8 @@ PATH = "/fleetsim-check"
 
 def webhook_config(session: Session, result: Any) -> dict[str, Any]:
     """The config in an answer, nested or flat."""
-    found = mapping(result)
-    return dict(mapping(found.get("pushNotificationConfig")) or found)
+    config = mapping(result)
+    return dict(mapping(config.get("pushNotificationConfig")) or config)
 
 
 @requirement(
@@ -86,8 +86,8 @@ async def get_reads_it(session: Session) -> None:
 
 def webhook_configs(session: Session, result: Any) -> list[dict[str, Any]] | None:
     """The configs in the answer to a list; None if it has another shape than the dialect's."""
-    found = mapping(result).get("configs") if session.dialect.current else result
-    return [webhook_config(session, entry) for entry in found] if isinstance(found, list) else None
+    configs = mapping(result).get("configs") if session.dialect.current else result
+    return [webhook_config(session, entry) for entry in configs] if isinstance(configs, list) else None
 
 
 @requirement(

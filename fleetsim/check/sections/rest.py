@@ -27,8 +27,8 @@ async def _ask(session: Session, method: str, path: str, body: Any = None) -> Ex
 
 def _message(session: Session, kind: str | None = None) -> dict[str, Any]:
     hint = session.quick() if kind is None else session.hint(kind)
-    told = {"skillHint": hint.skill} if hint.skill else None
-    return OLD.send(OLD.message(hint.text, session.new()), metadata=told)
+    metadata = {"skillHint": hint.skill} if hint.skill else None
+    return OLD.send(OLD.message(hint.text, session.new()), metadata=metadata)
 
 
 def _exists(exchange: Exchange, named: str = "") -> None:
@@ -72,10 +72,10 @@ async def send(session: Session) -> None:
 async def stream(session: Session) -> None:
     """POST a message: SSE that starts with the task. Optional: not applicable where the path is 404."""
     body = written(_message(session))
-    async with session.reading("POST", _url(session, "/message:stream"), body) as found:
-        _exists(found.exchange)
-        fail_unless(found.is_stream, f"POST /message:stream gave {found.exchange.says()}", found.exchange)
-        exchange = await found.drain(20)
+    async with session.reading("POST", _url(session, "/message:stream"), body) as stream:
+        _exists(stream.exchange)
+        fail_unless(stream.is_stream, f"POST /message:stream gave {stream.exchange.says()}", stream.exchange)
+        exchange = await stream.drain(20)
     not_tested_unless(exchange.frames, "the stream had no events", exchange)
     results = [mapping(frame.value).get("result", frame.value) for frame in exchange.frames]
     fail_unless(OLD.event(results[0])[0] == "task", "the first event is not the task", exchange)
@@ -123,10 +123,10 @@ async def get(session: Session) -> None:
 async def subscribe(session: Session) -> None:
     """GET while the task runs: plain SSE events. Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session, "slow")
-    async with session.reading("GET", _url(session, f"/tasks/{task_id}:subscribe")) as found:
-        _exists(found.exchange, f"{task_id}:subscribe")
-        fail_unless(found.is_stream, f"GET /tasks/ID:subscribe gave {found.exchange.says()}", found.exchange)
-        exchange = await found.drain(20)
+    async with session.reading("GET", _url(session, f"/tasks/{task_id}:subscribe")) as stream:
+        _exists(stream.exchange, f"{task_id}:subscribe")
+        fail_unless(stream.is_stream, f"GET /tasks/ID:subscribe gave {stream.exchange.says()}", stream.exchange)
+        exchange = await stream.drain(20)
     not_tested_unless(exchange.frames, "the stream had no events", exchange)
     for frame in exchange.frames:
         fail_unless("jsonrpc" not in mapping(frame.value), "an event has a JSON-RPC envelope", exchange)

@@ -150,13 +150,13 @@ async def snapshot_first(session: Session) -> None:
 async def progress_is_kept(session: Session) -> None:
     """Stream from the slow skill until it says what it is doing, rejoin, and look for that in the snapshot."""
     before, exchange = await session.fixture(rejoined_stream)
-    told = {text for frame in before.frames if (text := message_text(session.dialect.event(frame.result)[1]))}
-    not_tested_unless(told, "the slow skill says nothing of its progress", before)
+    progress = {text for frame in before.frames if (text := message_text(session.dialect.event(frame.result)[1]))}
+    not_tested_unless(progress, "the slow skill says nothing of its progress", before)
     _first(session, exchange)
     # In the snapshot, or told again as the next event: either way whoever comes back knows at once.
     at_once = [frame for frame in exchange.frames[:3] if frame.at - exchange.frames[0].at < AT_ONCE_S]
     shown = [message_text(session.dialect.event(frame.result)[1]) for frame in at_once]
-    known = bool(shown[0]) or not told.isdisjoint(shown)
+    known = bool(shown[0]) or not progress.isdisjoint(shown)
     fail_unless(
         known, "neither the snapshot nor what follows it at once says what the agent is doing", before, exchange
     )
@@ -229,10 +229,10 @@ async def finished_ends(session: Session) -> None:
     task_id, _ = await session.fixture(finished_task)
     exchange = await _rejoin(session, task_id)
     fail_unless(exchange.ended, "the stream of a finished task does not end", exchange)
-    told = exchange.error is not None or any(
+    answered = exchange.error is not None or any(
         session.dialect.state(session.dialect.event(frame.result)[1]) in TERMINAL for frame in exchange.frames
     )
-    fail_unless(told, f"rejoining a finished task gave {exchange.says()}", exchange)
+    fail_unless(answered, f"rejoining a finished task gave {exchange.says()}", exchange)
 
 
 @requirement(

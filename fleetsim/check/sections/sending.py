@@ -183,8 +183,8 @@ async def any_script(session: Session) -> None:
     not_tested_unless(task, "the answer is no task", exchange)
     read = await session.get(task.get("id"))
     history = [mapping(m) for m in listed(session.dialect.task(read.result).get("history"))]
-    asked = [texts(m.get("parts")) for m in history if str(m.get("role", "")).lower().endswith("user")]
-    fail_unless(not asked or text in asked, "the history holds another text than was sent", read)
+    sent = [texts(m.get("parts")) for m in history if str(m.get("role", "")).lower().endswith("user")]
+    fail_unless(not sent or text in sent, "the history holds another text than was sent", read)
 
 
 @requirement(
@@ -220,8 +220,8 @@ async def the_fleet_caller(session: Session) -> None:
     skills = session.agent.skills()
     hint = session.quick().skill or (str(skills[0].get("id")) if skills else None)
     correlation = session.new()
-    told = {"correlationId": correlation, "parentId": session.new(), "content": "check", "targets": []}
-    params = session.params(metadata={**told, **({"skillHint": hint} if hint else {})}, contextId=correlation)
+    metadata = {"correlationId": correlation, "parentId": session.new(), "content": "check", "targets": []}
+    params = session.params(metadata={**metadata, **({"skillHint": hint} if hint else {})}, contextId=correlation)
     del params["configuration"]["acceptedOutputModes"]
     headers = {"x-correlation-id": correlation, "x-parent-id": session.new()}
     exchange = await session.call(Operation.SEND, params, headers=headers)

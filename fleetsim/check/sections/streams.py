@@ -88,17 +88,17 @@ async def task_first(session: Session) -> None:
 )
 async def ids_in_events(session: Session) -> None:
     """Stream with a number and with a string as id and read each event."""
-    for asked in (4711, "forty-seven"):
+    for request_id in (4711, "forty-seven"):
         params = session.params(session.quick())
-        async with session.stream(Operation.STREAM, params, request_id=asked) as stream:
+        async with session.stream(Operation.STREAM, params, request_id=request_id) as stream:
             exchange = await stream.drain(STREAM_S)
         not_tested_unless(exchange.frames, f"the stream gave {exchange.says()}", exchange)
         for frame in exchange.frames:
             value = mapping(frame.value)
             fail_unless(value.get("jsonrpc") == "2.0" and "result" in value, "an event is no JSON-RPC answer", exchange)
             back: Any = value.get("id")
-            same = back == asked and type(back) is type(asked)
-            fail_unless(same, f"the id {asked!r} is {back!r} in an event", exchange)
+            same = back == request_id and type(back) is type(request_id)
+            fail_unless(same, f"the id {request_id!r} is {back!r} in an event", exchange)
 
 
 @requirement(
@@ -269,14 +269,14 @@ async def deltas_only(session: Session) -> None:
 async def closing_pair(session: Session) -> None:
     """The last two events are artifact-update (append: false, lastChunk: true) and status-update (final: true)."""
     for exchange in await all_streams(session):
-        found = list(events(session, exchange))
+        pieces = list(events(session, exchange))
         not_tested_unless(
-            found and session.dialect.state(found[-1][1]) == "completed",
+            pieces and session.dialect.state(pieces[-1][1]) == "completed",
             "the stream did not end in completed",
             exchange,
         )
-        fail_unless(len(found) > 1, "the stream has no closing pair", exchange)
-        (kind, artifact, _), (last, status, _) = found[-2:]
+        fail_unless(len(pieces) > 1, "the stream has no closing pair", exchange)
+        (kind, artifact, _), (last, status, _) = pieces[-2:]
         fail_unless(kind == "artifact-update", f"the last event but one is a {kind}, no artifact-update", exchange)
         fail_unless(
             last == "status-update" and status.get("final") is True, "the last event is no final status", exchange
