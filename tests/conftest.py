@@ -30,6 +30,10 @@ settings.register_profile("house", deadline=None, suppress_health_check=[HealthC
 settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "house")
 
+# A shell's background job ignores Ctrl-C, and so would every command that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 REAL_TIME_MARKS = ("sockets", "interop")
 CPU_S_MAX = 120.0
 

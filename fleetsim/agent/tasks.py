@@ -185,7 +185,7 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class FinalArtifact:
     """The main artifact as it ends. ``added`` is what its pieces so far lack; None if they do not hold any more."""
 
     main: Artifact
@@ -218,7 +218,7 @@ class ArtifactBuilder:
         """All artifacts as they stand; ones without parts are left out."""
         return tuple(a for a in (piece.artifact() for piece in self._pieces.values()) if a.parts)
 
-    def close(self, state: TaskState, text: str | None, duration_ms: int) -> Closing | None:
+    def close(self, state: TaskState, text: str | None, duration_ms: int) -> FinalArtifact | None:
         """Finish the main artifact: the final text in place of the pieces if given, then what it used.
 
         A completed task always has an artifact; others only if they had something to show.
@@ -235,7 +235,7 @@ class ArtifactBuilder:
             return None
         main = Artifact(artifact_id=self.main_id, name=MAIN_NAME, parts=(*body, *extra), extensions=uris)
         self._pieces = {self.main_id: _Piece(head=main, parts=list(main.parts)), **others}
-        return Closing(main, added)
+        return FinalArtifact(main, added)
 
     def _replaced(self, body: tuple[Part, ...], text: str) -> tuple[Part, ...]:
         """The final text instead of what was said on the way. Raises OutputLimit before anything changes."""
@@ -435,7 +435,7 @@ class Entry:
             task_id=self.key[1], context_id=self.context_id, artifact=artifact, append=append, last_chunk=last_chunk
         )
 
-    def closing(self, ending: Closing | None) -> tuple[ClosingUpdate, ...]:
+    def closing(self, ending: FinalArtifact | None) -> tuple[ClosingUpdate, ...]:
         """The event that tells of the main artifact as it ends, if the task has one."""
         if ending is None:
             return ()

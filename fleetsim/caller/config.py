@@ -27,8 +27,8 @@ from fleetsim.caller.fleet import (
 from fleetsim.caller.registry import ALL
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.explain import Matching, combine, explain
-from fleetsim.runtime.interpolate import Missing, interpolate
+from fleetsim.runtime.explain import Pattern, combine, explain
+from fleetsim.runtime.interpolate import MissingVariable, interpolate
 from fleetsim.runtime.ports import Files, FileStamp
 from fleetsim.runtime.yaml import Path, YamlDocument, load, strings
 
@@ -77,7 +77,7 @@ class AgentFile(_File):
     """One entry of ``agents``. The sentences are what editors show, by way of the JSON Schema."""
 
     name: Annotated[
-        str, Matching(rf"(?!{ALL}$){NAME}", f"1 to 64 letters, digits, dots, dashes or underscores, and not “{ALL}”")
+        str, Pattern(rf"(?!{ALL}$){NAME}", f"1 to 64 letters, digits, dots, dashes or underscores, and not “{ALL}”")
     ]
     """What targets and the command line call it; unique."""
     url: Annotated[str, Field(max_length=2_000)]
@@ -234,7 +234,7 @@ class FleetFile:
         return (await self._files.stamp(self.path) or FileStamp(path=self.path, digest=""),)
 
 
-def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument, tuple[Missing, ...]]:
+def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument, tuple[MissingVariable, ...]]:
     """The document with addresses, headers and variable names filled in."""
     # Named by some entry, well-formed or not: a credential, wherever else it is referred to.
     secret = {text for path, text in strings(written.value) if path[-1:] in {("apiKeyEnv",), ("credentialsEnv",)}}
@@ -262,7 +262,9 @@ def _may_refer(path: Path) -> bool:
             return False
 
 
-def _unset_references(file: AgentsFile, missing: tuple[Missing, ...], *, enabled: bool) -> Iterator[ConfigError]:
+def _unset_references(
+    file: AgentsFile, missing: tuple[MissingVariable, ...], *, enabled: bool
+) -> Iterator[ConfigError]:
     """Variables that agents (enabled ones and the fleet, or the others) refer to and the environment lacks."""
     for one in missing:
         match one.path:

@@ -96,7 +96,7 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class StopReason:
     """Why a task is not polled any more, and how its request ends unless something else tells of it."""
 
     kind: OutcomeKind
@@ -124,7 +124,7 @@ class Polling:
     misses: int = 0
     missed_at: float = float("-inf")
     looked_at: float = float("-inf")
-    stopped: Stopped | None = None
+    stopped: StopReason | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

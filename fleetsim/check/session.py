@@ -20,7 +20,7 @@ from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_t
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.http_sse import SseEvent, StreamLimits, read_events
-from fleetsim.runtime.ports import Incoming, Limits, Request
+from fleetsim.runtime.ports import IncomingResponse, Limits, Request
 
 T = TypeVar("T")
 
@@ -256,7 +256,7 @@ class Session:
         self._stream_asked = True
         return False
 
-    async def _entered(self, stack: AsyncExitStack, request: Request) -> Incoming:
+    async def _entered(self, stack: AsyncExitStack, request: Request) -> IncomingResponse:
         """Open a request, once more if the connection broke: an earlier answer may have closed it."""
         transport = self.agent.runtime.transport
         try:
@@ -291,7 +291,7 @@ class Session:
 class Stream:
     """An answer that may be a stream: its events one by one, with a limit on every wait."""
 
-    def __init__(self, session: Session, exchange: Exchange, incoming: Incoming | None, *, ours: bool) -> None:
+    def __init__(self, session: Session, exchange: Exchange, incoming: IncomingResponse | None, *, ours: bool) -> None:
         self.exchange = exchange
         self._ours = ours
         self._session = session
@@ -312,7 +312,7 @@ class Stream:
             await self._read_whole()
             yield
             return
-        counted = Incoming(status=200, headers=exchange.headers, chunks=self._counted())
+        counted = IncomingResponse(status=200, headers=exchange.headers, chunks=self._counted())
         async with aclosing(read_events(counted, limits=_STREAM)) as events:
             self._events = events
             yield

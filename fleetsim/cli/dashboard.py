@@ -87,13 +87,13 @@ def has_terminal() -> bool:
 async def show(hub: Hub, *, title: str, note: str = "", plain: bool = False, read_only: bool = False) -> None:
     """Draw the hub until the person quits, beginning with what the ledger remembers; ``note`` is for the tabs' row."""
     from fleetsim.dashboard.app import FleetApp
-    from fleetsim.dashboard.feed import Live
+    from fleetsim.dashboard.feed import LiveFeed
 
     async with hub.events.subscribe(after_seq=0, keep_max=KEEP_MAX) as heard:
         last = await hub.ledger.last_seq()
         past = await hub.ledger.events(after_seq=max(0, last - KEEP_MAX), limit=KEEP_MAX)
         app = FleetApp(
-            Live(heard, past=past),
+            LiveFeed(heard, past=past),
             HubControls(hub),
             clock=hub.runtime.clock,
             title=title,

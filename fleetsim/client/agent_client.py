@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.blocking import BlockingCalls
 from fleetsim.client.credential import Credential
-from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, Outgoing, SentTask
+from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, SentTask
 from fleetsim.client.http import (
     AnswerRequest,
     ClientLimits,
@@ -51,7 +51,7 @@ from fleetsim.model.limits import check_text
 from fleetsim.model.task import Part, Task, TaskState
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange, read_whole
 from fleetsim.runtime.http_sse import StreamLimits, Turns, read_events
-from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime, Transport
+from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime, Transport
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire import dialect as wire
 from fleetsim.wire.jsonrpc import request as rpc_body
@@ -340,7 +340,7 @@ class AgentClient(BlockingCalls):
                     yield stream
                 return
 
-    async def _plain_answer(self, asked: AnswerRequest, incoming: Incoming) -> EventStream:
+    async def _plain_answer(self, asked: AnswerRequest, incoming: IncomingResponse) -> EventStream:
         """JSON where a stream was expected: an error, or one event (interop.md section 7)."""
         limits = self.limits.for_call(None)
         chunks = BoundedChunks(incoming.chunks, limits=limits, deadline=deadline_of(limits), where=self.where)
@@ -441,7 +441,7 @@ class AgentClient(BlockingCalls):
             LimitReached: the files, data and metadata are more than one message may carry; nothing was sent.
             TimedOut: no answer, or still at work after ``timeout_s``; the message names the task.
         """
-        outgoing = Outgoing(
+        outgoing = OutgoingMessage(
             text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata or {}, push=push
         )
         allowed = WAIT_S if timeout_s is None and wait else timeout_s
@@ -484,7 +484,7 @@ class AgentClient(BlockingCalls):
             EmptyStream: the agent ended the stream without a word; it may be at work all the same.
             FleetsimError: as ``call`` does.
         """
-        outgoing = Outgoing(text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata or {})
+        outgoing = OutgoingMessage(text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata)
         return Following(
             self,
             outgoing,
@@ -524,7 +524,7 @@ class AgentClient(BlockingCalls):
         Raises:
             EmptyStream: the agent ended the stream without an event; it may be at work all the same.
         """
-        outgoing = Outgoing(text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata or {})
+        outgoing = OutgoingMessage(text=text, parts=parts, task_id=task_id, context_id=context_id, metadata=metadata)
         heard = False
         async with self.events(outgoing.call(self.runtime.ids.new()), headers=headers) as events:
             async for event in events:

@@ -122,20 +122,20 @@ class SentTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class OutgoingMessage:
     """A message to an agent. ``task_id`` and ``context_id`` continue a task or conversation."""
 
     text: str
     parts: tuple[Part, ...] = ()
     task_id: str | None = None
     context_id: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] | None = None
     push: PushConfig | None = None
 
     def call(self, message_id: str) -> SendMessage:
         """The call that sends it. Raises LimitReached if it is more than one message may carry."""
         if self.parts or self.metadata:
-            require_parts(self.parts, self.metadata)
+            require_parts(self.parts, self.metadata or {})
         message = Message(
             message_id=message_id,
             role=Role.USER,
@@ -143,7 +143,7 @@ class Outgoing:
             context_id=self.context_id,
             task_id=self.task_id,
         )
-        return SendMessage(message=message, metadata=dict(self.metadata), push=self.push, task_id=self.task_id)
+        return SendMessage(message=message, metadata=dict(self.metadata or {}), push=self.push, task_id=self.task_id)
 
 
 class Following(AsyncIterator[Task]):
@@ -160,7 +160,7 @@ class Following(AsyncIterator[Task]):
     def __init__(
         self,
         client: AgentClient,
-        outgoing: Outgoing | None = None,
+        outgoing: OutgoingMessage | None = None,
         *,
         task: str | Task = "",
         headers: Mapping[str, str] | None = None,
@@ -278,10 +278,10 @@ class Following(AsyncIterator[Task]):
                 return
             text, parts = (answer, ()) if isinstance(answer, str) else ("", answer)
             task_id, context_id = self.task.task_id, self.task.context_id or None
-            self._outgoing = Outgoing(text=text, parts=parts, task_id=task_id, context_id=context_id)
+            self._outgoing = OutgoingMessage(text=text, parts=parts, task_id=task_id, context_id=context_id)
             self._answers = self.task
 
-    async def _as_asked_for(self, outgoing: Outgoing) -> Outgoing:
+    async def _as_asked_for(self, outgoing: OutgoingMessage) -> OutgoingMessage:
         """With the skill for its agent, and an answer in the form that the task asks for.
 
         A task that its agent does not show may take the answer all the same: it goes out as it is.
@@ -296,10 +296,10 @@ class Following(AsyncIterator[Task]):
                 pass
         text, parts = answer_to(self._answers, outgoing.text, outgoing.parts)
         hint = skill_hint(card, self._skill, continues=outgoing.task_id is not None)
-        metadata = {**outgoing.metadata, **({"skillHint": hint} if hint else {})}
+        metadata = {**(outgoing.metadata or {}), **({"skillHint": hint} if hint else {})}
         return replace(outgoing, text=text, parts=parts, metadata=metadata)
 
-    async def _stream(self, outgoing: Outgoing) -> AsyncGenerator[Task, None]:
+    async def _stream(self, outgoing: OutgoingMessage) -> AsyncGenerator[Task, None]:
         self.sent = True
         task: Task | None = None
         async with self._client.events(outgoing.call(self._client.runtime.ids.new()), headers=self._headers) as events:
@@ -311,7 +311,7 @@ class Following(AsyncIterator[Task]):
         if task is None:
             raise EmptyStream(f"{self._client.where}: the agent ended the stream without a word")
 
-    async def _send(self, outgoing: Outgoing) -> Task:
+    async def _send(self, outgoing: OutgoingMessage) -> Task:
         self.sent = True
         call = outgoing.call(self._client.runtime.ids.new())
         reply, raw = await self._client.call_raw(call, headers=self._headers, timeout_s=self._timeout_s)

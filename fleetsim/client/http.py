@@ -23,7 +23,7 @@ from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.http_sse import StreamLimits
-from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
+from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
 from fleetsim.runtime.retry import retry_after_s
 from fleetsim.wire.dialect import CARD_HEADERS, Dialect, read_card
 from fleetsim.wire.json import parse_untrusted
@@ -62,7 +62,7 @@ REPEATED = frozenset({307, 308})
 
 
 @asynccontextmanager
-async def open_following(runtime: Runtime, address: AgentUrl, request: Request) -> AsyncIterator[Incoming]:
+async def open_following(runtime: Runtime, address: AgentUrl, request: Request) -> AsyncIterator[IncomingResponse]:
     """Send, and again where a redirect leads that is followed, both within ``total_s``. Raises as the transport."""
     began = runtime.clock.monotonic()
     async with runtime.transport.open(request) as incoming:

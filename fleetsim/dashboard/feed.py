@@ -51,7 +51,7 @@ class Source(Protocol):
         ...
 
 
-class Live:
+class LiveFeed:
     """The events of a hub in this process, after the ``past`` that its ledger kept of earlier runs.
 
     Ends when the iteration is cancelled. An event that is in both is told once.

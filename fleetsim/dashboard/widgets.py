@@ -31,7 +31,7 @@ DRAWN_MAX = 300
 """Rows a table keeps drawn, of which a screen has some thirty in sight."""
 
 
-class Hosted(Widget):
+class FleetWidget(Widget):
     """A widget of the dashboard."""
 
     @property
@@ -40,7 +40,7 @@ class Hosted(Widget):
         return cast("FleetApp", self.app)
 
 
-class NeutralisedWidget(Hosted):
+class NeutralisedWidget(FleetWidget):
     """A widget that draws lines; the app knows how they look."""
 
     @property

@@ -23,7 +23,7 @@ from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event, HubStopping, OutcomeDecided, QuestionAsked
 from fleetsim.caller.outcome_stats import WINDOW
-from fleetsim.hub.bodies import AnswerBody, Empty, RequestBody, VetoBody
+from fleetsim.hub.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.hub.http import ApiGuard, answer, endpoint, hosts_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import CHALLENGE, prove
@@ -256,13 +256,13 @@ class Api:
 
     async def refresh(self, request: Request) -> Response:
         """Fetch an agent's card now."""
-        await read_body(request, Empty)
+        await read_body(request, EmptyBody)
         view = await self._hub.broker.refresh(request.path_params["name"])
         return answer(agent_row(view, self._hub.snapshot()))
 
     async def cancel(self, request: Request) -> Response:
         """Ask for a request to be stopped."""
-        await read_body(request, Empty)
+        await read_body(request, EmptyBody)
         self._hub.tracker.cancel(request.path_params["id"], by="api")
         return answer({"correlationId": request.path_params["id"]}, 202)
 
@@ -286,7 +286,7 @@ class Api:
 
     async def run(self, request: Request) -> Response:
         """Fire a ceremony now."""
-        await read_body(request, Empty)
+        await read_body(request, EmptyBody)
         run_id = await self._hub.require_scheduler().run_now(request.path_params["id"])
         return answer({"runId": run_id}, 202)
 

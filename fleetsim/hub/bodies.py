@@ -12,21 +12,21 @@ from pydantic.alias_generators import to_camel
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 from fleetsim.model.work import ID, ID_RULE, Answer, Decision, SkillRequest, Source
-from fleetsim.runtime.explain import Matching
+from fleetsim.runtime.explain import Pattern
 
 WEEK_MS = 7 * 86_400_000
 
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
-_Id: TypeAlias = Annotated[str, Matching(ID.pattern, ID_RULE)]
+_Id: TypeAlias = Annotated[str, Pattern(ID.pattern, ID_RULE)]
 _Person: TypeAlias = Annotated[
-    str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}", "1 to 64 letters, digits or _.:@-, the first no mark")
+    str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,63}", "1 to 64 letters, digits or _.:@-, the first no mark")
 ]
 _Actor: TypeAlias = Annotated[
-    str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,127}", "1 to 128 letters, digits or _.:@-, the first no mark")
+    str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_.:@\-]{0,127}", "1 to 128 letters, digits or _.:@-, the first no mark")
 ]
 _Interface: TypeAlias = Annotated[
-    str, Matching(r"[a-z][a-z0-9\-]{0,31}", "1 to 32 small letters, digits or dashes, the first a letter")
+    str, Pattern(r"[a-z][a-z0-9\-]{0,31}", "1 to 32 small letters, digits or dashes, the first a letter")
 ]
 
 
@@ -41,7 +41,7 @@ class VetoBody(_Body):
     """Who says so."""
 
 
-class Empty(_Body):
+class EmptyBody(_Body):
     """Nothing."""
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from fleetsim.model.errors import LimitReached, TimedOut, TransportError, Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.deadline import Deadline
-from fleetsim.runtime.ports import Incoming, Limits, Reply, Request
+from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
 from fleetsim.runtime.room import Room
 
 HEADERS_MAX = 100
@@ -111,11 +111,11 @@ class Progress:
         seconds = min(self._limits.first_byte_s, total_s)
         return TimedOut(f"{self.where}: no answer within {seconds:g} s", sent=self.sent)
 
-    def arriving(self, status: int, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> Incoming:
+    def arriving(self, status: int, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> IncomingResponse:
         """The response, its head checked, its body bounded. Raises LimitReached."""
         check_head(headers, self._limits, self.where)
         bounded = BoundedChunks(chunks, limits=self._limits, deadline=self._within(None), where=self.where)
-        return Incoming(status=status, headers=headers, chunks=bounded)
+        return IncomingResponse(status=status, headers=headers, chunks=bounded)
 
     def _within(self, at: float | None) -> float | None:
         """No later than the whole may take; how late we ourselves were, the peer is not to pay for."""
@@ -229,7 +229,9 @@ class BoundedChunks(AsyncIterator[bytes]):
 
 
 async def exchange(
-    open_: Callable[[Request], AbstractAsyncContextManager[Incoming]], request: Request, room: Room | None = None
+    open_: Callable[[Request], AbstractAsyncContextManager[IncomingResponse]],
+    request: Request,
+    room: Room | None = None,
 ) -> Reply:
     """Read a whole response through ``open_``, which keeps the limits. Raises as ``Transport.open`` does.
 

@@ -22,7 +22,7 @@ DECLARED = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
+class Pattern:
     """Marks a text of a model that a pattern must match in full.
 
     The JSON Schema has both; an error says ``rule``, here and in editors, as nobody reads a pattern in an error.

@@ -31,7 +31,7 @@ from fleetsim.runtime.exchange import (
 )
 from fleetsim.runtime.http_dial import new_session, progress_of
 from fleetsim.runtime.http_errors import FOREIGN, translate
-from fleetsim.runtime.ports import Incoming, Reply, Request, Resolver
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Resolver
 
 EXCHANGES_MAX = 2_000
 """A last bound only. Who calls agents decides how many at once: a hub's gate lets one call to each of 1,000 through."""
@@ -88,7 +88,7 @@ class HttpTransport:
         return await exchange(self.open, request)
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator[Incoming]:
+    async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
         """Send, and hand over the response as it arrives; leaving drops the connection. Raises as the port says."""
         async with self._stream_gate if request.streaming else self._exchange_gate:
             if self._closed:

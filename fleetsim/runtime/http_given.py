@@ -39,7 +39,7 @@ from fleetsim.runtime.http_errors import (
     unusable,
     unwritable,
 )
-from fleetsim.runtime.ports import Incoming, Reply, Request, Transport
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Transport
 
 Given: TypeAlias = Transport | httpx.AsyncClient | httpx.AsyncBaseTransport
 """What may be handed in as a way out."""
@@ -78,7 +78,7 @@ class GivenTransport:
         return await exchange(self.open, request)
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator[Incoming]:
+    async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
         """Send, and hand over the response as it arrives; leaving drops the connection. Raises as the port says.
 
         What an application behind ``httpx.ASGITransport`` raises comes out as it is.

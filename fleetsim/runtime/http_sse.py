@@ -16,7 +16,7 @@ from fleetsim.model.errors import LimitReached, TimedOut, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.deadline import Deadline
-from fleetsim.runtime.ports import Incoming
+from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.runtime.room import BodyPlace, Room
 
 PIECE_BYTES = 8 * 1024
@@ -71,7 +71,7 @@ class Turns(Protocol):
 
 
 async def read_events(
-    incoming: Incoming,
+    incoming: IncomingResponse,
     *,
     limits: StreamLimits | None = None,
     turns: Turns | None = None,

@@ -25,7 +25,7 @@ VALUE_CHARACTERS_MAX = 8_192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class MissingVariable:
     """A reference to a variable that is not set and has no default."""
 
     path: Path
@@ -34,11 +34,11 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interpolated:
+class InterpolatedDocument:
     """The document with references replaced; those in ``missing`` stand as written."""
 
     document: YamlDocument
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingVariable, ...]
 
 
 def interpolate(
@@ -47,20 +47,20 @@ def interpolate(
     *,
     where: Callable[[Path], bool] = lambda _path: True,
     names: re.Pattern[str] = NAMES,
-) -> Interpolated:
+) -> InterpolatedDocument:
     """Replace references in the text values whose path ``where`` accepts. ``$${`` stands for a literal ``${``.
 
     Raises:
         ConfigError: an unfinished reference, or a variable whose name ``names`` does not match in full.
     """
     value = _copy(document.value)
-    missing: list[Missing] = []
+    missing: list[MissingVariable] = []
     for path, text in list(strings(document.value)):
         if "${" in text and where(path):
             _set(value, path, _expand(document, path, text, env, names, missing))
     if isinstance(document.value, str) and "${" in document.value and where(()):
         value = _expand(document, (), document.value, env, names, missing)
-    return Interpolated(document=replace(document, value=value), missing=tuple(missing))
+    return InterpolatedDocument(document=replace(document, value=value), missing=tuple(missing))
 
 
 def _expand(
@@ -69,7 +69,7 @@ def _expand(
     text: str,
     env: Mapping[str, str],
     names: re.Pattern[str],
-    missing: list[Missing],
+    missing: list[MissingVariable],
 ) -> str:
     def one(match: re.Match[str]) -> str:
         name, default = match["name"], match["default"]
@@ -84,7 +84,7 @@ def _expand(
             found = default
         if found is None:
             error = document.error(path, f"the environment variable {name} is not set", hint=f"export {name}=…")
-            missing.append(Missing(path=path, name=name, error=error))
+            missing.append(MissingVariable(path=path, name=name, error=error))
             return match[0]
         return found
 

@@ -102,7 +102,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class IncomingResponse:
     """An HTTP response whose body is still arriving. ``chunks`` yields raw bytes as they come."""
 
     status: int
@@ -113,7 +113,7 @@ class Incoming:
 class Transport(Protocol):
     """The way out. No redirects, no proxies from the environment, no content encodings."""
 
-    def open(self, request: Request) -> AbstractAsyncContextManager[Incoming]:
+    def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
         """Send, and hand over the response as it arrives; leaving the context drops the connection.
 
         Raises:

@@ -16,7 +16,7 @@ DELAYS_S = (1.0, 3.0, 9.0)
 JITTER = 0.2
 
 
-class Draws(Protocol):
+class RandomSource(Protocol):
     """The one thing asked of a stream of chance."""
 
     def uniform(self, a: float, b: float) -> float:
@@ -24,7 +24,7 @@ class Draws(Protocol):
         ...
 
 
-def jittered(seconds: float, rng: Draws, *, spread: float = JITTER) -> float:
+def jittered(seconds: float, rng: RandomSource, *, spread: float = JITTER) -> float:
     """``seconds`` give or take ``spread`` of it."""
     return seconds * rng.uniform(1 - spread, 1 + spread)
 

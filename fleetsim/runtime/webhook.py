@@ -16,7 +16,7 @@ from fleetsim.model.errors import BlockedAddress, FleetsimError, TransportError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy, WebhookUrl, blocked, parse_webhook_url
-from fleetsim.runtime.ports import Incoming, Limits, Request, Runtime
+from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
 from fleetsim.runtime.retry import DELAYS_S, RETRY_STATUSES, jittered, retry_after_s
 from fleetsim.runtime.signing import is_signing, read_secret, sign
 
@@ -168,7 +168,7 @@ def _verdict(status: int | None, refusal: FleetsimError | None) -> tuple[bool, s
     return status < 500 and status not in RETRY_STATUSES, f"HTTP {status}"
 
 
-async def _discard(incoming: Incoming) -> None:
+async def _discard(incoming: IncomingResponse) -> None:
     """Read the answer so that the connection can serve again; give up on it beyond the cap."""
     seen = 0
     async for chunk in incoming.chunks:

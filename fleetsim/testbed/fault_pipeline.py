@@ -16,7 +16,7 @@ from fleetsim.testbed.faults import FOREVER, Again, Answer, Break, Data, End, Fa
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class FaultResult:
     """What became of a request: an answer from in between, or a body to deliver, and its copies."""
 
     body: bytes
@@ -47,7 +47,7 @@ class FaultPipeline:
                     raise Unreachable(f"{self._where}: {step.reason}")
                 await pause(step.seconds)
 
-    async def request(self, body: bytes) -> Sent:
+    async def request(self, body: bytes) -> FaultResult:
         """Carry the body to the door. Raises ConnectionLost if it is lost on the way."""
         again: list[Again] = []
         for fault, moment in self._faults:
@@ -62,8 +62,8 @@ class FaultPipeline:
                     case Again():
                         again.append(step)
                     case Answer():
-                        return Sent(body, step, tuple(again))
-        return Sent(body, None, tuple(again))
+                        return FaultResult(body, step, tuple(again))
+        return FaultResult(body, None, tuple(again))
 
     async def start(self, sent_at: float, start: Start) -> Start:
         """Carry status and headers back. Raises ConnectionLost."""

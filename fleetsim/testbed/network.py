@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.exchange import Origin, exchange, origin_of
-from fleetsim.runtime.ports import Incoming, Reply, Request
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.active_faults import ActiveFaults, Weather
 from fleetsim.testbed.asgi import App, Scope
 from fleetsim.testbed.faults import Fault, Match, Moment
 from fleetsim.testbed.mount import Mount
-from fleetsim.testbed.simulated_exchange import Seen, SimulatedExchange, http_scope
+from fleetsim.testbed.simulated_exchange import SeenRequest, SimulatedExchange, http_scope
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
@@ -44,7 +44,7 @@ class MemoryNetwork:
 
     def __init__(self, *, seed: int = 0, rng: random.Random | None = None, spec_version: str = SPEC_VERSION) -> None:
         self.addresses: dict[str, tuple[str, ...]] = {}
-        self.seen: deque[Seen] = deque(maxlen=SEEN_MAX)
+        self.seen: deque[SeenRequest] = deque(maxlen=SEEN_MAX)
         self.spec_version = spec_version
         self._sky = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
         self._mounts: dict[Origin, Mount] = {}
@@ -131,7 +131,7 @@ class MemoryNetwork:
 
     # The Transport port.
 
-    def open(self, request: Request) -> AbstractAsyncContextManager[Incoming]:
+    def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
         """As ``Transport.open``."""
         return self._open(request, "", None)
 
@@ -164,7 +164,9 @@ class MemoryNetwork:
         await self.aclose()
 
     @asynccontextmanager
-    async def _open(self, request: Request, source: str, policy: AddressPolicy | None) -> AsyncIterator[Incoming]:
+    async def _open(
+        self, request: Request, source: str, policy: AddressPolicy | None
+    ) -> AsyncIterator[IncomingResponse]:
         trip = SimulatedExchange(self, request, source, policy)
         self.seen.append(trip.seen)
         try:
@@ -214,7 +216,7 @@ class Link:
         self._source = source
         self._policy = policy
 
-    def open(self, request: Request) -> AbstractAsyncContextManager[Incoming]:
+    def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
         """As ``Transport.open``."""
         return self._network._open(request, self._source, self._policy)
 

@@ -22,7 +22,7 @@ from fleetsim.runtime.exchange import Origin, origin_of
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.active_faults import ActiveFaults, Weather
-from fleetsim.testbed.fault_pipeline import FaultPipeline, Sent, pause
+from fleetsim.testbed.fault_pipeline import FaultPipeline, FaultResult, pause
 from fleetsim.testbed.faults import Again, Break, Data, End, Fault, Match, Start, Wait
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -143,7 +143,12 @@ class FaultProxy:
             _reset(writer)
 
     async def _relay(
-        self, request: Request, headers: Headers, sent: Sent, carriage: FaultPipeline, writer: asyncio.StreamWriter
+        self,
+        request: Request,
+        headers: Headers,
+        sent: FaultResult,
+        carriage: FaultPipeline,
+        writer: asyncio.StreamWriter,
     ) -> None:
         upstream, out = await self._dial(request, headers, sent.body)
         loop = asyncio.get_running_loop()
@@ -193,7 +198,7 @@ class FaultProxy:
         await writer.drain()
         return reader, writer
 
-    async def _again(self, request: Request, headers: Headers, sent: Sent, again: Again) -> None:
+    async def _again(self, request: Request, headers: Headers, sent: FaultResult, again: Again) -> None:
         await pause(again.after_s)
         with contextlib.suppress(OSError, Unreachable):
             reader, writer = await self._dial(request, headers, sent.body)

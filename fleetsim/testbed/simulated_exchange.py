@@ -10,10 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 from fleetsim.model.errors import TimedOut, Unreachable
 from fleetsim.runtime.exchange import BoundedChunks, Origin, check_head, deadline_of, origin_of, path_of, place
-from fleetsim.runtime.ports import Incoming, Request
+from fleetsim.runtime.ports import IncomingResponse, Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import AsgiCall, Scope
-from fleetsim.testbed.fault_pipeline import FaultedChunks, FaultPipeline, Sent, pause
+from fleetsim.testbed.fault_pipeline import FaultedChunks, FaultPipeline, FaultResult, pause
 from fleetsim.testbed.faults import Again, Fault, Moment, Start, rpc_method
 from fleetsim.testbed.mount import Mount
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class SeenRequest:
     """One request as the network saw it. ``status`` and ``error`` are filled in as it goes on."""
 
     at_s: float
@@ -36,7 +36,7 @@ class Seen:
     error: str = ""
 
 
-class Ground(Protocol):
+class NetworkPort(Protocol):
     """What a trip asks of its network."""
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class Ground(Protocol):
 class SimulatedExchange:
     """A request under its limits. Raises as ``Transport.open`` does; ``leave`` ends it for both sides."""
 
-    def __init__(self, ground: Ground, request: Request, source: str, policy: AddressPolicy | None) -> None:
+    def __init__(self, ground: NetworkPort, request: Request, source: str, policy: AddressPolicy | None) -> None:
         self._ground = ground
         self._request = request
         self._policy = policy
@@ -63,7 +63,7 @@ class SimulatedExchange:
         self._deadline = deadline_of(request.limits)
         self._carriage = FaultPipeline(ground.over(request, source), where=self._where)
         self._call: AsgiCall | None = None
-        self.seen = Seen(
+        self.seen = SeenRequest(
             at_s=asyncio.get_running_loop().time(),
             source=source,
             request=request,
@@ -110,19 +110,19 @@ class SimulatedExchange:
                 raise
             raise TimedOut(f"{self._where}: no answer within {limit_s:g} s", sent=True) from None
 
-    def incoming(self, start: Start, chunks: AsyncIterator[bytes]) -> Incoming:
+    def incoming(self, start: Start, chunks: AsyncIterator[bytes]) -> IncomingResponse:
         """The response under the byte limits and the total deadline."""
         self.seen.status = start.status
         check_head(start.headers, self._request.limits, self._where)
         bounded = BoundedChunks(chunks, limits=self._request.limits, deadline=self._deadline, where=self._where)
-        return Incoming(status=start.status, headers=start.headers, chunks=bounded)
+        return IncomingResponse(status=start.status, headers=start.headers, chunks=bounded)
 
     def leave(self) -> None:
         """Drop the connection, if there still is one."""
         if self._call is not None:
             self._call.leave()
 
-    async def _again(self, mount: Mount, scope: Scope, sent: Sent, again: Again) -> None:
+    async def _again(self, mount: Mount, scope: Scope, sent: FaultResult, again: Again) -> None:
         await pause(again.after_s)
         if not mount.up:
             return

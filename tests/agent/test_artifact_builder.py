@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetsim.agent.limits import OutputLimit
-from fleetsim.agent.tasks import ArtifactBuilder, Closing, UsageTotals, weigh_data, weigh_part
+from fleetsim.agent.tasks import ArtifactBuilder, FinalArtifact, UsageTotals, weigh_data, weigh_part
 from fleetsim.model.extensions import (
     CONFIDENCE,
     CONFIDENCE_TYPE,
@@ -184,22 +184,22 @@ def test_a_final_text_takes_the_place_of_the_pieces_and_of_their_weight() -> Non
     with pytest.raises(OutputLimit):
         draft.close(DONE, "123456789", 0)
     assert draft.chars == 8
-    assert draft.close(DONE, "12345678", 0) == Closing(main(*text("12345678")), None)
+    assert draft.close(DONE, "12345678", 0) == FinalArtifact(main(*text("12345678")), None)
     assert draft.chars == 10
     assert draft.artifacts()[0] == main(*text("12345678"))
     assert draft.artifacts()[1] == piece(*text("12"), artifact_id="beside")
 
 
 def test_the_pieces_hold_where_the_final_text_is_theirs() -> None:
-    assert drafted(piece(*text("a", "b"))).close(DONE, "ab", 0) == Closing(main(*text("ab")), ())
-    assert drafted(piece(*text("ab"))).close(DONE, None, 0) == Closing(main(*text("ab")), ())
+    assert drafted(piece(*text("a", "b"))).close(DONE, "ab", 0) == FinalArtifact(main(*text("ab")), ())
+    assert drafted(piece(*text("ab"))).close(DONE, None, 0) == FinalArtifact(main(*text("ab")), ())
 
 
 def test_what_the_tally_tells_is_added_to_the_pieces() -> None:
     draft = drafted(piece(*text("a")))
     draft.usage.use({"t": 1}, None, None)
     (cost,), uris = draft.usage.parts(FAILED, 5)
-    assert draft.close(FAILED, None, 5) == Closing(main(*text("a"), cost, extensions=uris), (cost,))
+    assert draft.close(FAILED, None, 5) == FinalArtifact(main(*text("a"), cost, extensions=uris), (cost,))
     assert draft.artifacts() == (main(*text("a"), cost, extensions=uris),)
 
 
@@ -211,7 +211,7 @@ def test_a_task_that_did_not_complete_and_had_nothing_to_show_has_no_artifact(st
 
 
 def test_a_completed_task_always_has_an_artifact() -> None:
-    assert drafted().close(DONE, None, 0) == Closing(main(*text("")), ())
+    assert drafted().close(DONE, None, 0) == FinalArtifact(main(*text("")), ())
     beside = drafted(piece(*text("x"), artifact_id="beside"))
     assert beside.close(DONE, None, 0) is None
     assert beside.artifacts() == (piece(*text("x"), artifact_id="beside"),)
@@ -221,7 +221,7 @@ def test_a_task_that_only_tallied_shows_that() -> None:
     draft = drafted()
     draft.usage.confidence = 1.0
     (sure,), uris = draft.usage.parts(FAILED, 5)
-    assert draft.close(FAILED, None, 5) == Closing(main(sure, extensions=uris), (sure,))
+    assert draft.close(FAILED, None, 5) == FinalArtifact(main(sure, extensions=uris), (sure,))
 
 
 # -- weight --------------------------------------------------------------------------------------------

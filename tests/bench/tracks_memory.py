@@ -23,7 +23,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.model.work import SkillRequest
 from fleetsim.runtime.exchange import exchange
-from fleetsim.runtime.ports import Incoming, Reply, Request
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request
 from fleetsim.runtime.real import running_runtime
 
 BUDGET_MIB = 64.0
@@ -44,14 +44,14 @@ class Endless:
         self.sent = 0
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator[Incoming]:
+    async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
         said = json.loads(request.body) if request.body else {}
         body = json.dumps(self._answer(said)).encode()
 
         async def chunks() -> AsyncIterator[bytes]:
             yield body
 
-        yield Incoming(status=200, headers={"content-type": "application/json"}, chunks=chunks())
+        yield IncomingResponse(status=200, headers={"content-type": "application/json"}, chunks=chunks())
 
     def _answer(self, said: dict[str, object]) -> dict[str, object]:
         if "method" not in said:

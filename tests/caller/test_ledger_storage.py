@@ -16,7 +16,7 @@ import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, QuestionState
 from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger, open_ledger
-from fleetsim.caller.ledger.storage import NoGuard, Opened, ThreadedStorage
+from fleetsim.caller.ledger.storage import Database, NoGuard, ThreadedStorage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Runtime
@@ -364,7 +364,7 @@ async def test_a_refused_transaction_is_written_over_as_soon_as_the_disk_takes_a
 
 async def test_tidying_that_finds_no_place_is_noted_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    storage = ThreadedStorage(lambda: Opened(connection, connection, NoGuard(), connection.close), pending_max=0)
+    storage = ThreadedStorage(lambda: Database(connection, connection, NoGuard(), connection.close), pending_max=0)
     storage.soon(lambda c: c.execute("SELECT 1"))
     await storage.start()
     try:

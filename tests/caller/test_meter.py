@@ -9,7 +9,7 @@ import pytest
 
 from fleetsim.caller.meter import Account, Meter, MeterLimits
 from fleetsim.runtime.http_sse import StreamLimits, read_events
-from fleetsim.runtime.ports import Incoming
+from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.testbed.runtime import CountedWork, virtual_runtime
 
 LIMITS = MeterLimits()
@@ -82,7 +82,7 @@ async def test_an_error_and_a_cancellation_pass_through_what_is_charged() -> Non
     assert found.account("scout").debt_s() > 0, "what was at work when it failed is charged too"
 
 
-def stream(count: int, taken: list[float], *, chunk: int = 100) -> Incoming:
+def stream(count: int, taken: list[float], *, chunk: int = 100) -> IncomingResponse:
     """A stream of so many small events, as fast as it is read; ``taken`` tells when each chunk was."""
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -90,7 +90,7 @@ def stream(count: int, taken: list[float], *, chunk: int = 100) -> Incoming:
             taken.append(asyncio.get_running_loop().time())
             yield b'data: {"x":1}\n\n' * chunk
 
-    return Incoming(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
+    return IncomingResponse(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
 
 
 async def test_a_stream_is_read_no_faster_than_its_agent_may_and_held_back_meanwhile() -> None:
@@ -152,7 +152,7 @@ async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> N
     async def chunks() -> AsyncIterator[bytes]:
         yield b":\n" * 50_000
 
-    incoming = Incoming(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
+    incoming = IncomingResponse(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
     assert [event async for event in read_events(incoming, turns=Counted())] == []
     assert turns >= 100, "five hundred lines at most between two looks"
 

@@ -12,7 +12,7 @@ import pytest
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload, to_wire
 from fleetsim.caller.events import Event, HubStarted
-from fleetsim.dashboard.feed import Live, Replay, read_jsonl
+from fleetsim.dashboard.feed import LiveFeed, Replay, read_jsonl
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
 from tests.dashboard.journal import an_hour
@@ -62,7 +62,7 @@ async def test_a_replay_comes_at_once_or_at_its_pace() -> None:
 async def test_the_events_of_a_hub_arrive_in_order_and_what_was_lost_is_counted(runtime: Runtime) -> None:
     log = EventLog(runtime.clock)
     async with log.subscribe(after_seq=0, keep_max=10) as source:
-        feed = Live(source)
+        feed = LiveFeed(source)
         assert feed.live
         for n in range(15):
             log.publish(HubStarted(url="", pid=n))
@@ -78,7 +78,7 @@ async def test_a_restarted_hub_is_told_from_its_ledger_and_no_event_twice(runtim
         for n in range(5):
             log.publish(HubStarted(url="", pid=n))
         told: list[Event] = []
-        async for batch in Live(source, past=past):
+        async for batch in LiveFeed(source, past=past):
             told += batch
             if told[-1].seq == 1_503:
                 break

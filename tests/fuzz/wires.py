@@ -13,7 +13,7 @@ from fleetsim.model.errors import ConnectionLost, LimitReached, RpcError, TimedO
 from fleetsim.model.event import fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.runtime.http_sse import read_events
-from fleetsim.runtime.ports import Incoming
+from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import DIALECTS, choose, dialect, for_request, read_card
 from fleetsim.wire.json import dump, parse_untrusted
@@ -153,7 +153,7 @@ async def _read(pieces: list[bytes]) -> list[Any]:
             yield piece
 
     headers = {"content-type": "text/event-stream"}
-    return [one async for one in read_events(Incoming(status=200, headers=headers, chunks=arrive()))]
+    return [one async for one in read_events(IncomingResponse(status=200, headers=headers, chunks=arrive()))]
 
 
 def _streams() -> list[bytes]:

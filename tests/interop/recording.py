@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from fleetsim.check.listener import Listener, ReceivedWebhook, Sink
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.exchange import exchange
-from fleetsim.runtime.ports import Incoming, Reply, Request, Transport
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Transport
 
 KEPT_HEADERS = ("content-type", "cache-control", "www-authenticate", "a2a-version", "location", "allow")
 KEPT_OF_HOOKS = ("content-type", "authorization", "x-a2a-notification-token")
@@ -40,7 +40,7 @@ class Recorder:
         self._begun: list[float] = []
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator[Incoming]:
+    async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
         """As ``Transport.open``."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -52,7 +52,7 @@ class Recorder:
         def now() -> float:
             return round(loop.time() - began, 3)
 
-        async def chunks(incoming: Incoming) -> AsyncIterator[bytes]:
+        async def chunks(incoming: IncomingResponse) -> AsyncIterator[bytes]:
             try:
                 async for chunk in incoming.chunks:
                     call["chunks"].append([now(), chunk.decode("utf-8", "surrogateescape")])
@@ -66,7 +66,7 @@ class Recorder:
             async with self._inner.open(request) as incoming:
                 call["status"], call["after"] = incoming.status, now()
                 call["headers"] = {n: v for n, v in incoming.headers.items() if n in KEPT_HEADERS}
-                yield Incoming(status=incoming.status, headers=incoming.headers, chunks=chunks(incoming))
+                yield IncomingResponse(status=incoming.status, headers=incoming.headers, chunks=chunks(incoming))
         except FleetsimError as error:
             if call["status"] is None:
                 call["broke"] = [now(), str(error)]
@@ -109,7 +109,7 @@ class Player:
             self._calls[call["method"], call["path"], call["body"]].append(call)
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator[Incoming]:
+    async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
         """As ``Transport.open``."""
         waiting = self._calls[_asked(request)]
         if not waiting:
@@ -122,7 +122,7 @@ class Player:
             raise ConnectionLost(call["broke"][1])
         began = asyncio.get_running_loop().time()
         await asyncio.sleep(call["after"])
-        yield Incoming(status=call["status"], headers=call["headers"], chunks=_chunks(call, began))
+        yield IncomingResponse(status=call["status"], headers=call["headers"], chunks=_chunks(call, began))
 
     async def exchange(self, request: Request) -> Reply:
         """As ``Transport.exchange``."""

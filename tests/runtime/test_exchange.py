@@ -20,7 +20,7 @@ from fleetsim.runtime.exchange import (
     place,
     where_of,
 )
-from fleetsim.runtime.ports import Incoming, Limits, Reply, Request
+from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ async def test_a_timeout_that_is_somebody_elses_stays_theirs() -> None:
 
 async def test_a_whole_answer_is_its_status_headers_and_all_of_its_body() -> None:
     @asynccontextmanager
-    async def opened(request: Request) -> AsyncIterator[Incoming]:
-        yield Incoming(status=203, headers={"a": request.method}, chunks=arriving(b"1", 0.5, b"", b"23"))
+    async def opened(request: Request) -> AsyncIterator[IncomingResponse]:
+        yield IncomingResponse(status=203, headers={"a": request.method}, chunks=arriving(b"1", 0.5, b"", b"23"))
 
     reply = await exchange(opened, Request(method="GET", url="http://h/"))
     assert reply == Reply(status=203, headers={"a": "GET"}, body=b"123")

@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from fleetsim.model.errors import ConnectionLost, FleetsimError, LimitReached, TimedOut, WireError
 from fleetsim.runtime.http_sse import SseEvent, StreamLimits, read_events
-from fleetsim.runtime.ports import Incoming
+from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.testbed.loop import run
 
 SSE = {"content-type": "text/event-stream"}
 
 
-def incoming(chunks: Iterable[bytes | float], *, status: int = 200, headers: dict[str, str] | None = None) -> Incoming:
+def incoming(
+    chunks: Iterable[bytes | float], *, status: int = 200, headers: dict[str, str] | None = None
+) -> IncomingResponse:
     """A response of these chunks; a number is a pause of so many seconds."""
 
     async def arrive() -> AsyncIterator[bytes]:
@@ -30,7 +32,7 @@ def incoming(chunks: Iterable[bytes | float], *, status: int = 200, headers: dic
             else:
                 await asyncio.sleep(chunk)
 
-    return Incoming(status=status, headers=SSE if headers is None else headers, chunks=arrive())
+    return IncomingResponse(status=status, headers=SSE if headers is None else headers, chunks=arrive())
 
 
 async def collect(chunks: Iterable[bytes | float], limits: StreamLimits | None = None) -> list[SseEvent]:
@@ -248,7 +250,7 @@ async def test_what_breaks_the_connection_reaches_the_reader() -> None:
         yield b"data: 1\n\n"
         raise ConnectionLost("gone")
 
-    events = read_events(Incoming(status=200, headers=SSE, chunks=arrive()))
+    events = read_events(IncomingResponse(status=200, headers=SSE, chunks=arrive()))
     assert (await anext(events)).data == "1"
     with pytest.raises(ConnectionLost):
         await anext(events)
@@ -265,7 +267,7 @@ async def test_leaving_early_closes_what_feeds_the_stream() -> None:
             closed.append(True)
 
     chunks = arrive()
-    events = read_events(Incoming(status=200, headers=SSE, chunks=chunks))
+    events = read_events(IncomingResponse(status=200, headers=SSE, chunks=chunks))
     await anext(events)
     await events.aclose()
     await chunks.aclose()  # type: ignore[attr-defined]

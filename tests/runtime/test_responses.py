@@ -149,7 +149,7 @@ async def test_an_answer_is_worked_out_as_long_as_somebody_waits_for_it() -> Non
 
     loop = asyncio.get_running_loop()
     before = loop.time()
-    assert await while_connected(request(1e6), answer) == "done"
+    assert await while_connected(request(1e6), answer) == ("done",)
     assert loop.time() - before == 10
     assert await while_connected(request(4), answer) is None
     assert loop.time() - before == 14

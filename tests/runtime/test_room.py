@@ -10,7 +10,7 @@ import pytest
 from fleetsim.model.errors import TimedOut
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole
 from fleetsim.runtime.http_sse import StreamLimits, read_events
-from fleetsim.runtime.ports import Incoming, Limits
+from fleetsim.runtime.ports import IncomingResponse, Limits
 from fleetsim.runtime.room import PLACES, PLACES_PER_OWNER, SMALL_BYTES, Room
 
 PIECE = 64 * 1024
@@ -91,7 +91,7 @@ async def test_a_large_event_that_never_ends_gives_its_place_back_in_time() -> N
             await asyncio.sleep(5)
             yield b"x"
 
-    incoming = Incoming(status=200, headers={"content-type": "text/event-stream"}, chunks=dribble())
+    incoming = IncomingResponse(status=200, headers={"content-type": "text/event-stream"}, chunks=dribble())
     limits = StreamLimits(large_event_s=30)
     with pytest.raises(TimedOut, match="large event"):
         [event async for event in read_events(incoming, limits=limits, document=room.document("slow"))]
@@ -108,7 +108,7 @@ async def test_a_stream_holds_no_place_between_its_large_events() -> None:
             yield b"data: " + b"x" * LARGE + b"\n\n"
             yield b": still here\n"
 
-    incoming = Incoming(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
+    incoming = IncomingResponse(status=200, headers={"content-type": "text/event-stream"}, chunks=chunks())
     async for event in read_events(incoming, document=room.document("large")):
         assert len(event.data) == LARGE
         free.append(room.take("other"))

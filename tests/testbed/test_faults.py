@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fleetsim.model.errors import ConnectionLost, FleetsimError, TimedOut, Unreachable
-from fleetsim.runtime.ports import Incoming, Limits, Reply, Request
+from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
 from fleetsim.testbed.faults import (
     HTML_ERROR,
     CutAfter,
@@ -92,7 +92,7 @@ async def outcome(network: MemoryNetwork, request: Request) -> Reply | FleetsimE
         return error
 
 
-async def until_lost(incoming: Incoming) -> bytes:
+async def until_lost(incoming: IncomingResponse) -> bytes:
     received = b""
     try:
         async for chunk in incoming.chunks:

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fleetsim.model.errors import ConnectionLost, FleetsimError, TimedOut, Unreachable
-from fleetsim.runtime.ports import Incoming, Limits, Reply, Request, Runtime
+from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request, Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.faults import (
     CutAfter,
@@ -107,7 +107,7 @@ async def rig() -> AsyncIterator[Rig]:
         yield Rig(agent, proxy, runtime)
 
 
-async def until_lost(incoming: Incoming, enough: Callable[[bytes], bool] = lambda _: False) -> bytes:
+async def until_lost(incoming: IncomingResponse, enough: Callable[[bytes], bool] = lambda _: False) -> bytes:
     received = b""
     try:
         async for chunk in incoming.chunks:

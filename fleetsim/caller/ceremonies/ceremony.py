@@ -28,7 +28,7 @@ from fleetsim.caller.registry import ALL
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID, ID_RULE, SkillRequest, Source
-from fleetsim.runtime.explain import Matching, combine, explain
+from fleetsim.runtime.explain import Pattern, combine, explain
 from fleetsim.runtime.yaml import YamlDocument
 
 DEFAULT_TIMEOUT_S = 600.0
@@ -189,7 +189,7 @@ class CeremonyFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
 
-    id: Annotated[str, Matching(ID.pattern, ID_RULE)]
+    id: Annotated[str, Pattern(ID.pattern, ID_RULE)]
     """Unique; the first file by name has it."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """For people."""

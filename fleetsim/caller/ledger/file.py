@@ -19,7 +19,7 @@ from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage,
 from fleetsim.caller.ledger.recovery.wal import inspect
 from fleetsim.caller.ledger.rows import micros, teach
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION, migrate, version_of
-from fleetsim.caller.ledger.storage import NoGuard, Opened
+from fleetsim.caller.ledger.storage import Database, NoGuard
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.failpoints import failpoint
 
@@ -28,15 +28,15 @@ _WAL_KEPT_BYTES = 64 * 1024 * 1024
 SALVAGE_HINT = "start with --salvage to copy what can be read into a new ledger; the old file is kept"
 
 
-def open_memory(now: datetime) -> Opened:
+def open_memory(now: datetime) -> Database:
     """A ledger that lives as long as its connection."""
     connection = connect(":memory:", 0)
     _prepare(connection)
     migrate(connection, at_micros=micros(now))
-    return Opened(connection, connection, NoGuard(), connection.close)
+    return Database(connection, connection, NoGuard(), connection.close)
 
 
-def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float) -> Opened:
+def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float) -> Database:
     """Lock, check and open; a missing file is created.
 
     Raises:
@@ -58,7 +58,7 @@ def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float)
             reader = connect(str(path), busy_s)
             opened.callback(reader.close)  # before the writer, so that only the writer ever checkpoints
             reader.execute("PRAGMA query_only = ON")
-        return Opened(writer, reader, FileGuard(path, mark, writer), opened.pop_all().close)
+        return Database(writer, reader, FileGuard(path, mark, writer), opened.pop_all().close)
     raise AssertionError("unreachable: ExitStack never swallows an exception here")
 
 

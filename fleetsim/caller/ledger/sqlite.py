@@ -27,7 +27,7 @@ from fleetsim.caller.ledger import (
 )
 from fleetsim.caller.ledger.file import open_file, open_memory
 from fleetsim.caller.ledger.rows import encode, micros
-from fleetsim.caller.ledger.storage import Connection, InlineStorage, Opened, Storage, ThreadedStorage
+from fleetsim.caller.ledger.storage import Connection, Database, InlineStorage, Storage, ThreadedStorage
 from fleetsim.model.work import Answer, Outcome, Question
 from fleetsim.runtime.ports import Clock
 
@@ -197,7 +197,7 @@ def open_ledger(
 
     bounds, now = limits or LedgerLimits(), clock.now()
 
-    def opener() -> Opened:
+    def opener() -> Database:
         if path is None:
             return open_memory(now)
         return open_file(Path(path), now, one_connection=storage == "inline", busy_s=bounds.busy_s)

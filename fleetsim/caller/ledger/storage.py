@@ -181,7 +181,7 @@ def _plainly(connection: Connection, operation: Operation[Any]) -> Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Database:
     """An open database. ``reader`` may be the writer."""
 
     writer: Connection
@@ -226,9 +226,9 @@ _CLOSED = "the ledger is closed"
 class InlineStorage:
     """The caller's own thread does the work: for tests, and for simulations on a virtual clock."""
 
-    def __init__(self, opener: Callable[[], Opened]) -> None:
+    def __init__(self, opener: Callable[[], Database]) -> None:
         self._opener = opener
-        self._opened: Opened | None = None
+        self._opened: Database | None = None
         self._transactions: Transactions | None = None
 
     async def start(self) -> None:
@@ -351,11 +351,11 @@ def _resolve(jobs: Sequence[_Job], results: Sequence[Result]) -> None:
 class ThreadedStorage:
     """One thread writes, with group commit; another reads, so that a read never waits for a sync."""
 
-    def __init__(self, opener: Callable[[], Opened], *, pending_max: int, group_max: int = GROUP_MAX) -> None:
+    def __init__(self, opener: Callable[[], Database], *, pending_max: int, group_max: int = GROUP_MAX) -> None:
         self._opener = opener
         self._pending_max = pending_max
         self._group_max = group_max
-        self._opened: Opened | None = None
+        self._opened: Database | None = None
         self._writer: _Lane | None = None
         self._reader: _Lane | None = None
 
@@ -416,7 +416,7 @@ class ThreadedStorage:
         await asyncio.get_running_loop().run_in_executor(None, end)
 
 
-def _let_go(opening: asyncio.Future[Opened]) -> None:
+def _let_go(opening: asyncio.Future[Database]) -> None:
     """Close what was opened for somebody who did not wait for it."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()

@@ -34,7 +34,7 @@ from fleetsim.caller.signals import (
 from fleetsim.caller.step import asking
 from fleetsim.caller.step.context import StepContext
 from fleetsim.caller.step.ending import cancel_once, close
-from fleetsim.caller.track import Stopped, TaskUpdate, Timer
+from fleetsim.caller.track import StopReason, TaskUpdate, Timer
 from fleetsim.model.asking import key_of
 from fleetsim.model.errors import (
     AuthRefused,
@@ -530,14 +530,14 @@ def _refused(context: StepContext, error: FleetsimError) -> None:
         return
     if isinstance(error, WireError | LimitReached):
         cause = Cause.PROTOCOL if isinstance(error, WireError) else Cause.LIMIT_REACHED
-        stopped = Stopped(kind=OutcomeKind.PROTOCOL_ERROR, cause=cause, reason=f"the task cannot be read: {error}")
+        stopped = StopReason(kind=OutcomeKind.PROTOCOL_ERROR, cause=cause, reason=f"the task cannot be read: {error}")
     elif isinstance(error, MethodNotFound | UnsupportedOperation):
         reason = f"the agent offers no way to follow a task: {error}"
-        stopped = Stopped(kind=OutcomeKind.LOST, cause=Cause.CANNOT_FOLLOW, reason=reason)
+        stopped = StopReason(kind=OutcomeKind.LOST, cause=Cause.CANNOT_FOLLOW, reason=reason)
     else:
         ours = not isinstance(error, RpcError | HttpRefused)
         whose = Cause.MISCONFIGURED if ours else Cause.CANNOT_FOLLOW
-        stopped = Stopped(kind=OutcomeKind.LOST, cause=whose, reason=f"the task cannot be followed: {error}")
+        stopped = StopReason(kind=OutcomeKind.LOST, cause=whose, reason=f"the task cannot be followed: {error}")
     track.polling = replace(track.polling, stopped=stopped)
     track.timers.pop(Timer.POLL, None)
     context.effects.append(Publish(event=PollingStopped(why=stopped.reason, answers=rules.refused_polls_max)))

@@ -20,7 +20,7 @@ from fleetsim.model.call import Call, SetPush
 from fleetsim.model.errors import BlockedAddress, TransportError
 from fleetsim.model.task import Task, TaskState
 from fleetsim.runtime.address import AddressPolicy, WebhookUrl, parse_webhook_url
-from fleetsim.runtime.ports import Incoming, Reply, Request, Runtime, Transport
+from fleetsim.runtime.ports import IncomingResponse, Reply, Request, Runtime, Transport
 from fleetsim.runtime.retry import DELAYS_S
 from fleetsim.runtime.webhook import Delivery, DeliveryResult, WebhookSender
 from fleetsim.wire.json import dump
@@ -206,7 +206,7 @@ class _Following:
         self.aclose = inner.aclose
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator[Incoming]:
+    async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
         """Once more, at the address that is named."""
         async with self._inner.open(request) as incoming:
             if incoming.status not in {301, 302, 303, 307, 308}:

@@ -13,7 +13,7 @@ from fleetsim.dashboard.labels import STRONG, Tone
 from fleetsim.dashboard.query import Query, parse
 from fleetsim.dashboard.text import line
 from fleetsim.dashboard.view import QuestionRow, View
-from fleetsim.dashboard.widgets import Grid, Hosted
+from fleetsim.dashboard.widgets import FleetWidget, Grid
 from fleetsim.model.text import one_line
 
 FAILED_S = 30.0
@@ -22,7 +22,7 @@ WRITING = frozenset({"reply", "cancel", "fire", "send_answer", "reject", "refres
 """Actions that change the fleet, or lead there: a reader does not have them."""
 
 
-class Pane(Hosted, Vertical):
+class Pane(FleetWidget, Vertical):
     """A screen. ``draw`` is called a few times a second with the newest view; ``main`` has the focus when it opens."""
 
     NAME: ClassVar[ScreenName]

@@ -1,0 +1,72 @@
+"""Classes are named by nouns of the field: those of the glossary, and those that every engineer knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tests.house.tree import TOP, parsed, shown, sources
+
+WORDS = """
+    account actor address app authenticator base behaviour body box breaker bucket buckets builder bulkhead
+    capabilities cause change changes chat choice chunks claim claims client clients clock clocks column condition
+    config connector contents controls counters credential cron database deadline decision delivery delta desk
+    detail dir document ending endpoint engine entry epoch exchange exit extras facts failure feed finder fold
+    formatter frame grid group guard health hint interface internals job journal keys kit layout lifespan limiter
+    limits line link listener lock mark marks member meter migration mode mount note notes notice notifier now
+    operations options origin overlap pacer page palette pane pattern phase pipeline place plan policy polling
+    principal problem profile progress prompt protocol proxy pushing query rate rates reader receiver records
+    registry remote replay report response retention role room route rows rule rules scheduler screen sender server
+    service settings severity sink size slots snapshot source spec stamp stats storage store subscription target
+    term text thresholds timeouts tokens tone totals transactions transition trend update url usage variable veto
+    view watchdog widget window workers writer
+"""
+"""Words of HTTP, databases, terminals and programming in their usual meaning."""
+
+FIELD = frozenset(WORDS.split())
+
+OTHERWISE = {
+    "fleetsim/model/call.py": "operations say what is asked, as A2A does: SendMessage",
+    "fleetsim/caller/events.py": "events say what happened: OutcomeDecided",
+    "fleetsim/caller/signals.py": "so do signals, and effects say what to do: SendFailed, Subscribe",
+    "fleetsim/testbed/faults.py": "faults say what goes wrong: Stall",
+    "fleetsim/agent/profiles/quirks.py": "each is called after the product whose quirks it has",
+    "fleetsim/wire/v0_1.py": "a dialect has its version's name",
+    "fleetsim/wire/v0_3.py": "a dialect has its version's name",
+    "fleetsim/wire/v1_0.py": "a dialect has its version's name",
+}
+"""Modules whose classes are named otherwise, and why."""
+
+
+def test_a_class_is_called_by_a_noun_that_the_glossary_or_the_field_has() -> None:
+    glossary = (TOP / "docs" / "glossary.md").read_text()
+    known = FIELD | {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", glossary)}
+    errors = {"Exception", "RuntimeError", "Warning"}
+    for _ in range(5):  # errors are named for what happened, and so are those that are made of them
+        errors |= {
+            node.name
+            for path in sources("fleetsim")
+            for node in ast.walk(parsed(path))
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base).split(".")[-1] in errors for base in node.bases)
+        }
+    strange = [
+        f"{shown(path)}: {node.name}"
+        for path in sources("fleetsim")
+        if "broken" not in path.parts and shown(path) not in OTHERWISE
+        for node in parsed(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in errors
+        if _head(node.name) not in known and _head(node.name).removesuffix("s") not in known
+    ]
+    assert strange == []
+
+
+def test_the_list_of_the_fields_words_holds_no_word_twice_told() -> None:
+    used = {
+        _head(node.name) for path in sources("fleetsim") for node in parsed(path).body if isinstance(node, ast.ClassDef)
+    }
+    assert sorted(FIELD - used) == []
+
+
+def _head(name: str) -> str:
+    words: list[str] = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name)
+    return words[-1].lower()
