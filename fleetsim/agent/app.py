@@ -61,7 +61,6 @@ class Engine:
 
     @property
     def started(self) -> bool:
-        """Whether it was started."""
         return self._service is not None
 
     @property

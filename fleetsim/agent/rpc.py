@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 
 
 class RpcEndpoint:
-    """The endpoint."""
-
     def __init__(self, guard: RequestGuard, settings: AgentSettings) -> None:
         self._guard = guard
         self._limits, self._dialects, self._behaviours = settings.limits, settings.dialects, settings.behaviours

@@ -423,7 +423,6 @@ class Retention:
         return entry
 
     def find(self, key: TaskKey) -> Entry | None:
-        """The entry, or None."""
         return self._entries.get(key)
 
     @property

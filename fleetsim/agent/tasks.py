@@ -84,7 +84,6 @@ class Record:
 
     @property
     def task_id(self) -> str:
-        """Short for ``task.task_id``."""
         return self.task.task_id
 
 

@@ -88,7 +88,6 @@ class AgentEntry:
 
     @property
     def skill_names(self) -> tuple[str, ...]:
-        """The pinned skills' names."""
         return tuple(skill.name for skill in self.skills)
 
 
@@ -157,7 +156,6 @@ class FleetConfig:
         return tuple(entry for entry in self.agents if entry.enabled)
 
     def agent(self, name: str) -> AgentEntry | None:
-        """The entry of that name."""
         return next((entry for entry in self.agents if entry.name == name), None)
 
 

@@ -120,7 +120,6 @@ class Meter:
         self._accounts: dict[str, Account] = {}
 
     def account(self, agent: str) -> Account:
-        """An agent's account."""
         if agent not in self._accounts:
             self._accounts[agent] = Account(self._runtime, self._limits)
         return self._accounts[agent]

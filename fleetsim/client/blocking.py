@@ -29,7 +29,6 @@ class BlockingCalls(ABC):
         ...
 
     def discover_sync(self, refresh: bool = False) -> AgentCard:
-        """``discover``, blocking."""
         return self._blocking(lambda twin: twin.discover(refresh))
 
     def send_task_sync(self, text: str, **options: Any) -> SentTask:
@@ -53,19 +52,15 @@ class BlockingCalls(ABC):
         return self._blocking(lambda twin: twin.cancel(task_id, **options))
 
     def set_push_sync(self, task_id: str, config: PushConfig) -> TaskPush:
-        """``set_push``, blocking."""
         return self._blocking(lambda twin: twin.set_push(task_id, config))
 
     def get_push_sync(self, task_id: str, config_id: str | None = None) -> TaskPush:
-        """``get_push``, blocking."""
         return self._blocking(lambda twin: twin.get_push(task_id, config_id))
 
     def list_push_sync(self, task_id: str) -> tuple[TaskPush, ...]:
-        """``list_push``, blocking."""
         return self._blocking(lambda twin: twin.list_push(task_id))
 
     def delete_push_sync(self, task_id: str, config_id: str | None = None) -> None:
-        """``delete_push``, blocking."""
         return self._blocking(lambda twin: twin.delete_push(task_id, config_id))
 
     def list_tasks_sync(self, **options: Any) -> TaskPage:
@@ -73,7 +68,6 @@ class BlockingCalls(ABC):
         return self._blocking(lambda twin: twin.list_tasks(**options))
 
     def extended_card_sync(self) -> AgentCard:
-        """``extended_card``, blocking."""
         return self._blocking(lambda twin: twin.extended_card())
 
     def _blocking(self, work: Callable[[AgentClient], Awaitable[T]]) -> T:

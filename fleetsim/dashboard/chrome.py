@@ -41,8 +41,6 @@ def size_of(width: int, height: int) -> Size:
 
 
 class ScreenName(StrEnum):
-    """The screens."""
-
     FLEET = "fleet"
     TASKS = "tasks"
     INBOX = "inbox"

@@ -130,7 +130,6 @@ class View:
     events: tuple[Event, ...] = ()
 
     def agent(self, name: str) -> AgentRow | None:
-        """One agent's row."""
         return next((row for row in self.agents if row.name == name), None)
 
     def question(self, question_id: str) -> QuestionRow | None:
@@ -138,7 +137,6 @@ class View:
         return next((row for row in (*self.questions, *self.vetoes) if row.question_id == question_id), None)
 
     def ceremony(self, ceremony_id: str) -> CeremonyRow | None:
-        """One ceremony."""
         return next((row for row in self.ceremonies if row.ceremony_id == ceremony_id), None)
 
 
@@ -399,7 +397,6 @@ class ViewBuilder:
         return self._tasks.detail(correlation_id)
 
     def snapshot(self, now: datetime) -> View:
-        """The view at ``now``."""
         if self._listed is None:
             self._listed = tuple(self._events)
         while self._errors and now - self._errors[0] > ERRORS_WINDOW:

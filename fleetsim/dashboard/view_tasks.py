@@ -95,7 +95,6 @@ class LiveText:
 
     @property
     def whole(self) -> bool:
-        """Whether ``text`` is all of it."""
         return not self.gaps and len(self.text()) == self.chars
 
     def text(self) -> str:

@@ -36,7 +36,6 @@ class FleetWidget(Widget):
 
     @property
     def host(self) -> FleetApp:
-        """The app it is in."""
         return cast("FleetApp", self.app)
 
 

@@ -54,7 +54,6 @@ class TextPartBody(_Body):
     """The text."""
 
     def part(self) -> Part:
-        """The part."""
         return TextPart(text=self.text)
 
 
@@ -90,7 +89,6 @@ class FilePartBody(_Body):
         return self
 
     def part(self) -> Part:
-        """The part."""
         return FilePart(
             raw=self.content, uri=self.uri, filename=self.name, media_type=self.mime_type, metadata=self.metadata
         )
@@ -109,7 +107,6 @@ class DataPartBody(_Body):
     """Goes with the part."""
 
     def part(self) -> Part:
-        """The part."""
         return DataPart(data=self.data, media_type=self.mime_type, metadata=self.metadata)
 
 
@@ -194,7 +191,6 @@ class AnswerBody(_Body):
     """Who says so."""
 
     def answer(self, question_id: str) -> Answer:
-        """The answer to that question."""
         return Answer(
             question_id=question_id,
             text=self.text,

@@ -19,8 +19,6 @@ class AgentInterface:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentExtension:
-    """An extension the agent declares."""
-
     uri: str
     description: str | None = None
     required: bool = False

@@ -193,7 +193,6 @@ class MemoryNetwork:
         return same_door and bool(set(self._known(at.host)) & set(addresses))
 
     def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]:
-        """The faults that a request meets."""
         return self._sky.over(request, source)
 
     def _scope(self, request: Request, source: str, mount: Mount) -> Scope:

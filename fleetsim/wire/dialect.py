@@ -107,9 +107,7 @@ class Dialect(Protocol):
         """The webhook body for ``event``, which left the task as ``task``."""
         ...
 
-    def event_name(self, event: TaskEvent) -> str | None:
-        """The SSE event name, or None."""
-        ...
+    def event_name(self, event: TaskEvent) -> str | None: ...
 
 
 DIALECTS: Mapping[str, Dialect] = {found.name: found for found in (V10(), V03(), V01())}

@@ -111,7 +111,6 @@ def request_text(ceremony: Ceremony, run_id: str) -> str:
 
 
 def child_request(ceremony: Ceremony, run_id: str, correlation_id: str, target: str) -> SkillRequest:
-    """One target's request of one run."""
     return SkillRequest(
         correlation_id=correlation_id,
         parent_id=run_id,

@@ -110,7 +110,6 @@ class SqliteLedger(Ledger):
         return await self._storage.write(partial(tables.ask, question=question, body=encode(question)))
 
     async def answer(self, answer: Answer, at: datetime) -> Question | None:
-        """Claim a question for this answer."""
         return await self._storage.write(
             partial(tables.answer, question_id=answer.question_id, body=encode(answer), at=micros(at))
         )

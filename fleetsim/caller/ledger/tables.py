@@ -166,7 +166,6 @@ def early_webhooks(connection: Connection) -> tuple[EarlyWebhook, ...]:
 
 
 def outcome_columns(outcome: Outcome, body: str) -> tuple[Any, ...]:
-    """The summed columns of an outcome."""
     kind, success, ended_at = outcome.kind.value, int(outcome.success), micros(outcome.ended_at)
     return (outcome.correlation_id, outcome.agent, outcome.skill, kind, success, ended_at, body)
 

@@ -54,9 +54,7 @@ class Pair(Protocol):
         """As an interceptor of the settings."""
         ...
 
-    def sender(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> WebhookSender:
-        """As the settings' ``webhook_sender``."""
-        ...
+    def sender(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> WebhookSender: ...
 
 
 def breaks(

@@ -44,7 +44,6 @@ async def task_of(inner: Operations, task_id: str, caller: Principal) -> Task | 
 
 
 async def webhooks_of(inner: Operations, task_id: str, caller: Principal) -> tuple[TaskPush, ...]:
-    """The webhooks of the caller's task."""
     found = await inner.call(ListPush(task_id=task_id), caller)
     return found if isinstance(found, tuple) else ()
 
@@ -159,11 +158,9 @@ class AlwaysWaiting(Interceptor):
 
     @classmethod
     def in_dialect(cls, dialect: str) -> Callable[[Operations], Operations]:
-        """The one of that dialect."""
         return type(cls.__name__, (cls,), {"dialect": dialect})
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Have it wait."""
         waits = isinstance(call, SendMessage) and caller.behaviour.dialect == self.dialect
         return replace(call, wait=True) if waits and isinstance(call, SendMessage) else call
 
@@ -293,7 +290,6 @@ class ProgressLost(Retelling):
     """What a skill says it is doing is told to streams, and not kept on the task."""
 
     def retold(self, task: Task) -> Task:
-        """The task without its progress."""
         return replace(task, status=replace(task.status, message=None)) if task.state is TaskState.WORKING else task
 
 
@@ -508,7 +504,6 @@ class InlineDeaf(Interceptor):
 
 
 async def forget_webhooks(inner: Operations, task_id: str, caller: Principal) -> None:
-    """Delete all webhooks of the task."""
     for push in await webhooks_of(inner, task_id, caller):
         await inner.call(DeletePush(task_id=task_id, config_id=push.config.config_id), caller)
 

@@ -87,7 +87,6 @@ class Answer:
             return None
 
     def say(self, value: Json, *, status: int | None = None) -> None:
-        """Answer with this JSON instead."""
         self.body = dump(value)
         self.headers["content-type"] = "application/json"
         self.status = self.status if status is None else status

@@ -151,7 +151,6 @@ class AgentPane(FleetPane):
         self.main.show(rows, empty=[line(("Its card names no skill.", MUTED))])
 
     def status(self, view: View) -> str:
-        """Which agent."""
         return f"{self.agent}   {len(self.main.rows.items)} skills"
 
     def copyable(self) -> str | None:
@@ -159,7 +158,6 @@ class AgentPane(FleetPane):
         return self.agent
 
     def chosen_task(self) -> str | None:
-        """None: its skills are no tasks."""
         return None
 
     def chosen_agent(self) -> str | None:

@@ -210,7 +210,6 @@ def fleet_card(view: View, width: int) -> list[Text]:
 
 
 def work_card(view: View, width: int) -> list[Text]:
-    """Is it working."""
     c = view.counters
     room = max(4, width - 12)
     done = [ok for ok, _ in c.trend][-room:]

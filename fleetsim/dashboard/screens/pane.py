@@ -61,8 +61,7 @@ class Pane(FleetWidget, Vertical):
         """A row was opened."""
         self.opened(message.grid, message.key or "")
 
-    def opened(self, grid: Grid, key: str) -> None:
-        """Open the row of that key."""
+    def opened(self, grid: Grid, key: str) -> None: ...
 
     def back(self) -> bool:
         """Leave whatever was opened; False if nothing was."""

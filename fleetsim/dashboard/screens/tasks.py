@@ -125,7 +125,6 @@ def amount(detail: TaskDetail) -> str:
 
 
 def live_title(detail: TaskDetail | None, follow: bool) -> Text:
-    """The head of the live text."""
     if detail is None:
         return line(("Live output", STRONG))
     pieces = [line(("Live output" if detail.row.open else "Answer", STRONG))]
