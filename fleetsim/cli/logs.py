@@ -1,6 +1,6 @@
 """The log as it leaves the process: harmless to a terminal, no record passing for another, no secret in it.
 
-Rooms keep secrets out of what they log; this is the second line behind them (threat T-41). What is hidden are
+Each package keeps secrets out of what it logs; this is the second line behind them (threat T-41). What is hidden are
 values: those of environment variables named like secrets, the hub's own keys, and whatever has the shape of
 a callback token or a signing secret.
 """

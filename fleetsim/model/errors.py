@@ -1,4 +1,4 @@
-"""Every error that may cross a room's wall, and what each says about blame and what to do.
+"""Every error that may leave a package, and what each says about blame and what to do.
 
 ::
 

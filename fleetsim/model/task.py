@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from fleetsim.model.errors import InvalidMove
 
 JsonObject: TypeAlias = Mapping[str, Any]
-"""A decoded JSON object. Treat it as read-only: values cross rooms."""
+"""A decoded JSON object. Treat it as read-only: values go from package to package."""
 
 
 class TaskState(StrEnum):

@@ -1,6 +1,6 @@
-"""The ports of the outside world and ``Runtime``, the one bundle of them that every room is given.
+"""The ports of the outside world and ``Runtime``, the one bundle of them that is handed in.
 
-A room reads dates from ``runtime.clock``, ids from ``runtime.ids``, chance from its own stream of
+Code reads dates from ``runtime.clock``, ids from ``runtime.ids``, chance from its own stream of
 ``runtime.rng``, and reaches the network through ``runtime.transport``. Waiting is the event loop's:
 plain ``asyncio.sleep`` and ``asyncio.timeout``. So the same code runs on the wall clock and in a
 simulation where a day takes a second.
@@ -48,10 +48,10 @@ class Ids(Protocol):
 
 
 class Rng(Protocol):
-    """Chance. One stream per room, so that a new draw in one room does not shift the others."""
+    """Chance. One stream per owner, so that a new draw of one does not shift the others'."""
 
-    def stream(self, room: str) -> random.Random:
-        """The room's own generator; the same object each time."""
+    def stream(self, owner: str) -> random.Random:
+        """The owner's own generator; the same object each time."""
         ...
 
 
@@ -185,7 +185,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Everything a room may know of the outside; ``room`` is its own, the memory for what comes from there."""
+    """Everything that may be known of the outside; ``room`` is its own, the memory for what comes from there."""
 
     clock: Clock
     ids: Ids

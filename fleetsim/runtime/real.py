@@ -58,17 +58,17 @@ class UuidIds:
 
 
 class SystemRng:
-    """One generator per room, all from one seed; without a seed, from the operating system's entropy."""
+    """One generator per owner, all from one seed; without a seed, from the operating system's entropy."""
 
     def __init__(self, seed: int | str | None = None) -> None:
         self._seed = secrets.token_hex(16) if seed is None else str(seed)
         self._streams: dict[str, random.Random] = {}
 
-    def stream(self, room: str) -> random.Random:
-        """The room's own generator; the same object each time."""
-        if room not in self._streams:
-            self._streams[room] = random.Random(f"{self._seed}/{room}")
-        return self._streams[room]
+    def stream(self, owner: str) -> random.Random:
+        """The owner's own generator; the same object each time."""
+        if owner not in self._streams:
+            self._streams[owner] = random.Random(f"{self._seed}/{owner}")
+        return self._streams[owner]
 
 
 class SystemResolver:

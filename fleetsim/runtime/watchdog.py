@@ -1,7 +1,7 @@
 """Watches the event loop: one that does not come round is told on, with the place where it is held up.
 
 A timer beats on the loop; a thread beside it looks whether the beat is late (reliability F-43). For real
-time only: a room that a simulation runs starts no threads. Knows nothing of what the loop works on.
+time only: what a simulation runs starts no threads. Knows nothing of what the loop works on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The ground for tests and simulation: virtual time, a network in memory, faults as values, a fault proxy.
+"""What tests and simulations run on: virtual time, a network in memory, faults as values, a fault proxy.
 
-Public: what a test of an agent or a caller needs. Production rooms never import it.
+Public: what a test of an agent or a caller needs. Production packages never import it.
 """
 
 from fleetsim.testbed.loop import Deadlock, LeftOver, VirtualLoop, run

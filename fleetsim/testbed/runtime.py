@@ -54,8 +54,8 @@ class CountedWork:
 class CountedIds:
     """Ids that look like UUIDs and count up; secrets that only the seed knows. Same seed, same names."""
 
-    def __init__(self, seed: int = 0, room: str = "") -> None:
-        self._key = f"{seed}/{room}"
+    def __init__(self, seed: int = 0, owner: str = "") -> None:
+        self._key = f"{seed}/{owner}"
         self._prefix = hashlib.sha256(self._key.encode()).hexdigest()[:8]
         self._ids = 0
         self._secrets = 0
@@ -73,17 +73,17 @@ class CountedIds:
 
 
 class SeededRng:
-    """One generator per room, seeded by the seed and the room's name."""
+    """One generator per owner, seeded by the seed and the owner's name."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
         self._streams: dict[str, random.Random] = {}
 
-    def stream(self, room: str) -> random.Random:
-        """The room's generator; the same object each time."""
-        if room not in self._streams:
-            self._streams[room] = random.Random(f"{self._seed}/{room}")
-        return self._streams[room]
+    def stream(self, owner: str) -> random.Random:
+        """The owner's generator; the same object each time."""
+        if owner not in self._streams:
+            self._streams[owner] = random.Random(f"{self._seed}/{owner}")
+        return self._streams[owner]
 
 
 def virtual_runtime(

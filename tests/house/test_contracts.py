@@ -19,14 +19,14 @@ CONTRACTS = [
 ]
 
 PLANTED = {
-    "floors import only floors below them": ("fleetsim/wire/sse.py", "import fleetsim.caller.registry"),
-    "production rooms never import the testbed": ("fleetsim/hub/__init__.py", "import fleetsim.testbed.loop"),
+    "layers import only layers below them": ("fleetsim/wire/sse.py", "import fleetsim.caller.registry"),
+    "production packages never import the testbed": ("fleetsim/hub/__init__.py", "import fleetsim.testbed.loop"),
     "the reference agent is an example: nobody takes parts from it, generic ones are the runtime's": (
         "fleetsim/hub/keys.py",
         "import fleetsim.agent.limits",
     ),
     "there is one guarded server": ("fleetsim/agent/guard.py", "import uvicorn"),
-    "meaning knows no ground": ("fleetsim/model/text.py", "import random"),
+    "model and wire reach nothing outside": ("fleetsim/model/text.py", "import random"),
     "the deciding modules are pure: no loop, clock, chance, socket or screen, near or far": (
         "fleetsim/caller/follow_up.py",
         "import fleetsim.runtime.workers",

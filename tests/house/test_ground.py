@@ -1,4 +1,4 @@
-"""The ground a newcomer stands on: Makefile, lock, CI, decisions."""
+"""What a newcomer relies on: Makefile, lock, CI, decisions."""
 
 from __future__ import annotations
 

@@ -49,8 +49,10 @@ def test_whatever_keeps_to_the_two_chosen_limits_fits_through_every_door() -> No
 def test_no_module_has_a_limit_for_text_of_its_own() -> None:
     """A number that cuts a prompt, an answer or an outcome stands in one place; what is shorter is an excerpt."""
     own = re.compile(r"\b(?:text|prompt|content)\[:\s*[A-Z\d_]+\]")
-    rooms = {"agent", "caller", "client", "dashboard", "hub", "model"}
-    mine = [path for path in sources("fleetsim") if rooms & set(path.relative_to(TOP).parts) and path.name != "cron.py"]
+    packages = {"agent", "caller", "client", "dashboard", "hub", "model"}
+    mine = [
+        path for path in sources("fleetsim") if packages & set(path.relative_to(TOP).parts) and path.name != "cron.py"
+    ]
     found = {path.name: own.findall(path.read_text()) for path in mine}
     assert {name: cuts for name, cuts in found.items() if cuts} == {}
 
