@@ -1,7 +1,7 @@
 """Where webhooks come in: verify, then hand the news to the tracker, nothing else (Workstacean's callback route).
 
 A token is checked from itself before anything is looked up; wrong, missing and unknown look alike from
-outside (reliability T-10 to T-14, DESIGN section 3). A token that says so counts only with a signature.
+outside (reliability T-10 to T-14). A token that says so counts only with a signature.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def answer_to(task: Task | None, text: str, parts: tuple[Part, ...]) -> tuple[st
 
 
 def key_of(task: Task) -> str:
-    """Which question this is: the status message's id, else its time stamp, else its text (DESIGN section 3).
+    """Which question this is: the status message's id, else its time stamp, else its text.
 
     The data and files that ask belong to it: an agent that shows the next form under the same id asks anew.
     """

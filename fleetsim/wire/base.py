@@ -188,7 +188,7 @@ class DialectBase(ABC):
             case DirectReply(message=message):
                 return self.write_message(message)
             case StatusUpdate():
-                # A 0.3 stream ends on terminal and on interrupted states (DESIGN section 4).
+                # A 0.3 stream ends on terminal and on interrupted states.
                 final = event.final or event.status.state in TERMINAL | INTERRUPTED
                 return {
                     **self.kind("status-update"),

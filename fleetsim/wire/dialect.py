@@ -125,7 +125,7 @@ def dialect(name: str) -> Dialect:
 
 
 def for_request(method: str, params: JsonObject, version_header: str | None) -> Dialect:
-    """The dialect a request is written in; the method name decides (DESIGN section 4).
+    """The dialect a request is written in; the method name decides.
 
     Names of 1.0 need an ``A2A-Version`` of 1.x; for all others the header is ignored. ``tasks/get``,
     ``tasks/cancel`` and ``tasks/resubscribe`` are shared by 0.3 and 0.1 and answered as 0.3: who knows the

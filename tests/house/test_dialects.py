@@ -51,7 +51,7 @@ def test_no_version_is_compared_outside_wire() -> None:
     [
         'x.dialect == "1.0"',
         'name in {"0.3", "1.0"}',
-        'MANNERS["0.3"]',
+        'BEHAVIOURS["0.3"]',
         'version.startswith("0.1")',
         '"0.3" not in names',
     ],

@@ -438,7 +438,7 @@ def _register(context: StepContext) -> None:
 
 
 def push_registered(context: StepContext, signal: PushRegistered) -> None:
-    """The task may have moved between the reply and the registration: look once (DESIGN section 3)."""
+    """The task may have moved between the reply and the registration: look once."""
     if signal.error is None:
         context.effects.append(Publish(event=WebhookRegistered()))
         context.poll_at(context.now.mono)
