@@ -123,12 +123,16 @@ async def demo_hub(home: Path) -> AsyncIterator[Hub]:
     runtime = real_runtime()
     port = _free_port()
     shipped = _shipped()
+    agents_log = logging.getLogger("fleetsim.agent")
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runtime.transport.aclose)
+        stack.callback(agents_log.setLevel, agents_log.level)
         urls = {}
         for agent in demo_agents(f"127.0.0.1:{port}"):
             url = await stack.enter_async_context(agent.serving())
             urls[f"{agent.settings.name.upper()}_URL"] = f"{url.rstrip('/')}/a2a"
+        # The hub goes first, and webhooks that are on their way to it then are nobody's loss.
+        stack.callback(agents_log.setLevel, logging.ERROR)
         config = await load_fleet(shipped / "agents.example.yaml", files=runtime.files, env={**os.environ, **urls})
         state = StateDir(home / "state").open()
         ledger = await stack.enter_async_context(open_ledger(state.ledger_path, clock=runtime.clock))
