@@ -10,9 +10,11 @@ demo: ## a live fleet with its dashboard; without a terminal it runs to its end 
 	@scripts/setup run
 	@$(BIN)/fleetsim demo
 
+# Two for each processor: half of the tests wait for sockets and processes.
+WORKERS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 test: ## all tests that need nothing but Python
 	@scripts/setup dev
-	@$(BIN)/python -m pytest -m "not interop" -n auto --dist worksteal
+	@$(BIN)/python -m pytest -m "not interop" -n $(WORKERS) --dist worksteal
 
 test-fast: ## the tests that take no time: pure functions, and virtual time
 	@scripts/setup dev
@@ -20,7 +22,7 @@ test-fast: ## the tests that take no time: pure functions, and virtual time
 
 test-whole: ## make test, with all examples, seeds and kills of which it tries every fifth
 	@scripts/setup dev
-	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" -n auto --dist worksteal
+	@TESTS_WHOLE=1 $(BIN)/python -m pytest -m "not interop" -n $(WORKERS) --dist worksteal
 
 check: ## format, lint, types, import contracts
 	@scripts/setup dev
