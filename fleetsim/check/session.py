@@ -19,7 +19,7 @@ from fleetsim.check.raw_dialect import TERMINAL, RawDialect, mapping
 from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_tested_unless, note_timeout
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
-from fleetsim.runtime.http_sse import SseEvent, StreamLimits, read_events
+from fleetsim.runtime.http_sse import SseEvent, StreamLimits, load_decoder, read_events
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request
 
 T = TypeVar("T")
@@ -40,6 +40,7 @@ class Session:
     """What a probe is given: calls and streams in one dialect, fixtures, and what is known of the agent."""
 
     def __init__(self, agent: AgentUnderTest, dialect: str) -> None:
+        load_decoder()
         self.agent = agent
         self.dialect = RawDialect(dialect)
         self.options = agent.options

@@ -50,7 +50,7 @@ from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.task import Part, Task, TaskState
 from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange, read_whole
-from fleetsim.runtime.http_sse import StreamLimits, Turns, read_events
+from fleetsim.runtime.http_sse import StreamLimits, Turns, load_decoder, read_events
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime, Transport
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire import dialect as wire
@@ -311,6 +311,7 @@ class AgentClient(BlockingCalls):
         tried as ``call_raw`` does. Entering raises as ``call`` does; iterating raises RpcError, WireError,
         LimitReached and TransportError.
         """
+        load_decoder()
         if isinstance(call, SendMessage) and not call.streaming:
             call = replace(call, streaming=True)
         allowed = limits or self.limits.stream

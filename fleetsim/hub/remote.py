@@ -23,7 +23,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.limits import WIRE_BYTES_MAX, TooMuch
 from fleetsim.model.text import one_line
-from fleetsim.runtime.http_sse import StreamLimits, read_events
+from fleetsim.runtime.http_sse import StreamLimits, load_decoder, read_events
 from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.wire.json import dump, parse_untrusted
 
@@ -110,6 +110,7 @@ class HubRemote:
 
         Events that were lost because this reader was too slow are told as one of topic ``events.dropped``.
         """
+        load_decoder()
         path = "/events" + (f"?after={after}" if after is not None else "")
         limits = StreamLimits(stream_bytes_max=2**40, events_max=2**40, lines_max=2**40)
         await self._require_proof()

@@ -22,6 +22,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.http_sse import load_decoder
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.server import listen, serving
@@ -58,6 +59,7 @@ async def running_hub(
     if not allow_remote and not _is_loopback(host):
         hint = "bind to 127.0.0.1, or say --allow-remote and put TLS in front"
         raise ConfigError(f"{host} can be reached from other machines", hint=hint)
+    load_decoder()
     keys = state.keys(runtime.ids) if state else HubKeys.fresh(runtime.ids)
     listener = listen(host, port)
     try:

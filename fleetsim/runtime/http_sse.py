@@ -70,6 +70,15 @@ class Turns(Protocol):
         ...
 
 
+def load_decoder() -> None:
+    """Import what decodes streams; to be called before one is asked for.
+
+    Commands that stream nothing do without: it is a quarter of the time in which they begin. Left until the first
+    event is there, it would hold up that event and everything else, for a second or more where nothing is compiled.
+    """
+    import httpx_sse  # noqa: F401
+
+
 async def read_events(
     incoming: IncomingResponse,
     *,
@@ -95,7 +104,7 @@ async def read_events(
         raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
     document = document or Room().document("")
     guard = _Guard(incoming.chunks, limits or StreamLimits(), turns, document)
-    import httpx  # with the first stream: it takes a quarter of the time in which a command begins
+    import httpx
     from httpx_sse import EventSource
 
     headers = {"content-type": "text/event-stream; charset=utf-8"}
