@@ -41,7 +41,7 @@ from fleetsim.model.task import (
     TaskStatus,
     TextPart,
 )
-from fleetsim.wire.fields import TRANSITIONS
+from fleetsim.wire.reading import TRANSITIONS
 
 ANYONE = "anyone"
 """The owner of every task of an agent without keys: one shared tenant."""

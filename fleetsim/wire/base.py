@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
 
 from fleetsim.model.call import (
     STREAMING,
@@ -23,6 +24,7 @@ from fleetsim.model.call import (
     ListPush,
     ListTasks,
     Operation,
+    PushConfig,
     SendMessage,
     SetPush,
     SubscribeToTask,
@@ -48,9 +50,12 @@ from fleetsim.model.task import (
     TaskStatus,
     TextPart,
 )
-from fleetsim.wire import fields, reading
-from fleetsim.wire.cards import write_card
-from fleetsim.wire.pushconfig import nested_config, read_push_config, write_push_config
+from fleetsim.wire import reading
+from fleetsim.wire.cards import read_card, write_card
+from fleetsim.wire.json import present
+
+Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
+"""What a call is answered with when it is not a stream."""
 
 Decoder = Callable[[JsonObject], Call]
 
@@ -115,13 +120,40 @@ class DialectBase(ABC):
         with refusing():
             return decode(params)
 
-    def decode_reply(self, operation: Operation, result: Any) -> reading.Reply:
-        """Read the result of a call. Raises WireError."""
-        return reading.read_reply(operation, result)
+    def decode_reply(self, operation: Operation, result: Any) -> Reply:
+        """Read the result of a call. A stream's operations read as a send does, for peers that answer without a stream.
 
-    def decode_event(self, value: Any) -> TaskEvent:
-        """Read one event of a stream. Raises WireError."""
-        return reading.read_event(value)
+        Raises WireError.
+        """
+        match operation:
+            case Operation.SEND | Operation.STREAM:
+                event = reading.read_event(result)
+                if not isinstance(event, Snapshot | DirectReply):
+                    raise WireError("the answer to a message must be a task or a message")
+                return event.task if isinstance(event, Snapshot) else event.message
+            case Operation.GET | Operation.CANCEL | Operation.SUBSCRIBE:
+                return reading.read_task(result)
+            case Operation.LIST:
+                page = reading.mapping(result, "task page")
+                return TaskPage(
+                    tasks=tuple(reading.read_task(value) for value in reading.sequence(page.get("tasks"), "tasks")),
+                    next_page_token=reading.text(page, "nextPageToken") or "",
+                    page_size=reading.count(page, "pageSize") or 0,
+                    total_size=reading.count(page, "totalSize") or 0,
+                )
+            case Operation.PUSH_SET | Operation.PUSH_GET:
+                return reading.read_task_push(result)
+            case Operation.PUSH_LIST:
+                listed = result
+                if not isinstance(result, list | tuple):
+                    listed = reading.mapping(result, "push list").get("configs")
+                return tuple(reading.read_task_push(value) for value in reading.sequence(listed, "configs"))
+            case Operation.PUSH_DELETE:
+                return None
+            case Operation.EXTENDED_CARD:
+                return read_card(result)
+
+    decode_event = staticmethod(reading.read_event)
 
     def event_name(self, event: TaskEvent) -> str | None:
         """The SSE event name, which only 0.1 uses."""
@@ -139,9 +171,9 @@ class DialectBase(ABC):
             case SendMessage():
                 return self.write_send(call)
             case GetTask():
-                return {"id": call.task_id, **fields.present(historyLength=call.history_length)}
+                return {"id": call.task_id, **present(historyLength=call.history_length)}
             case CancelTask():
-                return {"id": call.task_id, **fields.present(metadata=dict(call.metadata))}
+                return {"id": call.task_id, **present(metadata=dict(call.metadata))}
             case SubscribeToTask():
                 return {"id": call.task_id}
             case SetPush():
@@ -160,9 +192,9 @@ class DialectBase(ABC):
 
     def write_push_ids(self, task_id: str, config_id: str | None) -> dict[str, Any]:
         """A task and one of its webhooks."""
-        return {"id": task_id, **fields.present(pushNotificationConfigId=config_id)}
+        return {"id": task_id, **present(pushNotificationConfigId=config_id)}
 
-    def encode_reply(self, call: Call, reply: reading.Reply) -> Any:
+    def encode_reply(self, call: Call, reply: Reply) -> Any:
         """The ``result`` of an answer to ``call``."""
         match reply:
             case Task():
@@ -196,7 +228,7 @@ class DialectBase(ABC):
                     "contextId": event.context_id,
                     "status": self.write_status(event.status),
                     **({"final": final} if self.kinds else {}),
-                    **fields.present(metadata=dict(event.metadata)),
+                    **present(metadata=dict(event.metadata)),
                 }
             case ArtifactUpdate():
                 return {
@@ -206,7 +238,7 @@ class DialectBase(ABC):
                     "artifact": self.write_artifact(event.artifact),
                     "append": event.append,
                     "lastChunk": event.last_chunk,
-                    **fields.present(metadata=dict(event.metadata)),
+                    **present(metadata=dict(event.metadata)),
                 }
 
     def kind(self, name: str) -> dict[str, str]:
@@ -226,15 +258,15 @@ class DialectBase(ABC):
         tag = self.tag
         match part:
             case TextPart():
-                return {tag: "text", "text": part.text, **fields.present(metadata=dict(part.metadata))}
+                return {tag: "text", "text": part.text, **present(metadata=dict(part.metadata))}
             case DataPart():
                 boxed = {} if isinstance(part.data, Mapping) else {reading.BOXED: True}
                 data = {"value": part.data} if boxed else part.data
-                return {tag: "data", "data": data, **fields.present(metadata={**data_metadata(part), **boxed})}
+                return {tag: "data", "data": data, **present(metadata={**data_metadata(part), **boxed})}
             case FilePart():
                 content = {"bytes": part.raw} if part.raw is not None else {"uri": part.uri or ""}
-                file = {**content, **fields.present(name=part.filename, mimeType=part.media_type)}
-                return {tag: "file", "file": file, **fields.present(metadata=dict(part.metadata))}
+                file = {**content, **present(name=part.filename, mimeType=part.media_type)}
+                return {tag: "file", "file": file, **present(metadata=dict(part.metadata))}
 
     def write_message(self, message: Message) -> dict[str, Any]:
         """A2A 0.3.0 section 6.4, 1.0 section 4.1.4."""
@@ -243,7 +275,7 @@ class DialectBase(ABC):
             "messageId": message.message_id,
             "role": self.write_role(message.role),
             "parts": [self.write_part(part) for part in message.parts],
-            **fields.present(
+            **present(
                 contextId=message.context_id,
                 taskId=message.task_id,
                 referenceTaskIds=list(message.reference_task_ids),
@@ -257,7 +289,7 @@ class DialectBase(ABC):
         return {
             "artifactId": artifact.artifact_id,
             "parts": [self.write_part(part) for part in artifact.parts],
-            **fields.present(
+            **present(
                 name=artifact.name,
                 description=artifact.description,
                 extensions=list(artifact.extensions),
@@ -269,9 +301,9 @@ class DialectBase(ABC):
         """A2A 0.3.0 section 6.2, 1.0 section 4.1.2, almanac seeds, step 2.1."""
         return {
             "state": self.write_state(status.state),
-            **fields.present(
+            **present(
                 message=self.write_message(status.message) if status.message else None,
-                timestamp=fields.write_time(status.timestamp) if status.timestamp else None,
+                timestamp=write_time(status.timestamp) if status.timestamp else None,
             ),
         }
 
@@ -282,7 +314,7 @@ class DialectBase(ABC):
             "id": task.task_id,
             "contextId": task.context_id,
             "status": self.write_status(task.status),
-            **fields.present(
+            **present(
                 artifacts=[self.write_artifact(artifact) for artifact in task.artifacts],
                 history=[self.write_message(message) for message in task.history],
                 metadata=dict(task.metadata),
@@ -293,6 +325,35 @@ class DialectBase(ABC):
         """A2A 0.3.0 section 6.10."""
         config = write_push_config(push.config, schemes_listed=True)
         return {"taskId": push.task_id, "pushNotificationConfig": config}
+
+
+def write_time(value: datetime) -> str:
+    """ISO 8601 in UTC with milliseconds and ``Z`` (A2A 1.0 section 5.6.1)."""
+    if value.tzinfo is not None:
+        value = value.astimezone(UTC)
+    return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def write_push_config(config: PushConfig, *, schemes_listed: bool) -> dict[str, Any]:
+    """A configuration; ``schemes_listed`` for 0.x (``schemes: [...]``), else 1.0 (``scheme``).
+
+    A token that is also the Bearer credentials is written once, in the structured form.
+    """
+    authentication: dict[str, Any] = {}
+    if config.scheme is not None or config.credentials is not None:
+        scheme = config.scheme or "Bearer"
+        authentication = {"schemes": [scheme]} if schemes_listed else {"scheme": scheme}
+        authentication |= present(credentials=config.credentials)
+    implied = reading.is_bearer(config.scheme) and config.token == config.credentials
+    token = None if implied else config.token
+    return {
+        **present(id=config.config_id),
+        "url": config.url,
+        **present(token=token, authentication=authentication),
+    }
+
+
+# -- reading calls ------------------------------------------------------------------------------------------------
 
 
 def read_sent_message(params: JsonObject, *, beside: bool = False) -> Message:
@@ -306,70 +367,61 @@ def read_sent_message(params: JsonObject, *, beside: bool = False) -> Message:
         return message
     return replace(
         message,
-        context_id=message.context_id or fields.identifier(params, "contextId", "sessionId"),
-        task_id=message.task_id or fields.identifier(params, "taskId"),
+        context_id=message.context_id or reading.identifier(params, "contextId", "sessionId"),
+        task_id=message.task_id or reading.identifier(params, "taskId"),
     )
 
 
-def history_length(obj: JsonObject) -> int | None:
-    """The optional ``historyLength``, 0 or more (A2A 1.0 section 3.2.4)."""
-    return fields.count(obj, "historyLength")
-
-
 def read_get(params: JsonObject) -> GetTask:
-    """Parameters that name a task and a history length."""
-    return GetTask(task_id=fields.need_identifier(params, "id", "taskId"), history_length=history_length(params))
+    """``historyLength`` is 0 or more (A2A 1.0 section 3.2.4)."""
+    task_id = reading.need_identifier(params, "id", "taskId")
+    return GetTask(task_id=task_id, history_length=reading.count(params, "historyLength"))
 
 
 def read_cancel(params: JsonObject) -> CancelTask:
-    """Parameters that name a task, with metadata."""
-    return CancelTask(task_id=fields.need_identifier(params, "id", "taskId"), metadata=fields.metadata(params))
+    return CancelTask(task_id=reading.need_identifier(params, "id", "taskId"), metadata=reading.metadata(params))
 
 
 def read_subscribe(params: JsonObject) -> SubscribeToTask:
-    """Parameters that name a task."""
-    return SubscribeToTask(task_id=fields.need_identifier(params, "id", "taskId"))
+    return SubscribeToTask(task_id=reading.need_identifier(params, "id", "taskId"))
 
 
 def read_set_push(params: JsonObject) -> SetPush:
     """0.x registration: the task as ``taskId`` or ``id``, the configuration nested or, failing that, flat."""
-    config = fields.mapping(nested_config(params), "pushNotificationConfig")
+    config = reading.mapping(reading.nested_config(params), "pushNotificationConfig")
     flat = config is params
-    task_id = fields.need_identifier(params, "taskId", *(() if flat else ("id",)))
-    return SetPush(task_id=task_id, config=read_push_config(config))
+    task_id = reading.need_identifier(params, "taskId", *(() if flat else ("id",)))
+    return SetPush(task_id=task_id, config=reading.read_push_config(config))
 
 
 def _push_ids(params: JsonObject) -> tuple[str, str | None]:
     """0.x: the task as ``id`` or ``taskId``; where both stand, ``id`` may be the configuration's, as in 1.0."""
-    task_id = fields.need_identifier(params, "taskId", "id")
-    config_id = fields.identifier(params, "pushNotificationConfigId")
-    lone = fields.identifier(params, "id")
+    task_id = reading.need_identifier(params, "taskId", "id")
+    config_id = reading.identifier(params, "pushNotificationConfigId")
+    lone = reading.identifier(params, "id")
     if config_id is None and lone != task_id:
         config_id = lone
     return task_id, config_id
 
 
 def read_get_push(params: JsonObject) -> GetPush:
-    """0.x: one webhook of a task."""
     task_id, config_id = _push_ids(params)
     return GetPush(task_id=task_id, config_id=config_id)
 
 
 def read_delete_push(params: JsonObject) -> DeletePush:
-    """0.x: remove one webhook of a task."""
     task_id, config_id = _push_ids(params)
     return DeletePush(task_id=task_id, config_id=config_id)
 
 
 def read_list_push(params: JsonObject) -> ListPush:
-    """0.x: all webhooks of a task."""
-    return ListPush(task_id=fields.need_identifier(params, "id", "taskId"))
+    return ListPush(task_id=reading.need_identifier(params, "id", "taskId"))
 
 
 def read_configuration(params: JsonObject) -> JsonObject:
     """The optional ``configuration`` of a send."""
     value = params.get("configuration")
-    return {} if value is None else fields.mapping(value, "configuration")
+    return {} if value is None else reading.mapping(value, "configuration")
 
 
 def pushed_status(event: TaskEvent, task: Task) -> TaskStatus:

@@ -12,7 +12,8 @@ from typing import Any
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, AgentSkill, Capabilities
 from fleetsim.model.errors import WireError
 from fleetsim.model.task import JsonObject
-from fleetsim.wire.fields import ID_CHARS_MAX, URL_CHARS_MAX, camel_case, present
+from fleetsim.wire.json import present
+from fleetsim.wire.reading import ID_CHARS_MAX, URL_CHARS_MAX, camel_case
 
 ITEMS_MAX = 1000
 """Most skills, interfaces or extensions taken from one card."""

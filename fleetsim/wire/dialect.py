@@ -11,9 +11,9 @@ from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, MethodNotFound, VersionNotSupported
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import JsonObject, Task
+from fleetsim.wire.base import Reply
 from fleetsim.wire.cards import is_current, read_card, write_card
 from fleetsim.wire.choice import Choice, choose
-from fleetsim.wire.reading import Reply
 from fleetsim.wire.v0_1 import V01
 from fleetsim.wire.v0_3 import V03
 from fleetsim.wire.v1_0 import V10

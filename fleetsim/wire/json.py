@@ -134,3 +134,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError
+
+
+def present(**members: Any) -> dict[str, Any]:
+    """The members that are neither None nor empty; zero, false and the empty string are kept."""
+    return {
+        name: value
+        for name, value in members.items()
+        if value is not None and not (isinstance(value, Mapping | list | tuple) and not value)
+    }

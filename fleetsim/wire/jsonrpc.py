@@ -12,8 +12,8 @@ from typing import Any, NoReturn, TypeAlias
 from fleetsim.model.errors import RPC_ERRORS, InvalidParams, InvalidRequest, ParseError, RpcError, WireError
 from fleetsim.model.task import JsonObject
 from fleetsim.model.text import one_line
-from fleetsim.wire import fields
 from fleetsim.wire.json import BODY_BYTES_MAX, dump, parse_untrusted
+from fleetsim.wire.reading import mapping
 
 RequestId: TypeAlias = str | int | float | None
 
@@ -144,7 +144,7 @@ def read_response(data: Any, *, expect_id: RequestId, dialect_name: str | None =
     if not _same_id(answered, expect_id) and not (problem is not None and answered is None):
         raise WireError("the answer's id is not the request's")
     if problem is not None:
-        raise _read_error(fields.mapping(problem, "error"), dialect_name)
+        raise _read_error(mapping(problem, "error"), dialect_name)
     return obj.get("result")
 
 

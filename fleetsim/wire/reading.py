@@ -1,18 +1,21 @@
-"""Answers, events and webhook bodies of any peer: parts by their members, events by wrapping key, ``kind`` or shape.
+"""What any peer says, read: single members, then parts, messages, tasks, events and webhooks.
 
-Real peers mix dialects (interop.md sections 5 to 7), so every dialect reads with the same eyes; only
-writing differs. Everything here raises WireError and nothing else. File content stays base64 text and is never decoded
-or fetched.
+Real peers mix dialects (interop.md sections 5 to 7), so every dialect reads with the same eyes: parts by their
+members, events by wrapping key, ``kind`` or shape; only writing differs. Everything here raises WireError and nothing
+else; it names the member and what it should be, and never repeats the value that was refused: values may be secret or
+hostile. File content stays base64 text and is never decoded or fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from fleetsim.model.call import Operation, TaskPage, TaskPush
-from fleetsim.model.card import AgentCard
+from fleetsim.model.call import PushConfig, TaskPush
 from fleetsim.model.errors import WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import (
@@ -24,15 +27,181 @@ from fleetsim.model.task import (
     Part,
     Role,
     Task,
+    TaskState,
     TaskStatus,
     TextPart,
 )
-from fleetsim.wire import fields
-from fleetsim.wire.cards import read_card
-from fleetsim.wire.pushconfig import read_task_push
+from fleetsim.model.text import one_line
 
-Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
-"""What a call is answered with when it is not a stream."""
+ID_CHARS_MAX = 1024
+"""Longest task, context, message, artifact or configuration id read from a peer, in characters."""
+
+URL_CHARS_MAX = 8192
+"""Longest address read from a peer, in characters."""
+
+TRANSITIONS = "stateTransitionHistory"
+"""Metadata of a task that lists its past states, each with its time, where an agent keeps them (the card's flag)."""
+
+_STATE_ALIASES = {"cancelled": TaskState.CANCELED}
+_STATES = {state.value: state for state in TaskState} | _STATE_ALIASES
+_PREFIX = re.compile(r"^(task-state-|role-)")
+
+
+# -- single members ----------------------------------------------------------------------------------------------
+
+
+def mapping(value: Any, what: str) -> JsonObject:
+    """``value`` as a JSON object."""
+    if not isinstance(value, Mapping):
+        raise WireError(f"{what} must be an object")
+    return value
+
+
+def sequence(value: Any, what: str) -> Sequence[Any]:
+    """``value`` as a JSON array; absent means empty."""
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple):
+        raise WireError(f"{what} must be a list")
+    return value
+
+
+def member(obj: JsonObject, *names: str) -> Any:
+    """The first of the named members that is there and not null, else None."""
+    for name in names:
+        if (value := obj.get(name)) is not None:
+            return value
+    return None
+
+
+def text(obj: JsonObject, *names: str, chars_max: int | None = None) -> str | None:
+    """An optional text member, by the first name that is there."""
+    value = member(obj, *names)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise WireError(f"{names[0]} must be a string")
+    if chars_max is not None and len(value) > chars_max:
+        raise WireError(f"{names[0]} is longer than {chars_max} characters")
+    return value
+
+
+def identifier(obj: JsonObject, *names: str) -> str | None:
+    """An optional id of 1 to 1024 characters; an empty one counts as absent."""
+    return text(obj, *names, chars_max=ID_CHARS_MAX) or None
+
+
+def need_identifier(obj: JsonObject, *names: str) -> str:
+    """An id that must be there."""
+    value = identifier(obj, *names)
+    if value is None:
+        raise WireError(f"{names[0]} is missing or empty")
+    return value
+
+
+def flag(obj: JsonObject, *names: str) -> bool | None:
+    """An optional boolean member."""
+    value = member(obj, *names)
+    if value is not None and not isinstance(value, bool):
+        raise WireError(f"{names[0]} must be true or false")
+    return value
+
+
+def count(obj: JsonObject, name: str, *, low: int = 0, high: int = 2**31 - 1) -> int | None:
+    """An optional whole number within bounds; ``5.0`` counts as 5."""
+    value = obj.get(name)
+    if value is None:
+        return None
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise WireError(f"{name} must be a whole number from {low} to {high}")
+    return value
+
+
+def texts(obj: JsonObject, *names: str) -> tuple[str, ...]:
+    """An optional list of strings; absent means empty."""
+    values = sequence(member(obj, *names), names[0])
+    if not all(isinstance(value, str) for value in values):
+        raise WireError(f"{names[0]} must hold strings only")
+    return tuple(values)
+
+
+def metadata(obj: JsonObject) -> JsonObject:
+    """The optional ``metadata`` object; absent means empty."""
+    value = obj.get("metadata")
+    return {} if value is None else mapping(value, "metadata")
+
+
+def read_state(value: Any) -> TaskState:
+    """A state in any spelling in use: prefixed or not, any case, dashes or underscores; unknown text is UNKNOWN.
+
+    Raises WireError when it is not text at all.
+    """
+    if not isinstance(value, str):
+        raise WireError("state must be a string")
+    return _STATES.get(_plain(value), TaskState.UNKNOWN)
+
+
+def read_role(value: Any) -> Role | None:
+    """A role in any spelling, or None for anything else."""
+    if not isinstance(value, str):
+        return None
+    plain = _plain(value)
+    return Role(plain) if plain in {"user", "agent"} else None
+
+
+def _plain(value: str) -> str:
+    return _PREFIX.sub("", value[:64].strip().lower().replace("_", "-"))
+
+
+def read_time(value: Any) -> datetime | None:
+    """An ISO 8601 time in UTC; one without a zone counts as UTC, anything unreadable as None."""
+    if not isinstance(value, str) or len(value) > 64:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+# -- ProtoJSON's two spellings ------------------------------------------------------------------------------------
+# 1.0 is read in snake_case as in camelCase, and written in camelCase: every official SDK of 1.0 reads both (protobuf's
+# JSON mapping: parsers accept the field's own name beside its camelCase form).
+
+OPAQUE = frozenset({"metadata", "data", "params", "security", "securityRequirements"})
+"""Members whose inside belongs to somebody else: payloads, an extension's parameters, names of security schemes."""
+
+NAMED = frozenset({"securitySchemes", "scopes"})
+"""Members that are maps: their keys are names somebody chose, their values are objects of the protocol."""
+
+_SNAKE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+", re.ASCII)
+_NEXT = re.compile(r"_([a-z0-9])")
+
+
+def camel_case(value: Any) -> Any:
+    """``value`` with every member of the protocol in camelCase.
+
+    Raises:
+        WireError: an object has a member in both spellings; which one is meant cannot be known.
+    """
+    if isinstance(value, Mapping):
+        found: dict[str, Any] = {}
+        for name, item in value.items():
+            if "_" in name and _SNAKE.fullmatch(name):
+                name = _NEXT.sub(lambda letter: letter[1].upper(), name)
+            if name in found:
+                raise WireError(f"{one_line(name, 80)} is there in two spellings")
+            if name in NAMED and isinstance(item, Mapping):
+                item = {key: camel_case(inner) for key, inner in item.items()}
+            elif name not in OPAQUE:
+                item = camel_case(item)
+            found[name] = item
+        return found
+    if isinstance(value, list | tuple):
+        return [camel_case(item) for item in value]
+    return value
 
 
 # -- parts, messages, artifacts ----------------------------------------------------------------------------------
@@ -45,47 +214,43 @@ The convention of a2a-sdk 1.x, whose 0.3 side reads and writes it.
 
 
 def read_part(value: Any) -> Part:
-    """One part of any dialect. Raises WireError."""
-    obj = fields.mapping(value, "part")
-    metadata = fields.metadata(obj)
-    media_type = fields.text(obj, "mediaType", "mimeType")
+    obj = mapping(value, "part")
+    meta = metadata(obj)
+    media_type = text(obj, "mediaType", "mimeType")
     tag = obj.get("kind", obj.get("type"))
     if obj.get("text") is not None or (tag == "text" and "text" not in obj):
-        return TextPart(text=fields.text(obj, "text") or "", media_type=media_type, metadata=metadata)
+        return TextPart(text=text(obj, "text") or "", media_type=media_type, metadata=meta)
     if obj.get("file") is not None:
-        return _read_file(fields.mapping(obj["file"], "file"), media_type, metadata)
+        return _read_file(mapping(obj["file"], "file"), media_type, meta)
     if obj.get("raw") is not None or obj.get("url") is not None:
-        return _read_file(obj, media_type, metadata)
+        return _read_file(obj, media_type, meta)
     if "data" in obj:
-        return _read_data(obj["data"], media_type, metadata)
+        data = obj["data"]
+        if meta.get(BOXED) is True and isinstance(data, Mapping) and data.keys() == {"value"}:
+            data = data["value"]
+            meta = {name: value for name, value in meta.items() if name != BOXED}
+        named = meta.get("mimeType")
+        return DataPart(data=data, media_type=media_type or (named if isinstance(named, str) else None), metadata=meta)
     raise WireError("part must have text, file, raw, url or data")
 
 
-def _read_data(data: Any, media_type: str | None, metadata: JsonObject) -> DataPart:
-    if metadata.get(BOXED) is True and isinstance(data, Mapping) and data.keys() == {"value"}:
-        data = data["value"]
-        metadata = {name: value for name, value in metadata.items() if name != BOXED}
-    named = metadata.get("mimeType")
-    return DataPart(data=data, media_type=media_type or (named if isinstance(named, str) else None), metadata=metadata)
-
-
 def _read_file(obj: JsonObject, media_type: str | None, metadata: JsonObject) -> FilePart:
-    raw = fields.text(obj, "bytes", "raw", "fileWithBytes")
-    uri = fields.text(obj, "uri", "url", "fileWithUri", chars_max=None) if raw is None else None
+    raw = text(obj, "bytes", "raw", "fileWithBytes")
+    uri = text(obj, "uri", "url", "fileWithUri", chars_max=None) if raw is None else None
     if raw is None and uri is None:
         raise WireError("file must have bytes or uri")
     return FilePart(
         raw=raw,
         uri=uri,
-        filename=fields.text(obj, "name", "filename"),
-        media_type=fields.text(obj, "mimeType", "mediaType") or media_type,
+        filename=text(obj, "name", "filename"),
+        media_type=text(obj, "mimeType", "mediaType") or media_type,
         metadata=metadata,
     )
 
 
 def read_parts(obj: JsonObject) -> tuple[Part, ...]:
-    """The ``parts`` member; absent means none. Raises WireError."""
-    return tuple(read_part(value) for value in fields.sequence(obj.get("parts"), "parts"))
+    """The ``parts`` member; absent means none."""
+    return tuple(read_part(value) for value in sequence(obj.get("parts"), "parts"))
 
 
 def read_message(value: Any, *, asked: bool = False) -> Message:
@@ -95,41 +260,41 @@ def read_message(value: Any, *, asked: bool = False) -> Message:
     strange role counts as the agent's. A missing id becomes the empty one: 0.1 has none, and older 0.3
     peers leave it out (interop.md section 2).
     """
-    obj = fields.mapping(value, "message")
-    role = fields.read_role(obj.get("role"))
+    obj = mapping(value, "message")
+    role = read_role(obj.get("role"))
     if asked and role is None:
         raise WireError("message.role must be user or agent")
     if asked and obj.get("parts") is None:
         raise WireError("message.parts is missing")
     return Message(
-        message_id=fields.identifier(obj, "messageId") or "",
+        message_id=identifier(obj, "messageId") or "",
         role=role or Role.AGENT,
         parts=read_parts(obj),
-        context_id=fields.identifier(obj, "contextId", "sessionId"),
-        task_id=fields.identifier(obj, "taskId"),
-        reference_task_ids=fields.texts(obj, "referenceTaskIds"),
-        extensions=fields.texts(obj, "extensions"),
-        metadata=fields.metadata(obj),
+        context_id=identifier(obj, "contextId", "sessionId"),
+        task_id=identifier(obj, "taskId"),
+        reference_task_ids=texts(obj, "referenceTaskIds"),
+        extensions=texts(obj, "extensions"),
+        metadata=metadata(obj),
     )
 
 
 def read_artifact(value: Any, position: int = 0) -> Artifact:
-    """An artifact of any dialect; one without an id is named by its index or position. Raises WireError."""
-    obj = fields.mapping(value, "artifact")
-    index = fields.count(obj, "index")
+    """An artifact of any dialect; one without an id is named by its index or position."""
+    obj = mapping(value, "artifact")
+    index = count(obj, "index")
     return Artifact(
-        artifact_id=fields.identifier(obj, "artifactId") or f"artifact-{position if index is None else index}",
+        artifact_id=identifier(obj, "artifactId") or f"artifact-{position if index is None else index}",
         parts=read_parts(obj),
-        name=fields.text(obj, "name"),
-        description=fields.text(obj, "description"),
-        extensions=fields.texts(obj, "extensions"),
-        metadata=fields.metadata(obj),
+        name=text(obj, "name"),
+        description=text(obj, "description"),
+        extensions=texts(obj, "extensions"),
+        metadata=metadata(obj),
     )
 
 
 def read_artifacts(obj: JsonObject) -> tuple[Artifact, ...]:
-    """The ``artifacts`` list, and a lone ``artifact`` the list does not hold. Raises WireError."""
-    listed = fields.sequence(obj.get("artifacts"), "artifacts")
+    """The ``artifacts`` list, and a lone ``artifact`` the list does not hold."""
+    listed = sequence(obj.get("artifacts"), "artifacts")
     found = tuple(read_artifact(value, at) for at, value in enumerate(listed))
     if obj.get("artifact") is not None:
         lone = read_artifact(obj["artifact"])
@@ -142,32 +307,32 @@ def read_artifacts(obj: JsonObject) -> tuple[Artifact, ...]:
 
 
 def read_status(value: Any) -> TaskStatus:
-    """A status object, or a bare state as the simplest webhooks send it. Raises WireError."""
+    """A status object, or a bare state as the simplest webhooks send it."""
     if isinstance(value, str):
-        return TaskStatus(state=fields.read_state(value))
-    obj = fields.mapping(value, "status")
+        return TaskStatus(state=read_state(value))
+    obj = mapping(value, "status")
     message = obj.get("message")
     return TaskStatus(
-        state=fields.read_state(obj.get("state")),
+        state=read_state(obj.get("state")),
         message=None if message is None else read_message(message),
-        timestamp=fields.read_time(obj.get("timestamp")),
+        timestamp=read_time(obj.get("timestamp")),
     )
 
 
 def read_task(value: Any) -> Task:
-    """A task, bare or wrapped. Raises WireError."""
-    obj = fields.mapping(value, "task")
+    """A task, bare or wrapped."""
+    obj = mapping(value, "task")
     if obj.get("task") is not None and "status" not in obj:
-        obj = fields.mapping(obj["task"], "task")
-    task_id = fields.need_identifier(obj, "id", "taskId")
-    context_id = fields.identifier(obj, "contextId", "sessionId") or ""
+        obj = mapping(obj["task"], "task")
+    task_id = need_identifier(obj, "id", "taskId")
+    context_id = identifier(obj, "contextId", "sessionId") or ""
     status = read_status(obj.get("status"))
     if status.message is None and obj.get("message") is not None:  # beside the status: the seeds' ``result.message``
         status = replace(status, message=read_message(obj["message"]))
     artifacts = read_artifacts(obj)
     history = []
-    for value in fields.sequence(obj.get("history"), "history"):
-        entry = fields.mapping(value, "history entry")
+    for value in sequence(obj.get("history"), "history"):
+        entry = mapping(value, "history entry")
         # One of the 0.1 documents keeps statuses here, of which the messages are kept.
         said = entry.get("message") if "state" in entry else entry
         if said is not None:
@@ -178,44 +343,42 @@ def read_task(value: Any) -> Task:
         status=status,
         artifacts=artifacts,
         history=tuple(history),
-        metadata=fields.metadata(obj),
+        metadata=metadata(obj),
     )
 
 
 def read_snapshot(value: Any) -> Snapshot:
-    """A whole task as an event. Raises WireError."""
     return Snapshot(task=read_task(value))
 
 
 def read_direct_reply(value: Any) -> DirectReply:
-    """A message as an event. Raises WireError."""
     return DirectReply(message=read_message(value))
 
 
 def read_status_update(value: Any) -> StatusUpdate:
-    """A status update of any dialect, with the artifacts a fleet webhook adds. Raises WireError."""
-    obj = fields.mapping(value, "status update")
+    """A status update of any dialect, with the artifacts a fleet webhook adds."""
+    obj = mapping(value, "status update")
     return StatusUpdate(
-        task_id=fields.need_identifier(obj, "taskId", "id"),
-        context_id=fields.identifier(obj, "contextId", "sessionId") or "",
+        task_id=need_identifier(obj, "taskId", "id"),
+        context_id=identifier(obj, "contextId", "sessionId") or "",
         status=read_status(obj.get("status")),
-        final=fields.flag(obj, "final") or False,
+        final=flag(obj, "final") or False,
         artifacts=read_artifacts(obj),
-        metadata=fields.metadata(obj),
+        metadata=metadata(obj),
     )
 
 
 def read_artifact_update(value: Any) -> ArtifactUpdate:
-    """An artifact update of any dialect; 0.1 keeps the two flags inside the artifact. Raises WireError."""
-    obj = fields.mapping(value, "artifact update")
-    inner = fields.mapping(obj.get("artifact"), "artifact")
+    """An artifact update of any dialect; 0.1 keeps the two flags inside the artifact."""
+    obj = mapping(value, "artifact update")
+    inner = mapping(obj.get("artifact"), "artifact")
     return ArtifactUpdate(
-        task_id=fields.need_identifier(obj, "taskId", "id"),
-        context_id=fields.identifier(obj, "contextId", "sessionId") or "",
+        task_id=need_identifier(obj, "taskId", "id"),
+        context_id=identifier(obj, "contextId", "sessionId") or "",
         artifact=read_artifact(inner),
-        append=fields.flag(obj, "append") or fields.flag(inner, "append") or False,
-        last_chunk=fields.flag(obj, "lastChunk") or fields.flag(inner, "lastChunk") or False,
-        metadata=fields.metadata(obj),
+        append=flag(obj, "append") or flag(inner, "append") or False,
+        last_chunk=flag(obj, "lastChunk") or flag(inner, "lastChunk") or False,
+        metadata=metadata(obj),
     )
 
 
@@ -237,7 +400,7 @@ _KINDS: dict[str, _Reader] = {
 
 
 def read_event(value: Any) -> TaskEvent:
-    """One event of a stream. Raises WireError."""
+    """One event of a stream."""
     return read_events(value)[0]
 
 
@@ -246,23 +409,20 @@ def read_events(value: Any) -> tuple[TaskEvent, ...]:
 
     There are several only where a peer wraps several together.
     """
-    obj = fields.mapping(value, "event")
+    obj = mapping(value, "event")
     if not {"status", "artifact", "parts"} & obj.keys():
         wrapped = tuple(read(obj[key]) for key, read in _WRAPPERS if obj.get(key) is not None)
         if wrapped:
             return wrapped
     kind = obj.get("kind")
-    read = _KINDS.get(kind) if isinstance(kind, str) else None
-    return ((read or _by_shape(obj))(obj),)
-
-
-def _by_shape(obj: JsonObject) -> _Reader:
+    if isinstance(kind, str) and kind in _KINDS:
+        return (_KINDS[kind](obj),)
     if obj.get("status") is not None:
-        return read_status_update if obj.get("taskId") is not None or "final" in obj else read_snapshot
+        return ((read_status_update if obj.get("taskId") is not None or "final" in obj else read_snapshot)(obj),)
     if obj.get("artifact") is not None:
-        return read_artifact_update
+        return (read_artifact_update(obj),)
     if obj.get("parts") is not None:
-        return read_direct_reply
+        return (read_direct_reply(obj),)
     raise WireError("event is no task, status update, artifact update or message")
 
 
@@ -275,15 +435,15 @@ _OLDER_MARKS = frozenset({"kind", "eventType", "status", "artifact", "parts"})
 
 
 def read_push_body(value: Any) -> tuple[TaskEvent, ...]:
-    """The events of one webhook body, in order; at least one. Raises WireError."""
-    obj = fields.mapping(value, "webhook body")
+    """The events of one webhook body, in order; at least one."""
+    obj = mapping(value, "webhook body")
     if "jsonrpc" in obj and obj.get("result") is not None:
-        obj = fields.mapping(obj["result"], "webhook body")
+        obj = mapping(obj["result"], "webhook body")
     if not _OLDER_MARKS & obj.keys():
-        obj = fields.mapping(fields.camel_case(obj), "webhook body")
+        obj = mapping(camel_case(obj), "webhook body")
     if obj.get("eventType") is not None and obj.get("status") is not None:
         update = read_status_update(obj)
-        at = update.status.timestamp or fields.read_time(obj.get("timestamp"))
+        at = update.status.timestamp or read_time(obj.get("timestamp"))
         lone = obj["eventType"] == "artifact" and obj.get("artifacts") is None
         return (replace(update, status=replace(update.status, timestamp=at), lone=lone),)
     return read_events(obj)
@@ -300,50 +460,57 @@ def push_task_id(event: TaskEvent) -> str:
             return message.task_id or ""
 
 
-# -- replies ------------------------------------------------------------------------------------------------------
+# -- webhook registrations ----------------------------------------------------------------------------------------
+# Both token shapes are read. Whether an address may be called is the address policy's business, not the wire's.
+
+_CONFIG_MEMBERS = ("pushNotificationConfig", "taskPushNotificationConfig", "pushNotification")
 
 
-def read_reply(operation: Operation, result: Any) -> Reply:
-    """The result of a call. A stream's operations read as a send does, for peers that answer without a stream.
+def read_push_config(value: Any) -> PushConfig:
+    """A configuration with its token as ``token`` or as ``authentication.credentials``. Raises WireError.
 
-    Raises WireError.
+    Top-level ``token`` wins when both are there; credentials of a scheme other than Bearer are no token
+    (seed "Token parsing", A2A 1.0 section 4.3.2).
     """
-    match operation:
-        case Operation.SEND | Operation.STREAM:
-            return _answer(read_event(result))
-        case Operation.GET | Operation.CANCEL | Operation.SUBSCRIBE:
-            return read_task(result)
-        case Operation.LIST:
-            return _page(result)
-        case Operation.PUSH_SET | Operation.PUSH_GET:
-            return read_task_push(result)
-        case Operation.PUSH_LIST:
-            return _pushes(result)
-        case Operation.PUSH_DELETE:
-            return None
-        case Operation.EXTENDED_CARD:
-            return read_card(result)
-
-
-def _answer(event: TaskEvent) -> Task | Message:
-    if isinstance(event, Snapshot):
-        return event.task
-    if isinstance(event, DirectReply):
-        return event.message
-    raise WireError("the answer to a message must be a task or a message")
-
-
-def _page(result: Any) -> TaskPage:
-    obj = fields.mapping(result, "task page")
-    tasks = tuple(read_task(value) for value in fields.sequence(obj.get("tasks"), "tasks"))
-    return TaskPage(
-        tasks=tasks,
-        next_page_token=fields.text(obj, "nextPageToken") or "",
-        page_size=fields.count(obj, "pageSize") or 0,
-        total_size=fields.count(obj, "totalSize") or 0,
+    obj = mapping(value, "push notification config")
+    url = text(obj, "url", chars_max=URL_CHARS_MAX)
+    if not url:
+        raise WireError("url is missing or empty")
+    scheme, credentials = _read_authentication(obj.get("authentication"))
+    bearer = credentials if is_bearer(scheme) else None
+    return PushConfig(
+        url=url,
+        config_id=identifier(obj, "id"),
+        token=text(obj, "token", chars_max=URL_CHARS_MAX) or bearer,
+        scheme=scheme,
+        credentials=credentials,
+        events=texts(obj, "events") if obj.get("events") is not None else None,
     )
 
 
-def _pushes(result: Any) -> tuple[TaskPush, ...]:
-    listed = result if isinstance(result, list | tuple) else fields.mapping(result, "push list").get("configs")
-    return tuple(read_task_push(value) for value in fields.sequence(listed, "configs"))
+def is_bearer(scheme: str | None) -> bool:
+    return scheme is None or scheme.lower() == "bearer"
+
+
+def _read_authentication(value: Any) -> tuple[str | None, str | None]:
+    if value is None:
+        return None, None
+    obj = mapping(value, "authentication")
+    schemes = texts(obj, "schemes")
+    bearer = next((scheme for scheme in schemes if scheme.lower() == "bearer"), None)
+    scheme = text(obj, "scheme") or bearer or next(iter(schemes), None)
+    return scheme or None, text(obj, "credentials", chars_max=URL_CHARS_MAX) or None
+
+
+def read_task_push(value: Any) -> TaskPush:
+    """A configuration with its task, nested (0.x) or flat (1.0)."""
+    obj = mapping(value, "task push notification config")
+    nested = member(obj, *_CONFIG_MEMBERS)
+    task_id = need_identifier(obj, "taskId", *(() if nested is None else ("id",)))
+    return TaskPush(task_id=task_id, config=read_push_config(obj if nested is None else nested))
+
+
+def nested_config(params: JsonObject) -> Any:
+    """The configuration inside a 0.x registration; the parameters themselves if nothing is nested."""
+    nested = member(params, *_CONFIG_MEMBERS)
+    return params if nested is None else nested

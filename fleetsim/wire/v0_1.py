@@ -13,9 +13,8 @@ from typing import Any
 from fleetsim.model.call import Call, GetTask, Operation, PushConfig, SendMessage, SetPush, TaskPush
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import TERMINAL, JsonObject, Message, Task, TaskState, TaskStatus
-from fleetsim.wire import base, fields, reading
-from fleetsim.wire.pushconfig import nested_config, read_push_config, write_push_config
-from fleetsim.wire.reading import Reply
+from fleetsim.wire import base, reading
+from fleetsim.wire.json import present
 
 LOSES: tuple[str, ...] = (
     "operations list, push-list, push-delete and extended-card",
@@ -48,13 +47,13 @@ _STATES = {TaskState.REJECTED: "failed", TaskState.AUTH_REQUIRED: "input-require
 
 def _past(task: Task) -> list[TaskStatus]:
     """The statuses a task has had; none where nobody kept them."""
-    kept = task.metadata.get(fields.TRANSITIONS)
+    kept = task.metadata.get(reading.TRANSITIONS)
     if not isinstance(kept, list | tuple) or not all(isinstance(item, Mapping) for item in kept):
         return []
     return [
         TaskStatus(
-            state=fields.read_state(item["state"]) if isinstance(item.get("state"), str) else TaskState.UNKNOWN,
-            timestamp=fields.read_time(item.get("timestamp")),
+            state=reading.read_state(item["state"]) if isinstance(item.get("state"), str) else TaskState.UNKNOWN,
+            timestamp=reading.read_time(item.get("timestamp")),
         )
         for item in kept
     ]
@@ -62,29 +61,29 @@ def _past(task: Task) -> list[TaskStatus]:
 
 def _write_config(config: PushConfig) -> dict[str, Any]:
     events = None if config.events is None else list(config.events)
-    written = {**write_push_config(config, schemes_listed=True), **fields.present(events=events)}
+    written = {**base.write_push_config(config, schemes_listed=True), **present(events=events)}
     written.pop("id", None)
     return written
 
 
 def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
-    push = fields.member(params, "pushNotification", "pushNotificationConfig")
+    push = reading.member(params, "pushNotification", "pushNotificationConfig")
     return SendMessage(
         message=base.read_sent_message(params, beside=True),
         wait=False,
-        accepted_output_modes=fields.texts(params, "acceptedOutputModes"),
-        history_length=base.history_length(params),
-        push=None if push is None else read_push_config(push),
-        task_id=fields.identifier(params, "id"),
-        metadata=fields.metadata(params),
+        accepted_output_modes=reading.texts(params, "acceptedOutputModes"),
+        history_length=reading.count(params, "historyLength"),
+        push=None if push is None else reading.read_push_config(push),
+        task_id=reading.identifier(params, "id"),
+        metadata=reading.metadata(params),
         streaming=streaming,
     )
 
 
 def _read_set_push(params: JsonObject) -> SetPush:
     """One configuration per task, nested or flat; in the flat form ``id`` is the task's."""
-    config = replace(read_push_config(nested_config(params)), config_id=None)
-    return SetPush(task_id=fields.need_identifier(params, "id", "taskId"), config=config)
+    config = replace(reading.read_push_config(reading.nested_config(params)), config_id=None)
+    return SetPush(task_id=reading.need_identifier(params, "id", "taskId"), config=config)
 
 
 DECODERS: Mapping[Operation, base.Decoder] = {
@@ -115,10 +114,10 @@ class V01(base.DialectBase):
         message = call.message
         return {
             "id": call.task_id or message.task_id or message.message_id,
-            **fields.present(sessionId=message.context_id),
+            **present(sessionId=message.context_id),
             "message": self.write_message(message),
             "acceptedOutputModes": list(call.accepted_output_modes),
-            **fields.present(
+            **present(
                 pushNotification=None if call.push is None else _write_config(call.push),
                 historyLength=call.history_length,
                 metadata=dict(call.metadata),
@@ -133,7 +132,7 @@ class V01(base.DialectBase):
         """Almanac seeds, step 5.1."""
         return {"id": push.task_id, "pushNotificationConfig": _write_config(push.config)}
 
-    def encode_reply(self, call: Call, reply: Reply) -> Any:
+    def encode_reply(self, call: Call, reply: base.Reply) -> Any:
         """The ``result`` of an answer to ``call``; a message becomes a task that is done."""
         if isinstance(reply, Task):
             return self._write_task(reply, call.history_length if isinstance(call, GetTask | SendMessage) else None)
@@ -172,7 +171,7 @@ class V01(base.DialectBase):
         return {
             "role": message.role.value,
             "parts": [self.write_part(part) for part in message.parts],
-            **fields.present(metadata=dict(message.metadata)),
+            **present(metadata=dict(message.metadata)),
         }
 
     def write_task(self, task: Task) -> dict[str, Any]:
@@ -185,12 +184,12 @@ class V01(base.DialectBase):
         history = statuses or [self.write_message(message) for message in task.history]
         if statuses and history_length is not None:
             history = statuses[max(0, len(statuses) - history_length) :]
-        metadata = {name: value for name, value in task.metadata.items() if name != fields.TRANSITIONS or not statuses}
+        metadata = {name: value for name, value in task.metadata.items() if name != reading.TRANSITIONS or not statuses}
         return {
             "id": task.task_id,
             "sessionId": task.context_id,
             "status": self.write_status(task.status),
-            **fields.present(
+            **present(
                 artifacts=[self.write_artifact(artifact) for artifact in task.artifacts],
                 history=history,
                 metadata=metadata,
@@ -213,7 +212,7 @@ class V01(base.DialectBase):
         body: dict[str, Any] = {"taskId": task.task_id, "eventType": self.event_name(event)}
         body |= {"status": self.write_status(status)}
         if status.timestamp is not None:
-            body["timestamp"] = fields.write_time(status.timestamp)
+            body["timestamp"] = base.write_time(status.timestamp)
         if isinstance(event, ArtifactUpdate):
             body["artifact"] = self.encode_event(event)["artifact"]
         elif status.state in TERMINAL and task.artifacts:

@@ -12,10 +12,9 @@ from fleetsim.model.call import Call, GetExtendedCard, Operation, SendMessage
 from fleetsim.model.card import AgentCard
 from fleetsim.model.event import ArtifactUpdate, DirectReply, StatusUpdate, TaskEvent
 from fleetsim.model.task import TERMINAL, JsonObject, Task
-from fleetsim.wire import base, fields
+from fleetsim.wire import base, reading
 from fleetsim.wire.cards import write_card
-from fleetsim.wire.pushconfig import read_push_config, write_push_config
-from fleetsim.wire.reading import Reply
+from fleetsim.wire.json import present
 
 LOSES: tuple[str, ...] = (
     "operation list: 0.3 has none over JSON-RPC",
@@ -44,14 +43,14 @@ METHODS: Mapping[Operation, tuple[str, ...]] = {
 
 def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
     configuration = base.read_configuration(params)
-    push = fields.member(configuration, "pushNotificationConfig", "pushNotification")
+    push = reading.member(configuration, "pushNotificationConfig", "pushNotification")
     return SendMessage(
         message=base.read_sent_message(params, beside=True),
-        wait=fields.flag(configuration, "blocking"),
-        accepted_output_modes=fields.texts(configuration, "acceptedOutputModes"),
-        history_length=base.history_length(configuration),
-        push=None if push is None else read_push_config(push),
-        metadata=fields.metadata(params),
+        wait=reading.flag(configuration, "blocking"),
+        accepted_output_modes=reading.texts(configuration, "acceptedOutputModes"),
+        history_length=reading.count(configuration, "historyLength"),
+        push=None if push is None else reading.read_push_config(push),
+        metadata=reading.metadata(params),
         streaming=streaming,
     )
 
@@ -84,18 +83,18 @@ class V03(base.DialectBase):
     def write_send(self, call: SendMessage) -> dict[str, Any]:
         """The context stands beside the message too, where the seed has it ("Request shape"): its agent reads it
         nowhere else, and 0.3's own members are in the message."""
-        push = None if call.push is None else write_push_config(call.push, schemes_listed=True)
+        push = None if call.push is None else base.write_push_config(call.push, schemes_listed=True)
         return {
             "message": self.write_message(call.message),
-            **fields.present(contextId=call.message.context_id),
+            **present(contextId=call.message.context_id),
             "configuration": {
                 "acceptedOutputModes": list(call.accepted_output_modes),
-                **fields.present(blocking=call.wait, historyLength=call.history_length, pushNotificationConfig=push),
+                **present(blocking=call.wait, historyLength=call.history_length, pushNotificationConfig=push),
             },
-            **fields.present(metadata=dict(call.metadata)),
+            **present(metadata=dict(call.metadata)),
         }
 
-    def encode_reply(self, call: Call, reply: Reply) -> Any:
+    def encode_reply(self, call: Call, reply: base.Reply) -> Any:
         """The ``result`` of an answer to ``call``; a card is 0.3's alone."""
         return write_card(reply, current=False) if isinstance(reply, AgentCard) else super().encode_reply(call, reply)
 

@@ -38,10 +38,9 @@ from fleetsim.model.task import (
     TaskState,
     TextPart,
 )
-from fleetsim.wire import base, fields
+from fleetsim.wire import base, reading
 from fleetsim.wire.cards import write_card
-from fleetsim.wire.pushconfig import read_push_config, read_task_push, write_push_config
-from fleetsim.wire.reading import Reply
+from fleetsim.wire.json import present
 
 LOSES: tuple[str, ...] = (
     "a file's address when its content is there too",
@@ -76,46 +75,46 @@ def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
     if not message.message_id:
         raise WireError("message.messageId is missing or empty")
     configuration = base.read_configuration(params)
-    push = fields.member(configuration, "taskPushNotificationConfig", "pushNotificationConfig")
-    at_once = fields.flag(configuration, "returnImmediately")
+    push = reading.member(configuration, "taskPushNotificationConfig", "pushNotificationConfig")
+    at_once = reading.flag(configuration, "returnImmediately")
     return SendMessage(
         message=message,
         wait=None if at_once is None else not at_once,
-        accepted_output_modes=fields.texts(configuration, "acceptedOutputModes"),
-        history_length=base.history_length(configuration),
-        push=None if push is None else read_push_config(push),
-        metadata=fields.metadata(params),
+        accepted_output_modes=reading.texts(configuration, "acceptedOutputModes"),
+        history_length=reading.count(configuration, "historyLength"),
+        push=None if push is None else reading.read_push_config(push),
+        metadata=reading.metadata(params),
         streaming=streaming,
     )
 
 
 def _read_list(params: JsonObject) -> ListTasks:
     """A2A 1.0 section 3.1.4."""
-    state = None if params.get("status") is None else fields.read_state(params["status"])
+    state = None if params.get("status") is None else reading.read_state(params["status"])
     if state is TaskState.UNKNOWN and params["status"] != "TASK_STATE_UNSPECIFIED":
         raise WireError("status must be one of the task states")
     after = params.get("statusTimestampAfter")
-    updated_after = fields.read_time(after)
+    updated_after = reading.read_time(after)
     if after is not None and updated_after is None:
         raise WireError("statusTimestampAfter must be an ISO 8601 time")
     return ListTasks(
-        context_id=fields.identifier(params, "contextId"),
+        context_id=reading.identifier(params, "contextId"),
         state=None if state is TaskState.UNKNOWN else state,
-        page_size=fields.count(params, "pageSize", low=1, high=PAGE_SIZE_MAX),
-        page_token=fields.text(params, "pageToken", chars_max=fields.ID_CHARS_MAX) or None,
-        history_length=base.history_length(params),
-        include_artifacts=fields.flag(params, "includeArtifacts") or False,
+        page_size=reading.count(params, "pageSize", low=1, high=PAGE_SIZE_MAX),
+        page_token=reading.text(params, "pageToken", chars_max=reading.ID_CHARS_MAX) or None,
+        history_length=reading.count(params, "historyLength"),
+        include_artifacts=reading.flag(params, "includeArtifacts") or False,
         updated_after=updated_after,
     )
 
 
 def _read_set_push(params: JsonObject) -> SetPush:
-    push = read_task_push(params)
+    push = reading.read_task_push(params)
     return SetPush(task_id=push.task_id, config=push.config)
 
 
 def _task(params: JsonObject) -> str:
-    return fields.need_identifier(params, "taskId")
+    return reading.need_identifier(params, "taskId")
 
 
 DECODERS: Mapping[Operation, base.Decoder] = {
@@ -126,9 +125,9 @@ DECODERS: Mapping[Operation, base.Decoder] = {
     Operation.CANCEL: base.read_cancel,
     Operation.SUBSCRIBE: base.read_subscribe,
     Operation.PUSH_SET: _read_set_push,
-    Operation.PUSH_GET: lambda params: GetPush(task_id=_task(params), config_id=fields.identifier(params, "id")),
+    Operation.PUSH_GET: lambda params: GetPush(task_id=_task(params), config_id=reading.identifier(params, "id")),
     Operation.PUSH_LIST: lambda params: ListPush(task_id=_task(params)),
-    Operation.PUSH_DELETE: lambda params: DeletePush(task_id=_task(params), config_id=fields.identifier(params, "id")),
+    Operation.PUSH_DELETE: lambda params: DeletePush(task_id=_task(params), config_id=reading.identifier(params, "id")),
     Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
 }
 
@@ -151,54 +150,54 @@ class V10(base.DialectBase):
     def decode_call(self, method: str, params: JsonObject) -> Call:
         """As every dialect, in either spelling of ProtoJSON. Raises MethodNotFound, InvalidParams."""
         with base.refusing():
-            params = fields.camel_case(params)
+            params = reading.camel_case(params)
         return super().decode_call(method, params)
 
-    def decode_reply(self, operation: Operation, result: Any) -> Reply:
+    def decode_reply(self, operation: Operation, result: Any) -> base.Reply:
         """As every dialect, in either spelling. Raises WireError."""
-        return super().decode_reply(operation, fields.camel_case(result))
+        return super().decode_reply(operation, reading.camel_case(result))
 
     def decode_event(self, value: Any) -> TaskEvent:
         """As every dialect, in either spelling. Raises WireError."""
-        return super().decode_event(fields.camel_case(value))
+        return super().decode_event(reading.camel_case(value))
 
     def write_params(self, call: Call) -> dict[str, Any]:
         """The parameters of a call."""
         if not isinstance(call, ListTasks):
             return super().write_params(call)
         return {
-            **fields.present(
+            **present(
                 contextId=call.context_id,
                 status=None if call.state is None else self.write_state(call.state),
                 pageSize=call.page_size,
                 pageToken=call.page_token,
                 historyLength=call.history_length,
-                statusTimestampAfter=fields.write_time(call.updated_after) if call.updated_after else None,
+                statusTimestampAfter=base.write_time(call.updated_after) if call.updated_after else None,
             ),
             "includeArtifacts": call.include_artifacts,
         }
 
     def write_send(self, call: SendMessage) -> dict[str, Any]:
         """A2A 1.0 section 3.2.1."""
-        push = None if call.push is None else write_push_config(call.push, schemes_listed=False)
+        push = None if call.push is None else base.write_push_config(call.push, schemes_listed=False)
         return {
             "message": self.write_message(call.message),
             "configuration": {
                 "acceptedOutputModes": list(call.accepted_output_modes),
-                **fields.present(
+                **present(
                     returnImmediately=None if call.wait is None else not call.wait,
                     historyLength=call.history_length,
                     taskPushNotificationConfig=push,
                 ),
             },
-            **fields.present(metadata=dict(call.metadata)),
+            **present(metadata=dict(call.metadata)),
         }
 
     def write_push_ids(self, task_id: str, config_id: str | None) -> dict[str, Any]:
         """A2A 1.0 section 3.1.8."""
-        return {"taskId": task_id, **fields.present(id=config_id)}
+        return {"taskId": task_id, **present(id=config_id)}
 
-    def encode_reply(self, call: Call, reply: Reply) -> Any:
+    def encode_reply(self, call: Call, reply: base.Reply) -> Any:
         """The ``result`` of an answer to ``call``; the answer to a message is wrapped, all others are bare."""
         match reply:
             case Task() if isinstance(call, SendMessage):
@@ -243,20 +242,20 @@ class V10(base.DialectBase):
         """A2A 1.0 section 4.1.6. Data names its media type in its metadata too, where 0.3 readers look."""
         match part:
             case TextPart():
-                return {"text": part.text, **fields.present(mediaType=part.media_type, metadata=dict(part.metadata))}
+                return {"text": part.text, **present(mediaType=part.media_type, metadata=dict(part.metadata))}
             case DataPart():
                 return {
                     "data": part.data,
-                    **fields.present(mediaType=part.media_type, metadata=base.data_metadata(part)),
+                    **present(mediaType=part.media_type, metadata=base.data_metadata(part)),
                 }
             case FilePart():
                 content = {"raw": part.raw} if part.raw is not None else {"url": part.uri or ""}
-                named = fields.present(filename=part.filename, mediaType=part.media_type, metadata=dict(part.metadata))
+                named = present(filename=part.filename, mediaType=part.media_type, metadata=dict(part.metadata))
                 return {**content, **named}
 
     def write_task_push(self, push: TaskPush) -> dict[str, Any]:
         """A2A 1.0 section 4.3.1: flat, the task beside the address."""
-        return {"taskId": push.task_id, **write_push_config(push.config, schemes_listed=False)}
+        return {"taskId": push.task_id, **base.write_push_config(push.config, schemes_listed=False)}
 
     def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
         """A webhook body (A2A 1.0 section 4.3.3).

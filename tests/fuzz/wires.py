@@ -17,8 +17,7 @@ from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import DIALECTS, choose, dialect, for_request, read_card
 from fleetsim.wire.json import dump, parse_untrusted
-from fleetsim.wire.pushconfig import read_push_config
-from fleetsim.wire.reading import push_task_id, read_push_body
+from fleetsim.wire.reading import push_task_id, read_push_body, read_push_config
 from tests.fuzz.target import Target, mutated
 
 _GOLDEN = [

@@ -10,8 +10,8 @@ import pytest
 from fleetsim.model.errors import RPC_ERRORS, InvalidRequest, RpcError, WireError
 from fleetsim.model.limits import CONTAINERS_MAX, VALUES_MAX, WIRE_BYTES_MAX
 from fleetsim.model.task import Role, TaskState
-from fleetsim.wire import fields, jsonrpc
-from fleetsim.wire.json import parse_untrusted
+from fleetsim.wire import jsonrpc, reading
+from fleetsim.wire.json import parse_untrusted, present
 
 
 @pytest.mark.parametrize("code", [2**31 - 1, -(2**31) + 1, 0])
@@ -113,7 +113,7 @@ def test_half_a_character_is_mended_in_texts_names_and_lists(half: str) -> None:
     ],
 )
 def test_a_state_is_looked_for_in_the_first_64_characters(said: str, read: TaskState) -> None:
-    assert fields.read_state(said) is read
+    assert reading.read_state(said) is read
 
 
 @pytest.mark.parametrize(
@@ -128,42 +128,42 @@ def test_a_state_is_looked_for_in_the_first_64_characters(said: str, read: TaskS
     ],
 )
 def test_a_role_is_the_users_the_agents_or_none(said: object, read: Role | None) -> None:
-    assert fields.read_role(said) is read
+    assert reading.read_role(said) is read
 
 
 def test_a_time_of_64_characters_is_read_and_a_longer_text_is_none() -> None:
     stamp = "2026-01-02T03:04:05.000000+00:00:00.000000"
-    assert fields.read_time(stamp) is not None
+    assert reading.read_time(stamp) is not None
     longest = "2026-01-02T03:04:05." + "0" * (64 - 20 - 6) + "+00:00"
     assert len(longest) == 64
-    assert fields.read_time(longest) is not None
-    assert fields.read_time(longest.replace(".0", ".00")) is None
-    assert fields.read_time("0001-01-01T00:00:00+10:00") is None, "before the first day there is"
+    assert reading.read_time(longest) is not None
+    assert reading.read_time(longest.replace(".0", ".00")) is None
+    assert reading.read_time("0001-01-01T00:00:00+10:00") is None, "before the first day there is"
 
 
-@pytest.mark.parametrize("bound", [fields.ID_CHARS_MAX, fields.URL_CHARS_MAX])
+@pytest.mark.parametrize("bound", [reading.ID_CHARS_MAX, reading.URL_CHARS_MAX])
 def test_a_text_of_its_longest_is_read_and_one_more_is_refused(bound: int) -> None:
-    assert fields.text({"n": "x" * bound}, "n", chars_max=bound) == "x" * bound
+    assert reading.text({"n": "x" * bound}, "n", chars_max=bound) == "x" * bound
     with pytest.raises(WireError, match=f"m is longer than {bound} characters"):
-        fields.text({"n": "x" * (bound + 1)}, "m", "n", chars_max=bound)
+        reading.text({"n": "x" * (bound + 1)}, "m", "n", chars_max=bound)
 
 
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (lambda: fields.mapping([], "what"), "what must be an object"),
-        (lambda: fields.sequence({}, "what"), "what must be a list"),
-        (lambda: fields.text({"b": 7}, "a", "b"), "a must be a string"),
-        (lambda: fields.need_identifier({"b": ""}, "a", "b"), "a is missing or empty"),
-        (lambda: fields.flag({"b": 1}, "a", "b"), "a must be true or false"),
-        (lambda: fields.flag({"b": "true"}, "a", "b"), "a must be true or false"),
-        (lambda: fields.count({"n": 2**31}, "n"), "n must be a whole number from 0 to 2147483647"),
-        (lambda: fields.count({"n": -1}, "n"), "n must be a whole number from 0 to 2147483647"),
-        (lambda: fields.count({"n": False}, "n"), "n must be a whole number from 0 to 2147483647"),
-        (lambda: fields.texts({"b": ["x", 7]}, "a", "b"), "a must hold strings only"),
-        (lambda: fields.texts({"b": "x"}, "a", "b"), "a must be a list"),
-        (lambda: fields.metadata({"metadata": []}), "metadata must be an object"),
-        (lambda: fields.read_state(None), "state must be a string"),
+        (lambda: reading.mapping([], "what"), "what must be an object"),
+        (lambda: reading.sequence({}, "what"), "what must be a list"),
+        (lambda: reading.text({"b": 7}, "a", "b"), "a must be a string"),
+        (lambda: reading.need_identifier({"b": ""}, "a", "b"), "a is missing or empty"),
+        (lambda: reading.flag({"b": 1}, "a", "b"), "a must be true or false"),
+        (lambda: reading.flag({"b": "true"}, "a", "b"), "a must be true or false"),
+        (lambda: reading.count({"n": 2**31}, "n"), "n must be a whole number from 0 to 2147483647"),
+        (lambda: reading.count({"n": -1}, "n"), "n must be a whole number from 0 to 2147483647"),
+        (lambda: reading.count({"n": False}, "n"), "n must be a whole number from 0 to 2147483647"),
+        (lambda: reading.texts({"b": ["x", 7]}, "a", "b"), "a must hold strings only"),
+        (lambda: reading.texts({"b": "x"}, "a", "b"), "a must be a list"),
+        (lambda: reading.metadata({"metadata": []}), "metadata must be an object"),
+        (lambda: reading.read_state(None), "state must be a string"),
     ],
 )
 def test_a_member_of_the_wrong_form_is_named_by_its_first_name(call: Any, why: str) -> None:
@@ -173,15 +173,15 @@ def test_a_member_of_the_wrong_form_is_named_by_its_first_name(call: Any, why: s
 
 
 def test_members_that_are_absent_null_or_of_the_right_form_are_read() -> None:
-    assert fields.sequence(None, "x") == ()
-    assert fields.sequence((1,), "x") == (1,)
-    assert fields.member({"a": None, "b": 0, "c": 1}, "a", "b", "c") == 0
-    assert fields.text({"a": None}, "a") is None
-    assert fields.flag({"a": None, "b": False}, "a", "b") is False
-    assert fields.flag({}, "a") is None
-    assert fields.count({"n": 2**31 - 1}, "n") == 2**31 - 1
-    assert fields.texts({"a": ["x"]}, "a") == ("x",)
-    assert fields.metadata({"metadata": {"a": 1}}) == {"a": 1}
-    assert fields.metadata({"metadata": None}) == {}
+    assert reading.sequence(None, "x") == ()
+    assert reading.sequence((1,), "x") == (1,)
+    assert reading.member({"a": None, "b": 0, "c": 1}, "a", "b", "c") == 0
+    assert reading.text({"a": None}, "a") is None
+    assert reading.flag({"a": None, "b": False}, "a", "b") is False
+    assert reading.flag({}, "a") is None
+    assert reading.count({"n": 2**31 - 1}, "n") == 2**31 - 1
+    assert reading.texts({"a": ["x"]}, "a") == ("x",)
+    assert reading.metadata({"metadata": {"a": 1}}) == {"a": 1}
+    assert reading.metadata({"metadata": None}) == {}
     kept = {"a": 0, "b": False, "c": "", "d": {"x": 1}}
-    assert fields.present(**kept, e=None, f={}, g=[], h=()) == kept
+    assert present(**kept, e=None, f={}, g=[], h=()) == kept

@@ -17,7 +17,7 @@ from fleetsim.wire.cards import (
     write_card,
     write_schemes,
 )
-from fleetsim.wire.fields import ID_CHARS_MAX, URL_CHARS_MAX, camel_case
+from fleetsim.wire.reading import ID_CHARS_MAX, URL_CHARS_MAX, camel_case
 
 pytestmark = pytest.mark.slow
 

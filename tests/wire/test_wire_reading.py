@@ -23,10 +23,10 @@ from fleetsim.model.task import (
     TextPart,
     answer_text,
 )
-from fleetsim.wire import fields, pushconfig, reading
+from fleetsim.wire import base, reading
+from fleetsim.wire.base import write_push_config
 from fleetsim.wire.cards import read_card, read_requirements, read_schemes, write_requirements, write_schemes
 from fleetsim.wire.dialect import dialect
-from fleetsim.wire.pushconfig import write_push_config
 
 SENDING = {"role": "user", "parts": [{"kind": "text", "text": "hi"}]}
 
@@ -49,7 +49,7 @@ SENDING = {"role": "user", "parts": [{"kind": "text", "text": "hi"}]}
     ],
 )
 def test_states_are_read_in_every_spelling(said: str, state: TaskState) -> None:
-    assert fields.read_state(said) is state
+    assert reading.read_state(said) is state
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,15 @@ def test_states_are_read_in_every_spelling(said: str, state: TaskState) -> None:
     ],
 )
 def test_times_are_read_without_a_zone_and_garbage_is_no_time(said: object, moment: datetime | None) -> None:
-    assert fields.read_time(said) == moment
+    assert reading.read_time(said) == moment
 
 
 def test_a_time_without_a_zone_is_utc_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("TZ", "Asia/Tokyo")
         time.tzset()
-        assert fields.read_time("2026-04-15T20:00:00") == datetime(2026, 4, 15, 20, tzinfo=UTC)
-        assert fields.write_time(datetime.fromisoformat("2026-04-15T20:00:00")) == "2026-04-15T20:00:00.000Z"
+        assert reading.read_time("2026-04-15T20:00:00") == datetime(2026, 4, 15, 20, tzinfo=UTC)
+        assert base.write_time(datetime.fromisoformat("2026-04-15T20:00:00")) == "2026-04-15T20:00:00.000Z"
     time.tzset()
 
 
@@ -89,7 +89,7 @@ def test_a_time_without_a_zone_is_utc_on_every_machine(monkeypatch: pytest.Monke
     ],
 )
 def test_times_are_written_in_utc_with_milliseconds(moment: datetime, written: str) -> None:
-    assert fields.write_time(moment) == written
+    assert base.write_time(moment) == written
 
 
 @pytest.mark.parametrize(
@@ -365,12 +365,12 @@ def test_a_webhook_is_registered_nested_or_flat(params: dict[str, Any], expected
     ],
 )
 def test_the_token_is_found_in_both_shapes_and_the_top_level_one_wins(said: Any, token: str | None) -> None:
-    found = pushconfig.read_push_config({"url": "u", **said})
+    found = reading.read_push_config({"url": "u", **said})
     assert found.token == token
 
 
 def test_a_webhooks_secrets_are_not_in_its_repr() -> None:
-    found = pushconfig.read_push_config(
+    found = reading.read_push_config(
         {"url": "u", "token": "sesame", "authentication": {"scheme": "Bearer", "credentials": "sesame"}}
     )
     assert "sesame" not in repr(found)
@@ -381,7 +381,7 @@ def test_a_webhooks_secrets_are_not_in_its_repr() -> None:
 )
 def test_a_broken_webhook_config_is_a_wire_error(said: Any) -> None:
     with pytest.raises(WireError):
-        pushconfig.read_push_config(said)
+        reading.read_push_config(said)
 
 
 BROKEN_SENDS: list[dict[str, Any]] = [
@@ -609,10 +609,10 @@ def test_no_more_schemes_and_requirements_are_taken_from_a_card_than_a_hundred()
 
 @pytest.mark.parametrize(("said", "read"), [(0, 0), (5, 5), (5.0, 5), (None, None)])
 def test_a_count_within_its_bounds_is_read(said: object, read: int | None) -> None:
-    assert fields.count({"n": said}, "n", high=5) == read
+    assert reading.count({"n": said}, "n", high=5) == read
 
 
 @pytest.mark.parametrize("said", [-1, 6, 5.5, True, "5", float("inf")])
 def test_a_count_out_of_its_bounds_is_a_wire_error(said: object) -> None:
     with pytest.raises(WireError, match="n must be a whole number from 0 to 5"):
-        fields.count({"n": said}, "n", high=5)
+        reading.count({"n": said}, "n", high=5)

@@ -20,7 +20,7 @@ from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import Blame, InvalidParams, UnsupportedOperation, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
 from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Role, Task, TaskState, TaskStatus, TextPart
-from fleetsim.wire import pushconfig, reading
+from fleetsim.wire import base, reading
 from fleetsim.wire.dialect import DIALECTS, dialect
 from fleetsim.wire.reading import push_task_id, read_push_body
 
@@ -172,7 +172,7 @@ def test_an_asked_message_must_have_a_role_and_parts_and_an_answer_need_not() ->
 def test_the_scheme_of_a_webhook_says_whether_its_credentials_are_a_token(
     said: object, scheme: str | None, credentials: str | None, token: str | None
 ) -> None:
-    read = pushconfig.read_push_config({"url": "u", "authentication": said})
+    read = reading.read_push_config({"url": "u", "authentication": said})
     assert (read.scheme, read.credentials, read.token) == (scheme, credentials, token)
 
 
@@ -183,9 +183,9 @@ def test_a_webhooks_texts_are_as_long_as_an_address_may_be(member: str) -> None:
         given = {"authentication": {"credentials": text}} if member == "credentials" else {member: text}
         return {"url": "u", **given}
 
-    assert pushconfig.read_push_config(said(8192))
+    assert reading.read_push_config(said(8192))
     with pytest.raises(WireError, match=f"{member} is longer than 8192"):
-        pushconfig.read_push_config(said(8193))
+        reading.read_push_config(said(8193))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_webhooks_texts_are_as_long_as_an_address_may_be(member: str) -> None:
 def test_a_token_is_written_beside_the_credentials_unless_it_is_them(
     config: PushConfig, written: dict[str, Any]
 ) -> None:
-    assert pushconfig.write_push_config(config, schemes_listed=False) == written
+    assert base.write_push_config(config, schemes_listed=False) == written
 
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
