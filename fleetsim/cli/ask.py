@@ -28,8 +28,6 @@ def reply_command(question_id: str, *, data: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskOptions:
-    """What the command line asks for."""
-
     agent: str
     text: str
     parts: tuple[Part, ...] = ()

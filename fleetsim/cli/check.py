@@ -41,8 +41,6 @@ FILE_BYTES_MAX = accepted_failures.BYTES_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPlan:
-    """What the options ask for."""
-
     target: Target
     app: AppSpec | None
     options: Options
@@ -293,7 +291,6 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
 
 
 def exit_code(report: Report, *, strict: bool) -> Exit:
-    """What a report says to the shell."""
     if not report.passed(strict=strict):
         return Exit.FAILED
     if report.could_not_tell:

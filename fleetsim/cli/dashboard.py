@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.cli.logs import LOG_FORMAT
-from fleetsim.dashboard.controls import WholeText
+from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.hub.hub import Hub
 from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import ConfigError, UnknownTarget, WireError
@@ -20,7 +20,7 @@ from fleetsim.model.work import Answer, Decision
 from fleetsim.wire.json import parse_untrusted
 
 
-class HubControls:
+class HubControls(Controls):
     """What a person does on the screen, done to the hub."""
 
     def __init__(self, hub: Hub) -> None:
@@ -36,28 +36,22 @@ class HubControls:
         return f"sent to {question.agent}"
 
     async def reject(self, question_id: str) -> None:
-        """Refuse to answer: the task is cancelled."""
         await self._hub.tracker.answer(Answer(question_id=question_id, text="", decision=Decision.REJECT))
 
     async def veto(self, correlation_id: str) -> None:
-        """Stop work whose window for a veto is open."""
         if not self._hub.desk.veto(correlation_id):
             raise UnknownTarget("its window is closed by now", hint="x cancels a task at any time")
 
     async def cancel(self, correlation_id: str) -> None:
-        """Ask for a request to be stopped."""
         self._hub.tracker.cancel(correlation_id)
 
     async def fire(self, ceremony_id: str) -> None:
-        """Fire a ceremony now."""
         await self._hub.require_scheduler().run_now(ceremony_id)
 
     async def refresh(self, agent: str) -> None:
-        """Fetch an agent's card again."""
         await self._hub.broker.refresh(agent)
 
     async def text(self, correlation_id: str) -> WholeText:
-        """All of a text that is kept."""
         track = self._hub.tracker.track(correlation_id)
         if track is not None and (question := track.asking.question) is not None:
             return WholeText(text=question.text, chars=max(question.text_chars, len(question.text)))
@@ -80,7 +74,6 @@ def _typed_data(text: str) -> DataPart:
 
 
 def has_terminal() -> bool:
-    """Whether there is a terminal to draw on."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 

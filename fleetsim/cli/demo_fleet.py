@@ -33,7 +33,6 @@ FINDINGS = (
 
 @skill("pr_review", description="Reviews a change and says what it found", tags=("quality",), cost=True, sure=True)
 async def pr_review(task: SkillContext) -> None:
-    """Streams its findings word by word."""
     await task.status("reading the diff")
     await asyncio.sleep(1.0)
     words = FINDINGS.split()
@@ -52,7 +51,6 @@ async def pr_review(task: SkillContext) -> None:
     effects=(Effect(domain="board", path="bugs.open"),),
 )
 async def bug_triage(task: SkillContext) -> str:
-    """Works for a few seconds and changes the world a little."""
     for step in ("searching for duplicates", "reading the trace", "filing"):
         await task.status(step)
         await asyncio.sleep(task.rng.uniform(0.5, 1.5))
@@ -63,7 +61,6 @@ async def bug_triage(task: SkillContext) -> str:
 
 @skill("qa_report", description="Sums up the day", tags=("report",), cost=True)
 async def qa_report(task: SkillContext) -> str:
-    """What the demo's ceremony asks for every minute."""
     await asyncio.sleep(task.rng.uniform(0.5, 2.0))
     task.use(input_tokens=600, output_tokens=80, cost_usd=0.0026, model="demo")
     return f"{task.rng.randint(2, 9)} reviews, {task.rng.randint(0, 4)} new bugs, nothing on fire"
@@ -71,7 +68,6 @@ async def qa_report(task: SkillContext) -> str:
 
 @skill("scan", description="Scans a target, once a person has agreed to it", tags=("security",), hitl="gated")
 async def scan(task: SkillContext) -> str:
-    """Never acts without a yes."""
     await asyncio.sleep(0.5)
     answer = (await task.ask(f"May I scan {task.text or 'staging'}? Answer yes or no.")).strip().lower()
     if not answer.startswith("y"):
@@ -83,13 +79,11 @@ async def scan(task: SkillContext) -> str:
 
 @skill("inventory", description="Lists what there is to scan", tags=("security",))
 async def inventory(task: SkillContext) -> str:
-    """Long enough to be followed by webhook."""
     await asyncio.sleep(task.rng.uniform(2.0, 6.0))
     return "staging, preview, docs"
 
 
 def flaky_echo() -> Agent:
-    """An agent that fails one time in ten."""
     agent = Agent("flaky", description="Fails once in ten calls")
     left: list[bool] = []
 
@@ -108,7 +102,6 @@ def flaky_echo() -> Agent:
 
 @skill("sitrep", description="Says how things stand", tags=("report",), cost=True)
 async def sitrep(task: SkillContext) -> str:
-    """Answers in A2A 1.0."""
     await asyncio.sleep(task.rng.uniform(0.5, 3.0))
     task.use(input_tokens=300, output_tokens=60, cost_usd=0.0009, model="demo")
     return "green on all boards"
@@ -116,7 +109,6 @@ async def sitrep(task: SkillContext) -> str:
 
 @skill("lookup", description="Finds an old record", tags=("archive",))
 async def lookup(task: SkillContext) -> str:
-    """Answers in the legacy dialect."""
     await asyncio.sleep(task.rng.uniform(0.5, 3.0))
     return f"record {task.rng.randint(1000, 9999)}: {task.text[:40] or 'blank'}"
 
@@ -217,7 +209,6 @@ class _Seen:
         self._answered = False
 
     def missing(self) -> list[str]:
-        """What has not been seen yet, in words."""
         found: list[str] = []
         done = {event.agent for event in self._events(OutcomeDecided)}
         quiet = [view.entry.name for view in self._hub.broker.views() if view.entry.name not in done]

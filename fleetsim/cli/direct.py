@@ -128,7 +128,6 @@ def _as_spoken(ask: AskOptions, client: AgentClient) -> AskOptions:
 
 @asynccontextmanager
 async def chat(common: CommonOptions, ask: AskOptions) -> AsyncIterator[DirectChat]:
-    """A conversation with the agent itself."""
     runtime = real_runtime()
     found = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
     try:
@@ -139,8 +138,6 @@ async def chat(common: CommonOptions, ask: AskOptions) -> AsyncIterator[DirectCh
 
 
 class DirectChat:
-    """Turns with the agent itself."""
-
     def __init__(self, conversation: Conversation, timeout_s: float) -> None:
         self._conversation = conversation
         self._timeout_s = timeout_s
@@ -148,7 +145,6 @@ class DirectChat:
 
     @property
     def context_id(self) -> str | None:
-        """The agent's, once it made one."""
         return self._conversation.context_id
 
     async def say(self, text: str) -> TurnAnswer:
@@ -167,7 +163,6 @@ class DirectChat:
         )
 
     def left(self) -> str:
-        """What becomes of what was asked."""
         return "left without the answer: the agent may go on with it" if self._asking else ""
 
 

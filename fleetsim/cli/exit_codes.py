@@ -18,8 +18,6 @@ from fleetsim.model.limits import TooMuch
 
 
 class Exit(IntEnum):
-    """What an exit code means."""
-
     OK = 0
     FAILED = 1
     USAGE = 2
@@ -44,7 +42,6 @@ NOBODY_THERE = frozenset({404, 410, 502, 504})
 
 
 def exit_for(error: FleetsimError) -> Exit:
-    """The exit code of an error."""
     match error:
         case NoAnswer():
             return error.exit_code

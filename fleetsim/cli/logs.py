@@ -44,11 +44,9 @@ class SafeFormatter(logging.Formatter):
         return neutralise(_SHAPED.sub(HIDDEN, text))
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record."""
         return self.clean(super().format(record)).replace("\n", "\n  | ")
 
     def trace(self, error: BaseException) -> str:
-        """An error with its way through the code."""
         return self.clean("".join(traceback.format_exception(error))).rstrip("\n")
 
 

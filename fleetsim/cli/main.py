@@ -55,7 +55,6 @@ class CommonOptions:
 
     @property
     def as_json(self) -> bool:
-        """Whether stdout carries JSON."""
         return self.output == "json"
 
     @property
@@ -91,11 +90,9 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, _shared_first(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs, in the order of the table."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a verb."""
         if cmd_name not in VERBS:
             return None
         module, _, name = VERBS[cmd_name][0].partition(":")
@@ -172,7 +169,6 @@ def cli(
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The console script."""
     sys.exit(run(lambda: cli.main(args=argv, prog_name="fleetsim", standalone_mode=False), argv))
 
 

@@ -45,12 +45,10 @@ def word(state: str, *, plain: bool = False) -> str:
 
 
 def emit_json(value: Any) -> None:
-    """One JSON document on stdout."""
     click.echo(escape(json.dumps(value, ensure_ascii=False, indent=2, default=str)))
 
 
 def emit_json_line(value: Any) -> None:
-    """One JSON document on one line."""
     click.echo(escape(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)))
 
 
@@ -95,7 +93,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, right: frozense
 
 
 def seconds(value: float | None) -> str:
-    """A duration a person can read."""
     if value is None:
         return "-"
     if value < 10:

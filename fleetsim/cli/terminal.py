@@ -34,7 +34,6 @@ class Progress:
         self._done = asyncio.Event()
 
     def say(self, what: str) -> None:
-        """Change the words."""
         self._what = one_line(what, 100)
 
     async def __aenter__(self) -> Progress:
@@ -122,7 +121,6 @@ class LivePieces:
 
     @property
     def shown(self) -> str:
-        """All that was shown."""
         return "".join(self._shown)
 
     def rest(self, whole: str) -> str:

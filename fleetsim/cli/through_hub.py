@@ -127,7 +127,6 @@ async def until_news(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any
 
 
 async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> None:
-    """Live text, as it comes."""
     from fleetsim.caller.event_wire import from_wire  # the events' classes: no other command needs them
     from fleetsim.caller.events import StreamReceived
 
@@ -194,7 +193,6 @@ def _parts_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def chat(common: CommonOptions, ask: AskOptions) -> AsyncIterator[HubChat]:
-    """A conversation through the running hub."""
     async with connect(common) as hub:
         yield HubChat(hub, ask, common)
 

@@ -105,13 +105,11 @@ class FleetApp(App[None]):
 
     @property
     def palette(self) -> Palette:
-        """The look of the theme in force."""
         if self.theme not in self._palettes:
             self._palettes[self.theme] = Palette(self.theme_variables)
         return self._palettes[self.theme]
 
     def compose(self) -> ComposeResult:
-        """Header, tabs, the screens, filter, status and keys."""
         self._header, self._tabs = Lines(id="header"), Lines(id="tabs")
         self._status, self._keys, self._tiny = Lines(id="status"), Lines(id="keys"), Lines(id="tiny")
         self._panes: dict[str, Pane] = {
@@ -134,7 +132,6 @@ class FleetApp(App[None]):
         yield self._tiny
 
     def on_mount(self) -> None:
-        """Start to listen and to draw."""
         self.screen.set_class(self.ascii_only, "-ascii")
         self._fit(self.size)
         self.pane.main.focus()
@@ -148,9 +145,8 @@ class FleetApp(App[None]):
         """Fold what the feed brings, until it ends or breaks."""
         try:
             async for batch in self._feed:
-                state = LinkState.LIVE if self._feed.live else LinkState.REPLAY
-                if self._link.state is not state:
-                    self._link = Link(state, self._clock.now())
+                if self._link.state is not LinkState.LIVE:
+                    self._link = Link(LinkState.LIVE, self._clock.now())
                 if self._feed.dropped > self._lost:
                     self._lost = self._feed.dropped
                     self._builder.lost_events()
@@ -158,22 +154,17 @@ class FleetApp(App[None]):
         except (FleetsimError, OSError) as error:
             self._link = Link(LinkState.LOST, self._clock.now(), one_line(str(error)))
             return
-        self._link = Link(LinkState.LOST if self._feed.live else LinkState.ENDED, self._clock.now(), "the feed ended")
+        self._link = Link(LinkState.LOST, self._clock.now(), "the feed ended")
 
     # Drawing
 
     @property
     def pane(self) -> Pane:
-        """The screen that is open."""
         return self._panes[self._body.current or "fleet"]
-
-    def _now(self) -> datetime:
-        """The clock's time; a recording brings its own."""
-        return (None if self._feed.live else self._builder.last_at) or self._clock.now()
 
     def _tick(self) -> None:
         """Draw, if an event came or a second passed."""
-        if (self._builder.version, int(self._now().timestamp()), self._link) != self._drawn:
+        if (self._builder.version, int(self._clock.now().timestamp()), self._link) != self._drawn:
             self.draw()
 
     def draw_soon(self) -> None:
@@ -182,13 +173,16 @@ class FleetApp(App[None]):
 
     def draw(self) -> None:
         """Draw the screen that is open from the newest view."""
-        now, pane, width = self._now(), self.pane, self.size.width
+        now, pane, width = self._clock.now(), self.pane, self.size.width
         self._drawn = (self._builder.version, int(now.timestamp()), self._link)
         self.view = view = self._builder.snapshot(now)
         self.draws += 1
         self._announce(view)
         self._header.show([chrome.header(view, self._link, self._fleet_name, width)])
-        self._tabs.show([chrome.tabs(pane.NAME, view, width, self._note(view))])
+        note = "read only" if self.read_only else self._standing_note
+        if self._link.state is LinkState.LOST:
+            note = f"as of {view.last_at or view.now:%H:%M:%SZ}"
+        self._tabs.show([chrome.tabs(pane.NAME, view, width, note)])
         try:
             pane.draw(view)
         except Exception as error:
@@ -207,11 +201,6 @@ class FleetApp(App[None]):
             self.say(f"{fresh[0]} asks you something{more}: 3 opens the inbox", Tone.ACCENT)
         self._waiting = {row.question_id for row in view.questions}
         self._waiting_known = self._link.state is LinkState.LIVE
-
-    def _note(self, view: View) -> str:
-        if self._link.state is LinkState.LOST:
-            return f"as of {view.last_at or view.now:%H:%M:%SZ}"
-        return "read only" if self.read_only else self._standing_note
 
     def _status_line(self, view: View) -> Text:
         message, until = self._said
@@ -237,13 +226,12 @@ class FleetApp(App[None]):
         self._status.show([self._said[0]])
 
     def _fit(self, size: geometry.Size) -> None:
-        """Tell the screens how much room there is."""
-        room = chrome.size_of(*size)
+        size_class = chrome.size_of(*size)
         for one in Size:
-            self.screen.set_class(room is one, f"-{one.value}")
+            self.screen.set_class(size_class is one, f"-{one.value}")
         self.screen.set_class(size.height < 20, "-short")
         for pane in self._panes.values():
-            pane.room = room
+            pane.size_class = size_class
         self._tiny.show(chrome.too_small(*size))
         self._name_keys()
 
@@ -257,7 +245,6 @@ class FleetApp(App[None]):
         return [(plain_ascii(key), word) for key, word in keys] if self.ascii_only else keys
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fit into the new size."""
         if self._body.is_attached:
             self._fit(event.size)
             self.draw_soon()
@@ -265,7 +252,6 @@ class FleetApp(App[None]):
     # What the screens ask for
 
     def detail(self, correlation_id: str | None) -> TaskDetail | None:
-        """Everything about one task."""
         return self._builder.detail(correlation_id) if correlation_id else None
 
     def whole(self, correlation_id: str, chars: int) -> WholeText | None:
@@ -337,22 +323,18 @@ class FleetApp(App[None]):
         self.draw_soon()
 
     def show_agent(self, name: str) -> None:
-        """Open the page of one agent."""
         cast(AgentPane, self._panes["agent"]).agent = name
         self.show_screen("agent")
 
     def show_tasks(self, filter_text: str) -> None:
-        """Open the tasks that pass a filter."""
         self._panes["tasks"].filter_by(filter_text)
         self.show_screen("tasks")
 
     def show_task(self, correlation_id: str) -> None:
-        """Open the tasks with the cursor on one."""
         self._panes["tasks"].main.select(correlation_id)
         self.show_tasks("")
 
     def show_question(self, correlation_id: str | None) -> None:
-        """Begin to answer the question of a task."""
         inbox = self._panes["inbox"]
         row = next((row for row in self.view.questions if row.correlation_id == correlation_id), None)
         if row is None:
@@ -363,7 +345,6 @@ class FleetApp(App[None]):
         self.call_after_refresh(inbox.action_reply)
 
     def on_click(self, event: events.Click) -> None:
-        """A tab was clicked."""
         if event.widget is self._tabs and event.y == 0:
             name = chrome.tab_at(self.pane.NAME, self.view, self.size.width, event.x)
             if name is not None:
@@ -374,7 +355,6 @@ class FleetApp(App[None]):
         self.draw()
 
     def action_screen(self, name: str) -> None:
-        """Open one of the five."""
         self.show_screen(name)
 
     async def action_back(self) -> None:
@@ -387,19 +367,16 @@ class FleetApp(App[None]):
         self.draw_soon()
 
     def action_help(self) -> None:
-        """The keys."""
         classes = "-ascii" if self.ascii_only else ""
         self.push_screen(HelpScreen(chrome.help_lines(self._keys_here(), self.pane.NAME), classes=classes))
 
     def action_theme(self) -> None:
-        """The next theme."""
         names = [theme.name for theme in THEMES]
         self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
 
     # The filter
 
     def action_filter(self) -> None:
-        """Type a filter for this screen."""
         self._filter.value = self._filter_before = self.pane.filter_text
         self._filter.add_class("-shown")
         self._filter.focus()
@@ -409,7 +386,6 @@ class FleetApp(App[None]):
         self.pane.main.focus()
 
     def on_input_changed(self, message: Input.Changed) -> None:
-        """The list follows while a filter is typed."""
         if self._filter.has_class("-shown"):
             self.pane.filter_by(message.value)
             self.draw()

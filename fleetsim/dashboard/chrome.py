@@ -56,8 +56,6 @@ class LinkState(StrEnum):
 
     WAITING = "waiting"
     LIVE = "live"
-    REPLAY = "replay"
-    ENDED = "ended"
     LOST = "lost"
 
 
@@ -73,8 +71,6 @@ class Link:
 _LINKS = {
     LinkState.WAITING: ("◐", "WAITING", Tone.WARN),
     LinkState.LIVE: ("●", "LIVE", Tone.GOOD),
-    LinkState.REPLAY: ("▶", "REPLAY", Tone.PRIMARY),
-    LinkState.ENDED: ("‖", "ENDED", Tone.MUTED),
     LinkState.LOST: ("○", "LOST", Tone.BAD),
 }
 
@@ -147,12 +143,11 @@ def footer(keys: Keys, width: int) -> Text:
     """As many of the keys as fit; help and quit always do."""
     shown = [line((key, Tone.PRIMARY), (f" {word}", MUTED)) for key, word in (*keys, ("?", "help"), ("q", "quit"))]
     last = fitted(shown[-2:], width)
-    room = width - last.cell_len - 4
-    return line(" ", fitted(shown[:-2], max(0, room)), "  ", last) if room > 6 else last
+    left = width - last.cell_len - 4
+    return line(" ", fitted(shown[:-2], max(0, left)), "  ", last) if left > 6 else last
 
 
 def too_small(width: int, height: int) -> list[Text]:
-    """What a terminal below the smallest size says."""
     return [
         line((f"Terminal is {width} x {height},", STRONG)),
         line((f"needs {WIDTH_MIN} x {HEIGHT_MIN}.", STRONG)),
@@ -205,12 +200,10 @@ class HelpScreen(ModalScreen[None]):
         self._lines = lines
 
     def compose(self) -> ComposeResult:
-        """One page in a frame."""
         with Vertical(id="help"):
             yield Page(id="help-page")
 
     def on_mount(self) -> None:
-        """Fill it."""
         page = self.query_one(Page)
         page.entitle("Keys", "j k scroll, esc closes")
         page.show(None, lambda width: self._lines)
@@ -231,12 +224,10 @@ class ConfirmScreen(ModalScreen[bool]):
         self._what = what
 
     def compose(self) -> ComposeResult:
-        """The question in a frame."""
         with Vertical(id="confirm"):
             yield Lines(id="confirm-lines", classes="framed")
 
     def on_mount(self) -> None:
-        """Fill it."""
         lines = self.query_one(Lines)
         lines.entitle(line((self._title, Tone.WARN)))
         keys = line(("y", Tone.PRIMARY), (" yes    ", MUTED), ("n", Tone.PRIMARY), (" no", MUTED))

@@ -44,7 +44,6 @@ class Mark:
 
     @cached_property
     def label(self) -> str:
-        """Glyph and word."""
         return f"{self.glyph} {self.word}" if self.glyph else self.word
 
     @cached_property

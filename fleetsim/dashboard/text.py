@@ -194,11 +194,9 @@ class Layout:
     gap: int
 
     def head(self) -> Text:
-        """The titles."""
         return self._join([fill(line((c.title, Tone.HEAD)), width, c.align) for _, c, width in self.columns])
 
     def row(self, row: TableRow) -> Text:
-        """One row's cells in their columns."""
         cells = [fill(untailed(row.cells[at], width), width, c.align) for at, c, width in self.columns]
         joined = self._join(cells)
         if row.faded:
@@ -214,13 +212,13 @@ class Layout:
 def layout(columns: tuple[Column, ...], width: int) -> Layout:
     """Fit the columns into ``width`` cells: drop by priority, then share what is left among the flexible."""
     kept = list(enumerate(columns))
-    room = width - MARGIN - 1
+    cells = width - MARGIN - 1
     airy = sum(c.width for c in columns) + 2 * len(columns) + AIR
-    gap = 2 if room >= airy else 1
-    while sum(c.width for _, c in kept) + gap * (len(kept) - 1) > room and any(c.drop for _, c in kept):
+    gap = 2 if cells >= airy else 1
+    while sum(c.width for _, c in kept) + gap * (len(kept) - 1) > cells and any(c.drop for _, c in kept):
         kept.remove(max(kept, key=lambda item: (item[1].drop, item[0])))
     widths = {at: c.width for at, c in kept}
-    left = room - sum(widths.values()) - gap * (len(kept) - 1)
+    left = cells - sum(widths.values()) - gap * (len(kept) - 1)
     for _ in range(-left):  # from the widest column that can do with fewer, the others last, until the table fits
         at = max(kept, key=lambda item: (bool(item[1].flex) and widths[item[0]] > 6, widths[item[0]]))[0]
         if widths[at] <= 3:

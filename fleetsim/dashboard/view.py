@@ -133,7 +133,6 @@ class View:
         return next((row for row in self.agents if row.name == name), None)
 
     def question(self, question_id: str) -> QuestionRow | None:
-        """One open question, or window for a veto."""
         return next((row for row in (*self.questions, *self.vetoes) if row.question_id == question_id), None)
 
     def ceremony(self, ceremony_id: str) -> CeremonyRow | None:
@@ -282,7 +281,6 @@ class ViewBuilder:
         }
 
     def fold_all(self, batch: Iterable[Event]) -> None:
-        """Take in events, in order."""
         for event in batch:
             self.fold(event)
 
@@ -393,7 +391,6 @@ class ViewBuilder:
         self.version += 1
 
     def detail(self, correlation_id: str) -> TaskDetail | None:
-        """Everything about one task."""
         return self._tasks.detail(correlation_id)
 
     def snapshot(self, now: datetime) -> View:
@@ -443,13 +440,6 @@ class ViewBuilder:
             notices=tuple(self._notices),
             events=self._listed,
         )
-
-
-def fold_view(recording: Iterable[Event], now: datetime) -> View:
-    """The view of a whole recording at once."""
-    builder = ViewBuilder()
-    builder.fold_all(recording)
-    return builder.snapshot(now)
 
 
 def _slim(event: Event) -> Event:

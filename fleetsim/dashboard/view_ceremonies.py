@@ -57,7 +57,6 @@ class CeremonyRow:
 
     @property
     def running(self) -> RunRow | None:
-        """The run that is going on."""
         return next((run for run in self.runs if run.status == "running"), None)
 
     @property
@@ -143,7 +142,6 @@ class CeremonyFold:
         return {key: warnings for key, warnings in listed.items() if warnings}
 
     def fired(self, event: CeremonyFired) -> None:
-        """A run began."""
         ceremony = self._of(event.ceremony_id)
         if ceremony is None:
             return
@@ -158,7 +156,6 @@ class CeremonyFold:
         self._next(ceremony, event)
 
     def completed(self, event: CeremonyCompleted) -> None:
-        """A run ended."""
         ceremony = self._of(event.ceremony_id)
         if ceremony is None:
             return

@@ -59,7 +59,6 @@ class Trend:
         self._coarse: dict[int, tuple[int, int]] = {}
 
     def add(self, at: datetime, ok: bool) -> None:
-        """One outcome the agent answers for."""
         second = int(at.timestamp())
         for cells, size, keep in ((self._fine, FINE_S, 3600), (self._coarse, COARSE_S, DAY_S)):
             good, all_ = cells.get(second // size, (0, 0))
@@ -316,20 +315,17 @@ class FleetFold:
             agent.missed(event.at, reason)
 
     def breaker_opened(self, event: BreakerOpened) -> None:
-        """The agent is left alone for a while."""
         if agent := self._of(event):
             wait_s = min(max(0.0, event.retry_in_seconds), 1e6)
             agent.breaker_since, agent.breaker_until = event.at, event.at + timedelta(seconds=wait_s)
             agent.breaker_why = one_line(event.reason)
 
     def breaker_closed(self, event: BreakerClosed) -> None:
-        """The agent answers again."""
         if agent := self._of(event):
             agent.breaker_since, agent.breaker_until, agent.breaker_why = None, None, ""
             agent.reached()
 
     def credential_refused(self, event: CredentialRefused) -> None:
-        """The agent does not take our credential."""
         if agent := self._of(event):
             agent.refused_since = agent.refused_since or event.at
 
@@ -341,7 +337,6 @@ class FleetFold:
             self._changes += 1
 
     def webhook_accepted(self, event: WebhookAccepted) -> None:
-        """A webhook of the agent came through."""
         self.push_again += event.duplicate
         self.push_ok += not event.duplicate
         if agent := self._of(event):
@@ -363,7 +358,6 @@ class FleetFold:
             agent.push, agent.silent_since = PushState.SILENT, agent.silent_since or event.at
 
     def outcome(self, event: OutcomeDecided) -> None:
-        """A request of the agent ended."""
         agent, outcome = self._of(event), _outcome(event)
         if not self._health.fold(outcome):
             return

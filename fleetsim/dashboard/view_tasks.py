@@ -153,12 +153,10 @@ class TaskRow:
 
     @property
     def open(self) -> bool:
-        """Whether its outcome is still to come."""
         return self.ended_at is None
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits for a person."""
         return self.ended_at is None and self.state in _WAITING
 
 
@@ -269,7 +267,6 @@ class TaskFold:
                 self._parents.pop()
 
     def request(self, event: RequestAccepted) -> None:
-        """A request is under way."""
         if task := self._of(event):
             row, targets = task.row, read.lines(event.targets)
             if not row.agent and len(targets) == 1:
@@ -280,7 +277,6 @@ class TaskFold:
             task.step(event, "→", "request accepted")
 
     def bound(self, event: TaskBound) -> None:
-        """Its agent took it."""
         if task := self._of(event):
             row, state, via = task.row, one_line(event.state, 40), one_line(event.via, 20)
             row.context_id = one_line(event.context_id or "")
@@ -306,7 +302,6 @@ class TaskFold:
             task.step(event, "←", what, via, state)
 
     def stale(self, event: UpdateIgnored) -> None:
-        """A signal came too late."""
         if task := self._of(event):
             what = f"came too late, not applied: {one_line(event.why)}"
             task.step(event, "←", what, one_line(event.via, 20), one_line(event.state or "", 40))
@@ -345,7 +340,6 @@ class TaskFold:
             row.last = "writing"
 
     def response(self, event: RequestAnswered) -> None:
-        """The text whoever asked was given."""
         if (task := self._of(event)) and task.final is None:
             answer = event.content or Excerpt.of(event.error or "")
             task.final = neutralise(answer.text, limit=LIVE_CHARS_MAX) or None
@@ -377,7 +371,6 @@ class TaskFold:
         return task.copy()
 
     def asked(self, event: Event, question_id: str, question: str, kind: str) -> None:
-        """The task waits for a person."""
         if task := self._of(event):
             task.row.question_id = question_id
             task.move(kind or TaskState.INPUT_REQUIRED.value, event.at)
@@ -386,7 +379,6 @@ class TaskFold:
                 task.step(event, "←", question, "", kind)
 
     def settled(self, event: Event, what: str) -> None:
-        """The question is over."""
         if task := self._of(event):
             task.row.question_id = None
             task.step(event, "→", what)
@@ -411,7 +403,6 @@ class TaskFold:
         return self._rows
 
     def detail(self, correlation_id: str) -> TaskDetail | None:
-        """Everything about one task."""
         task = self._tasks.get(correlation_id)
         if task is None or task.detail is not None:
             return task.detail if task else None

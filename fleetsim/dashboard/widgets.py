@@ -32,8 +32,6 @@ DRAWN_MAX = 300
 
 
 class FleetWidget(Widget):
-    """A widget of the dashboard."""
-
     @property
     def host(self) -> FleetApp:
         return cast("FleetApp", self.app)
@@ -96,11 +94,9 @@ class Lines(NeutralisedWidget):
             self.refresh(layout=longer and self.styles.height is not None and self.styles.height.is_auto)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many rows as lines."""
         return len(self.lines)
 
     def render_line(self, y: int) -> Strip:
-        """One line of the widget."""
         return self.strip(self.lines[y] if y < len(self.lines) else BLANK, self.inner_width)
 
 
@@ -134,16 +130,13 @@ class Page(ScrollView, NeutralisedWidget, can_focus=True):
             self.scroll_to(y=len(self.lines), animate=False, force=True)
 
     def render_line(self, y: int) -> Strip:
-        """One visible line."""
         at = y + self.scroll_offset.y
         return self.strip(self.lines[at] if at < len(self.lines) else BLANK, self.inner_width)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many rows as lines, where the height is free."""
         return len(self.lines)
 
     def action_bottom(self) -> None:
-        """Go to the end."""
         self.scroll_to(y=len(self.lines), animate=False)
 
 
@@ -173,7 +166,6 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
 
         @property
         def control(self) -> Grid:
-            """The grid, for selectors."""
             return self.grid
 
     class Opened(Moved):
@@ -288,16 +280,13 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self.scroll_to(y=self._index - height + 1, animate=False, force=True)
 
     def on_resize(self) -> None:
-        """Other columns and rows may fit now."""
         self.virtual_size = Size(self.inner_width, len(self.rows.items) + 1)
         self.call_after_refresh(self._keep_in_sight)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """The rows and their head."""
         return max(len(self.rows.items), len(self.instead)) + 1
 
     def render_line(self, y: int) -> Strip:
-        """The head at the top, rows below it."""
         width = self.inner_width
         at = y - 1 + self.scroll_offset.y
         if y == 0:
@@ -318,25 +307,20 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self.action_open()
 
     def action_move(self, by: int) -> None:
-        """One row up or down."""
         self.follow = False
         self.move_to(self._index + by)
 
     def action_page(self, by: int) -> None:
-        """Half a page up or down."""
         self.follow = False
         self.move_to(self._index + by * max(1, (self.size.height - 1) // 2))
 
     def action_first(self) -> None:
-        """The first row."""
         self.follow = False
         self.move_to(0)
 
     def action_last(self) -> None:
-        """The last row."""
         self.move_to(len(self.rows.items) - 1)
 
     def action_open(self) -> None:
-        """Open the row under the cursor."""
         if len(self.rows.items):
             self.post_message(self.Opened(self, self.key))

@@ -115,7 +115,6 @@ class Api:
         return answer(self._hub.snapshot().to_json())
 
     async def agents(self, _: Request) -> Response:
-        """Every configured agent."""
         snapshot = self._hub.snapshot()
         return answer([agent_row(view, snapshot) for view in self._hub.broker.views()])
 
@@ -169,7 +168,6 @@ class Api:
         return answer({"questions": asked, "vetoes": list(hub.desk.vetoes())})
 
     async def question(self, request: Request) -> Response:
-        """One open question, whole."""
         question_id = request.path_params["id"]
         found = [question for question in self._hub.tracker.questions() if question.question_id == question_id]
         if not found:
@@ -255,19 +253,16 @@ class Api:
         return answer({"correlationIds": list(ids), "seq": seq}, 202)
 
     async def refresh(self, request: Request) -> Response:
-        """Fetch an agent's card now."""
         await read_body(request, EmptyBody)
         view = await self._hub.broker.refresh(request.path_params["name"])
         return answer(agent_row(view, self._hub.snapshot()))
 
     async def cancel(self, request: Request) -> Response:
-        """Ask for a request to be stopped."""
         await read_body(request, EmptyBody)
         self._hub.tracker.cancel(request.path_params["id"], by="api")
         return answer({"correlationId": request.path_params["id"]}, 202)
 
     async def veto(self, request: Request) -> Response:
-        """Stop work whose veto window is open."""
         body = await read_body(request, VetoBody)
         if not self._hub.desk.veto(request.path_params["id"], by=body.by):
             raise Refusal(409, "NO_VETO", "there is no open veto window for this request")
@@ -285,7 +280,6 @@ class Api:
         return answer(question_row(question), 202)
 
     async def run(self, request: Request) -> Response:
-        """Fire a ceremony now."""
         await read_body(request, EmptyBody)
         run_id = await self._hub.require_scheduler().run_now(request.path_params["id"])
         return answer({"runId": run_id}, 202)

@@ -127,7 +127,6 @@ class ApiGuard:
         self._running = running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on."""
         if scope["type"] == "http":
             refusal = self._judge(scope)
             if refusal is not None:

@@ -35,7 +35,6 @@ class HubKeys:
         return cls(api_key=ids.secret(), callback={1: ids.secret().encode()}, proof=ids.secret())
 
     def tokens(self) -> CallbackTokens:
-        """The mint of webhook tokens."""
         return CallbackTokens(self.callback, current=self.epoch)
 
     def opens(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -74,11 +74,9 @@ class HubRemote:
         return await self.get(f"/tasks/{_part(correlation_id)}", total_s=wait_s + _MARGIN_S, wait=wait_s or None)
 
     async def question(self, question_id: str) -> Any:
-        """One open question, whole."""
         return await self.get(f"/inbox/{_part(question_id)}")
 
     async def cancel(self, correlation_id: str) -> None:
-        """Ask for a request to be stopped."""
         await self.post(f"/tasks/{_part(correlation_id)}/cancel")
 
     async def answer(
@@ -101,7 +99,6 @@ class HubRemote:
         return await self.post(f"/tasks/{_part(correlation_id)}/veto", {"by": by})
 
     async def run_ceremony(self, ceremony_id: str) -> str:
-        """Fire a ceremony; the run's id."""
         said = await self.post(f"/ceremonies/{_part(ceremony_id)}/run")
         return str(said["runId"])
 

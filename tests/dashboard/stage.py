@@ -13,18 +13,25 @@ from textual.widget import Widget
 
 from fleetsim.caller.events import Event
 from fleetsim.dashboard.app import FleetApp
-from fleetsim.dashboard.controls import WholeText
+from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.dashboard.screens.pane import Pane
+from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.widgets import Grid
 from tests.dashboard.journal import NOW, Journal, an_hour
 
 EVENTS = tuple(an_hour(minutes=20))
 
 
+def fold_view(recording: Iterable[Event], now: datetime) -> View:
+    """The view of a whole recording at once."""
+    builder = ViewBuilder()
+    builder.fold_all(recording)
+    return builder.snapshot(now)
+
+
 class HandFeed:
     """A live feed that says what it is given; an exception ends it."""
 
-    live = True
     dropped = 0
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -66,7 +73,7 @@ class SetClock:
         self.at += timedelta(seconds=seconds)
 
 
-class Desk:
+class Desk(Controls):
     """Controls that remember what was asked of them. ``error`` is raised instead, ``gate`` waited for first."""
 
     def __init__(self) -> None:

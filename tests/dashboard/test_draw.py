@@ -16,10 +16,11 @@ from fleetsim.dashboard.query import parse
 from fleetsim.dashboard.screens import agent as agent_screen
 from fleetsim.dashboard.screens import ceremonies, events, fleet, inbox, tasks
 from fleetsim.dashboard.text import Column, TableRow, layout
-from fleetsim.dashboard.view import View, ViewBuilder, fold_view
+from fleetsim.dashboard.view import View, ViewBuilder
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.model.text import neutralise
 from tests.dashboard.journal import HOSTILE, NOW, Journal, an_hour
+from tests.dashboard.stage import fold_view
 
 Seen = tuple[View, dict[str, TaskDetail]]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-from pathlib import Path
 
 import pytest
 
-from fleetsim.dashboard.screenshot import screenshot, take
+from fleetsim.dashboard.screenshot import take
 from tests.dashboard.journal import NOW
 from tests.dashboard.stage import EVENTS
 
@@ -19,10 +18,9 @@ def words(svg: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_picture_of_a_recording_is_written_to_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.svg"
-    screenshot(EVENTS, path, at=NOW)
-    svg = path.read_text()
+@pytest.mark.sockets
+async def test_a_picture_of_a_recording_looks_live() -> None:
+    svg = await take(EVENTS, at=NOW)
     assert svg.startswith("<svg")
     assert "● LIVE" in words(svg)
     assert "frank" in words(svg)

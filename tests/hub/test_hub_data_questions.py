@@ -15,10 +15,10 @@ from fleetsim.cli.dashboard import HubControls
 from fleetsim.cli.through_hub import until_news
 from fleetsim.client import AgentClient
 from fleetsim.client.conversation import Conversation
-from fleetsim.dashboard.view import fold_view
 from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.task import DataPart, FilePart
+from tests.dashboard.stage import fold_view
 from tests.hub.town import Town, town
 
 FORM = {

@@ -124,7 +124,6 @@ class AgentPane(FleetPane):
     agent = ""
 
     def compose(self) -> ComposeResult:
-        """Facts and figures above the skills."""
         self._facts = Page(id="agent-facts")
         self._figures = Page(id="agent-figures")
         self.main = Grid(SKILL_COLUMNS, id="agent-skills", classes="framed")
@@ -134,7 +133,6 @@ class AgentPane(FleetPane):
         yield self.main
 
     def draw(self, view: View) -> None:
-        """Show the view."""
         agent, second = view.agent(self.agent), int(view.now.timestamp())
         if agent is None:
             self._facts.entitle(self.agent)
@@ -154,18 +152,15 @@ class AgentPane(FleetPane):
         return f"{self.agent}   {len(self.main.rows.items)} skills"
 
     def copyable(self) -> str | None:
-        """The agent's name."""
         return self.agent
 
     def chosen_task(self) -> str | None:
         return None
 
     def chosen_agent(self) -> str | None:
-        """The agent of the page."""
         return self.agent
 
     def back(self) -> bool:
-        """To the fleet."""
         self.host.show_screen("fleet")
         return True
 

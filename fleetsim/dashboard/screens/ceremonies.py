@@ -161,7 +161,6 @@ def run_row(run: RunRow, now: datetime) -> TableRow:
 
 
 def empty(view: View) -> list[Text]:
-    """No ceremonies."""
     if not view.ceremonies_loaded:
         return [line(("Waiting for the ceremonies folder to be read …", MUTED))]
     how = "Put a file like ceremonies/daily.yaml with id, name, schedule, skill and targets."
@@ -176,7 +175,6 @@ class CeremoniesPane(Pane):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("F", "fire", "fire now", id="fire")]
 
     def compose(self) -> ComposeResult:
-        """List, facts, runs."""
         self.main = Grid(COLUMNS, id="ceremony-list")
         self._facts = Page(id="ceremony-facts")
         self._runs = Grid(RUN_COLUMNS, id="runs", classes="framed", hold=False)
@@ -186,7 +184,6 @@ class CeremoniesPane(Pane):
             yield self._runs
 
     def draw(self, view: View) -> None:
-        """Show the view."""
         second, now = int(view.now.timestamp()), view.now
         ceremonies = [one for one in view.ceremonies if self.query_now.matches(fields(one))]
         rows = Rows(ceremonies, lambda one: one.ceremony_id, lambda one: row(one, now), second)
@@ -204,7 +201,6 @@ class CeremoniesPane(Pane):
         self._runs.show(runs, empty=[line(("It has not run while this screen watched.", MUTED))])
 
     def status(self, view: View) -> str:
-        """How many are on."""
         rows = view.ceremonies
         broken = sum(bool(row.error) for row in rows)
         on = sum(row.enabled and not row.error for row in rows)
@@ -226,7 +222,6 @@ class CeremoniesPane(Pane):
             self.host.show_task(children[0])
 
     def action_fire(self) -> None:
-        """Run the ceremony under the cursor now."""
         ceremony = self.host.view.ceremony(self.main.key or "")
         if ceremony is None:
             return

@@ -76,7 +76,6 @@ class EventRows(Rows[Event]):
     """Events as rows, found by their number."""
 
     def find(self, key: str, near: int) -> int | None:
-        """Where the event of that number is."""
         if near < len(self.items) and str(self.items[near].seq) == key:
             return near
         seq = int(key) if key.isdigit() else -1
@@ -281,7 +280,6 @@ class Window:
 
 
 def full(event: Event, width: int) -> list[Text]:
-    """One event with all its fields."""
     lines: list[Text] = []
     for name, value in _values(event):
         margin = f"{name:<16} "
@@ -329,16 +327,14 @@ class EventsPane(Pane):
         self._event: Event | None = None
 
     def compose(self) -> ComposeResult:
-        """List and detail."""
         self.main = Grid(COLUMNS, id="event-list", follow=True)
         self._full = Page(id="event-full")
         yield self.main
         yield self._full
 
     def draw(self, view: View) -> None:
-        """Show the view."""
         self._window.update(view.events)
-        narrow = self.room is not Size.FULL
+        narrow = self.size_class is not Size.FULL
         rows = EventRows(self._window.rows(), lambda event: str(event.seq), lambda event: row(event, narrow), narrow)
         none = "No event passes the filter." if view.events else "Nothing has happened yet."
         self.main.show(rows, columns=NARROW if narrow else COLUMNS, empty=[line((none, MUTED))])
@@ -351,18 +347,15 @@ class EventsPane(Pane):
         self._full.show(event, lambda width: full(event, width))
 
     def filter_by(self, text: str) -> None:
-        """Start over with another filter."""
         super().filter_by(text)
         self._window = Window(self.query_now, debug=self.debug)
 
     def status(self, view: View) -> str:
-        """Whether it follows, and how many are kept."""
         kept = f"{len(self.main.rows.items):,} shown of {len(view.events):,} kept, {view.counters.events:,} seen"
         levels = "all levels" if self.debug else "info and above"
         return f"{'following' if self.main.follow else 'paused'}   {kept}   {levels}"
 
     def chosen_task(self) -> str | None:
-        """The task of the event under the cursor."""
         return self._event.correlation_id if self._event else None
 
     def copyable(self) -> str | None:
@@ -370,25 +363,21 @@ class EventsPane(Pane):
         return self.chosen_task() or self.main.key
 
     def opened(self, grid: Grid, key: str) -> None:
-        """Give the event room."""
         self.add_class("-opened")
         self.main.follow = False
         self._full.focus()
         self.host.draw_soon()
 
     def action_tasks(self) -> None:
-        """The task of the event under the cursor."""
         if task := self.chosen_task():
             self.host.show_task(task)
 
     def action_levels(self) -> None:
-        """All levels, or info and above."""
         self.debug = not self.debug
         self.filter_by(self.filter_text)
         self.host.draw()
 
     def action_follow(self) -> None:
-        """Follow the newest event, or stop."""
         self.main.follow = not self.main.follow
         self.host.say("following" if self.main.follow else "not following")
         self.host.draw()

@@ -115,7 +115,6 @@ def ok_share(agent: AgentRow) -> Text:
 
 
 def share_tone(ok: int, runs: int) -> Tone:
-    """The colour of a share of successes."""
     rate = ok / runs if runs else 1.0
     return Tone.GOOD if rate >= 0.95 else Tone.WARN if rate >= 0.5 else Tone.BAD
 
@@ -211,9 +210,9 @@ def fleet_card(view: View, width: int) -> list[Text]:
 
 def work_card(view: View, width: int) -> list[Text]:
     c = view.counters
-    room = max(4, width - 12)
-    done = [ok for ok, _ in c.trend][-room:]
-    failed = [runs - ok for ok, runs in c.trend][-room:]
+    bars = max(4, width - 12)
+    done = [ok for ok, _ in c.trend][-bars:]
+    failed = [runs - ok for ok, runs in c.trend][-bars:]
     working, submitted = STATE["working"], STATE["submitted"]
     states = [
         line((f"{working.glyph} {c.working} working", working.tone if c.working else MUTED)),
@@ -255,7 +254,6 @@ def _ailing(row: AgentRow, view: View, tone: Tone) -> Text:
 
 
 def upcoming(view: View) -> CeremonyRow | None:
-    """The ceremony that fires next."""
     due = [row for row in view.ceremonies if row.enabled and not row.error and row.next_at is not None]
     return min(due, key=lambda row: row.next_at or view.now, default=None)
 
@@ -310,7 +308,6 @@ class FleetPane(Pane):
     ]
 
     def compose(self) -> ComposeResult:
-        """Cards, table, notes, outcomes."""
         self._cards = [Lines(classes="card framed") for _ in range(4)]
         self.main = Grid(columns((), "4m"), id="agents", hold=False)
         self._notes = Lines(id="notes")
@@ -322,14 +319,13 @@ class FleetPane(Pane):
         yield self._recent
 
     def draw(self, view: View) -> None:
-        """Show the view."""
-        if self.room is Size.FULL:
+        if self.size_class is Size.FULL:
             width = max(10, self._cards[0].inner_width)
             for card, (title, lines) in zip(self._cards, cards(view, width).items(), strict=True):
                 card.entitle(title)
                 card.show(lines)
         else:
-            self._notes.show(notes(view, max(10, self.size.width), 3 if self.room is Size.COMPACT else 1))
+            self._notes.show(notes(view, max(10, self.size.width), 3 if self.size_class is Size.COMPACT else 1))
         agents = [agent for agent in view.agents if self.query_now.matches(fields(agent))]
         rows = Rows(agents, lambda agent: agent.name, lambda agent: row(agent, view.now), int(view.now.timestamp()))
         self.main.show(rows, columns=columns(agents, view.counters.span), empty=empty(view))
@@ -338,7 +334,6 @@ class FleetPane(Pane):
         self._recent.show(outcomes, empty=[line(("Nothing has ended yet.", MUTED))])
 
     def status(self, view: View) -> str:
-        """How many are shown."""
         return f"{len(self.main.rows.items)} of {plural(len(view.agents), 'agent')} shown   worst first"
 
     def copyable(self) -> str | None:
@@ -346,7 +341,6 @@ class FleetPane(Pane):
         return self._recent.key if self._recent.has_focus else self.main.key
 
     def chosen_task(self) -> str | None:
-        """The outcome's task."""
         return self._recent.key if self._recent.has_focus else None
 
     def chosen_agent(self) -> str | None:
@@ -354,19 +348,16 @@ class FleetPane(Pane):
         return self.main.key
 
     def opened(self, grid: Grid, key: str) -> None:
-        """The agent's page, or the outcome's task."""
         if grid is self.main:
             self.host.show_agent(key)
         else:
             self.host.show_task(key)
 
     def action_tasks(self) -> None:
-        """The tasks of the agent under the cursor."""
         if agent := self.chosen_agent():
             self.host.show_tasks(f"agent={agent}")
 
     def action_refresh_card(self) -> None:
-        """Fetch the agent's card again."""
         if agent := self.chosen_agent():
 
             async def refresh() -> str:

@@ -73,11 +73,10 @@ def settled_row(question: QuestionRow, now: datetime) -> TableRow:
 
 
 def title(question: QuestionRow) -> str:
-    """The head of the question's panel."""
     return f"{question.agent or '-'} / {question.skill or '-'}   task {question.correlation_id}"
 
 
-def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, roomy: bool) -> list[Text]:
+def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, wide: bool) -> list[Text]:
     """When it was asked and until when, what was said before, and the question; without room, that first."""
     before: list[Text] = []
     if detail is not None and detail.row.request:
@@ -89,7 +88,7 @@ def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, wid
         asked.append(left_out(f"the first {len(question.text):,} of {question.chars:,} characters"))
     asked += [line((part, MUTED)) for part in question.parts]
     facts = _facts(question, now, width)
-    return [*facts, BLANK, *before, *asked] if roomy else [*asked, BLANK, *facts, BLANK, *before]
+    return [*facts, BLANK, *before, *asked] if wide else [*asked, BLANK, *facts, BLANK, *before]
 
 
 def _facts(question: QuestionRow, now: datetime, width: int) -> list[Text]:
@@ -179,7 +178,6 @@ class InboxPane(Pane):
         self._typed_for: str | None = None
 
     def compose(self) -> ComposeResult:
-        """Lists, question, answer."""
         self.main = Grid(OPEN_COLUMNS, id="questions", classes="framed")
         self._settled = Grid(SETTLED_COLUMNS, id="settled", classes="framed", hold=False)
         self._reading = Page(id="reading")
@@ -195,7 +193,6 @@ class InboxPane(Pane):
                 yield self._sending
 
     def draw(self, view: View) -> None:
-        """Show the view."""
         second, now = int(view.now.timestamp()), view.now
         more = f", {len(view.vetoes)} may be stopped" if view.vetoes else ""
         self.main.entitle(f"Waiting for you ({len(view.questions)}){more}")
@@ -214,10 +211,10 @@ class InboxPane(Pane):
             return
         if question.cut and not question.decision:
             question = self.with_whole(question)
-        detail, roomy = self.host.detail(question.correlation_id), self.room is Size.FULL
+        detail, wide = self.host.detail(question.correlation_id), self.size_class is Size.FULL
         self._reading.entitle(title(question))
-        about = (question, detail, roomy, second)
-        self._reading.show(about, lambda width: reading(question, detail, now, width, roomy))
+        about = (question, detail, wide, second)
+        self._reading.show(about, lambda width: reading(question, detail, now, width, wide))
         self._sending.show(sending(question, self.box.text, max(20, self._sending.inner_width)))
 
     def _choose(self, view: View) -> None:
@@ -244,7 +241,6 @@ class InboxPane(Pane):
 
     @property
     def answerable(self) -> bool:
-        """Whether the question being read takes an answer."""
         return self.current is not None and not self.current.decision and not self.current.veto
 
     def _keep_draft(self) -> None:
@@ -264,16 +260,13 @@ class InboxPane(Pane):
             self.main.focus()
 
     def status(self, view: View) -> str:
-        """How many wait, and how long."""
         oldest = f", oldest {since(view.questions[0].asked_at, view.now)}" if view.questions else ""
         return f"{len(view.questions)} waiting{oldest}   {len(view.settled)} settled"
 
     def chosen_task(self) -> str | None:
-        """The question's task."""
         return self.current.correlation_id if self.current else None
 
     def copyable(self) -> str | None:
-        """The question's task."""
         return self.chosen_task()
 
     def opened(self, grid: Grid, key: str) -> None:
@@ -285,18 +278,16 @@ class InboxPane(Pane):
 
     def back(self) -> bool:
         """From the answer to the list; the draft stays."""
-        moved = self.box.has_focus or (self.has_class("-opened") and self.room is Size.LIST)
+        moved = self.box.has_focus or (self.has_class("-opened") and self.size_class is Size.LIST)
         super().back()
         return moved
 
     def action_reply(self) -> None:
-        """Begin to type."""
         if self.answerable:
             self.add_class("-opened")
             self.call_after_refresh(self.box.focus)
 
     def action_send_answer(self) -> None:
-        """Send what was typed, once."""
         question, text = self.current, self.box.text
         if question is None or not self.answerable:
             return

@@ -40,7 +40,7 @@ class Pane(FleetWidget, Vertical):
         super().__init__(id=id)
         self.filter_text = ""
         self.query_now = Query()
-        self.room = Size.FULL
+        self.size_class = Size.FULL
 
     def draw(self, view: View) -> None:
         """Show the view."""
@@ -58,7 +58,6 @@ class Pane(FleetWidget, Vertical):
         return None
 
     def on_grid_opened(self, message: Grid.Opened) -> None:
-        """A row was opened."""
         self.opened(message.grid, message.key or "")
 
     def opened(self, grid: Grid, key: str) -> None: ...
@@ -71,7 +70,6 @@ class Pane(FleetWidget, Vertical):
         return opened
 
     def filter_by(self, text: str) -> None:
-        """Show only what passes."""
         self.filter_text = text.strip()
         self.query_now = parse(text)
 
@@ -89,7 +87,6 @@ class Pane(FleetWidget, Vertical):
         self.host.show_question(self.chosen_task())
 
     def action_cancel(self) -> None:
-        """Cancel the task under the cursor, after asking."""
         key = self.chosen_task()
         row = next((row for row in self.host.view.tasks if row.correlation_id == key), None)
         if row is None or not row.open:
@@ -104,7 +101,6 @@ class Pane(FleetWidget, Vertical):
         self.host.confirm("Cancel", what, "cancel:" + row.correlation_id, "not cancelled", cancel)
 
     def action_copy(self) -> None:
-        """Put the id under the cursor on the clipboard."""
         if copied := self.copyable():
             self.host.copy_to_clipboard(one_line(copied, 300))
             self.host.say(f"copied {one_line(copied, 80)}")

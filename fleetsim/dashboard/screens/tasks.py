@@ -187,7 +187,6 @@ class TasksPane(Pane):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "follow", "follow", id="follow")]
 
     def compose(self) -> ComposeResult:
-        """List, story, live text."""
         self.main = Grid(COLUMNS, id="tasks-list")
         self._story = Page(id="story", follow=True)
         self._live = Page(id="live", follow=True)
@@ -197,7 +196,6 @@ class TasksPane(Pane):
             yield self._live
 
     def draw(self, view: View) -> None:
-        """Show the view."""
         second, tasks = int(view.now.timestamp()), view.tasks
         if self.filter_text:
             tasks = tuple(task for task in tasks if self.query_now.matches(fields(task)))
@@ -222,23 +220,19 @@ class TasksPane(Pane):
         self._live.show((detail, question), lambda width: live(detail, question, width))
 
     def status(self, view: View) -> str:
-        """Counts by state."""
         c = view.counters
         states = f"{c.waiting} waiting   {c.working} working   {c.submitted} submitted   {c.finished:,} finished"
         return f"{len(self.main.rows.items):,} of {len(view.tasks):,} shown   {states}"
 
     def chosen_task(self) -> str | None:
-        """The task under the cursor."""
         return self.main.key
 
     def opened(self, grid: Grid, key: str) -> None:
-        """Give the task all the room."""
         self.add_class("-opened")
         self._live.focus()
         self.host.draw_soon()
 
     def action_follow(self) -> None:
-        """Follow the live text, or stop."""
         self._live.follow = self._story.follow = not self._live.follow
         self.host.say("following" if self._live.follow else "not following")
         self.host.draw()
