@@ -51,8 +51,6 @@ _TURNED_AWAY = frozenset({408, 413, 429, 503})
 READING_S = 8e-9
 """What a byte costs before we see it, in the HTTP server: about a millisecond for 128 KiB."""
 
-_ENDS = frozenset(state.value for state in TERMINAL)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverLimits:
@@ -240,7 +238,7 @@ class CallbackReceiver:
             return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
         failpoint("after_push_before_answer")
         state = next((state for event in events if (state := state_of(event))), None)
-        if outcome is not None and state in _ENDS:
+        if outcome is not None and state in TERMINAL:
             self._compare(outcome, state)
         self._events.publish(
             WebhookAccepted(

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from fleetsim.check.exchange import SHOWN_CHARS, masked
-from fleetsim.check.raw_dialect import TERMINAL, mapping
+from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.verdict import note_timeout
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import neutralise
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.server import listen, serving

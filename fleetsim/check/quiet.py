@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.raw_dialect import INTERRUPTED, TERMINAL, mapping
+from fleetsim.check.raw_dialect import mapping
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import NotPassed
+from fleetsim.model.task import INTERRUPTED, TERMINAL
 
 QUIET_S = 60.0
 """How long the tasks that a probe has left are waited for."""

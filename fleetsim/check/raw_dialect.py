@@ -11,11 +11,10 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from fleetsim.model.call import Operation
+from fleetsim.model.task import TaskState
 from fleetsim.wire.dialect import DIALECTS
 
-TERMINAL = frozenset({"completed", "failed", "canceled", "rejected"})
-INTERRUPTED = frozenset({"input-required", "auth-required"})
-STATES = frozenset({"submitted", "working", *INTERRUPTED, *TERMINAL})
+STATES = frozenset(TaskState) - {TaskState.UNKNOWN}
 _WRAPPERS = {
     "task": "task",
     "message": "message",

@@ -15,10 +15,11 @@ from fleetsim.check.agent_under_test import AgentUnderTest
 from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, Frame, written
 from fleetsim.check.listener import Listener, WebhookAddress
 from fleetsim.check.options import Hint
-from fleetsim.check.raw_dialect import TERMINAL, RawDialect, mapping
+from fleetsim.check.raw_dialect import RawDialect, mapping
 from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_tested_unless, note_timeout
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
+from fleetsim.model.task import TERMINAL
 from fleetsim.runtime.http_sse import SseEvent, StreamLimits, load_decoder, read_events
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request
 

@@ -27,13 +27,11 @@ from fleetsim.cli.parts import (
 )
 from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
 from fleetsim.model.parts import ListedPart, require_parts
-from fleetsim.model.task import TaskState
+from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, TaskState
 from fleetsim.model.text import placeholder
-from fleetsim.model.work import plain_id
+from fleetsim.model.work import OutcomeKind, plain_id
 
-WAITING = frozenset({"input-required", "auth-required"})
-ENDED_BADLY = frozenset({"failed", "canceled", "rejected"})
-NO_ANSWER = ENDED_BADLY | {"expired", "lost", "undeliverable", "unknown", "protocol_error"}
+_NO_ANSWER = frozenset(OutcomeKind) - {OutcomeKind.COMPLETED}
 
 
 def _parent_id(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
@@ -117,8 +115,8 @@ def send(
     if saved is not None and saved.failed:
         return Exit.FAILED
     if exit_status and result.code is Exit.OK:
-        badly = result.denied or result.state in ENDED_BADLY
-        return Exit.FAILED if badly else Exit.WAITING if result.state in WAITING else Exit.OK
+        badly = result.denied or result.state in UNSUCCESSFUL
+        return Exit.FAILED if badly else Exit.WAITING if result.state in INTERRUPTED else Exit.OK
     return result.code
 
 
@@ -154,7 +152,7 @@ def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: Save
             "warnings": list(result.warnings),
         }
         (render.emit_json_line if ask.stream else render.emit_json)(told)
-    elif result.text and not result.shown and result.state not in NO_ANSWER:
+    elif result.text and not result.shown and result.state not in _NO_ANSWER:
         render.say(result.text)
     elif result.shown:
         render.say("")
@@ -170,7 +168,7 @@ def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: Save
         common.note(f"warning: {warning}")
     if result.truncated:
         common.warn(*render.cut_short(len(result.text), result.text_chars, result.rest))
-    elif result.state in ENDED_BADLY and len(result.text) > REASON_MAX and not common.as_json:
+    elif result.state in UNSUCCESSFUL and len(result.text) > REASON_MAX and not common.as_json:
         common.note(f"  next: all {len(result.text):,} characters of its reason: {result.rest}")
     if saved is not None:
         for index, path in saved.paths.items():

@@ -261,7 +261,7 @@ async def _of_agent(common: CommonOptions, ask: AskOptions, task_id: str, wait: 
     return {
         "agent": ask.agent,
         "state": found.state,
-        "open": found.state not in {state.value for state in TERMINAL},
+        "open": found.state not in TERMINAL,
         "success": found.state == TaskState.COMPLETED and not found.denied,
         "truncated": found.truncated,
         "textChars": found.text_chars,

@@ -20,10 +20,11 @@ from fleetsim.cli.parts import body_part
 from fleetsim.cli.terminal import LivePieces, Progress
 from fleetsim.hub.remote import HubRemote
 from fleetsim.model.errors import ConfigError, TimedOut, UnknownTarget
+from fleetsim.model.work import KIND_OF_STATE, OutcomeKind
 
 _WAIT_S = 20
 _CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "never_sent": Exit.UNREACHABLE}
-_NO_END = frozenset({"undeliverable", "unknown", "lost", "protocol_error"})
+_NO_END = frozenset(OutcomeKind) - {*KIND_OF_STATE.values(), OutcomeKind.EXPIRED}
 """States that are no agent's own end."""
 
 _AGENTS_OWN = frozenset(

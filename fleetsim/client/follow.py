@@ -31,6 +31,7 @@ from fleetsim.model.skills import skill_hint
 from fleetsim.model.task import (
     INTERRUPTED,
     TERMINAL,
+    UNSUCCESSFUL,
     Message,
     Part,
     Role,
@@ -63,8 +64,6 @@ LOOK_S = 1.0
 YOUNG_S = 60.0
 """Seconds that an agent has to move: if it still shows the very status that was answered, it does not take the answer
 and asks again."""
-
-_FAILED = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,7 @@ class SentTask:
             context_id=task.context_id,
             state=task.state,
             text=text,
-            error=(text or f"the agent gave no reason for {task.state}") if task.state in _FAILED else None,
+            error=(text or f"the agent gave no reason for {task.state}") if task.state in UNSUCCESSFUL else None,
             raw=raw,
             task=None if task is not reply else task,
             parts=parts,

@@ -37,7 +37,6 @@ MISSING = " […] "
 _WHOLE = ""
 """The artifact of a text that came whole; a chunk that follows continues it."""
 
-_WAITING = frozenset(state.value for state in INTERRUPTED)
 _OPEN_ORDER = {TaskState.INPUT_REQUIRED.value: 0, TaskState.AUTH_REQUIRED.value: 0, TaskState.SUBMITTED.value: 2}
 
 
@@ -157,7 +156,7 @@ class TaskRow:
 
     @property
     def waiting(self) -> bool:
-        return self.ended_at is None and self.state in _WAITING
+        return self.ended_at is None and self.state in INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,9 @@ class TaskState(StrEnum):
 TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
 """States that never change again."""
 
+UNSUCCESSFUL = TERMINAL - {TaskState.COMPLETED}
+"""Ends in which the goal was not met: what the agent says with them is the reason, not the answer."""
+
 INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 """States in which the agent waits for somebody."""
 
@@ -206,7 +209,7 @@ def left_out(parts: tuple[Part, ...]) -> int:
 def _answer(task: Task) -> tuple[tuple[Part, ...], ...]:
     artifacts = tuple(a.parts for a in task.artifacts) if task.text else ()
     said = _spoken(task.status.message)
-    if task.state in {TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED}:
+    if task.state in UNSUCCESSFUL:
         return said or _last_of_agent(task) or artifacts
     return artifacts or said or (_last_of_agent(task) if task.terminal else ())
 

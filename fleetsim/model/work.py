@@ -11,7 +11,7 @@ from enum import StrEnum
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import EffectDelta, Usage
 from fleetsim.model.parts import ListedPart
-from fleetsim.model.task import JsonObject, Part, TaskState
+from fleetsim.model.task import TERMINAL, JsonObject, Part, TaskState
 
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 """The ids that people and callers give: of ceremonies and requests. Matched in full, never searched (T-35)."""
@@ -78,10 +78,7 @@ class OutcomeKind(StrEnum):
 
 
 KIND_OF_STATE: Mapping[TaskState, OutcomeKind] = {
-    TaskState.COMPLETED: OutcomeKind.COMPLETED,
-    TaskState.FAILED: OutcomeKind.FAILED,
-    TaskState.CANCELED: OutcomeKind.CANCELED,
-    TaskState.REJECTED: OutcomeKind.REJECTED,
+    state: OutcomeKind(state.value) for state in TaskState if state in TERMINAL
 }
 
 

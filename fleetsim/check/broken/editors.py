@@ -12,6 +12,7 @@ from typing import Any
 from fleetsim.agent.settings import CARD_PATHS
 from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
 from fleetsim.model.call import Operation
+from fleetsim.model.task import TERMINAL
 from fleetsim.wire.json import dump
 
 JsonEdit = Callable[[Json], Json | None]
@@ -58,7 +59,7 @@ def state_of(event: Json) -> str:
 
 def closes(event: Json) -> bool:
     """Whether it is the final status of a finished task."""
-    return kind_of(event) == "status-update" and state_of(event) in {"completed", "failed", "canceled", "rejected"}
+    return kind_of(event) == "status-update" and state_of(event) in TERMINAL
 
 
 def has_artifact(event: Json) -> bool:

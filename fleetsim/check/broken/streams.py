@@ -28,6 +28,7 @@ from fleetsim.check.broken.editors import (
 from fleetsim.check.broken.services import Hurried, ProgressLost, Tied
 from fleetsim.check.broken.wire import Asked, Edit, Headers, Json
 from fleetsim.model.call import Operation
+from fleetsim.model.task import INTERRUPTED, TERMINAL
 
 STREAM, SUBSCRIBE = Operation.STREAM, Operation.SUBSCRIBE
 OLD = in_dialect("0.3", *STREAMS)
@@ -162,7 +163,7 @@ def _all_at_once() -> Events:
     def change(event: Json) -> Iterable[Json]:
         held.append(event)
         body = inside(event)
-        if closes(event) or state_of(event) in {"input-required", "auth-required", "completed", "failed", "canceled"}:
+        if closes(event) or state_of(event) in TERMINAL | INTERRUPTED:
             told = list(held)
             held.clear()
             return told
@@ -202,7 +203,7 @@ def _hangs_if_finished() -> Events:
     finished: list[bool] = []
 
     def change(event: Json) -> Iterable[Json]:
-        if kind_of(event) == "task" and state_of(event) in {"completed", "failed", "canceled", "rejected"}:
+        if kind_of(event) == "task" and state_of(event) in TERMINAL:
             finished.append(True)
         return [] if finished else [event]
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Sized
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import delivered_webhook
 from fleetsim.check.options import Hint
-from fleetsim.check.raw_dialect import TERMINAL
 from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, Phase, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
+from fleetsim.model.task import TERMINAL
 
 STORE = f"{BUILD_GUIDE}, checklist 'Task store hygiene'"
 LONG_S = 12 * 3600.0

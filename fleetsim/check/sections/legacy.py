@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.listener import tells_the_end
-from fleetsim.check.raw_dialect import TERMINAL, among, listed, mapping, message_text
+from fleetsim.check.raw_dialect import among, listed, mapping, message_text
 from fleetsim.check.requirement import BUILD_GUIDE, MUST, SERVER_GUIDE, V01, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
+from fleetsim.model.task import TERMINAL
 
 VALID = f"{SERVER_GUIDE}, 'Validation'"
 STATES = frozenset({"submitted", "working", "input-required", "completed", "failed", "canceled"})

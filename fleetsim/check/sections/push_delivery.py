@@ -14,10 +14,11 @@ from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import delivered_webhook, register
 from fleetsim.check.listener import ReceivedWebhook, WebhookAddress, state_of, tells_the_end
 from fleetsim.check.options import Hint
-from fleetsim.check.raw_dialect import KINDS, TERMINAL, among, answer_text, listed, mapping, texts
+from fleetsim.check.raw_dialect import KINDS, among, answer_text, listed, mapping, texts
 from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
+from fleetsim.model.task import TERMINAL
 
 PUSH = f"{BUILD_GUIDE}, 'Push notifications'"
 RETRIES_S = 20.0

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetsim.check.exchange import Exchange, written
-from fleetsim.check.raw_dialect import INTERRUPTED, TERMINAL, RawDialect, mapping
+from fleetsim.check.raw_dialect import RawDialect, mapping
 from fleetsim.check.requirement import BUILD_GUIDE, MAY, ONCE, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_applicable_unless, not_tested_unless
 from fleetsim.model.call import Operation
+from fleetsim.model.task import INTERRUPTED, TERMINAL
 
 ALIASES = f"{BUILD_GUIDE}, 'REST aliases'"
 OLD = RawDialect("0.3")

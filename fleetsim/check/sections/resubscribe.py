@@ -8,12 +8,13 @@ from typing import Any
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import finished_task
-from fleetsim.check.raw_dialect import TERMINAL, mapping, message_text
+from fleetsim.check.raw_dialect import mapping, message_text
 from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, requirement
 from fleetsim.check.sections.streams import fold
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
+from fleetsim.model.task import TERMINAL
 
 SSE = f"{BUILD_GUIDE}, checklist 'SSE semantics'"
 REJOIN_S = 30.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fleetsim.check.raw_dialect import INTERRUPTED, TERMINAL, among, listed, mapping, texts
+from fleetsim.check.raw_dialect import among, listed, mapping, texts
 from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, Phase, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
+from fleetsim.model.task import INTERRUPTED, TERMINAL
 
 LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 

@@ -9,21 +9,12 @@ from typing import Any
 from fleetsim.check.exchange import Exchange, Frame
 from fleetsim.check.fixtures import STREAM_S, all_streams, longest_stream, quick_stream, stream_in_pieces
 from fleetsim.check.options import DEFAULT_TEXTS, Hint
-from fleetsim.check.raw_dialect import (
-    INTERRUPTED,
-    KINDS,
-    TERMINAL,
-    among,
-    answer_text,
-    listed,
-    mapping,
-    snake_keys,
-    texts,
-)
+from fleetsim.check.raw_dialect import KINDS, among, answer_text, listed, mapping, snake_keys, texts
 from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
+from fleetsim.model.task import INTERRUPTED, TERMINAL
 
 SSE = f"{BUILD_GUIDE}, checklist 'SSE semantics'"
 FILLS_CHARS = 512 * 1024

@@ -8,22 +8,13 @@ from typing import Any
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import finished_task
-from fleetsim.check.raw_dialect import (
-    INTERRUPTED,
-    STATES,
-    TERMINAL,
-    answer_text,
-    listed,
-    mapping,
-    message_text,
-    snake_keys,
-)
+from fleetsim.check.raw_dialect import STATES, answer_text, listed, mapping, message_text, snake_keys
 from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, Phase, requirement
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
 from fleetsim.model.forms import in_form
-from fleetsim.model.task import DataPart
+from fleetsim.model.task import INTERRUPTED, TERMINAL, DataPart
 
 LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)", re.ASCII)
