@@ -36,6 +36,10 @@ class StoppedClock:
     def monotonic(self) -> float:
         return 0.0
 
+    async def sleep_until(self, when: datetime) -> None:
+        """For ever."""
+        await asyncio.get_running_loop().create_future()
+
 
 class RecordedFeed:
     """A whole recording at once; then nothing more happens."""

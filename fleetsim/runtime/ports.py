@@ -34,6 +34,13 @@ class Clock(Protocol):
         """Seconds that never run backwards; the event loop's time."""
         ...
 
+    async def sleep_until(self, when: datetime) -> None:
+        """Wait until the wall clock reads ``when``, or was set: who waits for a date reads the clock again.
+
+        A clock that was set, or a machine that slept, is noticed within a minute.
+        """
+        ...
+
 
 class Ids(Protocol):
     """Names that must not repeat, and secrets that must not be guessed."""

@@ -18,9 +18,11 @@ from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.http import EXCHANGES_MAX, STREAMS_MAX, HttpTransport
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.room import Room
 
+CLOCK_LOOK_S = 60.0
+CLOCK_SET_S = 1.0
 RESOLVER_THREADS = 4
 RESOLVER_LIMIT_S = 3.0
 
@@ -35,6 +37,24 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds of the running event loop. Raises RuntimeError outside one."""
         return asyncio.get_running_loop().time()
+
+    async def sleep_until(self, when: datetime) -> None:
+        """Wait until the wall clock reads ``when``, or was set."""
+        await sleep_until(self, when)
+
+
+async def sleep_until(clock: Clock, when: datetime) -> None:
+    """``Clock.sleep_until`` of a clock that can only be read.
+
+    A timer follows neither a clock that is set nor a machine that sleeps, so it runs a minute at most, and then both
+    clocks are compared.
+    """
+    while (left := (when - (wall := clock.now())).total_seconds()) > 0:
+        passed = clock.monotonic()
+        await asyncio.sleep(min(left, CLOCK_LOOK_S))
+        drift = (clock.now() - wall).total_seconds() - (clock.monotonic() - passed)
+        if abs(drift) > CLOCK_SET_S:
+            return
 
 
 class ThreadWork:

@@ -10,6 +10,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from fleetsim.runtime.ports import Files, Resolver, Runtime, Transport, Work
+from fleetsim.runtime.real import sleep_until
 from fleetsim.runtime.room import Room
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.loop import START
@@ -32,6 +33,10 @@ class VirtualClock:
         with contextlib.suppress(RuntimeError):
             self._seen_s = asyncio.get_running_loop().time()
         return self._seen_s
+
+    async def sleep_until(self, when: datetime) -> None:
+        """Wait until the virtual wall clock reads ``when``, or was set: noticed as late as the real one does."""
+        await sleep_until(self, when)
 
     def jump(self, seconds: float) -> None:
         """Move the wall clock by ``seconds``, forwards or back; timers do not notice."""

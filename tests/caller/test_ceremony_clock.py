@@ -16,6 +16,7 @@ from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import RunRecord, RunStatus
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.work import OutcomeKind
+from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, Desk, Ground, ground, yaml
 from tests.caller.ledgers import outcome
 from tests.caller.ledgers import run as run_of
@@ -217,6 +218,25 @@ async def test_a_clock_that_jumps_ahead_is_noticed_within_a_minute() -> None:
             g.clock.jump(HOUR - 20)
             await asyncio.sleep(60)
         assert g.desk.slots() == ["01-01T01:00"]
+
+
+async def test_a_thousand_ceremonies_that_wait_wake_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[datetime] = []
+    sleep_until = VirtualClock.sleep_until
+
+    async def counted(clock: VirtualClock, when: datetime) -> None:
+        slept.append(when)
+        await sleep_until(clock, when)
+
+    monkeypatch.setattr(VirtualClock, "sleep_until", counted)
+    async with ground() as g:
+        for n in range(1_000):
+            g.put(yaml("0 0 15 2 *", id_=f"c{n}", more=f"createdBy: o{n // 100}\n"), f"{n:04}.yaml")
+        async with g.scheduler(poll_s=DAY) as scheduler:
+            await asyncio.sleep(10 * HOUR)
+            assert len(scheduler.rows()) == 1_000
+    assert set(slept) == {at("2026-02-15T00:00:00")}
+    assert len(slept) <= 2, "once when they were read, and not again"
 
 
 async def test_a_hub_that_starts_a_moment_before_a_slot_is_not_late() -> None:

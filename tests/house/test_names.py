@@ -18,7 +18,7 @@ WORDS = """
     principal problem profile progress prompt protocol proxy pushing query rate rates reader receiver records
     registry remote report response retention role room route rows rule rules scheduler screen sender server
     service settings severity sink size slots snapshot source spec stamp stats storage store subscription target
-    term text thresholds timeouts tokens tone totals transactions transition trend update url usage variable veto
+    term text thresholds timeouts timer tokens tone totals transactions transition trend update url usage variable veto
     view watchdog widget window workers writer
 """
 """Words of HTTP, databases, terminals and programming in their usual meaning."""

@@ -26,6 +26,14 @@ async def test_the_clock_tells_utc_and_the_loops_own_seconds() -> None:
     assert timedelta(0) <= clock.now() - clock.now() + timedelta(seconds=1)
 
 
+async def test_the_clock_wakes_a_sleeper_at_its_date_and_not_before() -> None:
+    clock = SystemClock()
+    when = clock.now() + timedelta(milliseconds=30)
+    await clock.sleep_until(when)
+    assert clock.now() >= when
+    await clock.sleep_until(when)
+
+
 def test_ids_and_secrets_do_not_repeat_and_secrets_hold_256_bits() -> None:
     ids = UuidIds()
     assert len({ids.new() for _ in range(1_000)}) == 1_000

@@ -42,6 +42,32 @@ async def test_a_jump_moves_the_wall_clock_and_no_timer() -> None:
     assert clock.monotonic() == 60
 
 
+async def test_a_sleep_until_a_date_ends_at_that_date() -> None:
+    clock = VirtualClock()
+    for days in (400, 1, 0, -1):
+        when = clock.now() + timedelta(days=days, milliseconds=1)
+        before = clock.now()
+        await clock.sleep_until(when)
+        assert clock.now() == max(when, before)
+
+
+@pytest.mark.parametrize("by_s", [-3_600.0, -2.0, 2.0, 3_600.0])
+async def test_a_sleep_until_a_date_ends_within_a_minute_of_the_clock_being_set(by_s: float) -> None:
+    clock = VirtualClock()
+    asyncio.get_running_loop().call_later(130, clock.jump, by_s)
+    await clock.sleep_until(START + timedelta(days=1))
+    assert 130 <= clock.monotonic() <= 190
+
+
+async def test_a_clock_that_drifts_as_clocks_do_ends_no_sleep() -> None:
+    clock = VirtualClock()
+    for minute in range(60):
+        asyncio.get_running_loop().call_later(60 * minute + 1, clock.jump, 0.03)
+    when = START + timedelta(hours=1)
+    await clock.sleep_until(when)
+    assert clock.now() >= when
+
+
 def test_the_clock_can_be_read_outside_a_loop() -> None:
     assert VirtualClock().now() == START
 

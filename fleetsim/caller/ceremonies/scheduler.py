@@ -1,8 +1,8 @@
 """Fires ceremonies when they are due, once per slot.
 
-Time is read, never trusted: sleeps are at most 60 s and the wall clock is read again after each, a slot
-is due only when the clock says so, the next one is strictly after the one claimed, and the ledger gives
-each slot to one run for ever (reliability U14 to U16, F-26, F-35 to F-37).
+Time is read, never trusted: the clock wakes whoever waits for it also when it was set, a slot is due only when
+the clock says so, the next one is strictly after the one claimed, and the ledger gives each slot to one run for
+ever (reliability U14 to U16, F-26, F-35 to F-37).
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ from fleetsim.caller.registry import Judge, nearest_of
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, SkillRequest
-from fleetsim.runtime.ports import Runtime
+from fleetsim.runtime.ports import Clock, Runtime
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
 
-SLICE_S = 60.0
 GRACE_S = 60.0
 """A slot no later than this simply fires: it was not missed, the hub was busy."""
 
 STORAGE_RETRY_S = 5.0
 SET_BACK_S = 1.0
+SET_BACK_UNNOTICED_S = 60.0
+"""How long a clock may have been set back before it is noticed (``Clock.sleep_until``)."""
+
+IDLE_S = 365 * 86_400.0
 RUNS_REMEMBERED = 1_000
 SLOTS_WALKED_MAX = 2_000
 WALKED_AT_LEAST = timedelta(days=1)
@@ -63,6 +66,29 @@ class _Entry:
     @property
     def wake_at(self) -> datetime:
         return max(self.next_at, self.not_before)
+
+
+class Timer:
+    """Sleeps until a date, or until somebody rings: also for a ring that came while nobody slept."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rung = False
+        self._sleep: asyncio.Timeout | None = None
+
+    def ring(self) -> None:
+        self._rung = True
+        if self._sleep is not None:
+            self._sleep.reschedule(0.0)
+
+    async def sleep_until(self, when: datetime) -> None:
+        try:
+            async with asyncio.timeout(0.0 if self._rung else None) as self._sleep:
+                await self._clock.sleep_until(when)
+        except TimeoutError:
+            pass
+        finally:
+            self._sleep, self._rung = None, False
 
 
 class Scheduler:
@@ -98,7 +124,7 @@ class Scheduler:
         self._entries: dict[str, _Entry] = {}
         self._past: dict[str, datetime] = {}
         self._published_errors: dict[str, str] = {}
-        self._changed = asyncio.Event()
+        self._timer = Timer(runtime.clock)
         self._reloading = asyncio.Lock()
         self._looked = (_LONG_AGO, 0.0)
         self._poll_s = poll_s
@@ -225,7 +251,7 @@ class Scheduler:
         self._past.clear()  # what appears from now on has missed nothing
         self._judge_targets()
         self._publish_loaded()
-        self._changed.set()
+        self._timer.ring()
 
     def _publish_loaded(self) -> None:
         problems = self.problems()
@@ -246,15 +272,11 @@ class Scheduler:
 
     async def _keep_time(self) -> None:
         while True:
-            self._changed.clear()
             now = self._read_clock()
             due = [entry for entry in self._entries.values() if entry.wake_at <= now]
             await asyncio.gather(*(self._handle_due(entry, now) for entry in due))
-            try:
-                async with asyncio.timeout(self._sleep_s()):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            idle = now + timedelta(seconds=IDLE_S)
+            await self._timer.sleep_until(min((idle, *(entry.wake_at for entry in self._entries.values()))))
 
     def _read_clock(self) -> datetime:
         """Read the clock. If it was set back, look ahead again from where it was set to.
@@ -266,16 +288,10 @@ class Scheduler:
         before, before_mono = self._looked
         self._looked = now, mono
         if now < before - timedelta(seconds=SET_BACK_S):
-            start = now - timedelta(seconds=mono - before_mono)
+            start = now - timedelta(seconds=min(mono - before_mono, SET_BACK_UNNOTICED_S))
             for key, entry in self._entries.items():
                 self._entries[key] = _Entry.of(entry.ceremony, min(entry.cursor, start))
         return now
-
-    def _sleep_s(self) -> float:
-        """Seconds to the next slot, never more than a slice and never nothing."""
-        now = self._clock.now()
-        left = ((entry.wake_at - now).total_seconds() for entry in self._entries.values())
-        return max(0.001, min((SLICE_S, *left)))
 
     async def _handle_due(self, entry: _Entry, now: datetime) -> None:
         """Deal with every slot up to ``now``, then look past the newest of them."""
