@@ -235,7 +235,7 @@ def _kind(told: dict[str, Any], schema: dict[str, Any]) -> str:
         case "array":
             return f"list of {_kind(told['items'], schema)}"
         case "object":
-            inside = told["additionalProperties"]
+            inside = told.get("additionalProperties") or next(iter(told["patternProperties"].values()))
             return "mapping" if inside is True else f"{_kind(inside, schema)} by name"
         case "string":
             return "text"
@@ -305,6 +305,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings": partial(keys_of, AGENTS_SCHEMA, "FleetSettings"),
     "rate": partial(keys_of, AGENTS_SCHEMA, "Rate"),
     "health": partial(keys_of, AGENTS_SCHEMA, "Thresholds"),
+    "channel": partial(keys_of, AGENTS_SCHEMA, "ChannelFile"),
+    "chat": partial(keys_of, AGENTS_SCHEMA, "ChatSinkFile"),
+    "webhook": partial(keys_of, AGENTS_SCHEMA, "WebhookSinkFile"),
+    "command": partial(keys_of, AGENTS_SCHEMA, "CommandSinkFile"),
     "ceremony": partial(keys_of, CEREMONY_SCHEMA),
     "request": partial(keys_of, API_SCHEMA, "RequestBody"),
     "answer": partial(keys_of, API_SCHEMA, "AnswerBody"),

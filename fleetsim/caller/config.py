@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
+from fleetsim.caller.channels.reading import ChannelFile, problems_of
 from fleetsim.caller.file_watch import FileWatch
 from fleetsim.caller.fleet import (
     AgentEntry,
@@ -27,6 +28,7 @@ from fleetsim.caller.fleet import (
 from fleetsim.caller.registry import ALL
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.work import ID, ID_RULE
 from fleetsim.runtime.explain import Pattern, combine, explain
 from fleetsim.runtime.interpolate import MissingVariable, interpolate
 from fleetsim.runtime.ports import Files, FileStamp
@@ -37,6 +39,7 @@ AGENTS_BYTES_MAX = AGENTS_MAX * 2 * 1024
 AGENTS_NODES_MAX = AGENTS_MAX * 100
 """The size of agents.yaml: room for so many agents with every key of theirs, some 800 bytes and 60 values each."""
 
+CHANNELS_MAX = 100
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}"
 PLAIN_VARIABLES = re.compile(r"(?!.*(?:KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|PRIVATE))[A-Z_][A-Z0-9_]{0,127}")
 """Variables that may be filled in: none whose name says it is a secret."""
@@ -46,6 +49,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,64}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?")
 _OURS = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection", "accept-encoding"})
+
+_NAMING = {("apiKeyEnv",), ("credentialsEnv",), ("secretEnv",)}
+"""Keys whose value names the variable of a secret."""
 
 _Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -149,11 +155,16 @@ class AgentsFile(_File):
     """Who is in the fleet: one entry per agent."""
     fleet: FleetSettings = FleetSettings()
     """How the hub treats it."""
+    channels: Annotated[
+        dict[Annotated[str, Pattern(ID.pattern, ID_RULE)], ChannelFile],
+        Field(max_length=CHANNELS_MAX, json_schema_extra=_or_nothing),
+    ] = {}
+    """Where people are told of what happens: {id: channel}. Ceremonies name one as notifyChannel."""
 
-    @field_validator("agents", mode="before")
+    @field_validator("agents", "channels", mode="before")
     @classmethod
-    def _nobody_listed(cls, value: Any) -> Any:
-        return [] if value is None else value
+    def _nobody_listed(cls, value: Any, info: ValidationInfo) -> Any:
+        return {"agents": [], "channels": {}}[str(info.field_name)] if value is None else value
 
 
 async def load_fleet(path: FilePath, *, files: Files, env: Mapping[str, str], strict: bool = False) -> FleetConfig:
@@ -187,6 +198,8 @@ def parse_fleet(
     for at, agent in enumerate(file.agents):
         problems += _oddities(written, ("agents", at), agent)
         entries.append(_entry(agent, without_credential=at in unset))
+    for key, channel in file.channels.items():
+        problems += problems_of(written, ("channels", key), channel, env)
     problems += _bad_address(written, ("fleet", "base_url"), file.fleet.base_url)
     problems += _bad_address(written, ("fleet", "internal_base_url"), file.fleet.internal_base_url)
     if problems:
@@ -197,7 +210,13 @@ def parse_fleet(
     for at, lack in unset.items():
         agent = file.agents[at]
         doubts.append(f"{lack}; {agent.name} is disabled ({lack.hint})" if agent.enabled else str(lack))
-    return FleetConfig(agents=tuple(entries), settings=file.fleet, source=source, warnings=tuple(doubts))
+    return FleetConfig(
+        agents=tuple(entries),
+        settings=file.fleet,
+        channels={key: channel.channel(key, env) for key, channel in file.channels.items()},
+        source=source,
+        warnings=tuple(doubts),
+    )
 
 
 class FleetFile:
@@ -237,7 +256,7 @@ class FleetFile:
 def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument, tuple[MissingVariable, ...]]:
     """The document with addresses, headers and variable names filled in."""
     # Named by some entry, well-formed or not: a credential, wherever else it is referred to.
-    secret = {text for path, text in strings(written.value) if path[-1:] in {("apiKeyEnv",), ("credentialsEnv",)}}
+    secret = {text for path, text in strings(written.value) if path[-1:] in _NAMING}
     for path, text in strings(written.value):
         for name in _REFERENCE.findall(text) if _may_refer(path) else ():
             if name in secret:
@@ -256,7 +275,7 @@ def _may_refer(path: Path) -> bool:
             return True
         case ("agents", int(), "headers", str()) | ("agents", int(), "auth", "credentialsEnv"):
             return True
-        case ("fleet", "base_url" | "internal_base_url"):
+        case ("fleet", "base_url" | "internal_base_url") | ("channels", str(), "sinks", int(), "url"):
             return True
         case _:
             return False

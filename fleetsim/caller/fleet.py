@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core import CoreSchema
 
+from fleetsim.caller.channels.channel import Channel
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.client.credential import Credential, Scheme
@@ -147,6 +148,7 @@ class FleetConfig:
 
     agents: tuple[AgentEntry, ...]
     settings: FleetSettings = field(default_factory=FleetSettings)
+    channels: Mapping[str, Channel] = field(default_factory=dict)
     source: str = "agents.yaml"
     warnings: tuple[str, ...] = ()
 
@@ -167,8 +169,8 @@ AT_START = frozenset({"calls_max", "calls_per_agent_max", "rates", "health"})
 class FleetChange:
     """What differs between two versions of agents.yaml: agents by name, settings by key.
 
-    ``changed`` names agents that differ in more than whether they take work; ``at_start`` settings that count only
-    from the next start on.
+    ``changed`` names agents that differ in more than whether they take work; ``settings`` has ``channels`` too if any
+    differs; ``at_start`` are settings that count only from the next start on.
     """
 
     added: tuple[str, ...] = ()
@@ -193,6 +195,9 @@ def difference(before: FleetConfig, now: FleetConfig) -> FleetChange:
     differing = [
         f.name for f in fields(FleetSettings) if getattr(before.settings, f.name) != getattr(now.settings, f.name)
     ]
+
+    if before.channels != now.channels:
+        differing.append("channels")
 
     def apart_from_work(entry: AgentEntry) -> AgentEntry:
         return replace(entry, enabled=True, disabled_why="")

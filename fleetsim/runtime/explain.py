@@ -48,6 +48,8 @@ class Pattern:
 _QUOTE = "'"
 
 _SECRETIVE = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)
+_URL = re.compile(r"(?P<origin>[a-z+]{2,10}://[^/?#@]*)[/?#@].*", re.DOTALL | re.IGNORECASE)
+"""Of an address only the origin is shown: the rest of a chat's webhook is a secret."""
 _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 """What pydantic calls it in a model, and in a dataclass."""
 
@@ -218,7 +220,8 @@ def _shown(path: Path, value: Any, problem: Mapping[str, Any]) -> str:
         return ""
     if any(isinstance(step, str) and _SECRETIVE.search(step) for step in path):
         return ""
-    text = one_line(str(value).lower() if isinstance(value, bool) else str(value), 40)
+    said = _URL.sub(r"\g<origin>…", str(value).lower() if isinstance(value, bool) else str(value))
+    text = one_line(said, 40)
     return f", not {text!r}" if isinstance(value, str) else f", not {text}"
 
 
@@ -229,6 +232,7 @@ def _known_keys(model: type[BaseModel], path: Path) -> tuple[str, ...]:
     for step in path:
         inside = [part.get("items" if isinstance(step, int) else "additionalProperties") for part in found]
         inside += [part["properties"].get(step) for part in found if "properties" in part]
+        inside += [other for part in found for other in part.get("patternProperties", {}).values()]
         found = [other for part in inside if isinstance(part, dict) for other in _alternatives(part, schema)]
     return tuple(key for part in found for key in part.get("properties", ()))
 
@@ -237,6 +241,6 @@ def _alternatives(part: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict
     """The parts of a JSON Schema that one stands for: itself, what it refers to, the branches of a union."""
     if "$ref" in part:
         part = schema["$defs"][part["$ref"].rpartition("/")[2]]
-    for branch in part.get("anyOf", ()):
+    for branch in (*part.get("anyOf", ()), *part.get("oneOf", ())):
         yield from _alternatives(branch, schema)
     yield part

@@ -1,0 +1,66 @@
+"""Channels as values: where people are told something, and whose ceremonies may say so. Pure.
+
+A channel is named by ceremonies (``notifyChannel``), by questions and by alerts; its sinks are places that take text.
+Only the operator's agents.yaml makes one (``reading``): nobody else can have a command run or an address called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+OPERATOR = "system"
+"""Whose ceremonies may use every channel: those that no agent made."""
+
+COMMAND_S = 10.0
+"""How long a command may take unless its sink says otherwise."""
+
+
+class SinkKind(StrEnum):
+    """Places that take text."""
+
+    LOG = "log"
+    DISCORD = "discord"
+    SLACK = "slack"
+    WEBHOOK = "webhook"
+    COMMAND = "command"
+    DESKTOP = "desktop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """One place. ``url``, ``secret`` and ``argv`` may hold credentials and are shown to nobody; ``shown`` is.
+
+    ``internal``: the URL may be of this machine or a private network, and need not be https. ``timeout_s`` is a
+    command's.
+    """
+
+    kind: SinkKind
+    url: str = field(default="", repr=False)
+    internal: bool = False
+    secret: bytes = field(default=b"", repr=False)
+    argv: tuple[str, ...] = field(default=(), repr=False)
+    timeout_s: float = COMMAND_S
+
+    @property
+    def shown(self) -> str:
+        """The sink for people: of a URL the host alone, of a command the program alone."""
+        if self.url:
+            return f"{self.kind.value} {urlsplit(self.url).hostname or ''}"
+        return f"{self.kind.value} {self.argv[0]}" if self.argv else self.kind.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """A channel by its id. ``agents`` are those whose own ceremonies may use it."""
+
+    channel_id: str
+    sinks: tuple[Sink, ...]
+    agents: tuple[str, ...] = ()
+
+    def refusal(self, owner: str) -> str:
+        """Why the ceremonies of ``owner`` (their ``createdBy``) may not use it; empty if they may."""
+        if owner == OPERATOR or owner in self.agents:
+            return ""
+        return f"channel “{self.channel_id}” does not list “{owner}” under agents"

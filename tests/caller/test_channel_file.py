@@ -1,0 +1,169 @@
+"""The channels of agents.yaml: what is taken, what is refused where, and that no address and no secret is repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.config import parse_fleet
+from fleetsim.caller.fleet import FleetConfig, difference
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.signing import write_secret
+
+HEAD = "agents: []\nchannels:\n"
+URL = "https://chat.example/hooks/canary"
+SECRET = write_secret(b"s" * 32)
+
+
+def parse(text: str, **env: str) -> FleetConfig:
+    return parse_fleet(HEAD + text, env=env)
+
+
+def sinks(*lines: str, **env: str) -> tuple[Sink, ...]:
+    text = "  ops:\n    sinks:\n" + "".join(f"      - {{{line}}}\n" for line in lines)
+    return parse(text, **env).channels["ops"].sinks
+
+
+def refusal(text: str, **env: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, **env)
+    return f"{caught.value} | {caught.value.hint}"
+
+
+def refused(line: str, **env: str) -> str:
+    return refusal(f"  ops:\n    sinks:\n      - {{{line}}}\n", **env)
+
+
+def test_every_kind_of_sink_is_taken_with_all_its_keys() -> None:
+    found = sinks(
+        "kind: log",
+        f"kind: discord, url: '{URL}'",
+        "kind: slack, url: 'http://127.0.0.1:8065/hooks/x', internal: true",
+        f"kind: webhook, url: '{URL}', secretEnv: OPS_HOOK",
+        "kind: command, argv: [/usr/bin/page, --now], timeoutMs: 1500",
+        "kind: desktop",
+        OPS_HOOK=f" {SECRET}\n",
+    )
+    assert found == (
+        Sink(kind=SinkKind.LOG),
+        Sink(kind=SinkKind.DISCORD, url=URL),
+        Sink(kind=SinkKind.SLACK, url="http://127.0.0.1:8065/hooks/x", internal=True),
+        Sink(kind=SinkKind.WEBHOOK, url=URL, secret=b"s" * 32),
+        Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page", "--now"), timeout_s=1.5),
+        Sink(kind=SinkKind.DESKTOP),
+    )
+
+
+def test_a_channel_has_the_id_of_the_seeds_and_may_list_agents() -> None:
+    config = parse("  1469080556720623699:\n    agents: [quinn]\n    sinks: [{kind: log}]\n")
+    channel = Channel(channel_id="1469080556720623699", sinks=(Sink(kind=SinkKind.LOG),), agents=("quinn",))
+    assert config.channels == {"1469080556720623699": channel}
+
+
+def test_an_address_comes_from_the_environment_and_a_sink_given_twice_counts_once() -> None:
+    line = "kind: discord, url: '${CHAT_URL}'"
+    assert sinks(line, line, CHAT_URL=URL) == (Sink(kind=SinkKind.DISCORD, url=URL),)
+    assert "the environment variable CHAT_URL is not set" in refused(line)
+
+
+def test_channels_with_every_line_commented_out_are_none() -> None:
+    assert parse_fleet("agents: []\nchannels:\n  # ops:\n", env={}).channels == {}
+    assert parse_fleet("agents: []\n", env={}).channels == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f"kind: discord, ulr: '{URL}'", "5:25: unknown key 'ulr' (did you mean 'url'?)"),
+        (f"kind: discrod, url: '{URL}'", "kind must be 'log', 'discord', 'slack', 'webhook', 'command', 'desktop'"),
+        (f"url: '{URL}'", "item 1 of 'sinks' kind is missing"),
+        ("kind: slack", "5:9: 'url' is missing"),
+        ("kind: log, url: 'https://chat.example/x'", "5:21: unknown key 'url'"),
+        (
+            "kind: slack, url: 'http://chat.example/x'",
+            "5:28: 'url' must begin with https:// | internal: true takes http",
+        ),
+        ("kind: slack, url: 'https://u:p@chat.example/x'", "'url' is not a plain http(s)://HOST[:PORT]/PATH"),
+        ("kind: slack, url: 'https://localhost/x'", "'url' is not a public address | internal: true takes"),
+        ("kind: slack, url: 'https://10.1.2.3/x'", "'url' is not a public address"),
+        ("kind: slack, url: 'https://[::1]/x'", "'url' is not a public address"),
+        (f"kind: webhook, url: '{URL}'", "'secretEnv' is missing"),
+        (f"kind: webhook, url: '{URL}', secretEnv: HOOK", "variable HOOK does not hold a signing secret | whsec_ and"),
+        (f"kind: webhook, url: '{URL}', secretEnv: '{SECRET}'", "must be the name of an environment variable"),
+        ("kind: command, argv: []", "'argv' must not be empty"),
+        ("kind: command, argv: [./page]", "5:32: the program is an absolute path, or a name that is looked up on PATH"),
+        ("kind: command, argv: 'page --now'", "'argv' must be a list"),
+        ('kind: command, argv: ["page", "a\\0b"]', "item 2 of 'argv' must be 1 to 1,000 characters, none of them NUL"),
+        ("kind: command, argv: [page], timeoutMs: 60001", "'timeoutMs' must be at most 60000, not 60001"),
+        ("kind: command, argv: [page], shell: true", "unknown key 'shell'"),
+    ],
+)
+def test_a_wrong_sink_is_told_with_its_place_and_what_it_should_be(line: str, said: str) -> None:
+    assert said in refused(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  'a b':\n    sinks: [{kind: log}]\n", "'a b' must be 1 to 128 ASCII letters"),
+        ("  ops:\n    agnets: [x]\n    sinks: [{kind: log}]\n", "4:5: unknown key 'agnets' (did you mean 'agents'?)"),
+        ("  ops:\n    sinks: []\n", "4:12: 'sinks' must not be empty"),
+        ("  ops:\n    agents: [quinn]\n", "'sinks' is missing"),
+        ("  ops:\n", "'ops' must be a mapping"),
+    ],
+)
+def test_a_wrong_channel_is_told_with_its_place_and_what_it_should_be(text: str, said: str) -> None:
+    assert said in refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"  ops: {URL}\n",
+        f"  ops:\n    sinks: [{{kind: {URL}}}]\n",
+        f"  ops:\n    sinks: [{{kind: log, url: '{URL}'}}]\n",
+        "  ops:\n    sinks: [{kind: slack, url: 'http://chat.example/hooks/canary'}]\n",
+        "  ops:\n    sinks: [{kind: slack, url: 'https://chat.example/hooks/canary#x'}]\n",
+        f"  ops:\n    sinks: [{{kind: slack, url: '{URL}', internal: '{URL}'}}]\n",
+        f"  ops:\n    sinks: [{{kind: webhook, url: '{URL}', secretEnv: whsec_canary}}]\n",
+        f"  ops:\n    sinks: [{{kind: webhook, url: '{URL}', secretEnv: HOOK}}]\n",
+    ],
+)
+def test_no_address_and_no_secret_is_repeated_in_an_error(text: str) -> None:
+    assert "canary" not in refusal(text, HOOK="whsec_canary")
+
+
+def test_what_may_be_a_credential_is_in_no_value_that_is_shown() -> None:
+    found = parse(
+        f"  ops:\n    sinks: [{{kind: webhook, url: '{URL}', secretEnv: HOOK}}, "
+        "{kind: command, argv: [/usr/bin/page, --token=canary]}]\n",
+        HOOK=write_secret(b"canary" * 5),
+    )
+    assert "canary" not in repr(found)
+    assert [sink.shown for sink in found.channels["ops"].sinks] == ["webhook chat.example", "command /usr/bin/page"]
+
+
+def test_the_variable_of_a_signing_secret_is_filled_in_nowhere() -> None:
+    line = "kind: webhook, url: 'https://chat.example/${HOOK}', secretEnv: HOOK"
+    assert "the variable HOOK holds a credential and is never filled in" in refused(line, HOOK=SECRET)
+
+
+@pytest.mark.parametrize(
+    ("owner", "agents", "refused"),
+    [("system", (), False), ("quinn", ("quinn",), False), ("quinn", ("ava",), True), ("operator", (), True)],
+)
+def test_ceremonies_of_an_agent_may_use_only_channels_that_list_it(
+    owner: str, agents: tuple[str, ...], refused: bool
+) -> None:
+    channel = Channel(channel_id="ops", sinks=(), agents=agents)
+    assert bool(channel.refusal(owner)) is refused
+
+
+def test_a_change_of_channels_is_named_and_no_change_is_not() -> None:
+    def config(**more: Any) -> FleetConfig:
+        return FleetConfig(agents=(), channels={"ops": Channel(channel_id="ops", sinks=(), **more)})
+
+    assert difference(config(), config(agents=("quinn",))).settings == ("channels",)
+    assert difference(config(), config()).settings == ()
