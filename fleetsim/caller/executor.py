@@ -42,7 +42,7 @@ from fleetsim.model.extensions import TRACE
 from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
-from fleetsim.runtime.http_sse import StreamLimits
+from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.signing import SCHEME, write_secret
 from fleetsim.wire.dialect import Choice, Reply, dialect
 

@@ -57,19 +57,14 @@ class Account:
         self._turn_events += events
 
     def begin(self) -> None:
-        """Work for the agent goes on from now, until ``look`` or ``end``."""
+        """Work for the agent goes on from now, until ``end``; what was done of it so far is charged at each turn."""
         self._at_work_since = self._work.spent_s()
-
-    def look(self) -> None:
-        """Charge what was done so far of the work that goes on, if any does."""
-        if self._at_work_since is not None:
-            since, self._at_work_since = self._at_work_since, self._work.spent_s()
-            self.charge(self._at_work_since - since)
 
     def end(self) -> None:
         """Nobody works for the agent any more."""
-        self.look()
-        self._at_work_since = None
+        if self._at_work_since is not None:
+            self.charge(self._work.spent_s() - self._at_work_since)
+            self._at_work_since = None
 
     def debt_s(self) -> float:
         """How long until all is paid; 0 while there is credit."""
@@ -84,17 +79,17 @@ class Account:
         self._work_s = min(self._work_s + passed * limits.work_per_s, limits.work_ahead_s)
         self._events = min(self._events + passed * limits.events_per_s, limits.events_ahead)
 
-    async def event(self) -> float:
-        """One event was read; wait until the next may be. Returns the seconds waited, which are nobody's silence."""
-        self.charge(0.0, 1)
-        return await self.turn()
+    async def turn(self, events: int = 0) -> float:
+        """So many events were read. At the end of a turn let the others have theirs, and wait out the debt.
 
-    async def turn(self) -> float:
-        """At the end of a turn let the others have theirs, and wait out the debt. Returns the seconds waited.
-
-        Within a turn there is no waiting: a timer for each event of a stream would cost more than the event.
+        Within a turn there is no waiting: a timer for each event of a stream would cost more than the event. Returns
+        the seconds waited, which are nobody's silence.
         """
-        self.look()
+        work_s = 0.0
+        if self._at_work_since is not None:
+            since, self._at_work_since = self._at_work_since, self._work.spent_s()
+            work_s = self._at_work_since - since
+        self.charge(work_s, events)
         if self._turn_s < self._limits.turn_s and self._turn_events < self._limits.turn_events:
             return 0.0
         began = self._clock.monotonic()

@@ -31,12 +31,11 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.task import TERMINAL
 from fleetsim.model.text import one_line
 from fleetsim.model.work import KIND_OF_STATE, Outcome, UpdateSource
-from fleetsim.runtime.deadline import Deadline
+from fleetsim.runtime.body import Deadline, Room
 from fleetsim.runtime.failpoints import failpoint
 from fleetsim.runtime.inbound import BodyReader, Refusal
 from fleetsim.runtime.limits import TokenBuckets
 from fleetsim.runtime.ports import Clock
-from fleetsim.runtime.room import Room
 from fleetsim.runtime.signing import TOLERANCE_S, verify
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.reading import push_task_id, read_push_body

@@ -20,7 +20,7 @@ from fleetsim.check.verdict import TIMEOUTS, NotPassed, Timeouts, Verdict, not_t
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, FleetsimError, Unreachable
 from fleetsim.model.task import TERMINAL
-from fleetsim.runtime.http_sse import SseEvent, StreamLimits, load_decoder, read_events
+from fleetsim.runtime.body import SseEvent, StreamLimits, load_decoder, read_events
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Task, TaskState, answer_chars, answer_text, elsewhere
 from fleetsim.model.text import one_line
 from fleetsim.model.work import MEANING, Cause
-from fleetsim.runtime.http_sse import StreamLimits
+from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire.choice import disagreement

@@ -49,8 +49,8 @@ from fleetsim.model.errors import ConfigError, EmptyStream, HttpRefused, MethodN
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.task import Part, Task, TaskState
-from fleetsim.runtime.exchange import BoundedChunks, deadline_of, exchange, read_whole
-from fleetsim.runtime.http_sse import StreamLimits, Turns, load_decoder, read_events
+from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_of, load_decoder, read_events, read_whole
+from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime, Transport
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire import dialect as wire

@@ -21,8 +21,8 @@ from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
+from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.exchange import exchange
-from fleetsim.runtime.http_sse import StreamLimits
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
 from fleetsim.runtime.retry import retry_after_s
 from fleetsim.wire.dialect import CARD_HEADERS, Dialect, read_card

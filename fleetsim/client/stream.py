@@ -17,7 +17,7 @@ from fleetsim.model.errors import TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus
 from fleetsim.model.text import one_line
-from fleetsim.runtime.http_sse import SseEvent
+from fleetsim.runtime.body import SseEvent
 from fleetsim.wire.dialect import Dialect
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.jsonrpc import read_response

@@ -23,7 +23,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.limits import WIRE_BYTES_MAX, TooMuch
 from fleetsim.model.text import one_line
-from fleetsim.runtime.http_sse import StreamLimits, load_decoder, read_events
+from fleetsim.runtime.body import StreamLimits, load_decoder, read_events
 from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.wire.json import dump, parse_untrusted
 

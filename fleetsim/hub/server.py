@@ -22,7 +22,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import ConfigError
-from fleetsim.runtime.http_sse import load_decoder
+from fleetsim.runtime.body import load_decoder
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.server import listen, serving

@@ -1,4 +1,4 @@
-"""What every transport does alike: deadlines of each phase, byte limits, refused encodings, reading a whole response.
+"""What every transport does alike: deadlines of each phase, what is refused of a request and of a response's head.
 
 A transport brings connections; the promises of ``ports.Transport`` that do not depend on how bytes
 travel are kept here once, so that the real one and the one in memory cannot differ in them.
@@ -16,9 +16,8 @@ from urllib.parse import urlsplit
 
 from fleetsim.model.errors import LimitReached, TimedOut, TransportError, Unreachable
 from fleetsim.model.text import one_line
-from fleetsim.runtime.deadline import Deadline
+from fleetsim.runtime.body import BoundedChunks, Deadline, Room, deadline_of, read_whole, too_large
 from fleetsim.runtime.ports import IncomingResponse, Limits, Reply, Request
-from fleetsim.runtime.room import Room
 
 HEADERS_MAX = 100
 HEADER_BYTES_MAX = 32 * 1024
@@ -53,24 +52,9 @@ def origin_of(url: str) -> Origin:
     return Origin(parts.scheme, parts.hostname.lower(), _PORTS[parts.scheme] if port is None else port)
 
 
-def path_of(url: str) -> str:
-    """The path of a URL, "/" if empty, without the query, which may hold secrets."""
-    return urlsplit(url).path or "/"
-
-
 def where_of(url: str) -> str:
     """Host and port of a URL. Raises Unreachable."""
     return one_line(str(origin_of(url)).partition("://")[2], 120)
-
-
-def place(request: Request) -> str:
-    """How errors name a request: method, origin and path. Raises Unreachable if the URL is none."""
-    return one_line(f"{request.method} {origin_of(request.url)}{path_of(request.url)}")
-
-
-def deadline_of(limits: Limits) -> float | None:
-    """When ``total_s`` from now is, on the running loop's clock; None if there is no limit."""
-    return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s
 
 
 class Progress:
@@ -188,46 +172,6 @@ def check_head(headers: Mapping[str, str], limits: Limits, where: str) -> None:
         raise too_large(where, limits)
 
 
-def too_large(where: str, limits: Limits) -> LimitReached:
-    """The error for a body over its limit."""
-    return LimitReached(f"{where}: the answer is larger than {limits.body_bytes_max} bytes")
-
-
-class BoundedChunks(AsyncIterator[bytes]):
-    """The chunks of a body, no more than ``limits.body_bytes_max`` bytes and none after ``deadline``.
-
-    Raises LimitReached and TimedOut, and whatever ``chunks`` raises.
-    """
-
-    def __init__(self, chunks: AsyncIterator[bytes], *, limits: Limits, deadline: float | None, where: str) -> None:
-        self._chunks = chunks
-        self._limits = limits
-        self._deadline = deadline
-        self._where = where
-        self._received = 0
-
-    def pardon(self, seconds: float) -> None:
-        """It was we who did not read for so long."""
-        if self._deadline is not None:
-            self._deadline += seconds
-
-    async def __anext__(self) -> bytes:
-        try:
-            async with Deadline(self._deadline) as waiting:
-                chunk = await anext(self._chunks)
-        except TimeoutError:
-            if not waiting.expired():
-                raise
-            raise TimedOut(
-                f"{self._where}: the answer was not complete within {self._limits.total_s:g} s", sent=True
-            ) from None
-        self.pardon(waiting.put_off_s)
-        self._received += len(chunk)
-        if self._received > self._limits.body_bytes_max:
-            raise too_large(self._where, self._limits)
-        return chunk
-
-
 async def exchange(
     open_: Callable[[Request], AbstractAsyncContextManager[IncomingResponse]],
     request: Request,
@@ -240,16 +184,3 @@ async def exchange(
     async with open_(request) as incoming:
         body = await read_whole(incoming.chunks, room or Room(), owner=where_of(request.url))
     return Reply(status=incoming.status, headers=incoming.headers, body=body)
-
-
-async def read_whole(chunks: AsyncIterator[bytes], room: Room, *, owner: str) -> bytes:
-    """All of a body. While there is no room nothing is read, and that time is not the sender's."""
-    pieces, size = [], 0
-    with room.document(owner) as document:
-        async for chunk in chunks:
-            pieces.append(chunk)
-            size += len(chunk)
-            waited_s = await document.grow(size)
-            if isinstance(chunks, BoundedChunks):
-                chunks.pardon(waited_s)
-        return b"".join(pieces)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from fleetsim.model.errors import FleetsimError
-from fleetsim.runtime.deadline import Deadline
+from fleetsim.runtime.body import Deadline
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from fleetsim.model.limits import WIRE_BYTES_MAX
 
 if TYPE_CHECKING:
     from fleetsim.runtime.address import AddressPolicy
-    from fleetsim.runtime.room import Room
+    from fleetsim.runtime.body import Room
 
 
 class Clock(Protocol):

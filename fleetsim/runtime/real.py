@@ -16,10 +16,10 @@ from time import thread_time
 
 from fleetsim.model.errors import Unreachable
 from fleetsim.model.text import one_line
+from fleetsim.runtime.body import Room
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.http import EXCHANGES_MAX, STREAMS_MAX, HttpTransport
 from fleetsim.runtime.ports import Clock, Runtime
-from fleetsim.runtime.room import Room
 
 CLOCK_LOOK_S = 60.0
 CLOCK_SET_S = 1.0

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
-from fleetsim.runtime.exchange import origin_of, path_of
+from fleetsim.runtime.exchange import origin_of
 from fleetsim.runtime.ports import Request
 
 FOREVER = float("inf")
@@ -339,7 +340,7 @@ class Match:
             _fits(self.method, request.method)
             and _fits(self.source, source)
             and (self.origin is None or _fits(_bare(self.origin), _bare(str(origin_of(request.url)))))
-            and (self.path is None or _fits(self.path, path_of(request.url)))
+            and (self.path is None or _fits(self.path, urlsplit(request.url).path or "/"))
             and (self.rpc_method is None or _fits(self.rpc_method, rpc_method(request.body)))
             and (self.where is None or self.where(request))
         )

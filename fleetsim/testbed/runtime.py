@@ -9,9 +9,9 @@ import hashlib
 import random
 from datetime import UTC, datetime, timedelta
 
+from fleetsim.runtime.body import Room
 from fleetsim.runtime.ports import Files, Resolver, Runtime, Transport, Work
 from fleetsim.runtime.real import sleep_until
-from fleetsim.runtime.room import Room
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from fleetsim.model.errors import TimedOut, Unreachable
-from fleetsim.runtime.exchange import BoundedChunks, Origin, check_head, deadline_of, origin_of, path_of, place
+from fleetsim.model.text import one_line
+from fleetsim.runtime.body import BoundedChunks, deadline_of
+from fleetsim.runtime.exchange import Origin, check_head, origin_of
 from fleetsim.runtime.ports import IncomingResponse, Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.asgi import AsgiCall, Scope
@@ -59,7 +61,8 @@ class SimulatedExchange:
         self._ground = ground
         self._request = request
         self._policy = policy
-        self._where = place(request)
+        self._origin = origin_of(request.url)
+        self._where = one_line(f"{request.method} {self._origin}{urlsplit(request.url).path or '/'}")
         self._deadline = deadline_of(request.limits)
         self._carriage = FaultPipeline(ground.over(request, source), where=self._where)
         self._call: AsgiCall | None = None
@@ -77,7 +80,7 @@ class SimulatedExchange:
         limit_s = self._within(self._request.limits.connect_s)
         try:
             async with asyncio.timeout(limit_s) as limit:
-                origin = origin_of(self._request.url)
+                origin = self._origin
                 addresses = await self._ground.resolve(origin.host, origin.port)
                 if self._policy is not None:
                     self._policy.require(origin.host, origin.port, addresses)
@@ -154,7 +157,7 @@ class _Whole(AsyncIterator[bytes]):
 def http_scope(request: Request, mount: Mount, *, client: tuple[str, int], spec_version: str) -> Scope:
     """The ASGI scope of a request, as a server over HTTP/1.1 would make it. Raises Unreachable."""
     parts = urlsplit(request.url)
-    path = path_of(request.url)
+    path = parts.path or "/"
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": spec_version},

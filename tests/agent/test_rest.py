@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleetsim.runtime.http_sse import read_events
+from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import Limits, Request
 from tests.agent.rigs import HOOK, LONG, URL, Rig, Rigging, sent
 

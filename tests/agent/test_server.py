@@ -17,7 +17,7 @@ from fleetsim.agent import Agent, AgentLimits, SkillContext
 from fleetsim.agent.builtin import builtin_skills
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime import server
-from fleetsim.runtime.http_sse import read_events
+from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.server import Connections

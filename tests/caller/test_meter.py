@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fleetsim.caller.meter import Account, Meter, MeterLimits
-from fleetsim.runtime.http_sse import StreamLimits, read_events
+from fleetsim.runtime.body import StreamLimits, read_events
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.testbed.runtime import CountedWork, virtual_runtime
 
@@ -141,13 +141,10 @@ async def test_a_line_of_comments_without_end_gives_others_their_turn_too() -> N
     turns = 0
 
     class Counted:
-        async def event(self) -> float:
-            return await account.event()
-
-        async def turn(self) -> float:
+        async def turn(self, events: int = 0) -> float:
             nonlocal turns
             turns += 1
-            return await account.turn()
+            return await account.turn(events)
 
     async def chunks() -> AsyncIterator[bytes]:
         yield b":\n" * 50_000
@@ -227,7 +224,7 @@ async def test_a_turn_ends_with_its_last_event_or_its_share_of_work(work_s: floa
 async def test_a_turn_that_ended_is_followed_by_a_whole_one() -> None:
     found = account()
     found.charge(0.001)
-    waited = [await found.event() for _ in range(48)]
+    waited = [await found.turn(1) for _ in range(48)]
     assert [n for n, seconds in enumerate(waited) if seconds] == [15, 31, 47]
     assert sum(waited) == pytest.approx(4.8) == asyncio.get_running_loop().time()
     found.charge(0.0019)
@@ -264,17 +261,14 @@ async def test_what_is_paid_is_paid_one_after_the_other() -> None:
 
 async def test_a_stretch_of_work_is_charged_as_it_goes_on_and_not_after_its_end() -> None:
     found = account(step_s=1.0)
-    found.look()
-    assert found.debt_s() == 0.0, "nobody has begun"
+    assert await found.turn() == 0.0, "nobody has begun"
     found.begin()
-    found.look()
-    found.look()
-    assert found.debt_s() == 4.0
+    assert await found.turn() == 2.0
+    assert await found.turn() == 2.0
     found.end()
-    assert found.debt_s() == 6.0
+    assert found.debt_s() == 2.0
     found.end()
-    found.look()
-    assert found.debt_s() == 6.0, "what others did meanwhile is theirs"
+    assert found.debt_s() == 2.0, "what others did meanwhile is theirs"
 
 
 async def test_the_account_of_an_agent_is_one_and_begins_with_credit_and_no_more() -> None:

@@ -12,7 +12,7 @@ from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, LimitReached, RpcError, TimedOut, WireError
 from fleetsim.model.event import fold
 from fleetsim.model.extensions import read_extras
-from fleetsim.runtime.http_sse import read_events
+from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.wire import jsonrpc
 from fleetsim.wire.dialect import DIALECTS, choose, dialect, for_request, read_card

@@ -17,7 +17,7 @@ from fleetsim.hub import http as hub_http
 from fleetsim.hub import remote
 from fleetsim.model.limits import PARTS_BYTES_MAX, ROW_BYTES_MAX, TEXT_CHARS_MAX
 from fleetsim.runtime import webhook
-from fleetsim.runtime.http_sse import StreamLimits
+from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.ports import Limits
 from fleetsim.wire import json
 from tests.house.tree import TOP, sources

@@ -28,7 +28,7 @@ ALLOWED: dict[str, str] = {
     "fleetsim/runtime/http_dial.py": "where its sockets are made, vetted and checked",
     "fleetsim/runtime/http_errors.py": "aiohttp's errors, to be told as ours",
     "fleetsim/runtime/http_given.py": "a client that a program of its own hands in; nothing in the product does",
-    "fleetsim/runtime/http_sse.py": "the decoder of event streams; opens nothing",
+    "fleetsim/runtime/body.py": "the decoder of event streams; opens nothing",
     "fleetsim/runtime/real.py": "name resolution, and the operating system's certificates",
     "fleetsim/runtime/server.py": "the listening socket",
     "fleetsim/check/app_parent.py": "starts the agent named with --app, and talks with it by a socket pair",

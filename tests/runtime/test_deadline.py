@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from fleetsim.model.errors import TimedOut
-from fleetsim.runtime.deadline import PUT_OFF_MAX, Deadline
+from fleetsim.runtime.body import PUT_OFF_MAX, Deadline
 from fleetsim.runtime.ports import Limits, Request
 from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.loop import VirtualLoop

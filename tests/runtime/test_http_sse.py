@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetsim.model.errors import ConnectionLost, FleetsimError, LimitReached, TimedOut, WireError
-from fleetsim.runtime.http_sse import SseEvent, StreamLimits, read_events
+from fleetsim.runtime.body import SseEvent, StreamLimits, read_events
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.testbed.loop import run
 
@@ -298,13 +298,9 @@ class Counted:
         self.turns = self.events = 0
         self.takes_s = takes_s
 
-    async def turn(self) -> float:
-        self.turns += 1
-        await asyncio.sleep(self.takes_s)
-        return self.takes_s
-
-    async def event(self) -> float:
-        self.events += 1
+    async def turn(self, events: int = 0) -> float:
+        self.turns += not events
+        self.events += events
         await asyncio.sleep(self.takes_s)
         return self.takes_s
 

@@ -8,10 +8,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fleetsim.model.errors import TimedOut
-from fleetsim.runtime.exchange import BoundedChunks, deadline_of, read_whole
-from fleetsim.runtime.http_sse import StreamLimits, read_events
+from fleetsim.runtime.body import (
+    PLACES,
+    PLACES_PER_OWNER,
+    SMALL_BYTES,
+    BoundedChunks,
+    Room,
+    StreamLimits,
+    deadline_of,
+    read_events,
+    read_whole,
+)
 from fleetsim.runtime.ports import IncomingResponse, Limits
-from fleetsim.runtime.room import PLACES, PLACES_PER_OWNER, SMALL_BYTES, Room
 
 PIECE = 64 * 1024
 LARGE = 4 * SMALL_BYTES

@@ -1,0 +1,472 @@
+"""Reading a body from outside, whole or as server-sent events: bounded in bytes, in memory and in time.
+
+The time in which we ourselves were late is never the sender's: neither while the event loop was held up, nor while
+there was no room for a large document, nor while others had their turn. httpx-sse decodes events, behind a guard that
+counts: the decoder alone believes anyone. It buffers endless lines, loses the first event after a byte order mark and
+has no idea of time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from fleetsim.model.errors import LimitReached, TimedOut, WireError
+from fleetsim.model.limits import WIRE_BYTES_MAX
+from fleetsim.model.text import one_line
+
+if TYPE_CHECKING:
+    from fleetsim.runtime.ports import IncomingResponse, Limits
+
+# -- time ---------------------------------------------------------------------------------------------------------
+# While the event loop is held up nothing that arrives is looked at, and the first thing it does afterwards is to let
+# timers expire: peers that answered long ago would be told to be silent.
+
+LATE_S = 0.05
+"""A timer that is called later than that was held up by us."""
+
+AGAIN_S = 0.25
+"""What a peer has at least, once we come round again, to be heard."""
+
+STEPS = 8
+"""So often on the way to a deadline it is looked whether we are late."""
+
+PUT_OFF_MAX = 10
+"""A loop that is late for ever does not make a peer that is gone wait for ever: ten times the time it had."""
+
+
+class Deadline:
+    """A deadline for somebody else: ``asyncio.timeout_at``, put off by as long as the loop was late.
+
+    ``put_off_s`` says how long that was. ``at`` None is no deadline. Leaving raises TimeoutError if it passed.
+    """
+
+    def __init__(self, at: float | None) -> None:
+        self.put_off_s = 0.0
+        self._at = at
+        self._timeout = asyncio.timeout(None)
+        self._timer: asyncio.TimerHandle | None = None
+        self._step_s = self._put_off_max_s = 0.0
+
+    async def __aenter__(self) -> Deadline:
+        await self._timeout.__aenter__()
+        self.reschedule(self._at)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._timeout.__aexit__(kind, error, trace)
+
+    def expired(self) -> bool:
+        return self._timeout.expired()
+
+    def reschedule(self, at: float | None) -> None:
+        """Another moment, on the loop's clock."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._at = at
+        if at is None:
+            return
+        loop = asyncio.get_running_loop()
+        left_s = max(0.0, at - loop.time())
+        self._step_s = left_s / STEPS
+        self._put_off_max_s = self.put_off_s + PUT_OFF_MAX * left_s
+        self._arm(loop, loop.time())
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        assert self._at is not None
+        due = min(self._at, now + self._step_s) if self._step_s else now
+        self._timer = loop.call_at(due, self._look, due)
+
+    def _look(self, due: float) -> None:
+        loop = asyncio.get_running_loop()
+        assert self._at is not None
+        now = loop.time()
+        if now - due > LATE_S and self.put_off_s < self._put_off_max_s:
+            late_s = max(now - due, AGAIN_S)
+            self.put_off_s += late_s
+            self._at += late_s
+        if self._at > now:
+            self._arm(loop, now)
+        else:
+            self._timer = None
+            self._timeout.reschedule(now)
+
+
+def deadline_of(limits: Limits) -> float | None:
+    """When ``total_s`` from now is, on the running loop's clock; None if there is no limit."""
+    return None if limits.total_s is None else asyncio.get_running_loop().time() + limits.total_s
+
+
+# -- memory -------------------------------------------------------------------------------------------------------
+# Each document that is being read is bounded, and so are all of them together. Small ones need no room. Of large ones
+# so many may be in hand at once, and fewer of one owner's, so that who sends large ones slowly keeps others from
+# nothing. Who waits does not read: the sender is held back.
+
+SMALL_BYTES = 256 * 1024
+"""A document up to this size is read without asking."""
+
+PLACES = 6
+PLACES_PER_OWNER = 2
+"""Larger ones at once, of all and of one: 6 times ``wire_bytes_max`` are 144 MB."""
+
+
+class Room:
+    """The places of one program."""
+
+    def __init__(self, *, places: int = PLACES, per_owner: int = PLACES_PER_OWNER) -> None:
+        self._free, self._per_owner = places, per_owner
+        self._inside: Counter[str] = Counter()
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+
+    def document(self, owner: str) -> BodyPlace:
+        """One that is about to be read; to be used as ``with``."""
+        return BodyPlace(self, owner)
+
+    def take(self, owner: str) -> bool:
+        """Take a place if there is one for the owner."""
+        if not self._free or self._inside[owner] >= self._per_owner:
+            return False
+        self._free -= 1
+        self._inside[owner] += 1
+        return True
+
+    async def wait(self, owner: str) -> None:
+        """Take a place when there is one; in order, but for those whose owner has as many as it may."""
+        if self.take(owner):
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((owner, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove((owner, turn))
+            else:
+                self.leave(owner)  # the place came in the same moment
+            raise
+
+    def leave(self, owner: str) -> None:
+        """Give a place back, to who waits for it."""
+        self._free += 1
+        self._inside[owner] -= 1
+        if not self._inside[owner]:
+            del self._inside[owner]
+        for waiting in tuple(self._waiting):
+            if not waiting[1].done() and self.take(waiting[0]):
+                self._waiting.remove(waiting)
+                waiting[1].set_result(None)
+
+
+class BodyPlace:
+    """One document being read. ``since`` is when it took a place, on the loop's clock."""
+
+    def __init__(self, room: Room, owner: str) -> None:
+        self._room, self._owner = room, owner
+        self.since: float | None = None
+
+    def __enter__(self) -> BodyPlace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    def fits(self, size: int) -> bool:
+        """Whether so much of it may be held now."""
+        if size > SMALL_BYTES and self.since is None and self._room.take(self._owner):
+            self.since = asyncio.get_running_loop().time()
+        return size <= SMALL_BYTES or self.since is not None
+
+    async def grow(self, size: int) -> float:
+        """Wait until so much of it may be held. Returns the seconds waited, for which its sender is not to blame."""
+        if size <= SMALL_BYTES:
+            self._leave()  # the next one of a stream
+            return 0.0
+        if self.since is not None:
+            return 0.0
+        began = asyncio.get_running_loop().time()
+        await self._room.wait(self._owner)
+        self.since = asyncio.get_running_loop().time()
+        return self.since - began
+
+    def _leave(self) -> None:
+        if self.since is not None:
+            self.since = None
+            self._room.leave(self._owner)
+
+
+# -- a whole body -------------------------------------------------------------------------------------------------
+
+
+def too_large(where: str, limits: Limits) -> LimitReached:
+    """The error for a body over its limit."""
+    return LimitReached(f"{where}: the answer is larger than {limits.body_bytes_max} bytes")
+
+
+class BoundedChunks(AsyncIterator[bytes]):
+    """The chunks of a body, no more than ``limits.body_bytes_max`` bytes and none after ``deadline``.
+
+    Raises LimitReached and TimedOut, and whatever ``chunks`` raises.
+    """
+
+    def __init__(self, chunks: AsyncIterator[bytes], *, limits: Limits, deadline: float | None, where: str) -> None:
+        self._chunks = chunks
+        self._limits = limits
+        self._deadline = deadline
+        self._where = where
+        self._received = 0
+
+    def pardon(self, seconds: float) -> None:
+        """It was we who did not read for so long."""
+        if self._deadline is not None:
+            self._deadline += seconds
+
+    async def __anext__(self) -> bytes:
+        if self._deadline is None:  # a stream's, whose reader has deadlines of its own
+            chunk = await anext(self._chunks)
+        else:
+            try:
+                async with Deadline(self._deadline) as waiting:
+                    chunk = await anext(self._chunks)
+            except TimeoutError:
+                if not waiting.expired():
+                    raise
+                raise TimedOut(
+                    f"{self._where}: the answer was not complete within {self._limits.total_s:g} s", sent=True
+                ) from None
+            self._deadline += waiting.put_off_s
+        self._received += len(chunk)
+        if self._received > self._limits.body_bytes_max:
+            raise too_large(self._where, self._limits)
+        return chunk
+
+
+async def read_whole(chunks: AsyncIterator[bytes], room: Room, *, owner: str) -> bytes:
+    """All of a body. While there is no room nothing is read, and that time is not the sender's."""
+    pieces, size = [], 0
+    with room.document(owner) as document:
+        async for chunk in chunks:
+            pieces.append(chunk)
+            size += len(chunk)
+            waited_s = await document.grow(size)
+            if isinstance(chunks, BoundedChunks):
+                chunks.pardon(waited_s)
+        return b"".join(pieces)
+
+
+# -- server-sent events -------------------------------------------------------------------------------------------
+
+PIECE_BYTES = 8 * 1024
+"""So much of a stream is looked at before others have a turn: a millisecond, if lines are not all short."""
+
+_SHORT_LINE_BYTES = 64
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLimits:
+    """What one stream may cost: sizes in bytes, times in seconds, None for no limit.
+
+    ``idle_s`` allows that long without a byte, ``first_event_s`` and ``idle_event_s`` without an event:
+    keep-alive comments count as bytes and not as events. ``large_event_s`` is how long an event may arrive that
+    takes a place in the room for large documents (``SMALL_BYTES``). One event may hold a whole task, a stream
+    that and all of it again in pieces.
+    """
+
+    line_bytes_max: int = WIRE_BYTES_MAX
+    event_bytes_max: int = WIRE_BYTES_MAX
+    stream_bytes_max: int = 2 * WIRE_BYTES_MAX
+    events_max: int = 20_000
+    lines_max: int = 200_000
+    idle_s: float | None = 60.0
+    first_event_s: float | None = None
+    idle_event_s: float | None = None
+    total_s: float | None = None
+    large_event_s: float | None = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SseEvent:
+    """One event. ``event`` is "message" unless the stream named it."""
+
+    data: str
+    event: str = "message"
+    id: str = ""
+
+
+class Turns(Protocol):
+    """Who says when to read on, so that one stream does not take all the time there is."""
+
+    async def turn(self, events: int = 0) -> float:
+        """So many events were read; returns once more may be read, and how many seconds that took."""
+        ...
+
+
+def load_decoder() -> None:
+    """Import what decodes streams; to be called before one is asked for.
+
+    Commands that stream nothing do without: it is a quarter of the time in which they begin. Left until the first
+    event is there, it would hold up that event and everything else, for a second or more where nothing is compiled.
+    """
+    import httpx_sse  # noqa: F401
+
+
+async def read_events(
+    incoming: IncomingResponse,
+    *,
+    limits: StreamLimits | None = None,
+    turns: Turns | None = None,
+    document: BodyPlace | None = None,
+) -> AsyncGenerator[SseEvent, None]:
+    """Yield the events of a response until it ends or says ``[DONE]``.
+
+    While ``turns`` has us wait nothing is read, and the sender waits once the connection's buffers are full; that
+    time is not the sender's silence.
+
+    An event cut off by the end of the stream is dropped, as the HTML standard has it; so is one without data.
+
+    Raises:
+        WireError: the response is not a stream of events.
+        LimitReached: a size or count of ``limits``.
+        TimedOut: a time of ``limits``.
+        ConnectionLost: the connection broke.
+    """
+    content_type = incoming.headers.get("content-type", "")
+    if incoming.status != 200 or content_type.partition(";")[0].strip().lower() != "text/event-stream":
+        raise WireError(f"not an event stream: status {incoming.status}, type {one_line(content_type, 80)!r}")
+    document = document or Room().document("")
+    guard = _Guard(incoming.chunks, limits or StreamLimits(), turns, document)
+    import httpx
+    from httpx_sse import EventSource
+
+    headers = {"content-type": "text/event-stream; charset=utf-8"}
+    with document:
+        async with (
+            aclosing(guard.chunks()) as chunks,
+            aclosing(EventSource(httpx.Response(200, headers=headers, content=chunks)).aiter_sse()) as events,
+        ):
+            async for event in events:
+                if not event.data:
+                    continue
+                if event.data.strip() == "[DONE]":
+                    return
+                guard.count_event()
+                yield SseEvent(event=event.event, data=event.data, id=event.id)
+                if turns is not None:
+                    guard.pardon(await turns.turn(1))
+
+
+class _Guard:
+    """Counts what passes. Lines end at CR, LF or CRLF, wherever the chunks are cut."""
+
+    def __init__(
+        self, chunks: AsyncIterator[bytes], limits: StreamLimits, turns: Turns | None, document: BodyPlace
+    ) -> None:
+        self._chunks = chunks
+        self._document = document
+        self._limits = limits
+        self._turns = turns
+        self._bytes = self._line = self._event = self._lines = self._events = 0
+        self._comment = False
+        self._after_cr = False
+        self._started = self._last_event = asyncio.get_running_loop().time()
+
+    def count_event(self) -> None:
+        self._events += 1
+        self._last_event = asyncio.get_running_loop().time()
+        if self._events > self._limits.events_max:
+            raise LimitReached(f"the stream has more than {self._limits.events_max} events")
+
+    def pardon(self, waited_s: float) -> None:
+        """We did not read for so long: no time that the sender was silent."""
+        self._started += waited_s
+        self._last_event += waited_s
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """What arrives, no more of it at a time than is read in a turn, whatever lines it is made of."""
+        head: bytes | None = b""
+        while (chunk := await self._next()) is not None:
+            short = (chunk.count(b"\n") + chunk.count(b"\r")) * _SHORT_LINE_BYTES > len(chunk)
+            size = PIECE_BYTES // 16 if short else PIECE_BYTES
+            for at in range(0, len(chunk), size):
+                piece, events = chunk[at : at + size], self._events
+                self._count(piece)
+                self.pardon(await self._document.grow(max(self._line, self._event)))
+                if head is not None:
+                    head += piece
+                    if len(head) < len(_BOM) and _BOM.startswith(head):
+                        continue
+                    piece, head = head.removeprefix(_BOM), None
+                if piece:
+                    yield piece
+                if self._turns is not None and self._events == events:  # each event that came of it had a turn
+                    self.pardon(await self._turns.turn())
+        if head:
+            yield head
+
+    async def _next(self) -> bytes | None:
+        """What arrives next, None at the end; by the first of four deadlines."""
+        limits = self._limits
+        event_s = limits.first_event_s if self._events == 0 and limits.first_event_s else limits.idle_event_s
+        dated = [
+            (since + seconds, why, seconds)
+            for since, seconds, why in (
+                (asyncio.get_running_loop().time(), limits.idle_s, "nothing arrived for {:g} s"),
+                (self._last_event, event_s, "no event for {:g} s"),
+                (self._started, limits.total_s, "not over after {:g} s"),
+                (self._document.since, limits.large_event_s, "a large event was not whole after {:g} s"),
+            )
+            if since is not None and seconds is not None
+        ]
+        at, why, seconds = min(dated, default=(None, "", 0.0))
+        try:
+            async with Deadline(at):
+                return await anext(self._chunks, None)
+        except TimeoutError as error:
+            raise TimedOut(f"the stream was given up: {why.format(seconds)}") from error
+
+    def _count(self, chunk: bytes) -> None:
+        self._bytes += len(chunk)
+        if self._bytes > self._limits.stream_bytes_max:
+            raise LimitReached(f"the stream is larger than {self._limits.stream_bytes_max} bytes")
+        if not chunk:
+            return
+        text = chunk[1:] if self._after_cr and chunk.startswith(b"\n") else chunk
+        self._after_cr = chunk.endswith(b"\r")
+        first, *rest = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._extend(first)
+        for line in rest:
+            self._end_line()
+            self._extend(line)
+
+    def _extend(self, piece: bytes) -> None:
+        if not self._line and piece:
+            self._comment = piece.startswith(b":")
+        self._line += len(piece)
+        if self._line > self._limits.line_bytes_max:
+            raise LimitReached(f"a line of the stream is longer than {self._limits.line_bytes_max} bytes")
+        if not self._comment:
+            self._event += len(piece)
+            if self._event > self._limits.event_bytes_max:
+                raise LimitReached(f"an event of the stream is larger than {self._limits.event_bytes_max} bytes")
+
+    def _end_line(self) -> None:
+        self._lines += 1
+        if self._lines > self._limits.lines_max:
+            raise LimitReached(f"the stream has more than {self._limits.lines_max} lines")
+        if not self._line:
+            self._event = 0
+        self._line, self._comment = 0, False
