@@ -16,7 +16,8 @@ from datetime import datetime
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import CardFailed, CardFetched, Level, StorageFailed
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
-from fleetsim.caller.ledger import CardSnapshot, Ledger
+from fleetsim.caller.ledger import CardSnapshot
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.client import AgentClient, ClientLimits
 from fleetsim.client.address import origin_of
 from fleetsim.model.card import AgentCard, Capabilities

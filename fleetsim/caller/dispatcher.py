@@ -10,7 +10,8 @@ from typing import Protocol
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Excerpt, RequestAccepted, RequestRefused
 from fleetsim.caller.follow_up import follow_up
-from fleetsim.caller.ledger import Ledger, OtherWay, RequestRecord, RunRecord
+from fleetsim.caller.ledger import OtherWay, RequestRecord, RunRecord
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget

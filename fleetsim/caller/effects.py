@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.ledger import Ledger, Phase, RequestRecord
+from fleetsim.caller.ledger import Phase, RequestRecord
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.signals import (
     Cancel,
     CancelFailed,

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Excerpt, QuestionAsked, QuestionExpired, QuestionWithdrawn, StorageFailed
-from fleetsim.caller.ledger import Ledger, LedgerBroken, QuestionState, RequestRecord
+from fleetsim.caller.ledger import LedgerBroken, QuestionState, RequestRecord
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.signals import Ask, ResolveQuestion
 from fleetsim.caller.track import Track
 from fleetsim.model.asking import answer_schema

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from fleetsim.caller.effects import EffectRunner, PollPacer
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken, RequestRecord
+from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, RequestRecord
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.record_writer import RecordWriter
 from fleetsim.caller.signals import (
     Answered,

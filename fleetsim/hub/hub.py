@@ -40,8 +40,8 @@ from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, differ
 from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
-from fleetsim.caller.ledger import EarlyWebhook, Ledger, LedgerBroken
-from fleetsim.caller.ledger.interface import heeded
+from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Judge, Registry
@@ -91,7 +91,8 @@ class Hub:
         self.config = config
         self.file = file
         self.runtime = runtime
-        self.ledger = ledger = heeded(ledger, self._ledger_failed)
+        self.ledger = ledger
+        ledger.fail_fast(self._ledger_failed)
         self.keys = keys
         self.url = url
         settings = config.settings

@@ -19,7 +19,7 @@ from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.ledger import RequestRecord
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.caller.tokens import CallbackTokens
@@ -76,7 +76,7 @@ class WatchedExecutor(Executor):
 class SlowLedger:
     """The ledger on a disk that takes its time: each write waits up to ``seconds`` before it is done."""
 
-    def __init__(self, ledger: SqliteLedger, rng: random.Random, seconds: float) -> None:
+    def __init__(self, ledger: Ledger, rng: random.Random, seconds: float) -> None:
         self._ledger = ledger
         self._rng = rng
         self._seconds = seconds
@@ -98,7 +98,7 @@ class Fleet:
     network: MemoryNetwork
     runtime: Runtime
     events: EventLog
-    ledger: SqliteLedger
+    ledger: Ledger
     tracker: Tracker
     dispatcher: Dispatcher
     tokens: CallbackTokens

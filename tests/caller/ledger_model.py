@@ -20,7 +20,7 @@ from fleetsim.caller.ledger import (
     RequestRecord,
     RunRecord,
 )
-from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.model.work import Answer, Outcome, OutcomeKind, Question
 
 LONG_AGO = datetime.fromisoformat("1990-01-01T00:00:00+00:00")
@@ -168,12 +168,12 @@ class Model:
             "last": max((e.seq for e in self.journal), default=0),
         }
 
-    async def agrees_with(self, ledger: SqliteLedger) -> None:
+    async def agrees_with(self, ledger: Ledger) -> None:
         """Everything a caller can read is what it must be."""
         assert await read_all(ledger, self.requests) == self.view()
 
 
-async def read_all(ledger: SqliteLedger, names: Iterable[str]) -> dict[str, object]:
+async def read_all(ledger: Ledger, names: Iterable[str]) -> dict[str, object]:
     """Everything a caller can read; ``names`` are the requests to look for."""
     asked = sorted(set(names))
     requests = {name: await ledger.request(name) for name in asked}

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from fleetsim.caller.events import Event
 from fleetsim.caller.ledger import CardSnapshot, EarlyWebhook, RequestRecord, RunRecord, RunStatus, SlotClaim
-from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.model.errors import Blame
 from fleetsim.model.event import Snapshot
 from fleetsim.model.task import Artifact, Task, TaskState, TaskStatus, TextPart
@@ -19,7 +19,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 SMALL = LedgerLimits(events_max=100, outcomes_min=4, outcomes_max=20, keep_s=3600)
 
-OpenLedger: TypeAlias = Callable[[], SqliteLedger]
+OpenLedger: TypeAlias = Callable[[], Ledger]
 
 
 def at(seconds: float) -> datetime:

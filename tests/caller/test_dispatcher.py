@@ -16,7 +16,7 @@ from fleetsim.caller.dispatcher import AgentRoute, Dispatcher, TaskBusy
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Event, Level
 from fleetsim.caller.ledger import OtherWay, RequestRecord, RunRecord, SlotClaim
-from fleetsim.caller.ledger.sqlite import SqliteLedger
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.skill_policy import HitlMode, HitlRule, SkillPolicy
 from fleetsim.caller.track import Rules
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
@@ -55,7 +55,7 @@ def worker(name: str = "scout") -> Agent:
 class Disk:
     """The ledger, on a disk that may be full (``error``) or hold the slot already."""
 
-    def __init__(self, ledger: SqliteLedger) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.takes = True
         self.error: FleetsimError | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged
-from fleetsim.caller.ledger.storage import Connection, NoGuard, Operation, Transactions, explain
+from fleetsim.caller.ledger.storage import Connection, Operation, Transactions, explain
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 
@@ -83,7 +83,7 @@ def test_results_come_in_order_and_an_error_undoes_its_own_operation_alone(conne
         c.execute("INSERT INTO t VALUES (50)")
         raise ValueError("no such value")
 
-    first, failed, taken, last = Transactions(connection, NoGuard()).run([*adding(1), fails, *adding(1, 2)])
+    first, failed, taken, last = Transactions(connection, None).run([*adding(1), fails, *adding(1, 2)])
     assert (first, last) == ((1, None), (1, None))
     assert (failed[0], str(failed[1])) == (None, "no such value")
     assert isinstance(taken[1], sqlite3.IntegrityError)
@@ -95,7 +95,7 @@ def test_results_come_in_order_and_an_error_undoes_its_own_operation_alone(conne
 def test_a_commit_another_program_holds_up_is_refused_and_the_next_one_goes_through(
     connection: Connection, tmp_path: Path, count: int
 ) -> None:
-    transactions = Transactions(connection, NoGuard())
+    transactions = Transactions(connection, None)
     with closing(sqlite3.connect(tmp_path / "t.db", isolation_level=None)) as other:
         other.execute("BEGIN")
         assert there(other) == []
@@ -106,7 +106,7 @@ def test_a_commit_another_program_holds_up_is_refused_and_the_next_one_goes_thro
     assert there(connection) == [7]
 
 
-class Strict(NoGuard):
+class Strict:
     """Refuses the next commits, and says what SQLite was told."""
 
     def __init__(self, connection: Connection) -> None:
@@ -118,6 +118,12 @@ class Strict(NoGuard):
         if self.refuse:
             self.refuse -= 1
             raise told(sqlite3.SQLITE_FULL)
+
+    def ready(self) -> None:
+        pass
+
+    def after_commit(self) -> None:
+        pass
 
 
 def test_a_transaction_is_one_commit_and_after_a_refused_one_there_is_an_empty_one_once(connection: Connection) -> None:
@@ -149,5 +155,5 @@ def test_a_group_whose_commit_is_refused_is_tried_one_by_one(connection: Connect
 def test_a_process_that_ends_at_a_commit_has_it_behind_it_or_not(connection: Connection) -> None:
     points: list[tuple[str, bool]] = []
     with installed(lambda point: points.append((point, connection.in_transaction))):
-        Transactions(connection, NoGuard()).run(adding(1))
+        Transactions(connection, None).run(adding(1))
     assert points == [("ledger.before_commit", True), ("ledger.after_commit", False)]

@@ -22,7 +22,7 @@ import pytest
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
 from fleetsim.caller.ledger.file import TABLES, head_path, read_line, write_line
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task, webhook
@@ -34,11 +34,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(path: Path, runtime: Runtime) -> Callable[[], SqliteLedger]:
+def opened(path: Path, runtime: Runtime) -> Callable[[], Ledger]:
     return lambda: open_ledger(path, clock=runtime.clock, storage="inline")
 
 
-async def fill(ledger: SqliteLedger, count: int = 40) -> None:
+async def fill(ledger: Ledger, count: int = 40) -> None:
     for n in range(count):
         await ledger.accept([record(f"c-{n}", text=f"work {n} " * 20)], run=run(slot=60 * n, run_id=f"r-{n}"))
         await ledger.ask(question(f"q-{n}", f"c-{n}"))
@@ -50,7 +50,7 @@ async def fill(ledger: SqliteLedger, count: int = 40) -> None:
     await ledger.save_card(card())
 
 
-async def everything(ledger: SqliteLedger, count: int = 40) -> list[object]:
+async def everything(ledger: Ledger, count: int = 40) -> list[object]:
     """All a caller can read."""
     return [
         await ledger.open_requests(),
@@ -73,7 +73,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-async def test_nobody_else_can_read_the_files_or_the_folder(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_nobody_else_can_read_the_files_or_the_folder(path: Path, opened: Callable[[], Ledger]) -> None:
     before = os.umask(0)
     try:
         async with opened() as ledger:
@@ -87,7 +87,7 @@ async def test_nobody_else_can_read_the_files_or_the_folder(path: Path, opened: 
 
 
 async def test_a_file_left_readable_is_closed_to_others_at_the_next_start(
-    path: Path, opened: Callable[[], SqliteLedger]
+    path: Path, opened: Callable[[], Ledger]
 ) -> None:
     async with opened():
         pass
@@ -96,7 +96,7 @@ async def test_a_file_left_readable_is_closed_to_others_at_the_next_start(
         assert mode(path) == 0o600
 
 
-async def test_a_commit_is_synced_before_it_is_acknowledged(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_a_commit_is_synced_before_it_is_acknowledged(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         settings = await ledger._storage.read(
             lambda c: [
@@ -106,7 +106,7 @@ async def test_a_commit_is_synced_before_it_is_acknowledged(path: Path, opened: 
         assert settings == ["wal", 2, 1]
 
 
-async def test_a_second_opening_is_refused_with_the_holders_pid(opened: Callable[[], SqliteLedger]) -> None:
+async def test_a_second_opening_is_refused_with_the_holders_pid(opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         with pytest.raises(LedgerLocked, match=f"in use by process {os.getpid()}") as refused:
             async with opened():
@@ -132,7 +132,7 @@ asyncio.run(hold())
 
 
 async def test_the_lock_of_another_process_ends_with_it_however_it_ends(
-    path: Path, opened: Callable[[], SqliteLedger]
+    path: Path, opened: Callable[[], Ledger]
 ) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -156,7 +156,7 @@ async def test_a_folder_that_cannot_be_made_is_a_plain_error(tmp_path: Path, run
             pass
 
 
-async def test_a_folder_in_the_files_place_is_a_plain_error(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_a_folder_in_the_files_place_is_a_plain_error(path: Path, opened: Callable[[], Ledger]) -> None:
     path.mkdir(parents=True)
     with pytest.raises(ConfigError, match="cannot be opened"):
         async with opened():
@@ -165,7 +165,7 @@ async def test_a_folder_in_the_files_place_is_a_plain_error(path: Path, opened: 
 
 @pytest.mark.parametrize("content", [b"hello", b"agents:\n" * 400, bytes(8192), b"SQLite format 3\x00"])
 async def test_something_that_is_no_ledger_is_refused_and_left_as_it_is(
-    path: Path, opened: Callable[[], SqliteLedger], content: bytes
+    path: Path, opened: Callable[[], Ledger], content: bytes
 ) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
@@ -175,7 +175,7 @@ async def test_something_that_is_no_ledger_is_refused_and_left_as_it_is(
     assert path.read_bytes() == content
 
 
-async def test_the_database_of_another_program_is_refused(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_the_database_of_another_program_is_refused(path: Path, opened: Callable[[], Ledger]) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE mine (x)")
@@ -189,7 +189,7 @@ async def test_the_database_of_another_program_is_refused(path: Path, opened: Ca
 
 
 async def test_a_ledger_of_a_newer_version_is_refused_and_not_called_damaged(
-    path: Path, opened: Callable[[], SqliteLedger]
+    path: Path, opened: Callable[[], Ledger]
 ) -> None:
     async with opened():
         pass
@@ -203,7 +203,7 @@ async def test_a_ledger_of_a_newer_version_is_refused_and_not_called_damaged(
     assert not isinstance(refused.value, LedgerDamaged)
 
 
-async def test_a_table_described_in_broken_text_is_damage(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_a_table_described_in_broken_text_is_damage(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
     whole = path.read_bytes()
@@ -216,9 +216,7 @@ async def test_a_table_described_in_broken_text_is_damage(path: Path, opened: Ca
 
 
 @pytest.mark.slow
-async def test_every_byte_flip_in_the_file_is_detected_or_harmless(
-    path: Path, opened: Callable[[], SqliteLedger]
-) -> None:
+async def test_every_byte_flip_in_the_file_is_detected_or_harmless(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
         truth = await everything(ledger)
@@ -237,7 +235,7 @@ async def test_every_byte_flip_in_the_file_is_detected_or_harmless(
 
 
 @pytest.mark.parametrize("page", [0, 1, 3, 5])
-async def test_a_page_of_zeros_is_refused(path: Path, opened: Callable[[], SqliteLedger], page: int) -> None:
+async def test_a_page_of_zeros_is_refused(path: Path, opened: Callable[[], Ledger], page: int) -> None:
     async with opened() as ledger:
         await fill(ledger)
     with path.open("r+b") as file:
@@ -250,7 +248,7 @@ async def test_a_page_of_zeros_is_refused(path: Path, opened: Callable[[], Sqlit
 
 
 @pytest.mark.parametrize("keep", [0, 100, 4096, 20_000])
-async def test_a_file_cut_short_is_refused(path: Path, opened: Callable[[], SqliteLedger], keep: int) -> None:
+async def test_a_file_cut_short_is_refused(path: Path, opened: Callable[[], Ledger], keep: int) -> None:
     async with opened() as ledger:
         await fill(ledger)
     os.truncate(path, keep)
@@ -260,7 +258,7 @@ async def test_a_file_cut_short_is_refused(path: Path, opened: Callable[[], Sqli
     assert path.stat().st_size == keep
 
 
-async def test_a_deleted_ledger_is_not_silently_begun_anew(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_a_deleted_ledger_is_not_silently_begun_anew(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger, 3)
     path.unlink()
@@ -273,7 +271,7 @@ async def test_a_deleted_ledger_is_not_silently_begun_anew(path: Path, opened: C
         assert await ledger.open_requests() == ()
 
 
-async def test_an_outcome_taken_out_of_the_middle_is_noticed(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_an_outcome_taken_out_of_the_middle_is_noticed(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger, 10)
     with closing(sqlite3.connect(path, isolation_level=None)) as surgeon:
@@ -283,7 +281,7 @@ async def test_an_outcome_taken_out_of_the_middle_is_noticed(path: Path, opened:
             pass
 
 
-async def test_an_older_copy_in_its_place_is_noticed(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_an_older_copy_in_its_place_is_noticed(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger, 3)
     older = path.read_bytes()
@@ -295,7 +293,7 @@ async def test_an_older_copy_in_its_place_is_noticed(path: Path, opened: Callabl
             pass
 
 
-async def test_a_witness_that_is_not_whole_says_nothing(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_a_witness_that_is_not_whole_says_nothing(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger, 3)
     line = head_path(path).read_bytes()
@@ -336,7 +334,7 @@ FRAME = 24 + 4096
 
 
 @pytest.fixture
-async def crashed(path: Path, tmp_path: Path, opened: Callable[[], SqliteLedger]) -> Crashed:
+async def crashed(path: Path, tmp_path: Path, opened: Callable[[], Ledger]) -> Crashed:
     async with opened() as ledger:
         await fill(ledger, 20)
         return Crashed(path, tmp_path / "crashed")
@@ -387,9 +385,7 @@ async def test_a_torn_end_of_the_log_is_not_damage(crashed: Crashed, path: Path,
     assert await read_all(crashed.path, runtime) == whole
 
 
-async def test_a_ledger_moved_away_while_open_takes_no_more_writes(
-    path: Path, opened: Callable[[], SqliteLedger]
-) -> None:
+async def test_a_ledger_moved_away_while_open_takes_no_more_writes(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")])
         path.rename(path.with_name("elsewhere.db"))
@@ -419,7 +415,7 @@ async def test_a_log_deleted_while_open_takes_no_more_writes_and_loses_none(
         assert [r.request.correlation_id for r in await ledger.open_requests()] == ["c-1"]
 
 
-async def test_a_log_moved_away_and_back_is_the_same_log(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_a_log_moved_away_and_back_is_the_same_log(path: Path, opened: Callable[[], Ledger]) -> None:
     log = path.with_name("ledger.db-wal")
     async with opened() as ledger:
         await ledger.accept([record("c-1")])
@@ -433,7 +429,7 @@ async def test_a_log_moved_away_and_back_is_the_same_log(path: Path, opened: Cal
 
 @pytest.mark.parametrize("name", ["ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db-journal"])
 async def test_a_ledger_that_is_a_link_is_refused_and_what_it_leads_to_is_left_alone(
-    path: Path, tmp_path: Path, opened: Callable[[], SqliteLedger], name: str
+    path: Path, tmp_path: Path, opened: Callable[[], Ledger], name: str
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(b"")
@@ -446,7 +442,7 @@ async def test_a_ledger_that_is_a_link_is_refused_and_what_it_leads_to_is_left_a
     assert (elsewhere.read_bytes(), mode(elsewhere)) == (b"", 0o644)
 
 
-async def test_the_file_says_what_it_is(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_the_file_says_what_it_is(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened():
         pass
     header = path.read_bytes()[:100]
@@ -454,7 +450,7 @@ async def test_the_file_says_what_it_is(path: Path, opened: Callable[[], SqliteL
     assert int.from_bytes(header[60:64]) == VERSION
 
 
-async def test_the_ledger_can_be_read_by_a_person(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_the_ledger_can_be_read_by_a_person(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-1")])
         await ledger.close(outcome("c-1", text=task("plain text").text))

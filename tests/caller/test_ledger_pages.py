@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from fleetsim.caller.ledger.recovery import salvage, wal
-from fleetsim.caller.ledger.rows import row_sum
 from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.ledger.tables import row_sum
 from fleetsim.runtime.ports import Runtime
 
 EDGES = [0, 1, -1, 2, 127, -128, 128, 32767, -32768, 2**23 - 1, -(2**23), 2**31 - 1, 2**47 - 1, -(2**47), 2**63 - 1]

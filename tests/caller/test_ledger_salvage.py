@@ -16,7 +16,7 @@ import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, Phase
 from fleetsim.caller.ledger.recovery.salvage import KEYS, SalvageReport, salvage
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import OutcomeKind
 from fleetsim.runtime.ports import Runtime
@@ -31,11 +31,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(path: Path, runtime: Runtime) -> Callable[[], SqliteLedger]:
+def opened(path: Path, runtime: Runtime) -> Callable[[], Ledger]:
     return lambda: open_ledger(path, clock=runtime.clock, storage="inline")
 
 
-async def fill(ledger: SqliteLedger) -> None:
+async def fill(ledger: Ledger) -> None:
     for n, name in enumerate(NAMES):
         await ledger.accept([record(name, text=f"work {n} " * 30)], run=run(slot=60 * n, run_id=f"r-{n}"))
         await ledger.update(replace(record(name), phase=Phase.ACCEPTED, task=task("part " * 500 * (n % 4))))
@@ -48,7 +48,7 @@ async def fill(ledger: SqliteLedger) -> None:
     await ledger.save_card(card())
 
 
-async def view(ledger: SqliteLedger) -> dict[str, object]:
+async def view(ledger: Ledger) -> dict[str, object]:
     """Everything, in pieces that can be compared one by one."""
     found: dict[str, object] = {}
     for name in NAMES:
@@ -68,13 +68,13 @@ def damage(path: Path, at_byte: int, data: bytes) -> None:
         file.write(data)
 
 
-async def salvaged(path: Path, opened: Callable[[], SqliteLedger]) -> tuple[SalvageReport, dict[str, object]]:
+async def salvaged(path: Path, opened: Callable[[], Ledger]) -> tuple[SalvageReport, dict[str, object]]:
     report = salvage(path, at(100))
     async with opened() as ledger:
         return report, await view(ledger)
 
 
-async def test_a_whole_ledger_survives_its_salvage(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_a_whole_ledger_survives_its_salvage(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
         truth = await view(ledger)
@@ -87,7 +87,7 @@ async def test_a_whole_ledger_survives_its_salvage(path: Path, opened: Callable[
     assert report.careful == 0
 
 
-async def test_the_old_file_is_kept_byte_for_byte(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_the_old_file_is_kept_byte_for_byte(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
     damage(path, 5 * 4096, bytes(4096))
@@ -105,7 +105,7 @@ async def test_the_old_file_is_kept_byte_for_byte(path: Path, opened: Callable[[
 
 
 @pytest.mark.slow
-async def test_random_damage_costs_rows_and_never_changes_one(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_random_damage_costs_rows_and_never_changes_one(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await fill(ledger)
         truth = await view(ledger)
@@ -149,7 +149,7 @@ def assert_careful(key: str, value: object, truth: dict[str, object]) -> None:
     ],
 )
 async def test_rows_come_out_of_their_pages_when_nothing_leads_to_them(
-    path: Path, opened: Callable[[], SqliteLedger], broken: tuple[int, bytes]
+    path: Path, opened: Callable[[], Ledger], broken: tuple[int, bytes]
 ) -> None:
     async with opened() as ledger:
         await fill(ledger)
@@ -167,7 +167,7 @@ async def test_rows_come_out_of_their_pages_when_nothing_leads_to_them(
 
 
 async def test_records_behind_a_damaged_one_in_the_log_are_not_lost(
-    path: Path, tmp_path: Path, opened: Callable[[], SqliteLedger], runtime: Runtime
+    path: Path, tmp_path: Path, opened: Callable[[], Ledger], runtime: Runtime
 ) -> None:
     async with opened() as ledger:
         for n in range(20):
@@ -192,7 +192,7 @@ async def test_records_behind_a_damaged_one_in_the_log_are_not_lost(
         assert await ledger.open_requests() == ()
 
 
-async def test_what_may_have_been_sent_is_never_sent_again(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_what_may_have_been_sent_is_never_sent_again(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-0")])
         await ledger.update(replace(record("c-0"), phase=Phase.SENDING))
@@ -204,7 +204,7 @@ async def test_what_may_have_been_sent_is_never_sent_again(path: Path, opened: C
 
 
 async def test_a_lost_outcome_is_unknown_and_a_lost_request_is_made_up(
-    path: Path, opened: Callable[[], SqliteLedger]
+    path: Path, opened: Callable[[], Ledger]
 ) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-0"), record("c-1")])
@@ -240,7 +240,7 @@ async def test_a_file_without_one_readable_row_is_left_as_it_is(path: Path) -> N
     assert sorted(p.name for p in path.parent.iterdir()) == ["ledger.db", "ledger.db.lock"]
 
 
-async def test_a_ledger_in_use_cannot_be_salvaged(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_a_ledger_in_use_cannot_be_salvaged(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-0")])
         with pytest.raises(LedgerLocked) as refused:
@@ -249,7 +249,7 @@ async def test_a_ledger_in_use_cannot_be_salvaged(path: Path, opened: Callable[[
         assert await ledger.open_requests() == (record("c-0"),)
 
 
-async def test_every_table_of_a_ledger_is_salvaged(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_every_table_of_a_ledger_is_salvaged(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened():
         pass
     with closing(sqlite3.connect(path)) as file:
@@ -264,7 +264,7 @@ async def test_there_must_be_a_file(path: Path) -> None:
 
 
 async def test_an_old_state_of_a_row_in_a_stray_page_does_not_win_over_the_row(
-    path: Path, opened: Callable[[], SqliteLedger]
+    path: Path, opened: Callable[[], Ledger]
 ) -> None:
     async with opened() as ledger:
         await ledger.accept([record("c-0")])

@@ -15,9 +15,9 @@ import pytest
 
 from fleetsim.caller.ledger import Phase, QuestionState
 from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage
-from fleetsim.caller.ledger.rows import teach
 from fleetsim.caller.ledger.schema import MIGRATIONS, VERSION, migrate, version_of
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.caller.ledger.tables import teach
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, task, webhook
@@ -37,11 +37,11 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def opened(path: Path, runtime: Runtime) -> Callable[[], SqliteLedger]:
+def opened(path: Path, runtime: Runtime) -> Callable[[], Ledger]:
     return lambda: open_ledger(path, clock=runtime.clock, storage="inline")
 
 
-async def assert_all_there(ledger: SqliteLedger) -> None:
+async def assert_all_there(ledger: Ledger) -> None:
     assert await ledger.open_requests() == (replace(record("c-2"), phase=Phase.ACCEPTED, task=task()),)
     closed = await ledger.request("c-1")
     assert closed is not None
@@ -62,7 +62,7 @@ async def assert_all_there(ledger: SqliteLedger) -> None:
 
 
 async def test_an_older_ledger_is_brought_up_to_date_with_all_it_holds(
-    opened: Callable[[], SqliteLedger],
+    opened: Callable[[], Ledger],
 ) -> None:
     async with opened() as ledger:
         await assert_all_there(ledger)
@@ -75,7 +75,7 @@ async def test_an_older_ledger_is_brought_up_to_date_with_all_it_holds(
         assert len(await ledger.outcomes(since=at(0))) == 3
 
 
-async def test_each_step_is_recorded_with_its_name(path: Path, opened: Callable[[], SqliteLedger]) -> None:
+async def test_each_step_is_recorded_with_its_name(path: Path, opened: Callable[[], Ledger]) -> None:
     async with opened():
         pass
     with closing(sqlite3.connect(path)) as reader:
@@ -87,7 +87,7 @@ async def test_each_step_is_recorded_with_its_name(path: Path, opened: Callable[
 @pytest.mark.slow
 @pytest.mark.skipif(not available(), reason=WHY_NOT)
 async def test_a_migration_cut_off_at_any_disk_call_is_done_whole_at_the_next_start(
-    path: Path, tmp_path: Path, opened: Callable[[], SqliteLedger]
+    path: Path, tmp_path: Path, opened: Callable[[], Ledger]
 ) -> None:
     original = path.read_bytes()
     refused = 0

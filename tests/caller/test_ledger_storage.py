@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked, QuestionState
-from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger, open_ledger
-from fleetsim.caller.ledger.storage import Database, NoGuard, ThreadedStorage
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
+from fleetsim.caller.ledger.storage import Database, ThreadedStorage
 from fleetsim.model.errors import NotAccepting
 from fleetsim.runtime.failpoints import installed
 from fleetsim.runtime.ports import Runtime
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture
-async def ledger(tmp_path: Path, runtime: Runtime) -> AsyncIterator[SqliteLedger]:
+async def ledger(tmp_path: Path, runtime: Runtime) -> AsyncIterator[Ledger]:
     limits = LedgerLimits(pending_max=500, busy_s=0.2)
     async with open_ledger(tmp_path / "ledger.db", clock=runtime.clock, limits=limits) as opened:
         yield opened
@@ -59,11 +59,11 @@ class Gate:
         assert await asyncio.to_thread(self.waiting.wait, 10)
 
 
-async def names(ledger: SqliteLedger) -> list[str]:
+async def names(ledger: Ledger) -> list[str]:
     return [r.request.correlation_id for r in await ledger.open_requests()]
 
 
-async def test_what_waits_for_a_commit_shares_the_next_one(ledger: SqliteLedger) -> None:
+async def test_what_waits_for_a_commit_shares_the_next_one(ledger: Ledger) -> None:
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
         await gate.reached()
@@ -76,9 +76,7 @@ async def test_what_waits_for_a_commit_shares_the_next_one(ledger: SqliteLedger)
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-async def test_an_operation_that_fails_undoes_only_itself_and_costs_no_commit(
-    ledger: SqliteLedger, swapped: bool
-) -> None:
+async def test_an_operation_that_fails_undoes_only_itself_and_costs_no_commit(ledger: Ledger, swapped: bool) -> None:
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
         await gate.reached()
@@ -101,7 +99,7 @@ async def test_an_operation_that_fails_undoes_only_itself_and_costs_no_commit(
     assert await names(ledger) == ["c-0", "c-1", "c-3"]
 
 
-async def test_a_read_does_not_wait_for_a_commit_in_progress(ledger: SqliteLedger) -> None:
+async def test_a_read_does_not_wait_for_a_commit_in_progress(ledger: Ledger) -> None:
     await ledger.accept([record("c-0")])
     with Gate().shut() as gate:
         writing = asyncio.ensure_future(ledger.accept([record("c-1")]))
@@ -113,7 +111,7 @@ async def test_a_read_does_not_wait_for_a_commit_in_progress(ledger: SqliteLedge
     assert await names(ledger) == ["c-0", "c-1"]
 
 
-async def test_a_cancelled_caller_neither_stops_the_thread_nor_undoes_the_write(ledger: SqliteLedger) -> None:
+async def test_a_cancelled_caller_neither_stops_the_thread_nor_undoes_the_write(ledger: Ledger) -> None:
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
         await gate.reached()
@@ -138,7 +136,7 @@ async def test_closing_waits_for_what_was_handed_in(tmp_path: Path, runtime: Run
     assert not [t.name for t in threading.enumerate() if t.name.startswith("fleetsim-ledger")]
 
 
-async def test_a_disk_that_does_not_keep_up_turns_new_work_away(ledger: SqliteLedger) -> None:
+async def test_a_disk_that_does_not_keep_up_turns_new_work_away(ledger: Ledger) -> None:
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
         await gate.reached()
@@ -150,7 +148,7 @@ async def test_a_disk_that_does_not_keep_up_turns_new_work_away(ledger: SqliteLe
         assert all(await asyncio.gather(first, *rest[:-1]))
 
 
-async def test_an_unexpected_error_reaches_its_callers_and_the_thread_lives_on(ledger: SqliteLedger) -> None:
+async def test_an_unexpected_error_reaches_its_callers_and_the_thread_lives_on(ledger: Ledger) -> None:
     def broken(point: str) -> None:
         raise MemoryError(point)
 
@@ -161,7 +159,7 @@ async def test_an_unexpected_error_reaches_its_callers_and_the_thread_lives_on(l
     assert await ledger.accept([record("c-0")])
 
 
-async def test_another_programs_lock_delays_nobody_but_the_writer(ledger: SqliteLedger, tmp_path: Path) -> None:
+async def test_another_programs_lock_delays_nobody_but_the_writer(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.accept([record("c-0")])
     other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -182,7 +180,7 @@ async def test_another_programs_lock_delays_nobody_but_the_writer(ledger: Sqlite
     assert await ledger.accept([record("c-1")])
 
 
-async def pages(ledger: SqliteLedger, more: int) -> None:
+async def pages(ledger: Ledger, more: int) -> None:
     def limit(connection: sqlite3.Connection) -> None:
         now = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {now + more}")
@@ -191,7 +189,7 @@ async def pages(ledger: SqliteLedger, more: int) -> None:
     await ledger._storage.write(limit)
 
 
-async def test_a_full_disk_refuses_with_a_reason_and_recovers_by_itself(ledger: SqliteLedger) -> None:
+async def test_a_full_disk_refuses_with_a_reason_and_recovers_by_itself(ledger: Ledger) -> None:
     await ledger.accept([record("c-0")])
     await pages(ledger, 4)
     with pytest.raises(NotAccepting, match="disk is full") as refused:
@@ -204,7 +202,7 @@ async def test_a_full_disk_refuses_with_a_reason_and_recovers_by_itself(ledger: 
     assert await ledger.accept([record("c-1", text="x" * 100_000)])
 
 
-async def test_one_row_too_large_for_the_disk_does_not_take_its_neighbours_with_it(ledger: SqliteLedger) -> None:
+async def test_one_row_too_large_for_the_disk_does_not_take_its_neighbours_with_it(ledger: Ledger) -> None:
     await pages(ledger, 6)
     with Gate().shut() as gate:
         first = asyncio.ensure_future(ledger.accept([record("c-0")]))
@@ -364,7 +362,7 @@ async def test_a_refused_transaction_is_written_over_as_soon_as_the_disk_takes_a
 
 async def test_tidying_that_finds_no_place_is_noted_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    storage = ThreadedStorage(lambda: Database(connection, connection, NoGuard(), connection.close), pending_max=0)
+    storage = ThreadedStorage(lambda: Database(connection, connection, None, connection.close), pending_max=0)
     storage.soon(lambda c: c.execute("SELECT 1"))
     await storage.start()
     try:

@@ -9,10 +9,10 @@ import pytest
 
 from fleetsim.caller.ledger import LedgerDamaged
 from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage, version_damage
-from fleetsim.caller.ledger.rows import SUMMED
 from fleetsim.caller.ledger.schema import VERSION
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.caller.ledger.storage import Connection
+from fleetsim.caller.ledger.tables import SUMMED
 from fleetsim.runtime.ports import Runtime
 from tests.caller.ledgers import answer, at, card, event, outcome, question, record, run, webhook
 
@@ -20,7 +20,7 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-async def ledger(runtime: Runtime) -> AsyncIterator[SqliteLedger]:
+async def ledger(runtime: Runtime) -> AsyncIterator[Ledger]:
     """Two rows of each kind; the two older requests are closed."""
     async with open_ledger(None, clock=runtime.clock, storage="inline") as opened:
         for n in range(1, 5):
@@ -35,7 +35,7 @@ async def ledger(runtime: Runtime) -> AsyncIterator[SqliteLedger]:
         yield opened
 
 
-async def asked(ledger: SqliteLedger, statement: str = "SELECT 1", newest: int | None = 10) -> str | None:
+async def asked(ledger: Ledger, statement: str = "SELECT 1", newest: int | None = 10) -> str | None:
     def look(connection: Connection) -> str | None:
         connection.execute(statement)
         return row_damage(connection, newest)
@@ -55,7 +55,7 @@ async def asked(ledger: SqliteLedger, statement: str = "SELECT 1", newest: int |
     ],
 )
 async def test_the_larger_a_file_the_less_of_its_structure_is_looked_at(
-    ledger: SqliteLedger, size: int | None, check: str | None
+    ledger: Ledger, size: int | None, check: str | None
 ) -> None:
     def look(connection: Connection) -> list[str]:
         heard: list[str] = []
@@ -67,19 +67,19 @@ async def test_the_larger_a_file_the_less_of_its_structure_is_looked_at(
     assert await ledger._storage.read(look) == ([f"PRAGMA {check}"] if check else [])
 
 
-async def test_a_sound_ledger_has_no_damage(ledger: SqliteLedger) -> None:
+async def test_a_sound_ledger_has_no_damage(ledger: Ledger) -> None:
     for newest in (None, 0, 1, 10):
         assert await asked(ledger, newest=newest) is None
 
 
 @pytest.mark.parametrize("table", [*SUMMED])
-async def test_a_wrong_row_of_any_table_is_named(ledger: SqliteLedger, table: str) -> None:
+async def test_a_wrong_row_of_any_table_is_named(ledger: Ledger, table: str) -> None:
     number = 2 if table == "outcomes" else 3
     statement = f"UPDATE {table} SET body = body || ' ' WHERE rowid = {number}"
     assert await asked(ledger, statement) == f"row {number} of {table} is not what was written"
 
 
-async def test_a_closed_row_is_looked_at_among_the_newest_and_an_open_one_wherever_it_is(ledger: SqliteLedger) -> None:
+async def test_a_closed_row_is_looked_at_among_the_newest_and_an_open_one_wherever_it_is(ledger: Ledger) -> None:
     assert await asked(ledger, "UPDATE requests SET body = '' WHERE seq = 1", newest=3) is None
     assert await asked(ledger, newest=4) == "row 1 of requests is not what was written"
     assert await asked(ledger, newest=None) == "row 1 of requests is not what was written"
@@ -88,7 +88,7 @@ async def test_a_closed_row_is_looked_at_among_the_newest_and_an_open_one_wherev
     )
 
 
-async def test_an_outcome_that_does_not_follow_is_found_among_those_looked_at(ledger: SqliteLedger) -> None:
+async def test_an_outcome_that_does_not_follow_is_found_among_those_looked_at(ledger: Ledger) -> None:
     assert await asked(ledger, "UPDATE outcomes SET chain = x'00' WHERE seq = 2", newest=1) is None
     assert await asked(ledger, newest=2) == "row 2 of outcomes does not follow the one before it"
 

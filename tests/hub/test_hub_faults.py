@@ -17,7 +17,7 @@ import pytest
 from fleetsim.caller.event_wire import payload
 from fleetsim.caller.events import Level
 from fleetsim.caller.ledger import LedgerBroken, LedgerDamaged, Phase
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import StateDir
 from fleetsim.model.errors import NotAccepting
@@ -33,7 +33,7 @@ QUINN = "http://quinn.example:8000"
 async def pages(t: Town, more: int) -> None:
     """Leave room for so many more pages on the ledger's disk."""
     ledger = t.ledger
-    assert isinstance(ledger, SqliteLedger)
+    assert isinstance(ledger, Ledger)
 
     def limit(connection: object) -> None:
         now = connection.execute("PRAGMA page_count").fetchone()[0]  # type: ignore[attr-defined]
@@ -103,10 +103,10 @@ async def test_a_ledger_that_fails_for_good_is_told_loudly_and_nobody_waits_for_
             await t.hub.submit(SkillRequest(correlation_id=cid, text="x", skill=skill, targets=("quinn",)))
             waiting.append(asyncio.get_running_loop().create_task(t.hub.tracker.wait(cid)))
 
-        async def damaged(*_: object) -> None:
+        def damaged(*_: object, **_more: object) -> None:
             raise LedgerDamaged("the ledger is damaged (database disk image is malformed)")
 
-        monkeypatch.setattr(t.ledger, method, damaged)
+        monkeypatch.setattr(f"fleetsim.caller.ledger.tables.{method}", damaged)
         await asyncio.sleep(10)
         for question in t.hub.tracker.questions():
             with suppress(NotAccepting):

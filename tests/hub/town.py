@@ -13,8 +13,7 @@ from fleetsim.agent import Agent, SkillContext, SkillFailed
 from fleetsim.caller.config import FleetFile, load_fleet
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
-from fleetsim.caller.ledger import Ledger
-from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys

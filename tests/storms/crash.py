@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ledger_model import Model, read_all
@@ -50,7 +50,7 @@ def child(folder: Path, todo: list[Call], report: int, die_at: tuple[str, int] |
             if left[0] < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    async def worker(ledger: SqliteLedger, queue: Iterator[Call]) -> None:
+    async def worker(ledger: Ledger, queue: Iterator[Call]) -> None:
         for call in queue:
             os.write(report, b"b")
             await call.on(ledger)

@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.testbed.runtime import VirtualClock
 from tests.caller.ledger_model import Model, read_all
@@ -90,7 +90,7 @@ def after(model: Model, call: Call) -> Model:
     return other
 
 
-def opened(folder: Path) -> SqliteLedger:
+def opened(folder: Path) -> Ledger:
     return open_ledger(folder / "ledger.db", clock=VirtualClock(), storage="inline", limits=LIMITS)
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleetsim.caller.ledger.file import head_path
-from fleetsim.caller.ledger.sqlite import SqliteLedger, open_ledger
+from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
 from fleetsim.model.errors import ConfigError
 from fleetsim.runtime.failpoints import installed
 from fleetsim.testbed.runtime import VirtualClock
@@ -70,7 +70,7 @@ async def record(folder: Path, synchronous: str, count: int, seed: int) -> Recor
     return Recording(disk.steps, played, [*views, model.view()])
 
 
-async def _settings(ledger: SqliteLedger, synchronous: str) -> None:
+async def _settings(ledger: Ledger, synchronous: str) -> None:
     """Small rounds of the log, so that many checkpoints and restarts of it are in the recording."""
     storage = ledger._storage
     opened = storage._opened  # type: ignore[attr-defined]
@@ -78,7 +78,7 @@ async def _settings(ledger: SqliteLedger, synchronous: str) -> None:
     opened.writer.execute("PRAGMA wal_autocheckpoint = 30")
 
 
-async def _worker(ledger: SqliteLedger, disk: Disk, todo: object) -> None:
+async def _worker(ledger: Ledger, disk: Disk, todo: object) -> None:
     for call in todo:  # type: ignore[attr-defined]
         disk.note("begin")
         await call.on(ledger)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetsim.caller.ledger import Phase, QuestionState, RunStatus
-from fleetsim.caller.ledger.sqlite import LedgerLimits, SqliteLedger
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits
 from fleetsim.model.work import OutcomeKind
 from tests.caller import ledgers as make
 
@@ -22,7 +22,7 @@ class Call:
     method: str
     args: tuple[Any, ...]
 
-    async def on(self, ledger: SqliteLedger) -> object:
+    async def on(self, ledger: Ledger) -> object:
         """Make it. "ValueError" if it is refused as nonsense; NotAccepting passes."""
         args, named = self.args, {}
         if self.method == "accept":

@@ -15,7 +15,8 @@ from datetime import datetime
 from fleetsim.caller.ceremonies.ceremony import DEFAULT_TIMEOUT_S, Ceremony, Overlap, child_request, next_due
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, CeremonySkipped, Level
-from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus, SlotClaim
+from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.model.errors import NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line
 from fleetsim.model.work import Outcome, OutcomeKind, SkillRequest

@@ -20,7 +20,8 @@ from fleetsim.caller.ceremonies.runs import CAUGHT_UP, Runs
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import CeremoniesLoaded, ConfigRejected, StorageFailed
 from fleetsim.caller.file_watch import LOOK_EVERY_S
-from fleetsim.caller.ledger import Ledger, RunRecord, RunStatus
+from fleetsim.caller.ledger import RunRecord, RunStatus
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.registry import Judge, nearest_of
 from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
 from fleetsim.model.text import one_line

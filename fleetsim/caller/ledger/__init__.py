@@ -1,16 +1,15 @@
-"""What the caller must never forget: the interface, and its form in SQLite (``sqlite.open_ledger``).
+"""What the caller must never forget: ``records`` are the values, ``sqlite.Ledger`` keeps them in one file.
 
-What runs on every day, from a call down to the disk: ``interface`` (what is promised) > ``sqlite`` (values are encoded
-at the call) > ``storage`` (transactions, and the thread that runs them) > ``tables`` (SQL) > ``rows`` and ``schema``
-(what a row and the file look like), on a connection that ``file`` opened. ``recovery`` says at each opening whether the
-file and its log are whole, and makes a new ledger of a damaged one.
+What runs on every day, from a call down to the disk: ``sqlite`` (what is promised; values are encoded at the call) >
+``storage`` (transactions, and the thread that runs them) > ``tables`` (rows and SQL; ``schema`` says what the file
+looks like), on a connection that ``file`` opened. ``recovery`` says at each opening whether the file and its log are
+whole, and makes a new ledger of a damaged one.
 """
 
-from fleetsim.caller.ledger.interface import (
+from fleetsim.caller.ledger.records import (
     CardSnapshot,
     EarlyWebhook,
     KnownId,
-    Ledger,
     LedgerBroken,
     LedgerDamaged,
     LedgerLocked,
@@ -28,7 +27,6 @@ __all__ = [
     "CardSnapshot",
     "EarlyWebhook",
     "KnownId",
-    "Ledger",
     "LedgerBroken",
     "LedgerDamaged",
     "LedgerLocked",

@@ -17,9 +17,9 @@ from pathlib import Path
 from fleetsim.caller.ledger import LedgerDamaged, LedgerLocked
 from fleetsim.caller.ledger.recovery.verify import row_damage, structure_damage, version_damage
 from fleetsim.caller.ledger.recovery.wal import inspect
-from fleetsim.caller.ledger.rows import micros, teach
 from fleetsim.caller.ledger.schema import APPLICATION_ID, VERSION, migrate, version_of
-from fleetsim.caller.ledger.storage import Database, NoGuard
+from fleetsim.caller.ledger.storage import Database
+from fleetsim.caller.ledger.tables import micros, teach
 from fleetsim.model.errors import ConfigError, NotAccepting
 from fleetsim.runtime.failpoints import failpoint
 
@@ -33,7 +33,7 @@ def open_memory(now: datetime) -> Database:
     connection = connect(":memory:", 0)
     _prepare(connection)
     migrate(connection, at_micros=micros(now))
-    return Database(connection, connection, NoGuard(), connection.close)
+    return Database(connection, connection, None, connection.close)
 
 
 def open_file(path: Path, now: datetime, *, one_connection: bool, busy_s: float) -> Database:

@@ -72,23 +72,10 @@ class Guard(Protocol):
         ...
 
 
-class NoGuard:
-    """For a ledger that has no file."""
-
-    def ready(self) -> None:
-        """Always."""
-
-    def before_commit(self, connection: Connection) -> None:
-        """Nothing to see."""
-
-    def after_commit(self) -> None:
-        """Nothing to do."""
-
-
 class Transactions:
     """Runs operations on one connection, several to a commit; one that raises undoes only itself."""
 
-    def __init__(self, connection: Connection, guard: Guard) -> None:
+    def __init__(self, connection: Connection, guard: Guard | None) -> None:
         self._connection = connection
         self._guard = guard
         self._in_doubt = False
@@ -104,7 +91,8 @@ class Transactions:
         if self._in_doubt:
             self._overwrite()
         try:
-            self._guard.ready()
+            if self._guard is not None:
+                self._guard.ready()
             self._connection.execute("BEGIN IMMEDIATE")
         except (sqlite3.Error, FleetsimError) as error:
             return [(None, explain(error)) for _ in operations]
@@ -128,10 +116,12 @@ class Transactions:
         self, operations: Sequence[Operation[Any]], one: Callable[[Connection, Operation[Any]], Result]
     ) -> list[Result]:
         results = [one(self._connection, operation) for operation in operations]
-        self._guard.before_commit(self._connection)
+        if self._guard is not None:
+            self._guard.before_commit(self._connection)
         failpoint("ledger.before_commit")
         self._connection.execute("COMMIT")
-        self._guard.after_commit()
+        if self._guard is not None:
+            self._guard.after_commit()
         failpoint("ledger.after_commit")
         return results
 
@@ -182,11 +172,11 @@ def _plainly(connection: Connection, operation: Operation[Any]) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """An open database. ``reader`` may be the writer."""
+    """An open database. ``reader`` may be the writer; one that has no file has no ``guard``."""
 
     writer: Connection
     reader: Connection
-    guard: Guard
+    guard: Guard | None
     close: Callable[[], None]
 
 

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 from fleetsim.caller.ledger import LedgerDamaged, Phase, RequestRecord, tables
 from fleetsim.caller.ledger.file import MAGIC, connect, head_path, lock, open_file, open_memory, sync_folder
 from fleetsim.caller.ledger.recovery.wal import replay
-from fleetsim.caller.ledger.rows import SUMMED, checked, decoder, encode, micros, moment, row_sum
 from fleetsim.caller.ledger.schema import migrate
+from fleetsim.caller.ledger.tables import SUMMED, checked, decoder, encode, micros, moment, row_sum
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.work import BLAME, Cause, Outcome, OutcomeKind, SkillRequest
 

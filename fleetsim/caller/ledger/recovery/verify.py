@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from fleetsim.caller.ledger.rows import SUMMED, checked, link
 from fleetsim.caller.ledger.schema import version_of
+from fleetsim.caller.ledger.tables import SUMMED, checked, link
 
 FULL_CHECK_BYTES = 64 * 1024 * 1024
 """Up to this size the structure and every index are checked at opening (about 0.2 s)."""

@@ -1,0 +1,218 @@
+"""What the caller must never forget, as values, and how the ledger refuses. Pure: ``sqlite.Ledger`` keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from fleetsim.caller.skill_policy import SkillPolicy
+from fleetsim.model.errors import ConfigError, NotAccepting
+from fleetsim.model.event import TaskEvent
+from fleetsim.model.task import JsonObject, Task
+from fleetsim.model.work import Answer, Question, SkillRequest
+
+
+class LedgerDamaged(ConfigError):
+    """The file is not a ledger, or not whole. It is never replaced: a person decides (``--salvage``)."""
+
+
+class LedgerLocked(ConfigError):
+    """Another process has the ledger open; ``pid`` is its number, None if it cannot be told."""
+
+    def __init__(self, message: str, *, pid: int | None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.pid = pid
+
+
+class LedgerBroken(NotAccepting):
+    """The ledger failed in a way that does not pass by itself: the hub takes no work and ends."""
+
+    retryable = False
+
+
+class Phase(StrEnum):
+    """How far a request has come.
+
+    ``INTENT``: recorded, nothing sent. ``SENDING``: bytes may have left. ``ACCEPTED``: the agent's answer
+    bound it to a task. ``CLOSED``: it has its outcome.
+    """
+
+    INTENT = "intent"
+    SENDING = "sending"
+    ACCEPTED = "accepted"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherWay:
+    """How an agent is called should it not know the dialect its card reads as (decision 0013)."""
+
+    dialect: str
+    rpc_url: str
+    tenant: str | None = None
+    rejoin: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One accepted request and what is known of its task; all a restart needs to go on.
+
+    ``request`` has exactly one target, ``agent``. Dialect, ``rpc_url``, ``tenant``, streaming, ``rejoin`` (of a
+    broken stream), push and what the card ``declared`` of the skill are taken from it at dispatch, and later cards
+    leave them alone (T-09); ``register_push`` asks for a separate registration after the reply instead of one
+    inside the send. ``bound_at`` is when the agent's first word bound it to a task. ``answers`` counts the answers
+    the agent took, ``over`` names the questions that are over, the last one last, and ``over_at`` is when the agent
+    set the status with the last one in its message; ``message_id`` stays the same over every retry of the first send.
+    ``earlier`` is, of a follow-up, how its task stood before (``caller/follow_up.py``); ``warnings`` are for whoever
+    asked. ``shortened``: the caller asked for less time than is configured. ``rejected``: it is canceled because
+    somebody rejected the agent's question.
+    ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None
+    while the request waits to leave, or for a person.
+
+    ``other`` is the way that has not been tried yet, and ``turned`` says that it was taken.
+
+    ``url`` is the agent's address in agents.yaml at dispatch: the work stays at its origin, wherever the agent is by
+    now ("" in records older than this field).
+
+    ``hint`` is the ``skillHint`` that goes out, decided at dispatch too: "" for none, None in records older than this
+    field, whose agent is told the ``skill`` they are booked under.
+    """
+
+    request: SkillRequest
+    agent: str
+    skill: str
+    accepted_at: datetime
+    deadline_at: datetime
+    message_id: str
+    phase: Phase = Phase.INTENT
+    url: str = ""
+    dialect: str | None = None
+    rpc_url: str = ""
+    tenant: str | None = None
+    other: OtherWay | None = None
+    turned: bool = False
+    hint: str | None = None
+    declared: SkillPolicy = field(default_factory=SkillPolicy)
+    streaming: bool = False
+    rejoin: bool = True
+    push: bool = False
+    register_push: bool = False
+    token_epoch: int = 1
+    task: Task | None = None
+    bound_at: datetime | None = None
+    answers: int = 0
+    over: tuple[str, ...] = ()
+    over_at: datetime | None = None
+    cancel_wanted: bool = False
+    earlier: str = ""
+    warnings: tuple[str, ...] = ()
+    rejected: bool = False
+    shortened: bool = False
+    agent_s: float = 0.0
+    agent_since: datetime | None = None
+
+    @property
+    def sent_to(self) -> str:
+        """An address of the origin that this work is at; "" if none was noted."""
+        return self.url or self.rpc_url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyWebhook:
+    """A verified webhook that came before the reply to the send, as the ``events`` in it.
+
+    It was acknowledged, and nobody may send it again: it is kept until its request ends. ``body_bytes`` is how large
+    it was on the wire.
+    """
+
+    correlation_id: str
+    agent: str
+    events: tuple[TaskEvent, ...]
+    received_at: datetime
+    body_bytes: int
+
+
+class QuestionState(StrEnum):
+    """What became of a question."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    DELIVERED = "delivered"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionRecord:
+    """A question, its state and, once given, its answer."""
+
+    question: Question
+    state: QuestionState = QuestionState.OPEN
+    answer: Answer | None = None
+    answered_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotClaim:
+    """One firing of one ceremony. (ceremony_id, scheduled_at) can be claimed once, ever.
+
+    A manual run is a slot of its own: ``scheduled_at`` is then the moment it was asked for.
+    """
+
+    ceremony_id: str
+    scheduled_at: datetime
+    run_id: str
+    trigger: str = "cron"
+
+
+class RunStatus(StrEnum):
+    """How a ceremony's run ended."""
+
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    TIMEOUT = "timeout"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run of a ceremony; ``children`` are the correlation ids of its requests, one per target."""
+
+    claim: SlotClaim
+    status: RunStatus = RunStatus.RUNNING
+    started_at: datetime
+    ended_at: datetime | None = None
+    children: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSnapshot:
+    """The last good card of an agent, as it came, when and from which address ("" in older ones).
+
+    ``url`` is the agent's in agents.yaml; ``spoken`` the dialect it turned out to speak, if not the card's.
+    """
+
+    agent: str
+    url: str
+    fetched_at: datetime
+    card: JsonObject = field(default_factory=dict)
+    found_at: str = ""
+    spoken: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownId:
+    """Something the ledger knows by an id, and the request it belongs to.
+
+    ``kind`` is ``request``, ``question``, ``run`` (of a ceremony) or ``task`` (an agent's own id).
+    """
+
+    id: str
+    kind: str
+    correlation_id: str
+    agent: str
+    at: datetime
