@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import TypeVar
 
 from fleetsim.caller.event_log import EventLog
@@ -25,6 +27,9 @@ from fleetsim.model.work import Outcome, Question
 from fleetsim.runtime.workers import Workers
 
 AGAIN_S = 1.0
+
+BATCH_MAX = 256
+"""Records in one transaction: few enough to keep outcomes and new work, which wait for it, under 50 ms."""
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +68,20 @@ class RecordWriter:
             self._workers.start(self._save_all(), name="save")
 
     async def save_now(self, correlation_id: str) -> None:
-        """Write a request's record as it is now, if it is still in flight. Raises NotAccepting."""
+        """Write a request's record as it is now, if it is still in flight; it needs no other write then.
+
+        Raises:
+            NotAccepting: the storage does not take it yet; it is tried again.
+        """
         track = self._tracks.get(correlation_id)
-        if track is not None:
+        if track is None:
+            return
+        self._dirty.pop(correlation_id, None)
+        try:
             await self._ledger.update(track.record)
+        except BaseException:  # whoever waited may have gone: it is owed all the same
+            self.save(correlation_id)
+            raise
 
     def forget(self, correlation_id: str) -> None:
         """Its outcome is recorded: nothing is left to write."""
@@ -75,34 +90,43 @@ class RecordWriter:
     async def flush(self) -> None:
         """Write what is left, as far as the storage takes it; for the end, when no worker runs any more."""
         pending, self._dirty = self._dirty, {}
-        for name in pending:
-            try:
-                await self._update(name)
-            except NotAccepting:
-                return
+        with suppress(NotAccepting):
+            await self._write(pending)
 
     async def _save_all(self) -> None:
         try:
             while self._dirty:
-                batch, self._dirty = self._dirty, {}
+                batch = list(islice(self._dirty, BATCH_MAX))
+                for name in batch:
+                    del self._dirty[name]
                 try:
-                    await asyncio.gather(*(self._update(name) for name in batch))
+                    await self._write(batch)
                 except LedgerBroken:
                     return
                 except NotAccepting:
-                    self._dirty = {**batch, **self._dirty}
+                    self._dirty = {**dict.fromkeys(batch), **self._dirty}
                     await asyncio.sleep(AGAIN_S)
         finally:
             self._saving = False
 
-    async def _update(self, correlation_id: str) -> None:
-        """Write the newest belief. Raises NotAccepting."""
+    async def _write(self, names: Iterable[str]) -> None:
+        """Write the newest belief of each in one transaction. Raises NotAccepting."""
+        records = [track.record for name in names if (track := self._tracks.get(name)) is not None]
         try:
-            await self.save_now(correlation_id)
-        except NotAccepting:
+            if records:
+                await self._ledger.update(*records)
+        except LedgerBroken:
             raise
-        except Exception as error:  # noqa: BLE001 - one record's fault must not keep the others from being written
-            self._lost(correlation_id, "the progress", error)
+        except Exception as error:
+            if len(records) > 1:  # what is wrong with one (or too large for the disk) must not keep back the others
+                alone = (self._write([record.request.correlation_id]) for record in records)
+                refusals = [refusal for refusal in await asyncio.gather(*alone, return_exceptions=True) if refusal]
+                if refusals:
+                    raise refusals[0] from None
+            elif isinstance(error, NotAccepting):
+                raise
+            else:
+                self._lost(records[0].request.correlation_id, "the progress", error)
 
     # ------------------------------------------------------------------ its questions
 

@@ -40,25 +40,25 @@ class Storage:
     written: list[tuple[str, int]] = field(default_factory=list)
     asked: int = 0
 
-    async def update(self, record: RequestRecord) -> None:
-        await self._write(record.request.correlation_id, record.answers)
+    async def update(self, *records: RequestRecord) -> None:
+        await self._write(*((record.request.correlation_id, record.answers) for record in records))
 
     async def ask(self, _: Question) -> bool:
-        return await self._write("ask")
+        return await self._write(("ask", 0))
 
     async def settle(self, _: str, state: QuestionState) -> bool:
-        return await self._write(state.value)
+        return await self._write((state.value, 0))
 
     async def close(self, outcome: Outcome) -> bool:
-        return await self._write(outcome.kind.value)
+        return await self._write((outcome.kind.value, 0))
 
-    async def _write(self, what: str, number: int = 0) -> bool:
+    async def _write(self, *rows: tuple[str, int]) -> bool:
         self.asked += 1
         error = self.fails.pop(0) if self.fails else None
         await asyncio.sleep(self.seconds)
         if error is not None:
             raise error
-        self.written.append((what, number))
+        self.written += rows
         return True
 
 
@@ -110,17 +110,28 @@ async def test_a_change_during_a_slow_write_is_written_after_it_as_it_is_then(ru
 
 
 async def test_what_the_storage_refuses_is_written_as_soon_as_it_takes_it(runtime: Runtime) -> None:
-    async with desk(runtime, FULL, None, FULL) as d:
+    async with desk(runtime, FULL, FULL, None, FULL) as d:
         for name in ("c-0", "c-1"):
             d.writer.save(name)
         await asyncio.sleep(0.9)
-        assert d.storage.written == [("c-1", 0)]
+        assert d.storage.written == [("c-1", 0)], "what is refused for one of them keeps no other back"
         await asyncio.sleep(1)
-        assert d.storage.written == [("c-1", 0)] * 2, "asked again after a second, the others with it"
-        await asyncio.sleep(1)
-        assert d.storage.written[2:] == [("c-0", 0), ("c-1", 0)]
+        assert d.storage.written == [("c-1", 0), ("c-0", 0), ("c-1", 0)], "asked again after a second, each by itself"
         await asyncio.sleep(5)
         assert d.storage.asked == 6
+
+
+async def test_what_is_written_at_once_is_not_written_again_unless_it_was_refused(runtime: Runtime) -> None:
+    async with desk(runtime) as d:
+        d.writer.save("c-0")
+        await d.writer.save_now("c-0")
+        await asyncio.sleep(5)
+        assert d.storage.written == [("c-0", 0)]
+        d.storage.fails.append(FULL)
+        with pytest.raises(NotAccepting):
+            await d.writer.save_now("c-1")
+        await asyncio.sleep(5)
+        assert d.storage.written == [("c-0", 0), ("c-1", 0)]
 
 
 async def test_what_was_forgotten_or_is_gone_is_not_written(runtime: Runtime) -> None:
@@ -137,7 +148,8 @@ async def test_what_was_forgotten_or_is_gone_is_not_written(runtime: Runtime) ->
 async def test_a_record_that_cannot_be_written_is_told_of_and_keeps_no_other_back(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with desk(runtime, ValueError("nested too deep")) as d:
+    wrong = ValueError("nested too deep")
+    async with desk(runtime, wrong, wrong) as d:
         d.writer.save("c-0")
         d.writer.save("c-1")
         await asyncio.sleep(5)
@@ -162,10 +174,10 @@ async def test_at_the_end_what_is_left_is_written_as_far_as_the_storage_takes_it
         await asyncio.sleep(0.5)
         for name in ("c-1", "c-2", "c-3"):
             d.writer.save(name)
-        d.storage.fails = [None, FULL]
+        d.storage.fails = [FULL, None, FULL]
         await d.writer.flush()
-        assert [name for name, _ in d.storage.written if name != "c-0"] == ["c-1"]
-        assert d.storage.asked == 3, "after a refusal the next is not asked for"
+        assert [name for name, _ in d.storage.written if name != "c-0"] == ["c-1", "c-3"]
+        assert d.storage.asked == 5, "all of them together, then each by itself, and no more"
 
 
 async def test_writes_about_questions_keep_their_order(runtime: Runtime) -> None:
