@@ -26,7 +26,7 @@ from fleetsim.caller.meter import MeterLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.step import machine
 from fleetsim.caller.track import Rules
-from fleetsim.caller.webhooks import EarlyLimits
+from fleetsim.caller.webhook_arrival import EarlyLimits
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
 from fleetsim.client.remote_file import REMOTE_BYTES_MAX

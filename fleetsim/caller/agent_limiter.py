@@ -2,7 +2,7 @@
 
 An agent has so many slots of its own, and the first call under way to it needs none of those that agents
 share: however many agents hang, one that does not is called at once (reliability F-47). One that cannot be
-reached is not called again until a pause is over (F-01).
+reached is not called again until a pause is over (F-01). Polls go out at a pace, however many are due.
 """
 
 from __future__ import annotations
@@ -248,3 +248,38 @@ class Bulkhead:
                 turn.come.set_result(None)
                 return True
         return False
+
+
+POLLS_PER_S = 400
+TICK_S = 0.05
+
+
+class PollPacer:
+    """A pace for polls: whatever falls due at once (a restart, a host that slept) goes out spread over time.
+
+    At most ``per_s`` in any second, oldest first (reliability F-42); an idle pacer lets one go at once. Sends, answers
+    and webhooks do not pass through here: work keeps priority over watching.
+    """
+
+    def __init__(self, *, per_s: int = POLLS_PER_S) -> None:
+        self._per_tick = max(1, round(per_s * TICK_S))
+        self._queue: deque[str] = deque()
+        self.running = False
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def put(self, correlation_id: str) -> None:
+        """Queue a request's poll; where it is not ``running``, somebody is to iterate it."""
+        self._queue.append(correlation_id)
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """The requests whose turn has come, until none is left."""
+        self.running = True
+        try:
+            while self._queue:
+                for _ in range(min(self._per_tick, len(self._queue))):
+                    yield self._queue.popleft()
+                await asyncio.sleep(TICK_S)
+        finally:
+            self.running = False

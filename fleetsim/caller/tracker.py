@@ -1,49 +1,76 @@
 """The tracker drives every track: it feeds signals to ``step`` and carries the effects out.
 
 All decisions are ``step``'s. Signals are applied one at a time and at once (no waiting inside), so there
-are no races to lose; what waits (a send, a poll, a commit) runs as a named worker and comes back as a
-signal.
+are no races to lose; what waits (a send, a poll, a commit) runs as a named worker, and how it goes is told
+in signals again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Protocol
 
-from fleetsim.caller.effects import EffectRunner, PollPacer
+from fleetsim.caller.agent_limiter import PollPacer
 from fleetsim.caller.event_log import EventLog, publish_outcome
 from fleetsim.caller.executor import Executor
-from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, RequestRecord
+from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken, Phase, RequestRecord
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.record_writer import RecordWriter
 from fleetsim.caller.signals import (
     Answered,
     Ask,
     Begin,
+    Cancel,
     CancelAsked,
+    CancelFailed,
+    CancelReplied,
     Close,
     Due,
     Effect,
+    Found,
+    Left,
+    LookUpTask,
     Poll,
+    PollFailed,
     Publish,
+    PushRegistered,
     Recovered,
+    RegisterPush,
+    Replied,
     ResolveQuestion,
+    Resume,
+    Resumed,
+    ResumeFailed,
     Save,
     Send,
+    SendFailed,
     Signal,
+    StreamEnded,
+    Subscribe,
     TurnedAway,
 )
 from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.step import new_track, step
 from fleetsim.caller.step.ending import outcome_of
 from fleetsim.caller.track import Now, Rules, TaskUpdate, Timer, Track
-from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks, PushWatch
+from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks, PushWatch
 from fleetsim.model.asking import check_answer
-from fleetsim.model.errors import FleetsimError, NotAccepting, UnknownTarget
-from fleetsim.model.event import TaskEvent
+from fleetsim.model.errors import (
+    EmptyStream,
+    FleetsimError,
+    MethodNotFound,
+    NotAccepting,
+    TaskNotFound,
+    TransportError,
+    UnknownTarget,
+    UnsupportedOperation,
+)
+from fleetsim.model.event import Snapshot, TaskEvent
+from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.limits import check_text
 from fleetsim.model.parts import require_parts
 from fleetsim.model.task import Task
@@ -57,6 +84,9 @@ LAST_WORDS_S = 3.0
 
 RECORD_PATIENCE_S = 2.0
 """How long a webhook may wait for what it changed to be on record."""
+
+
+log = logging.getLogger(__name__)
 
 
 class OutcomeListener(Protocol):
@@ -99,7 +129,6 @@ class Tracker:
         self._sends: dict[str, asyncio.Task[Any]] = {}
         self._broken: LedgerBroken | None = None
         self._writer = RecordWriter(ledger, events, self._workers, self._tracks)
-        self._runner = EffectRunner(executor, ledger, runtime, self._tracks)
         self._pacer = PollPacer()
         self._push_watch = PushWatch(events)
         self._early = EarlyWebhooks(ledger, early)
@@ -244,8 +273,9 @@ class Tracker:
             NotAccepting: it is not on record, and must not be acknowledged.
         """
         self._push_watch.arrived(agent)
-        now, track = self._runtime.clock, self._tracks.get(correlation_id)
-        if track is not None and track.awaits_reply:
+        clock, track = self._runtime.clock, self._tracks.get(correlation_id)
+        overtook_reply = track is not None and track.awaits_reply
+        if track is not None and overtook_reply:
             early_updates = [update.event for update in track.sending.early]
             if all(event in early_updates for event in events):
                 return True  # told twice, and kept the first time
@@ -253,15 +283,14 @@ class Tracker:
                 correlation_id=correlation_id,
                 agent=agent,
                 events=tuple(events),
-                received_at=now.now(),
+                received_at=clock.now(),
                 body_bytes=body_bytes,
             )
             await self._early.keep(webhook)
         for event in events:
-            self.signal(correlation_id, TaskUpdate(event=event, via=UpdateSource.PUSH, began=now.monotonic()))
-        track = self._tracks.get(correlation_id)
-        if track is not None and track.awaits_reply:
-            return True
+            self.signal(correlation_id, TaskUpdate(event=event, via=UpdateSource.PUSH, began=clock.monotonic()))
+        if overtook_reply and (track := self._tracks.get(correlation_id)) is not None and track.awaits_reply:
+            return True  # the reply has not come meanwhile either
         await self._recorded(correlation_id)
         return False
 
@@ -352,16 +381,81 @@ class Tracker:
                 self._reach_out(cid, track.record, Poll())
 
     def _reach_out(self, cid: str, record: RequestRecord, effect: Effect) -> None:
-        """Have an effect carried out at the agent's expense; what comes of it comes back as signals."""
-        work = self._executor.charged(record.agent, self._follow(cid, self._runner.signals(effect, record)))
+        """Have an effect carried out at the agent's expense, for the request that ``record`` is now."""
+        work = self._executor.charged(record.agent, self._call(cid, record, effect))
         worker = self._workers.start(work, name=f"{type(effect).__name__.lower()}:{cid}")
         if isinstance(effect, Send):
             self._sends[cid] = worker
 
-    async def _follow(self, cid: str, signals: AsyncGenerator[Signal, None]) -> None:
-        async with aclosing(signals):
-            async for signal in signals:
-                self.signal(cid, signal)
+    async def _call(self, cid: str, record: RequestRecord, effect: Effect) -> None:
+        """Carry out an effect that reaches out to the agent.
+
+        Whatever goes wrong ends in a signal: a request must never wait for one that nobody sends.
+        """
+        executor, clock = self._executor, self._runtime.clock
+        began, silent = clock.monotonic(), True
+        try:
+            match effect:
+                case Send(stream=True):
+                    async with AsyncExitStack() as stack:
+                        async with executor.slot(record):  # held until the first byte of the answer only
+                            message = await executor.as_asked_for(record)
+                            await self._record_departure(cid, record)
+                            events = await stack.enter_async_context(executor.stream(message))
+                        async for event in events:
+                            silent = False
+                            self.signal(cid, TaskUpdate(event=event, via=UpdateSource.STREAM, began=clock.monotonic()))
+                    self.signal(cid, SendFailed(error=EmptyStream()) if silent else StreamEnded())
+                case Send():
+                    async with executor.slot(record):
+                        message = await executor.as_asked_for(record)
+                        await self._record_departure(cid, record)
+                        reply = await executor.send(message)
+                    failpoint("after_send_before_bind")
+                    self.signal(cid, Replied(reply=reply, began=began))
+                case Subscribe():
+                    async with executor.subscribe(record) as events:
+                        async for event in events:
+                            self.signal(cid, TaskUpdate(event=event, via=UpdateSource.STREAM, began=clock.monotonic()))
+                    self.signal(cid, StreamEnded())
+                case Poll():
+                    task = await executor.poll(record)
+                    failpoint("after_poll_before_hear")
+                    self.signal(cid, TaskUpdate(event=Snapshot(task=task), via=UpdateSource.POLL, began=began))
+                case LookUpTask() if executor.searchable(record):
+                    self.signal(cid, Found(task=await executor.find(record)))
+                case LookUpTask():
+                    self.signal(cid, Found(task=None, possible=False))
+                case RegisterPush():
+                    await executor.register_push(record)
+                    self.signal(cid, PushRegistered())
+                case Resume(answer=answer):
+                    text, parts = in_form(asked_by(record.task), answer.text, answer.parts)
+                    async with executor.slot(record, breaks=False):
+                        self.signal(cid, Left())
+                        reply = await executor.resume(record, replace(answer, text=text, parts=parts))
+                    failpoint("after_resume_before_bind")
+                    self.signal(cid, Resumed(reply=reply, began=began))
+                case Cancel():
+                    self.signal(cid, CancelReplied(task=await executor.cancel(record), began=began))
+                case _:
+                    raise TypeError(f"{effect} does not reach out to an agent")
+        except FleetsimError as error:
+            self.signal(cid, _failure(effect, error, silent))
+        except Exception as error:
+            log.error("a call to an agent ended in an unforeseen way", exc_info=error)
+            unforeseen = TransportError(f"an unforeseen {type(error).__name__}; the log has it", sent=True)
+            self.signal(cid, _failure(effect, unforeseen, silent))
+
+    async def _record_departure(self, cid: str, record: RequestRecord) -> None:
+        """Nothing leaves before it is on record that it may have left; what waits for its turn has not.
+
+        The track knows first, so that nothing written about the request from here on says otherwise.
+        """
+        self.signal(cid, Left())
+        track = self._tracks.get(cid)
+        await self._ledger.update(replace(track.record if track else record, phase=Phase.SENDING))
+        failpoint("before_send")
 
     def _rearm(self, cid: str, track: Track) -> None:
         timer, wake = self._timers.get(cid), min(track.timers.values(), default=None)
@@ -408,13 +502,13 @@ class Tracker:
         self._tracks.pop(cid, None)
         self._closing.pop(cid, None)
         self._sends.pop(cid, None)
-        self._writer.forget(cid)
-        self._early.forget(cid)
         if (timer := self._timers.pop(cid, None)) is not None:
             timer.cancel()
         for task_id in (record.request.task_id, record.task.task_id if record.task is not None else None):
             if task_id is not None:
                 self.release(record.agent, task_id, cid)
+        self._writer.forget(cid)
+        self._early.forget(cid)
 
     def _resolve(self, correlation_id: str, outcome: Outcome | FleetsimError) -> None:
         waiter = self._waiters.pop(correlation_id, None)
@@ -467,3 +561,25 @@ def _stolen(track: Track, now: Now, rules: Rules) -> Outcome:
         cause=Cause.PROTOCOL,
         rates=rules.rates,
     )
+
+
+def _failure(effect: Effect, error: FleetsimError, silent: bool) -> Signal:
+    """What says that an effect came to nothing; ``silent``: before a stream brought anything."""
+    match effect:
+        case Send():
+            return SendFailed(error=error) if silent else StreamEnded(error=error)
+        case Subscribe():
+            return StreamEnded(error=error)
+        case Poll():
+            return PollFailed(error=error)
+        case LookUpTask() if isinstance(error, TaskNotFound | MethodNotFound | UnsupportedOperation):
+            return Found(task=None, possible=isinstance(error, TaskNotFound))
+        case LookUpTask():
+            return Found(task=None, error=error)
+        case RegisterPush():
+            return PushRegistered(error=error)
+        case Resume():
+            return ResumeFailed(error=error)
+        case Cancel():
+            return CancelFailed(error=error)
+    raise error

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from fleetsim.caller.effects import TICK_S, PollPacer
+from fleetsim.caller.agent_limiter import TICK_S, PollPacer
 
 
 class Polls:

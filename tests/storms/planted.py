@@ -84,7 +84,7 @@ DEFECTS = (
     Planted(
         "U6",
         "a request is sent before the ledger says that it may have been",
-        "caller/effects.py",
+        "caller/tracker.py",
         "        await self._ledger.update(replace(track.record if track else record, phase=Phase.SENDING))\n",
         "",
         f"{FAULTS} -k no_byte_leaves",
@@ -220,7 +220,7 @@ DEFECTS = (
     Planted(
         "F-42",
         "polls that are due at once go out at once",
-        "caller/effects.py",
+        "caller/agent_limiter.py",
         "POLLS_PER_S = 400",
         "POLLS_PER_S = 400_000",
         f"{FAULTS} tests/caller/test_poll_pacer.py -k due",

@@ -10,7 +10,7 @@ import pytest
 
 from fleetsim.caller.ledger import EarlyWebhook
 from fleetsim.caller.ledger.sqlite import open_ledger
-from fleetsim.caller.webhooks import EarlyLimits, EarlyWebhooks
+from fleetsim.caller.webhook_arrival import EarlyLimits, EarlyWebhooks
 from fleetsim.model.errors import NotAccepting
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.runtime.ports import Runtime
