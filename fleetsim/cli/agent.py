@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -13,9 +13,6 @@ from click.core import ParameterSource
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fleetsim.agent import Agent
 
 PROFILES = ("reference", "quinn", "selectools", "almanac", "tck")
 
@@ -51,8 +48,15 @@ PROFILES = ("reference", "quinn", "selectools", "almanac", "tck")
 def agent(
     ctx: click.Context,
     /,
+    profile: str,
+    name: str | None,
     host: str,
     port: int,
+    api_key_env: str | None,
+    bearer_env: str | None,
+    dialects: tuple[str, ...],
+    no_streaming: bool,
+    no_push: bool,
     broken: str | None,
     **options: Any,
 ) -> None:
@@ -73,10 +77,23 @@ def agent(
     if broken == "list":
         _list_broken(common)
         return
-    options["state"] = options["state"] or _state_file(ctx, common)
-    reference = _reference_agent(**options)
+    from fleetsim.agent.profiles import profile_agent
+
+    if ctx.find_root().get_parameter_source("state") is ParameterSource.COMMANDLINE:
+        options["state"] = options["state"] or common.state  # the shared --state is a file here; the hub's own is not
+    if dialects:  # what is left open is the profile's
+        options["dialects"] = dialects
+    if no_streaming:
+        options["streaming"] = False
+    if no_push:
+        options["push_notifications"] = False
+    reference = profile_agent(profile, name, api_key=_secret(api_key_env), bearer=_secret(bearer_env), **options)
     if broken is not None:
-        reference = _broken(reference, broken, common)
+        from fleetsim.check.broken import mutant
+
+        fault = mutant(broken)
+        common.note(f"broken on purpose: {fault.title} (row {fault.row})")
+        reference = fault.make(reference)
     common.note(f"{reference.settings.name}: skills " + ", ".join(s.skill_id for s in reference.settings.skills))
     reference.serve(host=host, port=port)
 
@@ -113,46 +130,6 @@ def new(common: CommonOptions, name: str, folder: Path, force: bool) -> None:
     common.note(f"Run it:   python {folder / module}", f"Test it:  pytest {folder / test}{brings}")
 
 
-def _reference_agent(
-    *,
-    profile: str,
-    name: str | None,
-    url: str | None,
-    api_key_env: str | None,
-    bearer_env: str | None,
-    allow_webhook: Sequence[str],
-    dialects: Sequence[str],
-    no_streaming: bool,
-    no_push: bool,
-    state: Path | None,
-) -> Agent:
-    """The agent that the options describe; what they leave open is the profile's."""
-    from fleetsim.agent.profiles import profile_agent
-
-    given: dict[str, Any] = {
-        "url": url,
-        "api_key": _secret(api_key_env),
-        "bearer": _secret(bearer_env),
-        "allow_webhook": tuple(allow_webhook),
-        "state": state,
-    }
-    if dialects:
-        given["dialects"] = tuple(dialects)
-    if no_streaming:
-        given["streaming"] = False
-    if no_push:
-        given["push_notifications"] = False
-    return profile_agent(profile, name, **given)
-
-
-def _broken(reference: Agent, mutant_id: str, common: CommonOptions) -> Agent:
-    from fleetsim.check.broken import mutant
-
-    found = mutant(mutant_id)
-    common.note(f"broken on purpose: {found.title} (row {found.row})")
-    return found.make(reference)
-
-
 def _list_broken(common: CommonOptions) -> None:
     from fleetsim.check.broken import MUTANTS
 
@@ -160,22 +137,13 @@ def _list_broken(common: CommonOptions) -> None:
         rows = [{"id": m.mutant_id, "row": m.row, "title": m.title, "incident": m.incident} for m in MUTANTS]
         render.emit_json(rows)
         return
-    wide = max(len(m.mutant_id) for m in MUTANTS)
-    rows_wide = max(len(m.row) for m in MUTANTS)
-    for found in MUTANTS:
-        incident = f" ({found.incident})" if found.incident else ""
-        render.line(f"{found.mutant_id:{wide}}  {found.row:{rows_wide}}  {found.title}{incident}")
-
-
-def _state_file(ctx: click.Context, common: CommonOptions) -> Path | None:
-    """The shared ``--state``, if given here: for this verb it is a file. The hub's own from the environment is not."""
-    given = ctx.find_root().get_parameter_source("state") is ParameterSource.COMMANDLINE
-    return common.state if given else None
+    wide, rows_wide = max(len(m.mutant_id) for m in MUTANTS), max(len(m.row) for m in MUTANTS)
+    for m in MUTANTS:
+        incident = f" ({m.incident})" if m.incident else ""
+        render.line(f"{m.mutant_id:{wide}}  {m.row:{rows_wide}}  {m.title}{incident}")
 
 
 def _secret(variable: str | None) -> str | None:
-    import os
-
     if variable is None:
         return None
     value = os.environ.get(variable, "").strip()

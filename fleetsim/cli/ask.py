@@ -46,6 +46,11 @@ class AskOptions:
     card_url: str | None = None
     text_max: int = TEXT_CHARS_MAX
 
+    @classmethod
+    def given(cls, **options: Any) -> AskOptions:
+        """From the options of a command; one that was not given (None) has its default."""
+        return cls(**{name: value for name, value in options.items() if value is not None})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskResult:

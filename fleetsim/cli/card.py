@@ -31,24 +31,24 @@ def card(common: CommonOptions, /, url: str, **how: Any) -> None:
     fleetsim card http://127.0.0.1:9000
     fleetsim card http://127.0.0.1:9000/agents/quinn
     """
-    found = asyncio.run(_read(url, how))
+    facts = asyncio.run(_read(url, how))
     if common.as_json:
-        render.emit_json(found)
+        render.emit_json(facts)
         return
     render.labels(
         [
-            ("name", found["name"]),
-            ("description", found["description"]),
-            ("version", found["version"]),
-            ("card url", found["cardUrl"]),
-            ("rpc url", found["rpcUrl"]),
-            ("dialect", found["dialect"]),
-            ("streaming", "yes" if found["streaming"] else "no"),
-            ("push notifications", "yes" if found["pushNotifications"] else "no"),
-            *(("warning", warning) for warning in found["warnings"]),
+            ("name", facts["name"]),
+            ("description", facts["description"]),
+            ("version", facts["version"]),
+            ("card url", facts["cardUrl"]),
+            ("rpc url", facts["rpcUrl"]),
+            ("dialect", facts["dialect"]),
+            ("streaming", "yes" if facts["streaming"] else "no"),
+            ("push notifications", "yes" if facts["pushNotifications"] else "no"),
+            *(("warning", warning) for warning in facts["warnings"]),
         ]
     )
-    render.table(["SKILL", "NAME", "DESCRIPTION"], [[s["id"], s["name"], s["description"]] for s in found["skills"]])
+    render.table(["SKILL", "NAME", "DESCRIPTION"], [list(skill.values()) for skill in facts["skills"]])
 
 
 async def _read(url: str, how: Mapping[str, Any]) -> dict[str, Any]:

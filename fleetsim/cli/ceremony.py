@@ -12,7 +12,7 @@ import click
 
 from fleetsim.cli import render
 from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.hub_client import connect, find_hub
+from fleetsim.cli.hub_client import at_hub, connect, find_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import timeout_option, within
 from fleetsim.model.errors import TimedOut
@@ -32,42 +32,41 @@ def list_ceremonies(common: CommonOptions, strict: bool) -> int:
     Without a running hub the files are read: targets are judged by agents.yaml, skills only by the hub, which
     reads the cards.
     """
-    found = asyncio.run(_get(common, "/ceremonies") if find_hub(common) else _from_files(common))
-    wrong = list(_wrong(found))
+    if find_hub(common):
+        listing = at_hub(common, lambda hub: hub.get("/ceremonies"))
+    else:
+        listing = asyncio.run(_from_files(common))
+    wrong = list(_wrong(listing))
     for line in wrong:
         common.note(line)
     if common.as_json:
-        render.emit_json(found)
+        render.emit_json(listing)
     else:
-        _table(common, found["ceremonies"])
+        render.table(
+            ["ON", "CEREMONY", "SCHEDULE", "NEXT", "SKILL", "TARGETS", "LAST"],
+            [
+                [
+                    "yes" if row["enabled"] else "no",
+                    row["id"],
+                    row["schedule"],
+                    row["nextFireAt"],
+                    row["skill"],
+                    ", ".join(row["targets"]),
+                    render.word(row["lastRun"]["status"], plain=common.ascii) if row["lastRun"] else "-",
+                ]
+                for row in listing["ceremonies"]
+            ],
+        )
     return Exit.NOTHING_RAN if strict and wrong else Exit.OK
 
 
-def _table(common: CommonOptions, rows: list[dict[str, Any]]) -> None:
-    render.table(
-        ["ON", "CEREMONY", "SCHEDULE", "NEXT", "SKILL", "TARGETS", "LAST"],
-        [
-            [
-                "yes" if row["enabled"] else "no",
-                row["id"],
-                row["schedule"],
-                row["nextFireAt"],
-                row["skill"],
-                ", ".join(row["targets"]),
-                _last(common, row),
-            ]
-            for row in rows
-        ],
-    )
-
-
-def _wrong(found: dict[str, Any], ceremony_id: str | None = None) -> Iterator[str]:
+def _wrong(listing: dict[str, Any], ceremony_id: str | None = None) -> Iterator[str]:
     """What is wrong with files and targets, of one ceremony or of all, a line each."""
-    for problem in found["errors"]:
+    for problem in listing["errors"]:
         if ceremony_id in {None, problem["ceremonyId"]}:
             kept = "not in force as it stands, its last good version is" if problem["kept"] else "not in force"
             yield f"{kept}: {problem['error']}"
-    for row in found["ceremonies"]:
+    for row in listing["ceremonies"]:
         if ceremony_id in {None, row["id"]}:
             yield from (f"warning: {row['id']}: {warning}" for warning in row["warnings"])
 
@@ -85,17 +84,6 @@ def run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: float | 
     else:
         render.labels([("run", done["runId"]), ("status", done.get("status"))])
     return Exit.OK if done.get("status") in {None, "success"} else Exit.FAILED
-
-
-def _last(common: CommonOptions, row: dict[str, Any]) -> str:
-    last = row["lastRun"]
-    status = last["status"] if last else None
-    return render.word(status, plain=common.ascii) if status else "-"
-
-
-async def _get(common: CommonOptions, path: str) -> Any:
-    async with connect(common) as hub:
-        return await hub.get(path)
 
 
 async def _from_files(common: CommonOptions) -> dict[str, Any]:
@@ -136,8 +124,8 @@ async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: f
     def late() -> TimedOut:
         if run_id is None:
             return TimedOut(f"the hub did not say within {timeout_s:g} s that it fired {ceremony_id}; it may have")
-        told = f"run {run_id} has not ended after {timeout_s:g} s; it goes on"
-        return TimedOut(told, hint="fleetsim ceremony list, fleetsim task list")
+        still = f"run {run_id} has not ended after {timeout_s:g} s; it goes on"
+        return TimedOut(still, hint="fleetsim ceremony list, fleetsim task list")
 
     async with within(timeout_s, late), connect(common) as hub:
         run_id = await hub.run_ceremony(ceremony_id)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 import click
 
@@ -42,51 +43,43 @@ class ChatSession(Protocol):
 @call_options
 @timeout_option("How long to wait for each answer; what was asked goes on.")
 @click.pass_obj
-def chat(
-    common: CommonOptions,
-    agent: str,
-    skill: str | None,
-    context_id: str | None,
-    api_key_env: str | None,
-    bearer_env: str | None,
-    timeout_s: float,
-    rpc_url: str | None,
-    card_url: str | None,
-) -> None:
+def chat(common: CommonOptions, /, **options: Any) -> None:
     """Talk with AGENT (a name from agents.yaml, or a URL). Ctrl-D ends the conversation, Ctrl-C leaves at once.
 
     The agent's contextId is carried from turn to turn, and its taskId while it waits for your answer. With
     text piped in, each line is a turn. If a hub is running (fleetsim up), a named agent is talked with through
     it: each turn is recorded and counted, and what the agent asks is in the inbox too.
     """
-    ask = AskOptions(
-        agent=agent,
-        text="",
-        skill=skill,
-        context_id=context_id,
-        api_key_env=api_key_env,
-        bearer_env=bearer_env,
-        timeout_s=timeout_s,
-        rpc_url=rpc_url,
-        card_url=card_url,
-    )
-    asyncio.run(_talk(common, ask))
+    asyncio.run(_talk(common, AskOptions.given(text="", **options)))
 
 
 async def _talk(common: CommonOptions, ask: AskOptions) -> None:
     from fleetsim.cli import direct, through_hub
 
-    async with AsyncExitStack() as stack:
-        talk: ChatSession
-        if await through_hub.applies_to(common, ask.agent):
-            talk = await stack.enter_async_context(through_hub.chat(common, ask))
-        else:
-            talk = await stack.enter_async_context(direct.chat(common, ask))
+    def late() -> TimedOut:
+        return TimedOut(f"no answer within {ask.timeout_s:g} s", hint=talk.left() or None)
+
+    begin: Callable[[CommonOptions, AskOptions], AbstractAsyncContextManager[ChatSession]] = direct.chat
+    if await through_hub.applies_to(common, ask.agent):
+        begin = through_hub.chat
+    async with begin(common, ask) as talk:
         try:
-            await _turns(common, talk, ask.timeout_s)
+            lines = TypedLines()
+            while (text := await lines.next()) is not None:
+                if not text.strip():
+                    continue
+                try:
+                    async with within(ask.timeout_s, late):
+                        turn = await talk.say(text)
+                except FleetsimError as error:
+                    if not lines.typed:
+                        raise
+                    common.note(f"error: {error}", *([f"  next: {error.hint}"] if error.hint else []))
+                    continue
+                _show(common, turn)
         except asyncio.CancelledError:
-            if told := talk.left():
-                common.note("", told)
+            if left := talk.left():
+                common.note("", left)
             raise
         finally:
             common.note(
@@ -94,28 +87,9 @@ async def _talk(common: CommonOptions, ask: AskOptions) -> None:
             )
 
 
-async def _turns(common: CommonOptions, talk: ChatSession, timeout_s: float) -> None:
-    def late() -> TimedOut:
-        return TimedOut(f"no answer within {timeout_s:g} s", hint=talk.left() or None)
-
-    lines = TypedLines()
-    while (text := await lines.next()) is not None:
-        if not text.strip():
-            continue
-        try:
-            async with within(timeout_s, late):
-                turn = await talk.say(text)
-        except FleetsimError as error:
-            if not lines.typed:
-                raise
-            common.note(f"error: {error}", *([f"  next: {error.hint}"] if error.hint else []))
-            continue
-        _show(common, turn)
-
-
 def _show(common: CommonOptions, turn: TurnAnswer) -> None:
     if common.as_json:
-        told = {
+        row = {
             "state": turn.state,
             "text": turn.text,
             "truncated": turn.text_chars > len(turn.text),
@@ -126,7 +100,7 @@ def _show(common: CommonOptions, turn: TurnAnswer) -> None:
             "parts": [part_row(part) for part in turn.parts],
             "partsTotal": turn.parts_total,
         }
-        render.emit_json_line(told)
+        render.emit_json_line(row)
     else:
         render.say(turn.text)
         list_parts(common, turn.parts, turn.parts_total, next_step=turn.download)

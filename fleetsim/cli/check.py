@@ -114,8 +114,8 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
         return _list(common, requirements)
     app = options["app"]
     if url is None and app is None:
-        asked = "fleetsim check http://127.0.0.1:9000, or a Python one: fleetsim check --app my_agent:app"
-        raise click.UsageError(f"Which agent? Give its URL, e.g. {asked}")
+        ways = "fleetsim check http://127.0.0.1:9000, or a Python one: fleetsim check --app my_agent:app"
+        raise click.UsageError(f"Which agent? Give its URL, e.g. {ways}")
     if app is None and (options["loggers"] or options["store"]):
         raise click.UsageError("--logger and --store look into an agent that --app runs")
     if not requirements:
@@ -124,29 +124,33 @@ def check(common: CommonOptions, /, url: str | None, **options: Any) -> int:
 
 
 def _plan(url: str, requirements: tuple[Requirement, ...], options: dict[str, Any]) -> CheckPlan:
-    hints = {kind: Hint.parse(given, kind) for kind in KINDS if (given := options[f"skill_{kind}"])}
-    dialects = tuple(sorted(options["dialects"])) or None
-    headers = _headers(options["api_key_env"], options["bearer_env"])
-    other = options["other_key_env"]
-    other_headers = None
-    if other:
+    headers, other_headers = _headers(options["api_key_env"], options["bearer_env"]), None
+    if other := options["other_key_env"]:
         other_headers = _headers(other, None) if options["api_key_env"] else _headers(None, other)
     app = None
     if options["app"] is not None:
         app = AppSpec(app=options["app"], loggers=options["loggers"], store=options["store"])
-    at = with_scheme if app is None else _path
+
+    def at(text: Typed) -> Typed:
+        """The address; of an agent that is run here a path, as it has no other beforehand."""
+        if app is not None and text and not text.startswith("/"):
+            raise click.UsageError(
+                f"--app runs the agent itself, and {one_line(text)} is elsewhere: give a path, as /a2a"
+            )
+        return with_scheme(text) if app is None else text
+
     return CheckPlan(
         target=Target(
             url=at(url),
             headers=headers,
             other_headers=other_headers,
-            dialects=dialects,
+            dialects=tuple(sorted(options["dialects"])) or None,
             rpc_url=at(options["rpc_url"]),
             card_url=at(options["card_url"]),
         ),
         app=app,
         options=Options(
-            hints=hints,
+            hints={kind: Hint.parse(given, kind) for kind in KINDS if (given := options[f"skill_{kind}"])},
             mutating=tuple(options["mutating"]),
             profile=options["profile"] or "",
             side_effects=options["allow_side_effects"],
@@ -165,26 +169,19 @@ def _plan(url: str, requirements: tuple[Requirement, ...], options: dict[str, An
     )
 
 
-def _path(text: Typed) -> Typed:
-    """A path at the agent that is run here; it has no other address beforehand."""
-    if text and not text.startswith("/"):
-        raise click.UsageError(f"--app runs the agent itself, and {one_line(text)} is elsewhere: give a path, as /a2a")
-    return text
-
-
 def _command(url: str, options: dict[str, Any]) -> str:
     """What was asked for, as a person would type it again."""
-    told = ["fleetsim", "check", *([url] if url else [])]
+    words = ["fleetsim", "check", *([url] if url else [])]
     for option in check.params:
         given = options.get(option.name or "")
         if not isinstance(option, click.Option) or given == option.default or given in (None, False, ()):
             continue
         if option.is_flag:
-            told.append(option.opts[0])
+            words.append(option.opts[0])
             continue
         for value in given if option.multiple else (given,):
-            told += [option.opts[0], f"{value[0]}={value[1]}" if isinstance(value, tuple) else str(value)]
-    return shlex.join(told)
+            words += [option.opts[0], f"{value[0]}={value[1]}" if isinstance(value, tuple) else str(value)]
+    return shlex.join(words)
 
 
 def _headers(key_env: str | None, bearer_env: str | None) -> dict[str, str]:
@@ -232,8 +229,7 @@ async def _run(common: CommonOptions, plan: CheckPlan, watch: float | None) -> i
         runtime = await stack.enter_async_context(running_runtime(seed=plan.options.seed))
         listener = None
         if plan.listen is not None:
-            opened = socket_listener(*plan.listen, seen_as=plan.seen_as)
-            listener = await stack.enter_async_context(opened)
+            listener = await stack.enter_async_context(socket_listener(*plan.listen, seen_as=plan.seen_as))
         elif plan.app is not None:
             listener = await stack.enter_async_context(usual_listener())
         while True:
@@ -285,8 +281,7 @@ async def _once(common: CommonOptions, plan: CheckPlan, runtime: Runtime, listen
     if common.as_json:
         emit_json(report.as_json())
     else:
-        shown = render(report, verbose=plan.verbose, plain=common.ascii, strict=plan.strict, command=plan.command)
-        lines(shown)
+        lines(render(report, verbose=plan.verbose, plain=common.ascii, strict=plan.strict, command=plan.command))
     return exit_code(report, strict=plan.strict)
 
 

@@ -28,10 +28,16 @@ class HubControls(Controls):
 
     async def answer(self, question_id: str, text: str) -> str:
         """Answer a question; what is typed goes as data where that is asked for and it is JSON."""
-        asked = next((q for q in self._hub.tracker.questions() if q.question_id == question_id), None)
+        question = next((q for q in self._hub.tracker.questions() if q.question_id == question_id), None)
         answer = Answer(question_id=question_id, text=text)
-        if asked is not None and answer_schema(asked.parts) is not None and text.strip()[:1] in set('{["'):
-            answer = Answer(question_id=question_id, text="", parts=(_typed_data(text),))
+        if question is not None and answer_schema(question.parts) is not None and text.strip()[:1] in set('{["'):
+            typed = text.encode()
+            try:
+                data = DataPart(data=parse_untrusted(typed, bytes_max=len(typed)))
+            except WireError as error:
+                hint = "words without a bracket go as text"
+                raise ConfigError(f"this is no JSON: {error}", hint=hint) from None
+            answer = Answer(question_id=question_id, text="", parts=(data,))
         question = await self._hub.tracker.answer(answer)
         return f"sent to {question.agent}"
 
@@ -62,15 +68,6 @@ class HubControls(Controls):
         if outcome is None:
             raise UnknownTarget("the ledger has it no more")
         return WholeText(text=outcome.text, chars=max(outcome.text_chars, len(outcome.text)))
-
-
-def _typed_data(text: str) -> DataPart:
-    """What a person typed as JSON. Raises ConfigError."""
-    typed = text.encode()
-    try:
-        return DataPart(data=parse_untrusted(typed, bytes_max=len(typed)))
-    except WireError as error:
-        raise ConfigError(f"this is no JSON: {error}", hint="words without a bracket go as text") from None
 
 
 def has_terminal() -> bool:

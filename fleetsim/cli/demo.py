@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import fleetsim
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
 
@@ -51,10 +52,14 @@ def demo(common: CommonOptions, headless: bool, picture: Path | None) -> int:
 
 
 async def _demo(common: CommonOptions, drawn: bool, picture: Path | None) -> int:
-    from fleetsim.cli import dashboard, demo_fleet
+    from fleetsim.cli import dashboard, demo_fleet, health
     from fleetsim.hub.state import StateDir, state_path
 
-    _leave_cleanly()
+    running = asyncio.current_task()
+    assert running is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):  # they, and a terminal that is closed, end it as Ctrl-C does
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetsim-demo-")))
         if drawn:
@@ -64,8 +69,8 @@ async def _demo(common: CommonOptions, drawn: bool, picture: Path | None) -> int
         hub = await stack.enter_async_context(demo_hub(home))
         ends = "" if drawn or picture else f"; a table follows within {DEADLINE_S:.0f} s"
         own = StateDir(home / "state")
-        found = stack.enter_context(StateDir(state_path(os.environ, common.state)).lent(own, os.getpid()))
-        option = "" if found else f" --state {own.path}"
+        lent = stack.enter_context(StateDir(state_path(os.environ, common.state)).lent(own, os.getpid()))
+        option = "" if lent else f" --state {own.path}"
         common.note(f"five agents and a hub at {hub.url}{ends}")
         common.note(f"  next: in another terminal `fleetsim inbox list{option}`, `fleetsim send quinn hello{option}`")
         await stack.enter_async_context(demo_fleet.visitors(hub, forever=drawn or picture is not None))
@@ -73,41 +78,19 @@ async def _demo(common: CommonOptions, drawn: bool, picture: Path | None) -> int
             note = f"another terminal: fleetsim health{option}"
             await dashboard.show(hub, title="demo-fleet", note=note, plain=common.ascii)
             return Exit.OK
-        code = await _until_seen(common, hub, home)
+        try:
+            missing = await demo_fleet.watch(common, hub, home, deadline_s=DEADLINE_S)
+        finally:
+            health.show(common, hub.snapshot().to_json()["agents"])
+        for what in missing:
+            common.note(f"missing after {DEADLINE_S:.0f} s: {what}")
         if picture is not None:
-            await _draw(hub, picture)
-        return code
+            from fleetsim.dashboard.screenshot import take
 
-
-async def _draw(hub: Hub, picture: Path) -> None:
-    """Let the fleet work for a while, then draw what the screen would show."""
-    from fleetsim.dashboard.screenshot import take
-
-    await asyncio.sleep(PICTURE_S)
-    drawn = await take(hub.events.recent(limit=20_000))
-    await hub.runtime.files.write(picture, drawn.encode(), mode=0o644)
-
-
-async def _until_seen(common: CommonOptions, hub: Hub, home: Path) -> int:
-    from fleetsim.cli import demo_fleet
-    from fleetsim.cli.health import show
-
-    try:
-        missing = await demo_fleet.watch(common, hub, home, deadline_s=DEADLINE_S)
-    finally:
-        show(common, hub.snapshot().to_json()["agents"])
-    for what in missing:
-        common.note(f"missing after {DEADLINE_S:.0f} s: {what}")
-    return Exit.FAILED if missing else Exit.OK
-
-
-def _leave_cleanly() -> None:
-    """Have SIGTERM, and a terminal that is closed, end the demo as Ctrl-C does: its files go with it."""
-    running = asyncio.current_task()
-    assert running is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+            await asyncio.sleep(PICTURE_S)  # the fleet works on, so that there is something to be seen
+            svg = await take(hub.events.recent(limit=20_000))
+            await hub.runtime.files.write(picture, svg.encode(), mode=0o644)
+        return Exit.FAILED if missing else Exit.OK
 
 
 @asynccontextmanager
@@ -121,8 +104,11 @@ async def demo_hub(home: Path) -> AsyncIterator[Hub]:
     from fleetsim.runtime.real import real_runtime
 
     runtime = real_runtime()
-    port = _free_port()
-    shipped = _shipped()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    package = Path(fleetsim.__file__).parent
+    shipped = package / "shipped" if (package / "shipped").is_dir() else package.parent  # as installed, or a checkout
     agents_log = logging.getLogger("fleetsim.agent")
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runtime.transport.aclose)
@@ -139,18 +125,3 @@ async def demo_hub(home: Path) -> AsyncIterator[Hub]:
         yield await stack.enter_async_context(
             running_hub(config, runtime, ledger, state=state, port=port, ceremonies=shipped / "ceremonies")
         )
-
-
-def _shipped() -> Path:
-    """Where agents.example.yaml and ceremonies/ are: in the installed package, or beside it in a checkout."""
-    import fleetsim
-
-    package = Path(fleetsim.__file__).parent
-    return package / "shipped" if (package / "shipped").is_dir() else package.parent
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

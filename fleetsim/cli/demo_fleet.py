@@ -12,10 +12,9 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from fleetsim.agent import Agent, AgentLimits, Effect, SkillContext, SkillFailed, skill
-from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, Event, OutcomeDecided
+from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, OutcomeDecided
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.terminal import Progress
 from fleetsim.hub.hub import Hub
@@ -147,7 +146,7 @@ SCRIPT = (
 )
 QUESTIONS_MAX = 2
 PAUSE_S = 1.5
-E = TypeVar("E", bound=Event)
+_BY_CLOCK = frozenset({"cron", "catch-up"})
 
 
 @asynccontextmanager
@@ -159,29 +158,20 @@ async def visitors(hub: Hub, *, forever: bool) -> AsyncIterator[Workers]:
 
 
 async def _visit(hub: Hub, *, forever: bool) -> None:
-    await _until_known(hub)
+    async with hub.events.subscribe(after_seq=0) as heard:
+        while any(view.card is None for view in hub.broker.views()):  # before that, its skill would be unknown
+            await heard.next_batch()
     rng = hub.runtime.rng.stream("demo")
     for agent, skill_id, text in itertools.cycle(SCRIPT) if forever else SCRIPT:
         if skill_id != "scan" or len(hub.tracker.questions()) < QUESTIONS_MAX:
-            request = SkillRequest(
-                correlation_id=hub.runtime.ids.new(),
-                text=text,
-                skill=skill_id,
-                targets=(agent,),
-                source=Source(interface="demo"),
-            )
+            source, cid = Source(interface="demo"), hub.runtime.ids.new()
             try:
-                await hub.submit(request)
+                await hub.submit(
+                    SkillRequest(correlation_id=cid, text=text, skill=skill_id, targets=(agent,), source=source)
+                )
             except FleetsimError:
                 await asyncio.sleep(PAUSE_S)
         await asyncio.sleep(PAUSE_S * rng.uniform(0.7, 2.5) if forever else 0.2)
-
-
-async def _until_known(hub: Hub) -> None:
-    """Wait until every card was read, so that the first request is not refused for an unknown skill."""
-    async with hub.events.subscribe(after_seq=0) as heard:
-        while any(view.card is None for view in hub.broker.views()):
-            await heard.next_batch()
 
 
 async def watch(common: CommonOptions, hub: Hub, home: Path, *, deadline_s: float) -> list[str]:
@@ -191,54 +181,35 @@ async def watch(common: CommonOptions, hub: Hub, home: Path, *, deadline_s: floa
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
-    seen = _Seen(hub, home)
+    answered = False
     async with Progress("waiting for the fleet", quiet=common.quiet or not sys.stderr.isatty()) as progress:
-        while missing := seen.missing():
+        while missing := _missing(hub, answered):
             if loop.time() > deadline:
                 return missing
             progress.say("waiting for " + "; ".join(missing))
-            await seen.answer_one()
+            address = None if answered else StateDir(home / "state").find()
+            if address is not None:  # through the public API, key and all
+                remote = HubRemote(address, hub.runtime)
+                for question in (await remote.get("/inbox"))["questions"][:1]:
+                    await remote.answer(question["questionId"], "yes, go ahead", by="demo")
+                    answered = True
             await asyncio.sleep(0.25)
     return []
 
 
-class _Seen:
-    def __init__(self, hub: Hub, home: Path) -> None:
-        self._hub = hub
-        self._home = home
-        self._answered = False
-
-    def missing(self) -> list[str]:
-        found: list[str] = []
-        done = {event.agent for event in self._events(OutcomeDecided)}
-        quiet = [view.entry.name for view in self._hub.broker.views() if view.entry.name not in done]
-        if quiet:
-            found.append("an outcome of " + ", ".join(quiet))
-        if not self._ceremony_done():
-            found.append("a ceremony fired by its schedule (up to a minute)")
-        if not self._answered:
-            found.append("a question to answer")
-        elif not any(event.skill == "scan" for event in self._events(OutcomeDecided)):
-            found.append("the end of the task whose question was answered")
-        return found
-
-    def _ceremony_done(self) -> bool:
-        by_clock = {"cron", "catch-up"}
-        fired = {event.run_id for event in self._events(CeremonyFired) if event.trigger in by_clock}
-        return any(event.run_id in fired for event in self._events(CeremonyCompleted))
-
-    def _events(self, kind: type[E]) -> list[E]:
-        return [event for event in self._hub.events.recent(limit=20_000) if isinstance(event, kind)]
-
-    async def answer_one(self) -> None:
-        """Answer the first question through the public API, key and all."""
-        if self._answered:
-            return
-        address = StateDir(self._home / "state").find()
-        if address is None:
-            return
-        remote = HubRemote(address, self._hub.runtime)
-        questions = (await remote.get("/inbox"))["questions"]
-        if questions:
-            await remote.answer(questions[0]["questionId"], "yes, go ahead", by="demo")
-            self._answered = True
+def _missing(hub: Hub, answered: bool) -> list[str]:
+    """What has not been seen yet, in words."""
+    recent = hub.events.recent(limit=20_000)
+    outcomes = [event for event in recent if isinstance(event, OutcomeDecided)]
+    fired = {event.run_id for event in recent if isinstance(event, CeremonyFired) and event.trigger in _BY_CLOCK}
+    done = {event.agent for event in outcomes}
+    missing: list[str] = []
+    if quiet := [view.entry.name for view in hub.broker.views() if view.entry.name not in done]:
+        missing.append("an outcome of " + ", ".join(quiet))
+    if not any(isinstance(event, CeremonyCompleted) and event.run_id in fired for event in recent):
+        missing.append("a ceremony fired by its schedule (up to a minute)")
+    if not answered:
+        missing.append("a question to answer")
+    elif not any(event.skill == "scan" for event in outcomes):
+        missing.append("the end of the task whose question was answered")
+    return missing

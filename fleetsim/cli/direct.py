@@ -56,17 +56,17 @@ async def agent_entry(common: CommonOptions, name: str) -> AgentEntry:
         fleet = await load_fleet(path, files=runtime.files, env=os.environ)
     finally:
         await runtime.transport.aclose()
-    for found in fleet.agents:
-        if found.name == name:
-            return found
+    for entry in fleet.agents:
+        if entry.name == name:
+            return entry
     names = ", ".join(a.name for a in fleet.agents)
     raise ConfigError(f"{path} has no agent {name!r}", hint=f"one of: {names}; or give a URL")
 
 
-async def send(common: CommonOptions, ask: AskOptions, found: AgentEntry | None) -> AskResult:
+async def send(common: CommonOptions, ask: AskOptions, entry: AgentEntry | None) -> AskResult:
     """Send, follow to the end or to a question, and say what came of it."""
     runtime = real_runtime()
-    client_ = client(ask, found, runtime)
+    client_ = client(ask, entry, runtime)
     began = runtime.clock.monotonic()
     following = client_.follow(
         ask.text,
@@ -84,7 +84,7 @@ async def send(common: CommonOptions, ask: AskOptions, found: AgentEntry | None)
     )
     try:
         async with (
-            within(ask.timeout_s, lambda: _timed_out(_as_spoken(ask, client_), following)),
+            within(ask.timeout_s, lambda: _timed_out(_in_its_dialect(ask, client_), following)),
             Progress(f"{ask.agent} is at work", quiet=common.quiet or ask.stream) as progress,
         ):
             shown = await _show(common, following, ask, progress)
@@ -102,11 +102,11 @@ async def _show(common: CommonOptions, following: Following, ask: AskOptions, pr
         async for task in following:
             if following.event is not None:
                 streamed = True
-                said = bounded(task, ask.text_max).text
+                text = bounded(task, ask.text_max).text
                 if common.as_json:
-                    render.emit_json_line({"state": task.state.value, "text": said})
+                    render.emit_json_line({"state": task.state.value, "text": text})
                 elif isinstance(following.event, ArtifactUpdate):
-                    render.say(live.more(said), end="")
+                    render.say(live.more(text), end="")
             elif ask.detach:
                 break
             elif task.task_id:
@@ -121,17 +121,17 @@ async def _show(common: CommonOptions, following: Following, ask: AskOptions, pr
     return shown
 
 
-def _as_spoken(ask: AskOptions, client: AgentClient) -> AskOptions:
-    """As asked, in the dialect that the agent turned out to speak: another command starts from the card again."""
+def _in_its_dialect(ask: AskOptions, client: AgentClient) -> AskOptions:
+    """The same in the dialect that the agent turned out to know: another command starts from the card again."""
     return replace(ask, dialect=client.spoken) if client.spoken else ask
 
 
 @asynccontextmanager
 async def chat(common: CommonOptions, ask: AskOptions) -> AsyncIterator[DirectChat]:
     runtime = real_runtime()
-    found = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
+    entry = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
     try:
-        client_ = client(ask, found, runtime)
+        client_ = client(ask, entry, runtime)
         yield DirectChat(Conversation(client_, context_id=ask.context_id, skill=ask.skill), ask.timeout_s)
     finally:
         await runtime.transport.aclose()
@@ -166,36 +166,32 @@ class DirectChat:
         return "left without the answer: the agent may go on with it" if self._asking else ""
 
 
-def client(ask: AskOptions, found: AgentEntry | None, runtime: Runtime) -> AgentClient:
-    """The client of the agent asked for: by its entry, or by the URL given."""
-    if found is None:
+def client(ask: AskOptions, entry: AgentEntry | None, runtime: Runtime) -> AgentClient:
+    """The client of the agent asked for: by its entry, or by the URL given. Its answers may be ``text_max`` long."""
+    size = wire_bytes(ask.text_max)
+    stream = StreamLimits(line_bytes_max=size, event_bytes_max=size, stream_bytes_max=2 * size)
+    limits = ClientLimits(body_bytes_max=size, stream=stream)
+    if entry is None:
         return client_for(
             ask.agent,
             runtime,
             api_key_env=ask.api_key_env,
             bearer_env=ask.bearer_env,
             dialect=ask.dialect,
-            limits=limits_for(ask.text_max),
+            limits=limits,
             rpc_url=ask.rpc_url,
             card_url=ask.card_url,
         )
     return AgentClient(
-        found.url,
-        rpc_url=ask.rpc_url or found.rpc_url,
-        card_url=ask.card_url or found.card_url,
+        entry.url,
+        rpc_url=ask.rpc_url or entry.rpc_url,
+        card_url=ask.card_url or entry.card_url,
         runtime=runtime,
-        credential=found.auth.credential() if found.auth else None,
-        headers=tuple(found.headers.items()),
-        dialect=ask.dialect or found.wire,
-        limits=limits_for(ask.text_max),
+        credential=entry.auth.credential() if entry.auth else None,
+        headers=tuple(entry.headers.items()),
+        dialect=ask.dialect or entry.wire,
+        limits=limits,
     )
-
-
-def limits_for(text_chars: int) -> ClientLimits:
-    """What an agent is allowed that may say so much."""
-    size = wire_bytes(text_chars)
-    stream = StreamLimits(line_bytes_max=size, event_bytes_max=size, stream_bytes_max=2 * size)
-    return ClientLimits(body_bytes_max=size, stream=stream)
 
 
 def client_for(
@@ -230,10 +226,10 @@ def _timed_out(ask: AskOptions, following: Following) -> TimedOut:
     """The time is over: where the work is, and how to look again. Nothing is cancelled."""
     after = f"{ask.timeout_s:g} s"
     if following.task is not None:
-        about = following.task.task_id
+        task_id, state = following.task.task_id, following.task.state.value
+        again = f"fleetsim task get {quote(task_id)} --agent {quote(ask.agent)}{_call_options(ask)}"
         return TimedOut(
-            f"task {about} is still {following.task.state.value} after {after}; it was left running",
-            hint=f"look again with `fleetsim task get {quote(about)} --agent {quote(ask.agent)}{_call_options(ask)}`",
+            f"task {task_id} is still {state} after {after}; it was left running", hint=f"look again with `{again}`"
         )
     if following.sent:
         return TimedOut(
@@ -258,23 +254,16 @@ def _call_options(ask: AskOptions) -> str:
 async def read_task(common: CommonOptions, ask: AskOptions, task_id: str, *, wait: bool) -> AskResult:
     """A task of the agent's own, read from it; ``wait`` until it ended or waits for somebody."""
     runtime = real_runtime()
-    found = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
-    client_, began = client(ask, found, runtime), runtime.clock.monotonic()
+    entry = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
+    client_, began = client(ask, entry, runtime), runtime.clock.monotonic()
     following = client_.follow_task(task_id, timeout_s=ask.timeout_s + MARGIN_S)
     try:
-        async with within(ask.timeout_s, lambda: _timed_out(_as_spoken(ask, client_), following)):
+        async with within(ask.timeout_s, lambda: _timed_out(_in_its_dialect(ask, client_), following)):
             await (following.end() if wait else following.first())
     finally:
         await runtime.transport.aclose()
     assert following.task is not None  # it showed one, or there was an error
     return _result(ask, client_, following.task, runtime.clock.monotonic() - began)
-
-
-def _rest(ask: AskOptions, task_id: str, chars: int) -> str:
-    """The command that shows all of a text: the agent keeps a task; what came without one must be asked for again."""
-    again = f"fleetsim task get {quote(task_id)} --agent {quote(ask.agent)}" if task_id else ""
-    more = f" --text-max {chars}" if chars > ask.text_max else ""
-    return (again or f"fleetsim send {quote(ask.agent)} TEXT") + _call_options(ask) + more
 
 
 def download_command(ask: AskOptions, task_id: str) -> str:
@@ -285,7 +274,7 @@ def download_command(ask: AskOptions, task_id: str) -> str:
 
 
 def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, shown: bool = False) -> AskResult:
-    ask = _as_spoken(ask, client)
+    ask = _in_its_dialect(ask, client)
     parts, parts_total = answer_parts(task)
     task = bounded(task, ask.text_max)
     text, chars = answer_text(task), answer_chars(task)
@@ -302,11 +291,14 @@ def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, 
     if ask.context_id or task.context_id:
         follow += f" --context-id {quote(task.context_id)}"
     follow += _call_options(ask)
+    # The agent keeps a task; what came without one must be asked for again.
+    kept_in = f"task get {quote(task.task_id)} --agent {quote(ask.agent)}" if task.task_id else ""
+    rest = f"fleetsim {kept_in or f'send {quote(ask.agent)} TEXT'}{_call_options(ask)}"
     return AskResult(
         state=task.state.value,
         text=text,
         text_chars=chars,
-        rest=_rest(ask, task.task_id, chars),
+        rest=rest + (f" --text-max {chars}" if chars > ask.text_max else ""),
         reason=reason,
         task_id=task.task_id or None,
         context_id=task.context_id or None,

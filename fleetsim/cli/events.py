@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from fnmatch import fnmatchcase
 
 import click
 
 from fleetsim.cli import render
-from fleetsim.cli.hub_client import connect
+from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions
+from fleetsim.hub.remote import HubRemote
 from fleetsim.model.text import one_line
+
+LINE_CHARS_MAX = 4_000
 
 
 @click.command()
@@ -19,14 +21,8 @@ from fleetsim.model.text import one_line
 @click.pass_obj
 def events(common: CommonOptions, after: int | None, topic: str) -> None:
     """Follow the running hub's events until Ctrl-C; `-o json` prints one JSON document a line."""
-    asyncio.run(_follow(common, after, topic))
 
-
-LINE_CHARS_MAX = 4_000
-
-
-async def _follow(common: CommonOptions, after: int | None, topic: str) -> None:
-    async with connect(common) as hub:
+    async def follow(hub: HubRemote) -> None:
         async for event in hub.events(after=after):
             if not fnmatchcase(event["topic"], topic):
                 continue
@@ -37,3 +33,5 @@ async def _follow(common: CommonOptions, after: int | None, topic: str) -> None:
             who = f" {event['agent']}" if event["agent"] else ""
             when, level = event["at"][11:23], event["level"]
             render.line(one_line(f"{when} {level:5} {event['topic']}{who}  {facts}", LINE_CHARS_MAX))
+
+    at_hub(common, follow)

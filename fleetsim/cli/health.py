@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 
 from fleetsim.cli import render
 from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.hub_client import connect
+from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
@@ -28,13 +27,13 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool) -> 
     callers and the network did is counted BESIDE. Latency is the time the agent had, without people's and the
     queue's. Under the table: why an agent is not up, and since when (UTC).
     """
-    found = asyncio.run(_get(common))
-    shown = [row for row in found["agents"] if not agents or row["agentName"] in agents]
+    fleet = at_hub(common, lambda hub: hub.get("/health"))
+    shown = [row for row in fleet["agents"] if not agents or row["agentName"] in agents]
     if agents and not shown:
         common.note(f"no such agent: {', '.join(agents)}")
         return Exit.NOTHING_RAN
     if common.as_json:
-        render.emit_json({**found, "agents": shown})
+        render.emit_json({**fleet, "agents": shown})
     else:
         show(common, shown)
     return Exit.FAILED if fail_if_down and any(row["health"] == "down" for row in shown) else Exit.OK
@@ -67,10 +66,9 @@ def show(common: CommonOptions, rows: Sequence[Mapping[str, Any]]) -> None:
         ],
         right=frozenset({2, 3, 4, 5, 6, 7, 8, 9}),
     )
-    said = [line for row in rows for line in _remarks(row)]
-    if said:
-        for line in ["", *said]:
-            render.line(line)
+    remarks = [line for row in rows for line in _remarks(row)]
+    for line in ["", *remarks] if remarks else ():
+        render.line(line)
 
 
 def _remarks(row: Mapping[str, Any]) -> Iterator[str]:
@@ -88,8 +86,8 @@ def _remarks(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}: last failure {when}, {one_line(own[0]['skill'], NAME_MAX)}: {why}"
 
 
-def _moment(told: str) -> str:
-    return told[:16].replace("T", " ") + "Z"
+def _moment(iso: str) -> str:
+    return iso[:16].replace("T", " ") + "Z"
 
 
 def _percent(rate: float | None) -> str:
@@ -102,8 +100,3 @@ def _money(usd: float) -> str:
 
 def _latency(row: Mapping[str, Any], key: str) -> str:
     return render.seconds(row[key] / 1000) if row["answeredOutcomes"] else "-"
-
-
-async def _get(common: CommonOptions) -> Any:
-    async with connect(common) as hub:
-        return await hub.get("/health")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -47,6 +48,16 @@ async def connect(common: CommonOptions) -> AsyncIterator[HubRemote]:
         raise Unreachable(f"the hub at {address.url} does not answer: {error}", hint=_START) from error
     finally:
         await runtime.transport.aclose()
+
+
+def at_hub(common: CommonOptions, work: Callable[[HubRemote], Awaitable[Any]]) -> Any:
+    """What ``work`` brings from the running hub. Raises as ``connect`` and ``HubRemote``."""
+
+    async def run() -> Any:
+        async with connect(common) as hub:
+            return await work(hub)
+
+    return asyncio.run(run())
 
 
 async def request_id(hub: HubRemote, text: str) -> str:

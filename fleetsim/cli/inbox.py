@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -13,9 +12,10 @@ import click
 from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import render
 from fleetsim.cli.ask import reply_command, whole_at
-from fleetsim.cli.hub_client import connect, question_id, request_id
+from fleetsim.cli.hub_client import at_hub, question_id, request_id
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.parts import body_part, data_option, file_option, list_parts, read_parts
+from fleetsim.hub.remote import HubRemote
 from fleetsim.model.task import Part
 
 
@@ -28,25 +28,22 @@ def inbox() -> None:
 @click.pass_obj
 def list_questions(common: CommonOptions) -> None:
     """List open questions and work that may still be vetoed."""
-    found = asyncio.run(_get(common, "/inbox"))
+    waiting = at_hub(common, lambda hub: hub.get("/inbox"))
     if common.as_json:
-        render.emit_json(found)
+        render.emit_json(waiting)
         return
+    questions, columns = waiting["questions"], ("questionId", "agent", "skill", "kind", "expiresAt", "question")
     render.table(
-        ["QUESTION", "AGENT", "SKILL", "KIND", "EXPIRES", "TEXT"],
-        [
-            [q["questionId"], q["agent"], q["skill"], q["kind"], q["expiresAt"], q["question"]]
-            for q in found["questions"]
-        ],
+        ["QUESTION", "AGENT", "SKILL", "KIND", "EXPIRES", "TEXT"], [[q[key] for key in columns] for q in questions]
     )
-    for veto in found["vetoes"]:
+    for veto in waiting["vetoes"]:
         common.note(
             f"may be stopped until {veto['expiresAt']}: {veto['agent']} {veto['skill']}",
             f"  next: fleetsim inbox veto {veto['correlationId']}",
         )
-    if any(q["truncated"] for q in found["questions"]):
+    if any(q["truncated"] for q in questions):
         common.note("  long questions are cut here; all of one: fleetsim inbox show QUESTION")
-    if found["questions"]:
+    if questions:
         common.note('  next: fleetsim inbox reply QUESTION "your answer"')
     else:
         common.note("nobody waits for you")
@@ -57,21 +54,25 @@ def list_questions(common: CommonOptions) -> None:
 @click.pass_obj
 def show(common: CommonOptions, question: str) -> None:
     """Show the whole of QUESTION."""
-    found = asyncio.run(_question(common, question))
+
+    async def read(hub: HubRemote) -> Any:
+        return await hub.question(await question_id(hub, question))
+
+    row = at_hub(common, read)
     if common.as_json:
-        render.emit_json(found)
+        render.emit_json(row)
     else:
-        render.say(found["question"])
-    if found["truncated"]:
-        rest = whole_at(found["agent"], found["taskId"], found["textChars"])
-        common.warn(*render.cut_short(len(found["question"]), found["textChars"], rest))
+        render.say(row["question"])
+    if row["truncated"]:
+        rest = whole_at(row["agent"], row["taskId"], row["textChars"])
+        common.warn(*render.cut_short(len(row["question"]), row["textChars"], rest))
     if not common.as_json:
-        parts = tuple(read_part_row(part) for part in found["parts"])
-        list_parts(common, parts, found["partsTotal"], next_step=f"fleetsim task download {found['correlationId']}")
-        if found["answerSchema"] is not None:
+        parts = tuple(read_part_row(part) for part in row["parts"])
+        list_parts(common, parts, row["partsTotal"], next_step=f"fleetsim task download {row['correlationId']}")
+        if row["answerSchema"] is not None:
             common.note("  the answer is data that fits this schema:")
-            common.note(json.dumps(found["answerSchema"], ensure_ascii=False, indent=2))
-    common.note(f"  next: {reply_command(question, data=found['asksForData'])}")
+            common.note(json.dumps(row["answerSchema"], ensure_ascii=False, indent=2))
+    common.note(f"  next: {reply_command(question, data=row['asksForData'])}")
 
 
 @inbox.command("reply")
@@ -98,8 +99,7 @@ def reply(
         text = sys.stdin.read()
     if not text and not parts:
         raise click.UsageError("an answer says something: give a TEXT, --data or --file")
-    done = asyncio.run(_answer(common, question, text or "", "answer", by, parts))
-    _report(common, done, "answered")
+    _settle(common, question, text or "", "answer", by, parts)
 
 
 @inbox.command("reject")
@@ -108,8 +108,7 @@ def reply(
 @click.pass_obj
 def reject(common: CommonOptions, question: str, by: str) -> None:
     """Reject QUESTION: its task is cancelled."""
-    done = asyncio.run(_answer(common, question, "", "reject", by))
-    _report(common, done, "rejected")
+    _settle(common, question, "", "reject", by)
 
 
 @inbox.command("veto")
@@ -118,33 +117,25 @@ def reject(common: CommonOptions, question: str, by: str) -> None:
 @click.pass_obj
 def veto(common: CommonOptions, correlation_id: str, by: str) -> None:
     """Stop the work ID while its window for a veto is open: its task is cancelled."""
-    _report(common, asyncio.run(_veto(common, correlation_id, by)), "vetoed")
 
-
-def _report(common: CommonOptions, done: Any, what: str) -> None:
-    if common.as_json:
-        render.emit_json(done)
-    common.note(f"{what}; see: fleetsim task get {done['correlationId']} --wait")
-
-
-async def _get(common: CommonOptions, path: str) -> Any:
-    async with connect(common) as hub:
-        return await hub.get(path)
-
-
-async def _veto(common: CommonOptions, correlation_id: str, by: str) -> Any:
-    async with connect(common) as hub:
+    async def stop(hub: HubRemote) -> Any:
         return await hub.veto(await request_id(hub, correlation_id), by=by)
 
-
-async def _question(common: CommonOptions, question: str) -> Any:
-    async with connect(common) as hub:
-        return await hub.question(await question_id(hub, question))
+    _report(common, at_hub(common, stop), "vetoed")
 
 
-async def _answer(
+def _settle(
     common: CommonOptions, question: str, text: str, decision: str, by: str, parts: tuple[Part, ...] = ()
-) -> Any:
-    async with connect(common) as hub:
-        rows = [body_part(part) for part in parts]
+) -> None:
+    rows = [body_part(part) for part in parts]
+
+    async def settle(hub: HubRemote) -> Any:
         return await hub.answer(await question_id(hub, question), text, parts=rows, decision=decision, by=by)
+
+    _report(common, at_hub(common, settle), "answered" if decision == "answer" else "rejected")
+
+
+def _report(common: CommonOptions, row: Any, what: str) -> None:
+    if common.as_json:
+        render.emit_json(row)
+    common.note(f"{what}; see: fleetsim task get {row['correlationId']} --wait")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,23 +48,40 @@ def init(common: CommonOptions, urls: tuple[str, ...], api_key_env: str | None, 
         raise ConfigError(f"{path} is there already; nothing was written", hint="add agents: fleetsim init URL")
     read, unread = asyncio.run(_read_all(urls, _names_in(path) if there else (), api_key_env, bearer_env))
     for agent in read:
-        asked = scaffold.asks_for(agent.card) if not (agent.api_key_env or agent.bearer_env) else ""
-        wants = f"; its card asks for {asked}" if asked else ""
-        common.note(
-            f"{agent.name}: {_counted(len(agent.card.skills))}, A2A {scaffold.speaks(agent)}, at {agent.url}{wants}"
-        )
+        credential = scaffold.asks_for(agent.card) if not (agent.api_key_env or agent.bearer_env) else ""
+        wants = f"; its card asks for {credential}" if credential else ""
+        skills = "1 skill" if (count := len(agent.card.skills)) == 1 else f"{count} skills"
+        common.note(f"{agent.name}: {skills}, A2A {scaffold.dialect_of(agent)}, at {agent.url}{wants}")
     for one in unread:
         common.note(f"not read: {one.url}: {one.error}", *([f"  next: {one.error.hint}"] if one.error.hint else []))
     if urls and not read:
-        told = unread[0].error if len(unread) == 1 else None
-        raise told or ConfigError("no card could be read; nothing was written")
+        raise unread[0].error if len(unread) == 1 else ConfigError("no card could be read; nothing was written")
     if there:
         render.lines(scaffold.entries(read, unread))
         hint = f"add the entries printed above to its `agents:`; `fleetsim --config OTHER init {urls[0]}` writes anew"
         raise ConfigError(f"{path} is there already; nothing was written", hint=hint)
     first = scaffold.ceremony(read) if urls else scaffold.starter_ceremony()
     written, kept = _write(path, scaffold.agents_yaml(read, unread), first)
-    _tell(common, read, unread, written, kept)
+    if common.as_json:
+        agents = [
+            {
+                "name": agent.name,
+                "url": agent.url,
+                "dialect": scaffold.dialect_of(agent),
+                "skills": [skill.skill_id for skill in agent.card.skills],
+            }
+            for agent in read
+        ]
+        failed = [{"url": one.url, "error": one_line(str(one.error), 500)} for one in unread]
+        files = {"written": [str(file) for file in written], "kept": [str(file) for file in kept]}
+        render.emit_json({**files, "agents": agents, "notRead": failed})
+    else:
+        for file in written:
+            render.line(str(file))
+    for file in kept:
+        common.note(f"kept as it is: {file}")
+    config = f" --config {common.config}" if common.config else ""
+    common.note(f"  next: fleetsim{config} up")
     return exit_for(unread[0].error) if unread else Exit.OK
 
 
@@ -171,38 +188,3 @@ def _write(path: Path, agents: str, first: tuple[str, str] | None) -> tuple[list
             raise ConfigError(f"cannot write {error.filename or path}: {reason}; nothing was written") from None
         raise
     return written, kept
-
-
-def _counted(skills: int) -> str:
-    return "1 skill" if skills == 1 else f"{skills} skills"
-
-
-def _tell(
-    common: CommonOptions,
-    read: Sequence[ReadableAgent],
-    unread: Sequence[UnreadableAgent],
-    written: Sequence[Path],
-    kept: Sequence[Path],
-) -> None:
-    from fleetsim.cli.scaffold import speaks
-
-    if common.as_json:
-        agents: list[Mapping[str, object]] = [
-            {
-                "name": agent.name,
-                "url": agent.url,
-                "dialect": speaks(agent),
-                "skills": [skill.skill_id for skill in agent.card.skills],
-            }
-            for agent in read
-        ]
-        failed = [{"url": one.url, "error": one_line(str(one.error), 500)} for one in unread]
-        told = {"written": [str(p) for p in written], "kept": [str(p) for p in kept], "agents": agents}
-        render.emit_json({**told, "notRead": failed})
-    else:
-        for path in written:
-            render.line(str(path))
-    for path in kept:
-        common.note(f"kept as it is: {path}")
-    config = f" --config {common.config}" if common.config else ""
-    common.note(f"  next: fleetsim{config} up")

@@ -14,6 +14,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 
 
+_WITH_VALUE = frozenset({"-o", "--output", "--config", "--state"})
+_FLAGS = frozenset({"-q", "--quiet", "--ascii", "--debug"})
+
+
 @dataclass(slots=True)
 class CommonOptions:
     """What every verb shares."""
@@ -66,8 +71,8 @@ class CommonOptions:
         """The file this call reads. Raises ConfigError, with the way to one, if there is none."""
         path = self.agents_yaml
         if not path.exists():
-            written = f"--config {shlex.quote(str(path))} " if self.config else ""
-            hint = f"`fleetsim {written}init URL` writes one from your agents' cards; --config FILE names another"
+            given = f"--config {shlex.quote(str(path))} " if self.config else ""
+            hint = f"`fleetsim {given}init URL` writes one from your agents' cards; --config FILE names another"
             raise ConfigError(f"there is no {path} here", hint=hint)
         return path
 
@@ -87,7 +92,19 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept the options that every verb shares behind the verb as well."""
-        return super().parse_args(ctx, _shared_first(args))
+        shared: list[str] = []
+        rest: list[str] = []
+        left = iter(args)
+        for arg in left:
+            if arg == "--":
+                rest += [arg, *left]
+            elif arg in _WITH_VALUE:
+                shared += [arg, *islice(left, 1)]
+            elif arg in _FLAGS or arg.split("=")[0] in _WITH_VALUE:
+                shared.append(arg)
+            else:
+                rest.append(arg)
+        return super().parse_args(ctx, [*shared, *rest])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -116,26 +133,6 @@ class LazyGroup(click.Group):
             hint = f" Did you mean '{near[0]}'?" if near else " See 'fleetsim --help'."
             raise click.UsageError(f"No such verb: {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
-
-
-_WITH_VALUE = frozenset({"-o", "--output", "--config", "--state"})
-_FLAGS = frozenset({"-q", "--quiet", "--ascii", "--debug"})
-
-
-def _shared_first(args: list[str]) -> list[str]:
-    front: list[str] = []
-    rest: list[str] = []
-    left = iter(args)
-    for arg in left:
-        if arg == "--":
-            rest += [arg, *left]
-        elif arg in _WITH_VALUE:
-            front += [arg, *(value for value in [next(left, None)] if value is not None)]
-        elif arg in _FLAGS or arg.split("=")[0] in _WITH_VALUE:
-            front.append(arg)
-        else:
-            rest.append(arg)
-    return [*front, *rest]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "FLEETSIM"})
@@ -182,7 +179,7 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except FleetsimError as error:
-        _tell(error, argv if argv is not None else sys.argv[1:])
+        _report(error, argv if argv is not None else sys.argv[1:])
         return exit_for(error)
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
@@ -199,13 +196,13 @@ def run(work: Callable[[], Any], argv: list[str] | None = None) -> int:
         return Exit.FAILED
 
 
-def _tell(error: FleetsimError, argv: list[str]) -> None:
+def _report(error: FleetsimError, argv: list[str]) -> None:
     """What happened and what to do next; as one JSON document if JSON was asked for."""
     if "json" in argv:
-        told = {"code": code_for(error), "message": str(error), "hint": error.hint, "blame": error.blame.value}
+        facts = {"code": code_for(error), "message": str(error), "hint": error.hint, "blame": error.blame.value}
         if hasattr(error, "wire_code"):
-            told["a2aCode"] = error.wire_code
-        click.echo(escape(json.dumps({"error": told}, ensure_ascii=False)), err=True)
+            facts["a2aCode"] = error.wire_code
+        click.echo(escape(json.dumps({"error": facts}, ensure_ascii=False)), err=True)
         return
     click.echo(f"error: {hanging(str(error))}", err=True)
     if error.hint:

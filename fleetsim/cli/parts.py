@@ -47,15 +47,14 @@ data_option = click.option(
 
 def read_parts(files: Iterable[Path], data: Iterable[str]) -> tuple[Part, ...]:
     """The parts that ``--file`` and ``--data`` name, files first. Raises ConfigError."""
-    return (*map(_file, files), *map(_data, data))
-
-
-def _file(path: Path) -> FilePart:
-    kind, packing = mimetypes.guess_type(path.name)
-    if packing is not None:
-        kind = _PACKED.get(packing)
-    raw = b64encode(_read(path)).decode("ascii")
-    return FilePart(raw=raw, filename=path.name, media_type=kind or "application/octet-stream")
+    parts: list[Part] = []
+    for path in files:
+        kind, packing = mimetypes.guess_type(path.name)
+        if packing is not None:
+            kind = _PACKED.get(packing)
+        raw = b64encode(_read(path)).decode("ascii")
+        parts.append(FilePart(raw=raw, filename=path.name, media_type=kind or "application/octet-stream"))
+    return (*parts, *(DataPart(data=_json(text, "--data")) for text in data))
 
 
 def _read(path: Path) -> bytes:
@@ -71,34 +70,30 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _data(written: str) -> DataPart:
-    return DataPart(data=_json(written, "--data"))
-
-
-def _json(written: str, option: str) -> Any:
-    text = _read(Path(written[1:])) if written.startswith("@") else written.encode("utf-8", "surrogateescape")
+def _json(value: str, option: str) -> Any:
+    text = _read(Path(value[1:])) if value.startswith("@") else value.encode("utf-8", "surrogateescape")
     try:
         return parse_untrusted(text, bytes_max=PARTS_BYTES_MAX)
     except WireError as error:
-        where = f"{written[1:]}: " if written.startswith("@") else ""
+        where = f"{value[1:]}: " if value.startswith("@") else ""
         raise ConfigError(f"{option}: {where}{error}", hint="a text needs quotes of its own: '\"like this\"'") from None
 
 
-def read_metadata(written: Iterable[str]) -> dict[str, Any]:
+def read_metadata(values: Iterable[str]) -> dict[str, Any]:
     """``KEY=VALUE`` texts and JSON objects, later ones over earlier ones. Raises ConfigError."""
-    found: dict[str, Any] = {}
-    for one in written:
-        key, equals, value = one.partition("=")
-        if one.lstrip().startswith(("{", "@")):
-            given = _json(one.strip(), "--metadata")
+    metadata: dict[str, Any] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if text.lstrip().startswith(("{", "@")):
+            given = _json(text.strip(), "--metadata")
             if not isinstance(given, dict):
                 raise ConfigError("--metadata: a JSON object is wanted")
-            found |= given
+            metadata |= given
         elif key and equals:
-            found[key] = value
+            metadata[key] = value
         else:
             raise ConfigError("--metadata: neither KEY=VALUE nor a JSON object")
-    return found
+    return metadata
 
 
 def body_part(part: Part) -> dict[str, Any]:
@@ -160,15 +155,12 @@ async def save_parts(
         with Folder(out) as folder:
             for part in parts:
                 if part.index in contents:
-                    paths[part.index] = folder.save(_name(part), contents[part.index])
+                    name = f"data-{part.index}.json"
+                    if part.kind != "data":
+                        suffix = mimetypes.guess_extension(part.media_type or "") or ""
+                        name = safe_name(part.name, f"file-{part.index}{suffix}")
+                    paths[part.index] = folder.save(name, contents[part.index])
     return SavedParts(paths=paths, remote=remote, failed=failed)
-
-
-def _name(part: ListedPart) -> str:
-    if part.kind == "data":
-        return f"data-{part.index}.json"
-    suffix = mimetypes.guess_extension(part.media_type or "") or ""
-    return safe_name(part.name, f"file-{part.index}{suffix}")
 
 
 def report_unsaved(

@@ -81,10 +81,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, right: frozense
     cells = [
         [one_line("-" if c is None else str(c), limit) for c, limit in zip(row, limits, strict=True)] for row in rows
     ]
-    widths = [
-        max(len(str(head[i])), *(len(row[i]) for row in cells)) if cells else len(head[i]) for i in range(len(head))
-    ]
-    for row in [list(head), *cells]:
+    lines = [list(head), *cells]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for row in lines:
         padded = (
             text.rjust(width) if i in right else text.ljust(width)
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
@@ -105,11 +104,8 @@ def seconds(value: float | None) -> str:
 
 def say(text: str, *, end: str = "\n") -> None:
     """The answer itself on stdout: made harmless on a terminal, each character as it was said anywhere else."""
-    click.echo(_shown(text).encode("utf-8", "replace") + end.encode(), nl=False)
-
-
-def _shown(text: str) -> str:
-    return neutralise(text, limit=len(text) + 1) if sys.stdout.isatty() else text
+    shown = neutralise(text, limit=len(text) + 1) if sys.stdout.isatty() else text
+    click.echo(shown.encode("utf-8", "replace") + end.encode(), nl=False)
 
 
 def cut_short(chars: int, in_all: int, rest: str) -> tuple[str, str]:

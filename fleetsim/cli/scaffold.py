@@ -79,12 +79,17 @@ def agents_yaml(read: Sequence[ReadableAgent], unread: Sequence[UnreadableAgent]
 def entries(read: Sequence[ReadableAgent], unread: Sequence[UnreadableAgent] = ()) -> str:
     """The items of ``agents:``; addresses where nothing could be read stand commented out."""
     names = {agent.name for agent in read}
-    parts = [_entry(agent) for agent in read]
+    items = [_entry(agent) for agent in read]
     for one in unread:
         name = agent_name(urlsplit(one.url).hostname or "agent", names)
         names.add(name)
-        parts.append(_unreadable_entry(one, name))
-    return "\n".join(parts)
+        lines = _comment(f"Not read: {one_line(str(one.error), 300)}")
+        lines += [f"  # - name: {yaml_text(name)}", f"  #   url: {_url(one.url)}"]
+        if isinstance(one.error, HttpRefused) and one.error.status == 404:
+            lines += ['  #   wire: "0.3" # an agent without a card: say its dialect and its skills']
+            lines += ["  #   skills: [chat]"]
+        items.append("\n".join(lines) + "\n")
+    return "\n".join(items)
 
 
 def ceremony(read: Sequence[ReadableAgent]) -> tuple[str, str] | None:
@@ -104,13 +109,11 @@ def starter_ceremony() -> tuple[str, str]:
 
 def asks_for(card: AgentCard) -> str:
     """What a card wants a caller to show, in a few words; empty if nothing."""
-    asked = _credential_of(card)
-    if asked is None:
-        return ""
-    return {"apiKey": "an API key", "bearer": "a bearer token"}.get(asked, asked)
+    credential = _credential_of(card) or ""
+    return {"apiKey": "an API key", "bearer": "a bearer token"}.get(credential, credential)
 
 
-def speaks(agent: ReadableAgent) -> str:
+def dialect_of(agent: ReadableAgent) -> str:
     """The dialect the agent is called in under the entry that is written for it."""
     return _unguessed(agent.card) or agent.dialect
 
@@ -119,7 +122,16 @@ def yaml_text(text: str) -> str:
     """``text`` as one YAML scalar on one line that is read back as exactly this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
-    return '"' + "".join(_written(character) for character in text) + '"'
+    quoted = ""
+    for character in text:
+        code = ord(character)
+        if character in {'"', "\\"}:
+            quoted += f"\\{character}"
+        elif character == one_line(character) and character.isprintable():
+            quoted += character
+        else:
+            quoted += f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return f'"{quoted}"'
 
 
 # ------------------------------------------------------------------ parts
@@ -127,14 +139,14 @@ def yaml_text(text: str) -> str:
 
 def _entry(agent: ReadableAgent) -> str:
     card = agent.card
-    said = one_line(card.description, 300).strip()
+    about = one_line(card.description, 300).strip()
     title = one_line(card.name, 80).strip() or agent.name
     skills = [one_line(skill.skill_id, 40) for skill in card.skills]
     more = f" and {len(skills) - _SKILLS_SHOWN} more" if len(skills) > _SKILLS_SHOWN else ""
     able = ["streams"] * card.capabilities.streaming + ["takes webhooks"] * card.capabilities.push_notifications
     lines = [
-        *_comment(f"{title}: {said}" if said else title),
-        *_comment(f"A2A {speaks(agent)} at {one_line(agent.rpc_url, 200)}" + "".join(f"; {word}" for word in able)),
+        *_comment(f"{title}: {about}" if about else title),
+        *_comment(f"A2A {dialect_of(agent)} at {one_line(agent.rpc_url, 200)}" + "".join(f"; {word}" for word in able)),
         *_comment(f"Skills: {', '.join(skills[:_SKILLS_SHOWN])}{more}" if skills else "Its card names no skills."),
         *(line for warning in agent.warnings for line in _comment(f"Note: {warning}")),
         f"  - name: {yaml_text(agent.name)}",
@@ -197,23 +209,16 @@ def _credential_of(card: AgentCard) -> str | None:
     return others[0] if others else None
 
 
-def _unreadable_entry(one: UnreadableAgent, name: str) -> str:
-    reason = one_line(str(one.error), 300)
-    lines = [*_comment(f"Not read: {reason}"), f"  # - name: {yaml_text(name)}", f"  #   url: {_url(one.url)}"]
-    if isinstance(one.error, HttpRefused) and one.error.status == 404:
-        lines += ['  #   wire: "0.3" # an agent without a card: say its dialect and its skills', "  #   skills: [chat]"]
-    return "\n".join(lines) + "\n"
-
-
 def _ceremony(agent: str, skill: AgentSkill) -> tuple[str, str]:
     key = f"{agent}.{_slug(skill.skill_id)[:60] or 'skill'}"
     assert ID.fullmatch(key)
     name = one_line(skill.name, 120).strip() or one_line(skill.skill_id, 120)
-    said = one_line(skill.description, 300).strip()
+    about = one_line(skill.description, 300).strip()
+    comment = _comment(f"{agent} says of this skill: {about}") if about else []
     prompt = next((text for text in skill.examples if text.strip() and _writable(text)), "")
     text = _CEREMONY.format(
         schema=f"../{SCHEMA_FOLDER}/{CEREMONY_SCHEMA}",
-        about="".join(f"{line.strip()}\n" for line in _comment(f"{agent} says of this skill: {said}")) if said else "",
+        about="".join(f"{line.strip()}\n" for line in comment),
         key=key,
         id=yaml_text(key),
         name=yaml_text(f"{name}, by {agent}"),
@@ -246,16 +251,6 @@ def _slug(text: str) -> str:
 def _writable(text: str) -> bool:
     """Whether YAML can hold it: lone surrogates are no text."""
     return not any(0xD800 <= ord(character) <= 0xDFFF for character in text)
-
-
-def _written(character: str) -> str:
-    """A character inside double quotes: as it is if it is harmless there, else as its number."""
-    if character in {'"', "\\"}:
-        return f"\\{character}"
-    if character == one_line(character) and character.isprintable():
-        return character
-    code = ord(character)
-    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 _HEAD = """\

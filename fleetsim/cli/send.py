@@ -26,7 +26,7 @@ from fleetsim.cli.parts import (
     save_parts,
 )
 from fleetsim.model.limits import TEXT_CHARS_MAX, check_text
-from fleetsim.model.parts import ListedPart, require_parts
+from fleetsim.model.parts import require_parts
 from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, TaskState
 from fleetsim.model.text import placeholder
 from fleetsim.model.work import OutcomeKind, plain_id
@@ -105,8 +105,7 @@ def send(
         text = sys.stdin.read()
     if not text and not parts:
         raise click.UsageError("nothing to send: give a TEXT, '-' for standard input, a --file or --data")
-    given = {name: value for name, value in options.items() if value is not None}
-    ask = AskOptions(text=text or "", parts=parts, metadata=read_metadata(metadata), **given)
+    ask = AskOptions.given(text=text or "", parts=parts, metadata=read_metadata(metadata), **options)
     check_text(ask.text, "the text")
     require_parts(ask.parts, ask.metadata)
     result = asyncio.run(_carry_out(common, ask))
@@ -134,7 +133,9 @@ async def _carry_out(common: CommonOptions, ask: AskOptions) -> AskResult:
 
 def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: SavedParts | None) -> None:
     if common.as_json:
-        told = {
+        saved_at = saved.paths if saved is not None else {}
+        rows = [part_row(p) | ({"path": str(saved_at[p.index])} if p.index in saved_at else {}) for p in result.parts]
+        answer = {
             "schema": "fleetsim/send/1",
             "agent": ask.agent,
             "state": result.state,
@@ -142,7 +143,7 @@ def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: Save
             "truncated": result.truncated,
             "textChars": max(result.text_chars, len(result.text)),
             "reason": result.reason or None,
-            "parts": [_row(part, saved) for part in result.parts],
+            "parts": rows,
             "partsTotal": result.parts_total,
             "taskId": result.task_id,
             "contextId": result.context_id,
@@ -151,7 +152,7 @@ def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: Save
             "costUsd": result.cost_usd,
             "warnings": list(result.warnings),
         }
-        (render.emit_json_line if ask.stream else render.emit_json)(told)
+        (render.emit_json_line if ask.stream else render.emit_json)(answer)
     elif result.text and not result.shown and result.state not in _NO_ANSWER:
         render.say(result.text)
     elif result.shown:
@@ -178,8 +179,3 @@ def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: Save
         list_parts(common, result.parts, result.parts_total, next_step=result.download)
     if result.next_step:
         common.note(f"  next: {result.next_step}")
-
-
-def _row(part: ListedPart, saved: SavedParts | None) -> dict[str, Any]:
-    path = saved.paths.get(part.index) if saved is not None else None
-    return {**part_row(part), **({"path": str(path)} if path is not None else {})}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ from fleetsim.caller.part_rows import part_row, read_part_row
 from fleetsim.cli import direct, render
 from fleetsim.cli.ask import AskOptions, whole_at
 from fleetsim.cli.exit_codes import Exit
-from fleetsim.cli.hub_client import connect, request_id
+from fleetsim.cli.hub_client import at_hub, connect, request_id
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import TEXT_MAX_HELP, TEXT_MAX_MAX, call_options, timeout_option, within
 from fleetsim.cli.parts import SavedParts, list_parts, report_unsaved, save_parts
 from fleetsim.cli.through_hub import until_news
+from fleetsim.hub.remote import HubRemote
 from fleetsim.model.errors import TimedOut, UnknownTarget
 from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import TERMINAL, TaskState
@@ -40,11 +40,11 @@ def task() -> None:
 @click.pass_obj
 def list_tasks(common: CommonOptions, limit: int) -> None:
     """List what is in flight, then what ended last."""
-    found = asyncio.run(_get(common, f"/tasks?limit={limit}"))
+    tasks = at_hub(common, lambda hub: hub.get("/tasks", limit=limit))
     if common.as_json:
-        render.emit_json(found)
+        render.emit_json(tasks)
         return
-    rows = [*found["open"], *found["recent"]]
+    rows = [*tasks["open"], *tasks["recent"]]
     render.table(
         ["STATE", "ID", "AGENT", "SKILL", "BY", "TOOK", "TEXT"],
         [
@@ -90,12 +90,11 @@ def get(
 
     The hub keeps text up to a limit and says what it left out; --agent with --text-max is the way to the rest.
     """
-    given = {name: value for name, value in how.items() if value is not None}
     saves = f"fleetsim task download {task_id}"
     if agent is not None:
-        ask = AskOptions(agent=agent, text="", timeout_s=timeout_s, **given)
+        ask = AskOptions.given(agent=agent, text="", timeout_s=timeout_s, **how)
         row, saves = asyncio.run(_of_agent(common, ask, task_id, wait)), direct.download_command(ask, task_id)
-    elif "text_max" in given:
+    elif how["text_max"] is not None:
         raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
     else:
         row = asyncio.run(_one(common, task_id, wait, timeout_s))
@@ -139,10 +138,16 @@ def get(
 @click.pass_obj
 def cancel(common: CommonOptions, task_id: str) -> None:
     """Ask for a request to be stopped."""
-    task_id = asyncio.run(_cancel(common, task_id))
+
+    async def stop(hub: HubRemote) -> str:
+        request = await request_id(hub, task_id)
+        await hub.cancel(request)
+        return request
+
+    request = at_hub(common, stop)
     if common.as_json:
-        render.emit_json({"correlationId": task_id})
-    common.note(f"asked for {task_id} to be stopped; see: fleetsim task get {task_id} --wait")
+        render.emit_json({"correlationId": request})
+    common.note(f"asked for {request} to be stopped; see: fleetsim task get {request} --wait")
 
 
 @task.command("download")
@@ -181,10 +186,10 @@ def download(
         raise click.UsageError("--allow is for --remote")
     policy = AddressPolicy.allowing(*allow) if remote else None
     folder = out if out is not None else Path(safe_name(task_id, "task"))
-    given = {name: value for name, value in how.items() if value is not None}
-    parts, total, saved = asyncio.run(_download(common, task_id, folder, wanted, policy, agent, given))
+    ask = AskOptions.given(agent=agent, text="", **how) if agent is not None else None
+    parts, total, saved = asyncio.run(_download(common, task_id, folder, wanted, policy, ask))
     if common.as_json:
-        told = {
+        summary = {
             "schema": "fleetsim/download/1",
             "id": task_id,
             "saved": [{"index": index, "path": str(path)} for index, path in saved.paths.items()],
@@ -192,7 +197,7 @@ def download(
             "failed": [{"index": index, "reason": reason} for index, reason in saved.failed.items()],
             "partsTotal": total,
         }
-        render.emit_json(told)
+        render.emit_json(summary)
     else:
         for path in saved.paths.values():
             render.line(str(path))
@@ -211,12 +216,11 @@ async def _download(
     out: Path,
     wanted: tuple[int, ...],
     policy: AddressPolicy | None,
-    agent: str | None,
-    how: Mapping[str, Any],
+    ask: AskOptions | None,
 ) -> tuple[tuple[ListedPart, ...], int, SavedParts]:
-    if agent is not None:
-        found = await direct.read_task(common, AskOptions(agent=agent, text="", **how), task_id, wait=False)
-        parts, total = found.parts, found.parts_total
+    if ask is not None:
+        result = await direct.read_task(common, ask, task_id, wait=False)
+        parts, total = result.parts, result.parts_total
     else:
         async with connect(common) as hub:
             row = await hub.task(await request_id(hub, task_id))
@@ -231,18 +235,6 @@ async def _download(
         await runtime.transport.aclose()
 
 
-async def _get(common: CommonOptions, path: str) -> Any:
-    async with connect(common) as hub:
-        return await hub.get(path)
-
-
-async def _cancel(common: CommonOptions, given: str) -> str:
-    async with connect(common) as hub:
-        task_id = await request_id(hub, given)
-        await hub.cancel(task_id)
-        return task_id
-
-
 async def _one(common: CommonOptions, task_id: str, wait: bool, timeout_s: float) -> Any:
     late = TimedOut(f"the hub did not answer within {timeout_s:g} s", hint="is it busy? see `fleetsim health`")
     deadline = asyncio.get_running_loop().time() + timeout_s
@@ -253,23 +245,23 @@ async def _one(common: CommonOptions, task_id: str, wait: bool, timeout_s: float
 
 
 async def _of_agent(common: CommonOptions, ask: AskOptions, task_id: str, wait: bool) -> Any:
-    found = await direct.read_task(common, ask, task_id, wait=wait)
-    for warning in found.warnings:
+    result = await direct.read_task(common, ask, task_id, wait=wait)
+    for warning in result.warnings:
         common.note(f"warning: {warning}")
-    if found.next_step:
-        common.note(f"  next: {found.next_step}")
+    if result.next_step:
+        common.note(f"  next: {result.next_step}")
     return {
         "agent": ask.agent,
-        "state": found.state,
-        "open": found.state not in TERMINAL,
-        "success": found.state == TaskState.COMPLETED and not found.denied,
-        "truncated": found.truncated,
-        "textChars": found.text_chars,
-        "taskId": found.task_id,
-        "contextId": found.context_id,
-        "text": found.text,
-        "reason": found.reason or None,
-        "costUsd": found.cost_usd,
-        "parts": [part_row(part) for part in found.parts],
-        "partsTotal": found.parts_total,
+        "state": result.state,
+        "open": result.state not in TERMINAL,
+        "success": result.state == TaskState.COMPLETED and not result.denied,
+        "truncated": result.truncated,
+        "textChars": result.text_chars,
+        "taskId": result.task_id,
+        "contextId": result.context_id,
+        "text": result.text,
+        "reason": result.reason or None,
+        "costUsd": result.cost_usd,
+        "parts": [part_row(part) for part in result.parts],
+        "partsTotal": result.parts_total,
     }

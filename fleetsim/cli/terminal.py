@@ -60,12 +60,9 @@ class Progress:
                 async with asyncio.timeout(_TERMINAL_EVERY_S if self._live else _PIPE_EVERY_S):
                     await self._done.wait()
             except TimeoutError:
-                self._write(f"{self._what} … {seconds(loop.time() - began)}")
-
-    def _write(self, text: str) -> None:
-        self._shown = True
-        sys.stderr.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
-        sys.stderr.flush()
+                self._shown, text = True, f"{self._what} … {seconds(loop.time() - began)}"
+                sys.stderr.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+                sys.stderr.flush()
 
 
 @dataclass(slots=True)

@@ -51,57 +51,65 @@ async def applies_to(common: CommonOptions, agent: str) -> bool:
 async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
     """Have the hub do it and wait for the outcome or a question."""
     async with connect(common) as hub:
+        options = {
+            "parts": [body_part(part) for part in ask.parts],
+            "metadata": dict(ask.metadata),
+            "skill": ask.skill,
+            "contextId": ask.context_id,
+            "taskId": ask.task_id,
+            "parentId": ask.parent_id,
+        }
         body: dict[str, Any] = {"text": ask.text, "targets": [ask.agent], "interface": "cli"}
-        if ask.parts:
-            body["parts"] = [body_part(part) for part in ask.parts]
-        if ask.metadata:
-            body["metadata"] = dict(ask.metadata)
-        if ask.skill:
-            body["skill"] = ask.skill
-        if ask.context_id:
-            body["contextId"] = ask.context_id
-        if ask.task_id:
-            body["taskId"] = ask.task_id
-        if ask.parent_id:
-            body["parentId"] = ask.parent_id
+        body |= {key: value for key, value in options.items() if value}
+        not_taken = TimedOut(
+            f"the hub did not say within {ask.timeout_s:g} s that it took the request; it may have",
+            hint="look with `fleetsim task list` before you send it again",
+        )
         began = asyncio.get_running_loop().time()
-        async with within(ask.timeout_s, lambda: _not_taken(ask)):
+        async with within(ask.timeout_s, lambda: not_taken):
             accepted = await hub.post("/requests", body)
         (cid,) = accepted["correlationIds"]
         if ask.detach:
             return _result(ask, {"correlationId": cid, "state": "submitted"}, 0.0)
         try:
             async with Progress(f"{ask.agent} is at work on {cid}", quiet=common.quiet or ask.stream):
-                row = await _follow(common, hub, ask, cid, accepted["seq"], began + ask.timeout_s)
+                if ask.stream and not common.as_json:
+                    row = await _stream(hub, cid, accepted["seq"], began + ask.timeout_s)
+                else:
+                    row = await until_news(hub, cid, began + ask.timeout_s)
         except asyncio.CancelledError:
             common.note(f"left running: fleetsim task get {cid}")
             raise
         return _result(ask, row, asyncio.get_running_loop().time() - began)
 
 
-def _not_taken(ask: AskOptions) -> TimedOut:
-    return TimedOut(
-        f"the hub did not say within {ask.timeout_s:g} s that it took the request; it may have",
-        hint="look with `fleetsim task list` before you send it again",
-    )
+async def _stream(hub: HubRemote, cid: str, seq: int, deadline: float) -> dict[str, Any]:
+    """As ``until_news``, and live text is shown as it comes; ``shown`` says that all of it was."""
+    from fleetsim.caller.event_wire import from_wire  # the events' classes: no other command needs them
+    from fleetsim.caller.events import StreamReceived
 
+    live = LivePieces()
 
-async def _follow(
-    common: CommonOptions, hub: HubRemote, ask: AskOptions, cid: str, seq: int, deadline: float
-) -> dict[str, Any]:
-    if ask.stream and not common.as_json:
-        live = LivePieces()
-        async with asyncio.TaskGroup() as group:
-            shown = group.create_task(_show_stream(hub, cid, seq, live), name="stream")
-            row = await until_news(hub, cid, deadline)
-            shown.cancel()
-        if live.shown and row.get("success"):
-            render.say(live.rest(row.get("text") or ""), end="")
-            row["shown"] = True
-        elif live.shown:
-            render.say("")
-        return row
-    return await until_news(hub, cid, deadline)
+    async def show() -> None:
+        async for event in hub.events(after=seq):
+            if event["topic"] == "events.dropped":
+                live.hold()
+            elif event["correlationId"] == cid:
+                match from_wire(event):
+                    case StreamReceived(type="artifact", text=text, append=append, artifact_id=name):
+                        piece = live.more(str(name), text.text, append=append is True, cut=text.truncated)
+                        render.say(piece, end="")
+
+    async with asyncio.TaskGroup() as group:
+        showing = group.create_task(show(), name="stream")
+        row = await until_news(hub, cid, deadline)
+        showing.cancel()
+    if live.shown and row.get("success"):
+        render.say(live.rest(row.get("text") or ""), end="")
+        row["shown"] = True
+    elif live.shown:
+        render.say("")
+    return row
 
 
 async def until_news(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any]:
@@ -125,20 +133,6 @@ async def until_news(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any
         if row is None:
             raise TimedOut("the hub does not answer; it has the request", hint=f"fleetsim task get {cid}") from None
         return {**row, "late": True}
-
-
-async def _show_stream(hub: HubRemote, cid: str, seq: int, live: LivePieces) -> None:
-    from fleetsim.caller.event_wire import from_wire  # the events' classes: no other command needs them
-    from fleetsim.caller.events import StreamReceived
-
-    async for event in hub.events(after=seq):
-        if event["topic"] == "events.dropped":
-            live.hold()
-        elif event["correlationId"] == cid:
-            match from_wire(event):
-                case StreamReceived(type="artifact", text=text, append=append, artifact_id=name):
-                    piece = live.more(str(name), text.text, append=append is True, cut=text.truncated)
-                    render.say(piece, end="")
 
 
 def _result(ask: AskOptions, row: dict[str, Any], took_s: float) -> AskResult:
@@ -217,10 +211,22 @@ class HubChat:
 
         Raises NoAnswer where the agent gave no end of its own, and as ``HubRemote``.
         """
-        if self._question is None or not await self._answer(text):
-            self._request = await self._ask(text)
+        ask, question = self._options, self._question
+        if question is not None:
+            self._question = None
+            try:
+                await self._hub.answer(question, text, by="user")
+            except UnknownTarget as error:  # it is not open any more: then this is a turn like any other
+                self._common.note(f"{error}; going on in the same conversation")
+                question = None
+        if question is None:
+            body: dict[str, Any] = {"text": text, "targets": [ask.agent], "interface": "chat"}
+            if ask.skill:
+                body["skill"] = ask.skill
+            body |= {"contextId": self.context_id} if self.context_id else {"conversation": True}
+            (self._request,) = await self._hub.submit(body)
         assert self._request is not None
-        async with Progress(f"{self._options.agent} is at work on {self._request}", quiet=self._common.quiet):
+        async with Progress(f"{ask.agent} is at work on {self._request}", quiet=self._common.quiet):
             row = await until_news(self._hub, self._request, math.inf)
         self._question = row.get("questionId")
         self._request = self._request if self._question else None
@@ -238,28 +244,6 @@ class HubChat:
             warnings=tuple(row.get("warnings") or ()),
             **_parts_of(row),
         )
-
-    async def _answer(self, text: str) -> bool:
-        """Answer the question that is open. False if it is not any more: then this is a turn like any other."""
-        assert self._question is not None
-        question, self._question = self._question, None
-        try:
-            await self._hub.answer(question, text, by="user")
-        except UnknownTarget as error:
-            self._common.note(f"{error}; going on in the same conversation")
-            return False
-        return True
-
-    async def _ask(self, text: str) -> str:
-        body: dict[str, Any] = {"text": text, "targets": [self._options.agent], "interface": "chat"}
-        if self._options.skill:
-            body["skill"] = self._options.skill
-        if self.context_id:
-            body["contextId"] = self.context_id
-        else:
-            body["conversation"] = True
-        (cid,) = await self._hub.submit(body)
-        return cid
 
     def left(self) -> str:
         """What becomes of what was asked: the hub follows it on."""

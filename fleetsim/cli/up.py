@@ -33,18 +33,7 @@ if TYPE_CHECKING:
 @click.option("--salvage", is_flag=True, help="A damaged ledger: copy what can be read, keep the old file, go on.")
 @click.option("--allow-remote", is_flag=True, help="Listen where other machines can reach it (put TLS in front).")
 @click.pass_obj
-def up(
-    common: CommonOptions,
-    headless: bool,
-    host: str,
-    port: int,
-    ceremonies: Path | None,
-    strict: bool,
-    read_only: bool,
-    memory: bool,
-    salvage: bool,
-    allow_remote: bool,
-) -> None:
+def up(common: CommonOptions, /, salvage: bool, **options: Any) -> None:
     """Run the hub for the agents in agents.yaml.
 
     It reads their cards, dispatches and tracks work, receives webhooks, fires the ceremonies, and keeps what
@@ -52,7 +41,7 @@ def up(
     """
     if salvage:
         _salvage(common)
-    asyncio.run(_up(common, headless, host, port, ceremonies, strict, read_only, memory, allow_remote))
+    asyncio.run(_up(common, **options))
 
 
 def _salvage(common: CommonOptions) -> None:
@@ -65,15 +54,15 @@ def _salvage(common: CommonOptions) -> None:
     report = salvage(path, SystemClock().now())
     kept = ", ".join(f"{count} {table}" for table, count in report.kept.items() if count)
     common.note(f"salvaged {path}: {kept or 'nothing'}; the damaged file is {report.old}")
-    lost = {**report.unreadable}
-    if any(lost.values()):
-        common.note("could not be read: " + ", ".join(f"{count} {table}" for table, count in lost.items() if count))
+    if lost := ", ".join(f"{count} {table}" for table, count in report.unreadable.items() if count):
+        common.note(f"could not be read: {lost}")
     if report.careful:
         common.note(f"{report.careful} requests may have been sent already and will not be sent again")
 
 
 async def _up(
     common: CommonOptions,
+    *,
     headless: bool,
     host: str,
     port: int,
@@ -129,7 +118,9 @@ async def _up(
             title = path.parent.resolve().name
             await _until_failed(hub, dashboard.show(hub, title=title, plain=common.ascii, read_only=read_only))
             return
-        stopped = _stopped_by_signal()  # before anybody is told that the hub is there to be stopped
+        stopped = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):  # before anybody is told that the hub is there to be stopped
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         where = "memory only" if memory else str(state.ledger_path)
         common.note(f"hub at {hub.url}, key in {state.key_path}, ledger in {where}")
         common.note('  next: in another terminal, `fleetsim health` or `fleetsim send AGENT "text"`; Ctrl-C stops it')
@@ -145,11 +136,3 @@ async def _until_failed(hub: Hub, work: Coroutine[Any, Any, object]) -> None:
         if hub.failure is not None:
             raise hub.failure
         await running
-
-
-def _stopped_by_signal() -> asyncio.Event:
-    """An event that SIGINT and SIGTERM set."""
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    return stopped

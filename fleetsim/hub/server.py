@@ -28,9 +28,6 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.server import listen, serving
 from fleetsim.runtime.watchdog import Watchdog
 
-DEFAULT_PORT = 3000
-"""Workstacean's own; its agents know it."""
-
 
 @asynccontextmanager
 async def running_hub(
