@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from fleetsim.model.errors import BlockedAddress, ConfigError
@@ -76,6 +77,7 @@ def _checked(url: str, name: str) -> tuple[str, tuple[str, str, int]]:
     return url, origin
 
 
+@lru_cache(maxsize=1024)  # asked several times for each call
 def origin_of(url: str) -> tuple[str, str, int] | None:
     """Scheme, host and port of an http(s) address; None for anything else."""
     try:

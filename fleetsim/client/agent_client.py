@@ -7,25 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.blocking import BlockingCalls
 from fleetsim.client.credential import Credential
 from fleetsim.client.follow import WAIT_S, Ask, FellBack, Following, OutgoingMessage, SentTask
-from fleetsim.client.http import (
-    AnswerRequest,
-    ClientLimits,
-    fetch_card,
-    is_event_stream,
-    open_following,
-    read_result,
-    wire_error,
-)
+from fleetsim.client.http import AgentHttp, ClientLimits
 from fleetsim.client.stream import EventStream
 from fleetsim.model.call import (
     Call,
@@ -42,19 +33,16 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
     TaskPush,
-    operation_of,
 )
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, EmptyStream, HttpRefused, MethodNotFound, VersionNotSupported, WireError
 from fleetsim.model.event import TaskEvent
 from fleetsim.model.limits import check_text
 from fleetsim.model.task import Part, Task, TaskState
-from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_of, load_decoder, read_events, read_whole
-from fleetsim.runtime.exchange import exchange
-from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime, Transport
+from fleetsim.runtime.body import StreamLimits, Turns
+from fleetsim.runtime.ports import Runtime, Transport
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire import dialect as wire
-from fleetsim.wire.jsonrpc import request as rpc_body
 
 if TYPE_CHECKING:
     from fleetsim.runtime.http_given import Given
@@ -107,11 +95,15 @@ class AgentClient(BlockingCalls):
             if credential is not None:
                 raise ConfigError("auth_token and credential are two ways to say one thing: give one")
             credential = Credential.of("bearer", auth_token)
-        self._credential = credential
-        self._headers = {name.lower(): value for name, value in dict(headers).items()}
         self._pinned = wire.dialect(dialect).name if dialect is not None else None
-        self._extensions = extensions
         self.limits = limits or ClientLimits()
+        self._http = AgentHttp(
+            address=self._address,
+            limits=self.limits,
+            headers={name.lower(): value for name, value in dict(headers).items()},
+            credential=credential,
+            extensions=extensions,
+        )
         self.card: AgentCard | None = None
         self.card_at = ""
         self._spoken = ""
@@ -166,13 +158,7 @@ class AgentClient(BlockingCalls):
         async with self._discovering:
             if self.card is not None and (not refresh or self.card is not before):
                 return self.card
-            card, found_at = await fetch_card(
-                self.runtime,
-                self._address,
-                headers={**self._headers, **(self._credential.headers() if self._credential else {})},
-                limits=replace(self.limits.for_call(None), body_bytes_max=self.limits.card_bytes_max),
-                credential=self._credential.source if self._credential else None,
-            )
+            card, found_at = await self._http.fetch_card(self.runtime)
             self.adopt(card, found_at)
             return card
 
@@ -261,18 +247,25 @@ class AgentClient(BlockingCalls):
         A send or read that the agent does not know in the dialect of its card is made once more in the other one: an
         answer of -32601 or -32009 says that nothing was done. Where that is known, the agent is called so from then on.
         """
+        out = await self._way_out(call, choice)
         try:
-            return await self._exchange(call, headers, timeout_s, choice)
+            return await self._http.call(self.runtime, call, out, headers, timeout_s)
         except (MethodNotFound, VersionNotSupported) as refused:
             other = self._other_way(call, choice)
             if other is None:
                 raise
             try:
-                answer = await self._exchange(call, headers, timeout_s, other)
+                answer = await self._http.call(self.runtime, call, other, headers, timeout_s)
             except (MethodNotFound, VersionNotSupported):
                 raise refused from None
         self.speak(other.dialect_name)
         return answer
+
+    async def _way_out(self, call: Call, choice: wire.Choice | None) -> wire.Choice:
+        """How a call is made. Nothing is asked of anybody for one that is too long, which raises TooMuchText."""
+        if isinstance(call, SendMessage):
+            check_text(call.message.text, "the message", self.limits.text_chars_max)
+        return choice or self._choice or await self.choice()
 
     def _other_way(self, call: Call, choice: wire.Choice | None) -> wire.Choice | None:
         """How a message goes out and a task is read where the agent does not know them as its card reads.
@@ -282,18 +275,6 @@ class AgentClient(BlockingCalls):
         if choice is not None or self._choice is None or not isinstance(call, SendMessage | GetTask):
             return None
         return self._choice.other
-
-    async def _exchange(
-        self, call: Call, headers: Mapping[str, str] | None, timeout_s: float | None, choice: wire.Choice | None
-    ) -> tuple[wire.Reply, Any]:
-        runtime = self.runtime
-        request, asked = await self._prepare(call, headers, self.limits.for_call(timeout_s), choice)
-        answer = await exchange(partial(open_following, runtime, self._address), request, runtime.room)
-        result = read_result(asked, answer.status, answer.headers, answer.body, runtime.clock.now())
-        try:
-            return asked.dialect.decode_reply(asked.operation, result), result
-        except WireError as error:
-            raise wire_error(self.where, str(error), answer.headers, answer.body) from error
 
     @asynccontextmanager
     async def events(
@@ -311,91 +292,27 @@ class AgentClient(BlockingCalls):
         tried as ``call_raw`` does. Entering raises as ``call`` does; iterating raises RpcError, WireError,
         LimitReached and TransportError.
         """
-        load_decoder()
         if isinstance(call, SendMessage) and not call.streaming:
             call = replace(call, streaming=True)
-        allowed = limits or self.limits.stream
-        exchange_limits = replace(self.limits.for_call(None), total_s=None, body_bytes_max=allowed.stream_bytes_max)
-        refused: MethodNotFound | VersionNotSupported | None = None
-        other: wire.Choice | None = None
-        while True:
-            request, asked = await self._prepare(call, headers, exchange_limits, other or choice, streaming=True)
-            async with open_following(self.runtime, self._address, request) as incoming:
-                if incoming.status == 200 and is_event_stream(incoming.headers):
-                    document = self.runtime.room.document(self.where)
-                    frames = read_events(incoming, limits=allowed, turns=turns, document=document)
-                    stream = EventStream(frames, asked, joins=isinstance(call, SubscribeToTask))
-                else:
-                    try:
-                        stream = await self._plain_answer(asked, incoming)
-                    except (MethodNotFound, VersionNotSupported) as error:
-                        if refused is not None:
-                            raise refused from None
-                        refused, other = error, self._other_way(call, choice)
-                        if other is None:
-                            raise
-                        continue
-                if other is not None:
-                    self.speak(other.dialect_name)
-                async with aclosing(stream):
-                    yield stream
-                return
-
-    async def _plain_answer(self, asked: AnswerRequest, incoming: IncomingResponse) -> EventStream:
-        """JSON where a stream was expected: an error, or one event (interop.md section 7)."""
-        limits = self.limits.for_call(None)
-        chunks = BoundedChunks(incoming.chunks, limits=limits, deadline=deadline_of(limits), where=self.where)
-        body = await read_whole(chunks, self.runtime.room, owner=self.where)
-        result = read_result(asked, incoming.status, incoming.headers, body, self.runtime.clock.now())
-        try:
-            event = asked.dialect.decode_event(result)
-        except WireError as error:
-            raise wire_error(self.where, str(error), incoming.headers, body) from error
-        return EventStream.single(event, asked)
-
-    async def _prepare(
-        self,
-        call: Call,
-        headers: Mapping[str, str] | None,
-        limits: Limits,
-        choice: wire.Choice | None,
-        *,
-        streaming: bool = False,
-    ) -> tuple[Request, AnswerRequest]:
-        if isinstance(call, SendMessage):
-            check_text(call.message.text, "the message", self.limits.text_chars_max)
-        if choice is None:
-            choice = self._choice or await self.choice()
-        dialect = wire.dialect(choice.dialect_name)
-        operation = operation_of(call)
-        method, params = dialect.encode_call(call)
-        own_headers = dialect.headers(operation)
-        if choice.tenant is not None:
-            params = {**params, "tenant": choice.tenant}
-        self._address.require(choice.url)
-        # Configured headers first, then the call's, the dialect's and the credential, which nothing overrides.
-        more = (*(headers or {}).items(), *own_headers.items())
-        merged = {**self._headers, **{name.lower(): value for name, value in more}}
-        if self._extensions:
-            merged[dialect.extensions_header.lower()] = ", ".join(self._extensions)
-        merged["content-type"] = "application/json"
-        source = None
-        if self._credential is not None:
-            merged.update(self._credential.headers())
-            source = self._credential.source
-        request_id = self.runtime.ids.new()
-        request = Request(
-            method="POST",
-            url=choice.url,
-            headers=merged,
-            body=rpc_body(request_id, method, params),
-            limits=limits,
-            streaming=streaming,
-        )
-        where = self._address.where
-        return request, AnswerRequest(
-            request_id=request_id, dialect=dialect, operation=operation, where=where, credential=source
-        )
+        limits = limits or self.limits.stream
+        out = await self._way_out(call, choice)
+        async with AsyncExitStack() as opened:
+            try:
+                stream = await opened.enter_async_context(
+                    self._http.stream(self.runtime, call, out, headers, limits, turns)
+                )
+            except (MethodNotFound, VersionNotSupported) as refused:
+                other = self._other_way(call, choice)
+                if other is None:
+                    raise
+                try:
+                    stream = await opened.enter_async_context(
+                        self._http.stream(self.runtime, call, other, headers, limits, turns)
+                    )
+                except (MethodNotFound, VersionNotSupported):
+                    raise refused from None
+                self.speak(other.dialect_name)
+            yield stream
 
     @asynccontextmanager
     async def twin(self, *, alone: bool) -> AsyncIterator[AgentClient]:

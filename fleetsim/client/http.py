@@ -1,4 +1,4 @@
-"""HTTP with an agent: what it is allowed, which redirects are followed, what a response says, and fetching the card.
+"""HTTP with an agent: what it is allowed, which redirects are followed, what a response says; calls, and its card.
 
 The status comes first, then the body: peers refuse with a status alone, with a JSON-RPC error under any
 status, or with a page of HTML, and the three must not be taken for each other (interop.md section 7).
@@ -9,25 +9,28 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from fleetsim.client.address import AgentUrl
-from fleetsim.model.call import Operation
+from fleetsim.client.credential import Credential
+from fleetsim.client.stream import AnswerRequest, EventStream
+from fleetsim.model.call import Call, SubscribeToTask
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import AuthRefused, ConfigError, FleetsimError, HttpRefused, WireError
 from fleetsim.model.limits import TEXT_CHARS_MAX, WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
-from fleetsim.runtime.body import StreamLimits
+from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_of, load_decoder, read_events, read_whole
 from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
 from fleetsim.runtime.retry import retry_after_s
-from fleetsim.wire.dialect import CARD_HEADERS, Dialect, read_card
+from fleetsim.wire.dialect import CARD_HEADERS, Choice, Reply, dialect, read_card
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.jsonrpc import read_response
+from fleetsim.wire.jsonrpc import request as rpc_body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +116,6 @@ EXCERPT_CHARACTERS = 200
 _LATER = frozenset({429, 503})
 _TITLE = re.compile(rb"<title[^>]{0,200}>(.{0,400}?)</title", re.IGNORECASE | re.DOTALL)
 _HTML = re.compile(rb"\s{0,200}(?:<!--.{0,2000}?-->\s{0,200})?<(?:!doctype\s+html|html|head|body)", re.I | re.S)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRequest:
-    """What a response is the answer to. ``where`` and ``credential`` are words for messages."""
-
-    request_id: str
-    dialect: Dialect
-    operation: Operation
-    where: str
-    credential: str | None = None
 
 
 def read_result(asked: AnswerRequest, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Any:
@@ -219,65 +211,148 @@ def _error_message(body: bytes) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def is_event_stream(headers: Mapping[str, str]) -> bool:
-    """Whether the content type is that of server-sent events."""
-    return headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+# -- calls -------------------------------------------------------------------------------------------------------
 
 
-# -- cards -------------------------------------------------------------------------------------------------------
+@dataclass(slots=True, kw_only=True)
+class AgentHttp:
+    """Calls to one agent as HTTP: what goes with each of them, and what is allowed it.
 
-
-async def fetch_card(
-    runtime: Runtime, address: AgentUrl, *, headers: Mapping[str, str], limits: Limits, credential: str | None
-) -> tuple[AgentCard, str]:
-    """The first card found at the addresses where one may be, and its address.
-
-    A path that is missing, leads elsewhere or holds something else is passed over, and so are others beside one that
-    refuses the credential: an endpoint may guard all that is below it, and the card be open. An overloaded agent and
-    a failed connection end the search.
-
-    Raises:
-        AuthRefused, HttpRefused, WireError, LimitReached, TransportError
+    The credential and the configured headers go to the configured origin and nowhere else.
     """
-    found: FleetsimError | None = None
-    closed: set[str] = set()
-    for url in address.card_urls():
-        if (folder := url.rpartition("/.well-known/")[0]) in closed:
-            continue
+
+    address: AgentUrl
+    limits: ClientLimits
+    headers: Mapping[str, str]
+    credential: Credential | None
+    extensions: tuple[str, ...]
+
+    async def call(
+        self, runtime: Runtime, call: Call, choice: Choice, headers: Mapping[str, str] | None, timeout_s: float | None
+    ) -> tuple[Reply, Any]:
+        """One call that is answered at once: the reply, and its undecoded ``result``."""
+        request, asked = self._request(runtime, call, choice, headers, self.limits.for_call(timeout_s))
+        async with open_following(runtime, self.address, request) as incoming:
+            body = await read_whole(incoming.chunks, runtime.room, owner=asked.where)
+        result = read_result(asked, incoming.status, incoming.headers, body, runtime.clock.now())
         try:
-            return await _fetch(runtime, address, url, headers, limits, credential), url
-        except AuthRefused as error:
-            closed.add(folder)
-            found = error
-        except HttpRefused as error:
-            if error.retryable:
-                raise
-            found = found or error
+            return asked.dialect.decode_reply(asked.operation, result), result
         except WireError as error:
-            found = found if isinstance(found, AuthRefused) else error
-    if isinstance(found, HttpRefused) and not isinstance(found, AuthRefused):
-        raise HttpRefused(
-            f"{address.where}: no agent card at {' or '.join(_path(url) for url in address.card_urls())} "
-            f"(HTTP {found.status})",
-            status=found.status,
-            hint="is this the address of an A2A agent?",
-        ) from found
-    assert found is not None  # there is always at least one address
-    raise found
+            raise wire_error(asked.where, str(error), incoming.headers, body) from error
 
+    @asynccontextmanager
+    async def stream(
+        self,
+        runtime: Runtime,
+        call: Call,
+        choice: Choice,
+        headers: Mapping[str, str] | None,
+        limits: StreamLimits,
+        turns: Turns | None,
+    ) -> AsyncIterator[EventStream]:
+        """The stream of a call. JSON where a stream was expected is an error, or one event (interop.md section 7)."""
+        load_decoder()
+        whole = self.limits.for_call(None)
+        allowed = replace(whole, total_s=None, body_bytes_max=limits.stream_bytes_max)
+        request, asked = self._request(runtime, call, choice, headers, allowed, streaming=True)
+        async with open_following(runtime, self.address, request) as incoming:
+            content_type = incoming.headers.get("content-type", "")
+            if incoming.status == 200 and content_type.partition(";")[0].strip().lower() == "text/event-stream":
+                frames = read_events(incoming, limits=limits, turns=turns, document=runtime.room.document(asked.where))
+                stream = EventStream(asked, frames, joins=isinstance(call, SubscribeToTask))
+            else:
+                chunks = BoundedChunks(incoming.chunks, limits=whole, deadline=deadline_of(whole), where=asked.where)
+                body = await read_whole(chunks, runtime.room, owner=asked.where)
+                result = read_result(asked, incoming.status, incoming.headers, body, runtime.clock.now())
+                try:
+                    stream = EventStream(asked, asked.dialect.decode_event(result))
+                except WireError as error:
+                    raise wire_error(asked.where, str(error), incoming.headers, body) from error
+            async with aclosing(stream):
+                yield stream
 
-async def _fetch(
-    runtime: Runtime, address: AgentUrl, url: str, headers: Mapping[str, str], limits: Limits, credential: str | None
-) -> AgentCard:
-    address.require(url)
-    request = Request(method="GET", url=url, headers={**headers, **CARD_HEADERS}, limits=limits)
-    reply = await exchange(lambda asked: open_following(runtime, address, asked), request)
-    where = f"{address.where}{_path(url)}"
-    refuse_status(where, credential, reply.status, reply.headers, reply.body, runtime.clock.now())
-    try:
-        return read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max))
-    except WireError as error:
-        raise wire_error(where, str(error), reply.headers, reply.body) from error
+    def _request(
+        self,
+        runtime: Runtime,
+        call: Call,
+        choice: Choice,
+        headers: Mapping[str, str] | None,
+        limits: Limits,
+        *,
+        streaming: bool = False,
+    ) -> tuple[Request, AnswerRequest]:
+        operation, spoken = call.operation, dialect(choice.dialect_name)
+        method, params = spoken.encode_call(call)
+        own_headers = spoken.headers(operation)
+        if choice.tenant is not None:
+            params = {**params, "tenant": choice.tenant}
+        self.address.require(choice.url)
+        # Configured headers first, then the call's, the dialect's and the credential, which nothing overrides.
+        more = (*(headers or {}).items(), *own_headers.items())
+        merged = {**self.headers, **{name.lower(): value for name, value in more}}
+        if self.extensions:
+            merged[spoken.extensions_header.lower()] = ", ".join(self.extensions)
+        merged["content-type"] = "application/json"
+        if self.credential is not None:
+            merged.update(self.credential.headers())
+        asked = AnswerRequest(
+            request_id=runtime.ids.new(),
+            dialect=spoken,
+            operation=operation,
+            where=self.address.where,
+            credential=self.credential.source if self.credential is not None else None,
+        )
+        body = rpc_body(asked.request_id, method, params)
+        request = Request(method="POST", url=choice.url, headers=merged, body=body, limits=limits, streaming=streaming)
+        return request, asked
+
+    async def fetch_card(self, runtime: Runtime) -> tuple[AgentCard, str]:
+        """The first card found at the addresses where one may be, and its address.
+
+        A path that is missing, leads elsewhere or holds something else is passed over, and so are others beside one
+        that refuses the credential: an endpoint may guard all that is below it, and the card be open. An overloaded
+        agent and a failed connection end the search.
+
+        Raises:
+            AuthRefused, HttpRefused, WireError, LimitReached, TransportError
+        """
+        address = self.address
+        headers = {**self.headers, **(self.credential.headers() if self.credential else {}), **CARD_HEADERS}
+        source = self.credential.source if self.credential else None
+        limits = replace(self.limits.for_call(None), body_bytes_max=self.limits.card_bytes_max)
+        found: FleetsimError | None = None
+        closed: set[str] = set()
+        for url in address.card_urls():
+            if (folder := url.rpartition("/.well-known/")[0]) in closed:
+                continue
+            address.require(url)
+            where = f"{address.where}{_path(url)}"
+            request = Request(method="GET", url=url, headers=headers, limits=limits)
+            try:
+                reply = await exchange(lambda asked: open_following(runtime, address, asked), request)
+                refuse_status(where, source, reply.status, reply.headers, reply.body, runtime.clock.now())
+                try:
+                    return read_card(parse_untrusted(reply.body, bytes_max=limits.body_bytes_max)), url
+                except WireError as error:
+                    raise wire_error(where, str(error), reply.headers, reply.body) from error
+            except AuthRefused as error:
+                closed.add(folder)
+                found = error
+            except HttpRefused as error:
+                if error.retryable:
+                    raise
+                found = found or error
+            except WireError as error:
+                found = found if isinstance(found, AuthRefused) else error
+        if isinstance(found, HttpRefused) and not isinstance(found, AuthRefused):
+            raise HttpRefused(
+                f"{address.where}: no agent card at {' or '.join(_path(url) for url in address.card_urls())} "
+                f"(HTTP {found.status})",
+                status=found.status,
+                hint="is this the address of an A2A agent?",
+            ) from found
+        assert found is not None  # there is always at least one address
+        raise found
 
 
 def _path(url: str) -> str:

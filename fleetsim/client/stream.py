@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fleetsim.client.http import AnswerRequest
+from fleetsim.model.call import Operation
 from fleetsim.model.errors import TransportError, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import INTERRUPTED, TERMINAL, Message, TaskState, TaskStatus
@@ -31,27 +31,34 @@ LONE_MESSAGE_S = 5.0
 """A message that nothing follows for so long is the answer, though the agent leaves the stream open."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRequest:
+    """What a response is the answer to. ``where`` and ``credential`` are words for messages."""
+
+    request_id: str
+    dialect: Dialect
+    operation: Operation
+    where: str
+    credential: str | None = None
+
+
 class EventStream(AsyncIterator[TaskEvent]):
     """The events of one stream, in order. ``skipped`` counts frames that were no event.
 
     Iterating raises RpcError for an error frame, WireError at ``BAD_FRAMES_MAX`` bad ones, and what the
     transport raises. ``ended`` tells, after the last event, whether the agent closed the task's stream
     (a final, terminal or, in 1.0, interrupted update) rather than just stopped talking.
-    ``joins`` a stream that is a task's: no message in it is an answer without one.
+    ``joins`` a stream that is a task's: no message in it is an answer without one. An agent that answered with plain
+    JSON has said one event.
     """
 
-    def __init__(self, frames: AsyncGenerator[SseEvent, None], asked: AnswerRequest, *, joins: bool = False) -> None:
+    def __init__(
+        self, asked: AnswerRequest, events: AsyncGenerator[SseEvent, None] | TaskEvent, *, joins: bool = False
+    ) -> None:
         self.skipped = 0
         self.ended = False
         self._of_task = joins
-        self._events = self._read(frames, asked)
-
-    @classmethod
-    def single(cls, event: TaskEvent, asked: AnswerRequest) -> EventStream:
-        """A stream of one event, for an agent that answered with plain JSON."""
-        stream = cls(_nothing(), asked)
-        stream._events = stream._one(event)
-        return stream
+        self._events = self._read(events, asked) if isinstance(events, AsyncGenerator) else self._one(events)
 
     def __aiter__(self) -> EventStream:
         return self
@@ -175,12 +182,6 @@ class _Messages:
         if reply is None or status.state is not TaskState.COMPLETED or status.message or self._has_artifacts:
             return status
         return replace(status, message=reply.message)
-
-
-async def _nothing() -> AsyncGenerator[SseEvent, None]:
-    events: tuple[SseEvent, ...] = ()
-    for event in events:
-        yield event
 
 
 def read_frame(data: str, asked: AnswerRequest) -> TaskEvent:

@@ -1,11 +1,14 @@
-"""The operations of A2A and one frozen value per call and reply, free of any dialect."""
+"""The operations of A2A and one frozen value per call and reply, free of any dialect.
+
+A call says in ``operation`` which one it is.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from fleetsim.model.task import JsonObject, Message, Task, TaskState
 
@@ -63,10 +66,16 @@ class SendMessage:
     metadata: JsonObject = field(default_factory=dict)
     streaming: bool = False
 
+    @property
+    def operation(self) -> Operation:
+        return Operation.STREAM if self.streaming else Operation.SEND
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetTask:
     """Read one task. ``history_length`` None means the agent's default (A2A 1.0 section 3.2.4)."""
+
+    operation: ClassVar[Operation] = Operation.GET
 
     task_id: str
     history_length: int | None = None
@@ -75,6 +84,8 @@ class GetTask:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListTasks:
     """Page through tasks (1.0 only)."""
+
+    operation: ClassVar[Operation] = Operation.LIST
 
     context_id: str | None = None
     state: TaskState | None = None
@@ -89,6 +100,8 @@ class ListTasks:
 class CancelTask:
     """Ask the agent to stop a task."""
 
+    operation: ClassVar[Operation] = Operation.CANCEL
+
     task_id: str
     metadata: JsonObject = field(default_factory=dict)
 
@@ -97,12 +110,16 @@ class CancelTask:
 class SubscribeToTask:
     """Join the stream of a running task."""
 
+    operation: ClassVar[Operation] = Operation.SUBSCRIBE
+
     task_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPush:
     """Register a webhook."""
+
+    operation: ClassVar[Operation] = Operation.PUSH_SET
 
     task_id: str
     config: PushConfig
@@ -112,6 +129,8 @@ class SetPush:
 class GetPush:
     """Read one webhook; None means the only or first one."""
 
+    operation: ClassVar[Operation] = Operation.PUSH_GET
+
     task_id: str
     config_id: str | None = None
 
@@ -120,12 +139,16 @@ class GetPush:
 class ListPush:
     """Read all webhooks of a task."""
 
+    operation: ClassVar[Operation] = Operation.PUSH_LIST
+
     task_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePush:
     """Remove one webhook; None means the only one."""
+
+    operation: ClassVar[Operation] = Operation.PUSH_DELETE
 
     task_id: str
     config_id: str | None = None
@@ -134,6 +157,8 @@ class DeletePush:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetExtendedCard:
     """Read the card that only authenticated callers see."""
+
+    operation: ClassVar[Operation] = Operation.EXTENDED_CARD
 
 
 Call: TypeAlias = (
@@ -148,25 +173,6 @@ Call: TypeAlias = (
     | DeletePush
     | GetExtendedCard
 )
-
-OPERATION_OF: dict[type, Operation] = {
-    GetTask: Operation.GET,
-    ListTasks: Operation.LIST,
-    CancelTask: Operation.CANCEL,
-    SubscribeToTask: Operation.SUBSCRIBE,
-    SetPush: Operation.PUSH_SET,
-    GetPush: Operation.PUSH_GET,
-    ListPush: Operation.PUSH_LIST,
-    DeletePush: Operation.PUSH_DELETE,
-    GetExtendedCard: Operation.EXTENDED_CARD,
-}
-
-
-def operation_of(call: Call) -> Operation:
-    """The operation a call belongs to."""
-    if isinstance(call, SendMessage):
-        return Operation.STREAM if call.streaming else Operation.SEND
-    return OPERATION_OF[type(call)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,6 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
     TaskPush,
-    operation_of,
 )
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import Blame, InvalidParams, MethodNotFound, UnsupportedOperation, WireError
@@ -163,7 +162,7 @@ class DialectBase(ABC):
 
     def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
         """Method name and parameters. Raises UnsupportedOperation."""
-        return self.method(operation_of(call)), self.write_params(call)
+        return self.method(call.operation), self.write_params(call)
 
     def write_params(self, call: Call) -> dict[str, Any]:
         """The parameters of a call."""

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.client.http import AnswerRequest, describe, read_result
+from fleetsim.client.http import describe, read_result
+from fleetsim.client.stream import AnswerRequest
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import (
     AuthRefused,

@@ -27,7 +27,6 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
     TaskPush,
-    operation_of,
 )
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, AgentSkill, Capabilities
 from fleetsim.model.errors import TaskNotFound
@@ -259,7 +258,7 @@ def test_calls_are_read_from_the_golden_file(name: str) -> None:
     if isinstance(call, SendMessage) and doc["dialect"] == "0.1":
         call = replace(call, message=old_message(call.message, "c-1"))
     assert found == call
-    assert operation_of(found) is Operation(doc["operation"])
+    assert found.operation is Operation(doc["operation"])
 
 
 @pytest.mark.parametrize("name", operation_cases())
@@ -411,7 +410,7 @@ def test_calls_and_replies_as_the_sdks_write_them_are_read_the_same(version: str
     case = peer_case(version, name)
     call, reply = call_and_reply(f"v{version.replace('.', '_')}-{name}")
     spoken = dialect(version)
-    found = spoken.decode_call(spoken.method(operation_of(call)), case["params"])
+    found = spoken.decode_call(spoken.method(call.operation), case["params"])
     assert found == call
     assert spoken.decode_reply(Operation(case["operation"]), case["result"]) == reply
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetsim.model.call import Operation, SendMessage, operation_of
+from fleetsim.model.call import Operation, SendMessage
 from fleetsim.model.errors import InvalidParams, InvalidRequest, MethodNotFound, ParseError, RpcError, WireError
 from fleetsim.model.event import Snapshot, fold
 from fleetsim.model.extensions import read_extras
@@ -124,7 +124,7 @@ def test_any_call_is_read_or_is_one_of_two_rpc_errors(version: str, method: str,
         return
     if isinstance(call, SendMessage):
         assert isinstance(call.message, Message)
-    assert operation_of(call) is dialect(version).operation(method)
+    assert call.operation is dialect(version).operation(method)
     assert dump(dialect(version).encode_call(call)[1])
 
 

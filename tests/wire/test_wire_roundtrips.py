@@ -26,7 +26,6 @@ from fleetsim.model.call import (
     SubscribeToTask,
     TaskPage,
     TaskPush,
-    operation_of,
 )
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, AgentSkill, Capabilities
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent, fold
@@ -277,7 +276,7 @@ BASIC = PushConfig(url="u", token="same", scheme="Basic", credentials="same")
 @example(call=SetPush(task_id="t", config=BASIC))
 def test_calls_come_back(version: str, call: Call) -> None:
     spoken = dialect(version)
-    if operation_of(call) not in spoken.methods:
+    if call.operation not in spoken.methods:
         return
     method, params = over_the_wire(spoken.encode_call(call))
     assert spoken.decode_call(method, params) == kept_call(call, version)
@@ -298,7 +297,7 @@ def test_tasks_come_back_from_every_operation_that_answers_with_one(
     spoken = dialect(version)
     for call in (send, GetTask(task_id="t"), CancelTask(task_id="t")):
         result = over_the_wire(spoken.encode_reply(call, task))
-        assert spoken.decode_reply(operation_of(call), result) == kept_task(task, version)
+        assert spoken.decode_reply(call.operation, result) == kept_task(task, version)
 
 
 @pytest.mark.parametrize("version", NAMES)

@@ -28,7 +28,6 @@ from fleetsim.model.call import (
     SendMessage,
     SetPush,
     SubscribeToTask,
-    operation_of,
 )
 from fleetsim.model.errors import InvalidParams, MethodNotFound, RpcError, TaskNotCancelable, UnsupportedOperation
 from fleetsim.model.task import JsonObject, Role, Task, TextPart
@@ -59,7 +58,7 @@ class Selectools(Interceptor):
 
     async def before(self, call: Call, caller: Principal) -> Call:
         """Refuse what it has no method for."""
-        if operation_of(call) not in {Operation.SEND, Operation.GET, Operation.CANCEL}:
+        if call.operation not in {Operation.SEND, Operation.GET, Operation.CANCEL}:
             raise MethodNotFound
         if isinstance(call, CancelTask):
             task = await self.inner.call(GetTask(task_id=call.task_id), caller)
