@@ -182,6 +182,32 @@ class Files(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program to run: its arguments, what it reads, how long it may take. ``passed`` names variables it gets too."""
+
+    argv: tuple[str, ...] = field(repr=False)
+    stdin: bytes = field(default=b"", repr=False)
+    seconds: float = 10.0
+    passed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramResult:
+    """How a program ended: its exit status, None if it did not end by itself. ``reason`` is empty on success."""
+
+    status: int | None = None
+    reason: str = ""
+
+
+class Programs(Protocol):
+    """Programs of this machine. They get no shell, little environment, and end when their time is up."""
+
+    async def run(self, program: Program) -> ProgramResult:
+        """Run it to its end. Never raises for a bad program."""
+        ...
+
+
 class Work(Protocol):
     """How long a stretch of work took, so that it can be charged to whom it was done for."""
 
@@ -200,5 +226,6 @@ class Runtime:
     resolver: Resolver
     transport: Transport
     files: Files
+    programs: Programs
     work: Work
     room: Room

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import secrets
 import socket
@@ -20,6 +21,7 @@ from fleetsim.runtime.body import Room
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.http import EXCHANGES_MAX, STREAMS_MAX, HttpTransport
 from fleetsim.runtime.ports import Clock, Runtime
+from fleetsim.runtime.programs import SystemPrograms
 
 CLOCK_LOOK_S = 60.0
 CLOCK_SET_S = 1.0
@@ -136,6 +138,7 @@ def real_runtime(
         resolver=resolver,
         transport=HttpTransport(resolver=resolver, exchanges_max=exchanges_max, streams_max=streams_max, tls=tls),
         files=DiskFiles(),
+        programs=SystemPrograms(os.environ),
         work=ThreadWork(),
         room=Room(),
     )

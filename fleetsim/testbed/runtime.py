@@ -10,11 +10,12 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from fleetsim.runtime.body import Room
-from fleetsim.runtime.ports import Files, Resolver, Runtime, Transport, Work
+from fleetsim.runtime.ports import Files, Programs, Resolver, Runtime, Transport, Work
 from fleetsim.runtime.real import sleep_until
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.network import MemoryNetwork
+from fleetsim.testbed.programs import MemoryPrograms
 
 
 class VirtualClock:
@@ -98,6 +99,7 @@ def virtual_runtime(
     *,
     name: str = "",
     files: Files | None = None,
+    programs: Programs | None = None,
     transport: Transport | None = None,
     resolver: Resolver | None = None,
     work: Work | None = None,
@@ -115,6 +117,7 @@ def virtual_runtime(
         resolver=resolver if resolver is not None else ground,
         transport=transport if transport is not None else ground.seen_from(name),
         files=files if files is not None else MemoryFiles(),
+        programs=programs if programs is not None else MemoryPrograms(),
         work=work if work is not None else CountedWork(),
         room=Room(),
     )

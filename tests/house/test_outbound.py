@@ -1,4 +1,4 @@
-"""Who may reach the outside: one factory for connections, and one process started by the product (T-03, T-43, T-44)."""
+"""Who may reach the outside: one factory for connections, and few places that start a process (T-03, T-43, T-44)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ DIALLING = {
 STARTING = {"subprocess", "multiprocessing", "pty", "concurrent.futures.process", "asyncio.subprocess"}
 CALLS = {
     "open_connection", "open_unix_connection", "create_connection", "create_datagram_endpoint", "start_server",
-    "create_subprocess_exec", "create_subprocess_shell", "system", "popen", "fork", "posix_spawn", "execv", "execve",
+    "create_subprocess_exec", "create_subprocess_shell", "subprocess_exec",
+    "subprocess_shell", "system", "popen", "fork", "posix_spawn", "execv", "execve",
 }  # fmt: skip
 
 ALLOWED: dict[str, str] = {
@@ -30,6 +31,7 @@ ALLOWED: dict[str, str] = {
     "fleetsim/runtime/http_given.py": "a client that a program of its own hands in; nothing in the product does",
     "fleetsim/runtime/body.py": "the decoder of event streams; opens nothing",
     "fleetsim/runtime/real.py": "name resolution, and the operating system's certificates",
+    "fleetsim/runtime/programs.py": "starts the programs that the operator's file names, and nothing else does",
     "fleetsim/runtime/server.py": "the listening socket",
     "fleetsim/check/app_parent.py": "starts the agent named with --app, and talks with it by a socket pair",
     "fleetsim/check/app_child.py": "the other end of that pair",
@@ -63,7 +65,8 @@ def test_only_the_one_factory_and_its_neighbours_touch_the_network() -> None:
 
 WAYS_OUT = (
     "import httpx", "from urllib.request import urlopen", "import http.client as h", "from asyncio import subprocess",
-    "import subprocess", "loop.create_connection(a, b)", "os.system('x')", "await asyncio.open_connection('h', 1)",
+    "import subprocess", "loop.create_connection(a, b)",
+    "await loop.subprocess_exec(a, b)", "os.system('x')", "await asyncio.open_connection('h', 1)",
 )  # fmt: skip
 
 
