@@ -110,10 +110,7 @@ class Engine:
         opened = self._runtime() if callable(self._runtime) else nullcontext(self._runtime)
         runtime = await self._stack.enter_async_context(opened)
         self._store = store = Store(
-            clock=runtime.clock,
-            ids=runtime.ids,
-            limits=limits,
-            keep_transitions=settings.state_transition_history,
+            clock=runtime.clock, ids=runtime.ids, limits=limits, keep_transitions=settings.state_transition_history
         )
         # Left in the opposite order: webhooks, housekeeping, and the file when nobody writes any more.
         file = None

@@ -109,13 +109,7 @@ def flaky_skill() -> Skill:
     return flaky
 
 
-@skill(
-    "estimate",
-    description="Estimates, with cost and confidence",
-    tags=("demo", "extensions"),
-    cost=True,
-    sure=True,
-)
+@skill("estimate", description="Estimates, with cost and confidence", tags=("demo", "extensions"), cost=True, sure=True)
 async def estimate(task: SkillContext) -> str:
     """What cost-v1 and confidence-v1 are for."""
     task.use(input_tokens=120, output_tokens=40, cost_usd=0.0042, model="abacus")

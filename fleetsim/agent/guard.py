@@ -129,9 +129,7 @@ class RequestGuard:
     def __init__(self, authenticator: Authenticator, limits: AgentLimits) -> None:
         self._authenticator, self._limits = authenticator, limits
         self._bodies = BodyReader(
-            bytes_max=limits.body_bytes_max,
-            seconds=limits.body_deadline_s,
-            all_bytes_max=limits.bodies_bytes_max,
+            bytes_max=limits.body_bytes_max, seconds=limits.body_deadline_s, all_bytes_max=limits.bodies_bytes_max
         )
         self.body = self._bodies.read
 

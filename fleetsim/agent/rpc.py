@@ -13,11 +13,7 @@ from fleetsim.agent.service import Operations, Principal
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.streams import DirectWatch, Watch
 from fleetsim.model.call import STREAMING, CancelTask, GetTask, SendMessage, SubscribeToTask
-from fleetsim.model.errors import (
-    InternalError,
-    InvalidRequest,
-    RpcError,
-)
+from fleetsim.model.errors import InternalError, InvalidRequest, RpcError
 from fleetsim.model.event import TaskEvent
 from fleetsim.runtime.inbound import Refusal, while_connected
 from fleetsim.runtime.responses import EVENT_STREAM_HEADERS, EventStreamResponse

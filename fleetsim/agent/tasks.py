@@ -439,11 +439,7 @@ class Entry:
         if ending is None:
             return ()
         whole = ClosingUpdate(
-            task_id=self.key[1],
-            context_id=self.context_id,
-            artifact=ending.main,
-            last_chunk=True,
-            added=ending.added,
+            task_id=self.key[1], context_id=self.context_id, artifact=ending.main, last_chunk=True, added=ending.added
         )
         return (whole,)
 

@@ -219,10 +219,5 @@ def _html(text: str) -> str:
     return html_escape(neutralise(str(text)))
 
 
-FORMATS: Mapping[str, Callable[[Report], str]] = {
-    "json": as_json,
-    "junit": junit,
-    "html": html,
-    "markdown": markdown,
-}
+FORMATS: Mapping[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "html": html, "markdown": markdown}
 """A writer for each format of ``--report``."""

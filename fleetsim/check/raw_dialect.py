@@ -15,12 +15,7 @@ from fleetsim.model.task import TaskState
 from fleetsim.wire.dialect import DIALECTS
 
 STATES = frozenset(TaskState) - {TaskState.UNKNOWN}
-_WRAPPERS = {
-    "task": "task",
-    "message": "message",
-    "statusUpdate": "status-update",
-    "artifactUpdate": "artifact-update",
-}
+_WRAPPERS = {"task": "task", "message": "message", "statusUpdate": "status-update", "artifactUpdate": "artifact-update"}
 KINDS = frozenset(_WRAPPERS.values())
 
 

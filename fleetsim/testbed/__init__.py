@@ -8,13 +8,4 @@ from fleetsim.testbed.network import MemoryNetwork, in_process
 from fleetsim.testbed.proxy import FaultProxy
 from fleetsim.testbed.runtime import virtual_runtime
 
-__all__ = [
-    "Deadlock",
-    "FaultProxy",
-    "LeftOver",
-    "MemoryNetwork",
-    "VirtualLoop",
-    "in_process",
-    "run",
-    "virtual_runtime",
-]
+__all__ = ["Deadlock", "FaultProxy", "LeftOver", "MemoryNetwork", "VirtualLoop", "in_process", "run", "virtual_runtime"]

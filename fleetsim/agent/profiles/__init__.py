@@ -41,10 +41,7 @@ class Profile:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-_SELECTOOLS_BEHAVIOURS = {
-    **BEHAVIOURS,
-    "0.3": replace(BEHAVIOURS["0.3"], waits=True, stream_errors_as_events=False),
-}
+_SELECTOOLS_BEHAVIOURS = {**BEHAVIOURS, "0.3": replace(BEHAVIOURS["0.3"], waits=True, stream_errors_as_events=False)}
 
 _SELECTOOLS = Profile(
     name="selectools",

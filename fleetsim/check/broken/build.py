@@ -149,24 +149,34 @@ def letting_in(*, without_any: bool = False, with_any: bool = False) -> Callable
 
 
 class Catalogue:
-    """Collects mutants of one section: ``add(id, row, title, *edits, settings=..., intercept=...)``."""
+    """Collects the broken agents of one section."""
 
     def __init__(self) -> None:
         self.mutants: list[Mutant] = []
 
     def add(
         self,
-        mutant_id: str,
-        row: str,
-        title: str,
+        heading: str,
         *edits: Edit,
         incident: str | None = None,
         also: Mapping[str, str] | None = None,
         as_offered: bool = False,
         **parts: Any,
     ) -> None:
-        """Add one; ``parts`` are the options of ``breaks``, ``as_offered`` has it checked in its card's dialects."""
-        made = Mutant(
-            mutant_id=mutant_id, row=row, title=title, make=breaks(*edits, **parts), incident=incident, also=also or {}
+        """Add one. ``heading`` is its row, its id and its title, as in ``C-05 skill-untagged: a skill has no tags``.
+
+        ``parts`` are the options of ``breaks``, ``as_offered`` has it checked in its card's dialects.
+        """
+        names, _, title = heading.partition(": ")
+        row, mutant_id = names.split()
+        self.mutants.append(
+            Mutant(
+                mutant_id=mutant_id,
+                row=row,
+                title=title,
+                make=breaks(*edits, **parts),
+                incident=incident,
+                also=also or {},
+                dialects=None if as_offered else DIALECTS,
+            )
         )
-        self.mutants.append(replace(made, dialects=None) if as_offered else made)

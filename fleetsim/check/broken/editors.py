@@ -17,12 +17,7 @@ from fleetsim.wire.json import dump
 
 JsonEdit = Callable[[Json], Json | None]
 
-_WRAPPERS = {
-    "task": "task",
-    "statusUpdate": "status-update",
-    "artifactUpdate": "artifact-update",
-    "message": "message",
-}
+_WRAPPERS = {"task": "task", "statusUpdate": "status-update", "artifactUpdate": "artifact-update", "message": "message"}
 LEGACY = frozenset({"tasks/send", "tasks/sendSubscribe", "tasks/pushNotification/set", "tasks/pushNotification/get"})
 SENDS = (Operation.SEND, Operation.STREAM)
 STREAMS = (Operation.STREAM, Operation.SUBSCRIBE)
@@ -94,9 +89,25 @@ def renamed(value: Json, names: dict[str, str]) -> Json:
     return value
 
 
-def without(*names: str) -> JsonEdit:
+def without(*names: str) -> Callable[[Json], Json]:
     """An edit that drops members of an object."""
-    return lambda value: {key: item for key, item in value.items() if key not in names}
+    return lambda value: {k: item for k, item in value.items() if k not in names} if isinstance(value, dict) else value
+
+
+def member(name: str, to: Callable[[Json], Json]) -> Callable[[Json], Json]:
+    """An edit of one member of an object, in place, where it is there."""
+
+    def change(value: Json) -> Json:
+        if isinstance(value, dict) and name in value:
+            value[name] = to(value[name])
+        return value
+
+    return change
+
+
+def over(event: Json, to: Callable[[Json], Json]) -> Json:
+    """The event with its content edited, in the wrapper that it has."""
+    return to(event) if inside(event) is event else {name: to(body) for name, body in event.items()}
 
 
 # -- what is asked ---------------------------------------------------------------------------------
@@ -122,14 +133,9 @@ def at(*paths: str) -> Callable[[Asked], bool]:
     return lambda asked: asked.path in paths
 
 
-def edit_params(*operations: Operation, to: JsonEdit) -> Edit:
+def edit_params(*operations: Operation, to: Callable[[Json], Json]) -> Edit:
     """Change the parameters before the agent reads them."""
-
-    def change(body: Json) -> Json:
-        params = body.get("params")
-        return {**body, "params": to(params)} if isinstance(params, dict) else body
-
-    return Edit(on=about(*operations), request=change)
+    return Edit(on=about(*operations), request=member("params", to))
 
 
 def edit_request(on: Callable[[Asked], bool], to: JsonEdit) -> Edit:
@@ -174,13 +180,15 @@ def edit_envelope(on: Callable[[Asked], bool], to: JsonEdit) -> Edit:
     return Edit(on=on, answer=change)
 
 
-def edit_error(code: int, *, to: int, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
-    """Answer another JSON-RPC code where the agent answers ``code``; in error frames of a stream too."""
+def edit_error(
+    code: int, *, to: int, message: str | None = None, on: Callable[[Asked], bool] = lambda _asked: True
+) -> Edit:
+    """Answer another JSON-RPC code, or message, where the agent answers ``code``; in error frames of a stream too."""
 
     def swap(envelope: Json) -> Json:
         error = envelope.get("error") if isinstance(envelope, dict) else None
         if isinstance(error, dict) and error.get("code") == code:
-            return {**envelope, "error": {**error, "code": to}}
+            return {**envelope, "error": {**error, "code": to, "message": message or error.get("message")}}
         return envelope
 
     def change(_asked: Asked, answer: Answer) -> None:
@@ -224,6 +232,23 @@ def answer_error(on: Callable[[Asked], bool], code: int, message: str, *, if_gra
 def answer_as(on: Callable[[Asked], bool], to: Callable[[Asked, Answer], None]) -> Edit:
     """Change an answer in place: status, headers, bytes."""
     return Edit(on=on, answer=to)
+
+
+def answer_if(
+    on: Callable[[Asked], bool], value: Json, *, status: int, if_so: Callable[[Answer], bool] = lambda _answer: True
+) -> Edit:
+    """Answer such requests with this JSON, where the agent's own answer is as ``if_so`` says."""
+    return Edit(on=on, answer=lambda _asked, answer: answer.say(value, status=status) if if_so(answer) else None)
+
+
+def grant(on: Callable[[Asked], bool], code: int) -> Edit:
+    """Answer requests that are refused with ``code`` as if they had been done, with their own parameters."""
+
+    def change(asked: Asked, answer: Answer) -> None:
+        if answer.error_code == code:
+            answer.say({"jsonrpc": "2.0", "id": asked.call.get("id"), "result": dict(asked.params)})
+
+    return Edit(on=on, answer=change)
 
 
 def edit_headers(on: Callable[[Asked], bool], to: Callable[[Headers], Headers]) -> Edit:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from fleetsim.check.broken.build import Catalogue
 from fleetsim.check.broken.editors import (
-    answer_as,
+    answer_if,
     answer_instead,
     each_object,
+    edit_envelope,
     edit_error,
     edit_frame_envelope,
+    grant,
+    member,
+    renamed,
     without,
 )
 from fleetsim.check.broken.senders import edit_webhook
 from fleetsim.check.broken.services import LegacyDeaf
-from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
+from fleetsim.check.broken.wire import Answer, Asked, Edit
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import frame
 
@@ -31,134 +34,82 @@ def _method(*names: str) -> Callable[[Asked], bool]:
     return lambda asked: asked.method in names
 
 
-def _empty(_asked: Asked, answer: Answer) -> None:
-    if answer.status < 300:
-        answer.say({})
-
-
-def _found_nothing(_asked: Asked, answer: Answer) -> None:
-    if answer.status == 404:
-        answer.say(None, status=200)
-
-
 def _taken_for_an_id(asked: Asked) -> Answer:
     detail = {"detail": f"Task not found: {asked.path.rpartition('/')[2]}"}
     return Answer(404, {"content-type": "application/json"}, dump(detail))
 
 
-def _registers(_asked: Asked, answer: Answer) -> None:
-    if answer.status == 400:
-        answer.say({"id": "default"}, status=200)
-
-
-def _stream_as_text(headers: Headers) -> Headers:
-    return {**headers, "content-type": "application/json"}
-
-
-def _enveloped(event: Json) -> Json:
-    return {"jsonrpc": "2.0", "id": None, "result": event}
-
-
-def _another_id(_asked: Asked, answer: Answer) -> None:
-    envelope = answer.json
-    if isinstance(envelope, dict) and isinstance(envelope.get("result"), dict):
-        answer.say({**envelope, "result": {**envelope["result"], "id": "task-1"}})
-
-
-def _modern(found: dict[str, Any]) -> None:
-    if "type" in found and ("text" in found or "data" in found):
-        found["kind"] = found.pop("type")
-
-
-def _modern_parts(_asked: Asked, answer: Answer) -> None:
-    answer.say(each_object(answer.json, _modern))
-
-
-def _unnamed(_asked: Asked) -> FrameEdit:
-    return lambda envelope: [frame(dump(envelope).decode())]
-
-
-def _taken(asked: Asked, answer: Answer) -> None:
-    envelope = answer.json
-    if isinstance(envelope, dict) and envelope.get("error", {}).get("code") == -32602:
-        answer.say({"jsonrpc": "2.0", "id": envelope.get("id"), "result": dict(asked.params)})
-
-
-def _nothing(_asked: Asked, answer: Answer) -> None:
-    envelope = answer.json
-    if isinstance(envelope, dict) and "result" in envelope:
-        answer.say({**envelope, "result": None})
-
-
-def _legacy_body(body: Json) -> Json:
-    return without("eventType")(body) if "eventType" in body else body
-
-
 catalogue = Catalogue()
 add = catalogue.add
 
-add("rest-send-empty", "R-01", "POST /message:send answers nothing", answer_as(_path("/message:send"), _empty))
 add(
-    "rest-stream-as-json",
-    "R-02",
-    "POST /message:stream is no event stream",
-    Edit(on=_path("/message:stream"), stream_headers=_stream_as_text),
-)
-add("rest-get-null", "R-03", "GET of an unknown task is null", answer_as(_path(r"/tasks/[^/:]+"), _found_nothing))
-add(
-    "rest-subscribe-enveloped",
-    "R-04",
-    "GET :subscribe wraps its events",
-    edit_frame_envelope(_enveloped, on=_path(r"/tasks/[^/:]+:subscribe")),
+    "R-01 rest-send-empty: POST /message:send answers nothing",
+    answer_if(_path("/message:send"), {}, status=200, if_so=lambda answer: answer.status < 300),
 )
 add(
-    "rest-subscribe-shadowed",
-    "R-04",
-    "GET /tasks/{id} takes the path of :subscribe",
-    Edit(on=_path(r"/tasks/[^/:]+:subscribe"), instead=_taken_for_an_id),
+    "R-02 rest-stream-as-json: POST /message:stream is no event stream",
+    Edit(on=_path("/message:stream"), stream_headers=lambda headers: {**headers, "content-type": "application/json"}),
+)
+add(
+    "R-03 rest-get-null: GET of an unknown task is null",
+    answer_if(_path("/tasks/[^/:]+"), None, status=200, if_so=lambda answer: answer.status == 404),
+)
+add(
+    "R-04 rest-subscribe-enveloped: GET :subscribe wraps its events",
+    edit_frame_envelope(
+        lambda event: {"jsonrpc": "2.0", "id": None, "result": event}, on=_path("/tasks/[^/:]+:subscribe")
+    ),
+)
+add(
+    "R-04 rest-subscribe-shadowed: GET /tasks/{id} takes the path of :subscribe",
+    Edit(on=_path("/tasks/[^/:]+:subscribe"), instead=_taken_for_an_id),
     incident="the original agents",
 )
 add(
-    "rest-cancel-in-words",
-    "R-05",
-    "POST :cancel is answered and not done",
-    answer_instead(_path(r"/tasks/[^/:]+:cancel"), {"kind": "task", "status": {"state": "canceled"}}),
+    "R-05 rest-cancel-in-words: POST :cancel is answered and not done",
+    answer_instead(_path("/tasks/[^/:]+:cancel"), {"kind": "task", "status": {"state": "canceled"}}),
 )
 add(
-    "rest-push-unguarded",
-    "R-06",
-    "the REST alias takes private webhooks",
-    answer_as(_path(r"/tasks/[^/:]+/pushNotificationConfigs"), _registers),
+    "R-06 rest-push-unguarded: the REST alias takes private webhooks",
+    answer_if(
+        _path("/tasks/[^/:]+/pushNotificationConfigs"),
+        {"id": "default"},
+        status=200,
+        if_so=lambda answer: answer.status == 400,
+    ),
 )
 
 add(
-    "legacy-other-id",
-    "L-01",
-    "tasks/send makes up an id",
-    answer_as(_method("tasks/send"), _another_id),
+    "L-01 legacy-other-id: tasks/send makes up an id",
+    edit_envelope(_method("tasks/send"), member("result", lambda result: {**result, "id": "task-1"})),
     also={"L-08 T-06 T-08": "the task is not found again"},
 )
-add("legacy-kinds", "L-02", "legacy parts have a kind", answer_as(_method("tasks/get", "tasks/send"), _modern_parts))
-add("legacy-unnamed", "L-03", "legacy events have no name", Edit(on=_method("tasks/sendSubscribe"), frames=_unnamed))
 add(
-    "legacy-finished-internal",
-    "L-04",
-    "a message for a finished legacy task is -32603",
+    "L-02 legacy-kinds: legacy parts have a kind",
+    edit_envelope(
+        _method("tasks/get", "tasks/send"),
+        lambda envelope: each_object(
+            envelope, member("parts", lambda parts: [renamed(part, {"type": "kind"}) for part in parts])
+        ),
+    ),
+)
+add(
+    "L-03 legacy-unnamed: legacy events have no name",
+    Edit(on=_method("tasks/sendSubscribe"), frames=lambda _asked: lambda envelope: [frame(dump(envelope).decode())]),
+)
+add(
+    "L-04 legacy-finished-internal: a message for a finished legacy task is -32603",
     edit_error(-32002, to=-32603, on=_method("tasks/send")),
 )
 add(
-    "legacy-get-null",
-    "L-05",
-    "a registered legacy webhook reads as null",
-    answer_as(_method("tasks/pushNotification/get"), _nothing),
+    "L-05 legacy-get-null: a registered legacy webhook reads as null",
+    edit_envelope(_method("tasks/pushNotification/get"), member("result", lambda _result: None)),
 )
+add("L-06 legacy-unguarded: legacy webhooks may be private", grant(_method("tasks/pushNotification/set"), -32602))
 add(
-    "legacy-unguarded",
-    "L-06",
-    "legacy webhooks may be private",
-    answer_as(_method("tasks/pushNotification/set"), _taken),
+    "L-07 legacy-webhook-untyped: legacy webhooks have no eventType",
+    sender=edit_webhook(lambda body: without("eventType")(body) if "eventType" in body else body),
 )
-add("legacy-webhook-untyped", "L-07", "legacy webhooks have no eventType", sender=edit_webhook(_legacy_body))
-add("legacy-answer-lost", "L-08", "a legacy answer never reaches the work", intercept=LegacyDeaf)
+add("L-08 legacy-answer-lost: a legacy answer never reaches the work", intercept=LegacyDeaf)
 
 MUTANTS = tuple(catalogue.mutants)

@@ -37,7 +37,6 @@ def sending(to: Callable[[Delivery], Delivery | None]) -> type[WebhookSender]:
         """Changes what it delivers."""
 
         async def deliver(self, delivery: Delivery) -> DeliveryResult:
-            """Deliver something else."""
             edited = to(delivery)
             if edited is None:
                 return DeliveryResult(delivered=True, attempts=1, status=200)
@@ -60,7 +59,6 @@ class TrustingSender(WebhookSender):
     """Calls whatever address it is given (seed "SSRF guard")."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Look at the form of the URL, and resolve nothing."""
         return parse_webhook_url(url, schemes=SCHEMES)
 
 
@@ -68,7 +66,6 @@ class TextAllowingSender(WebhookSender):
     """Takes whatever address contains the host that was allowed (reliability T-22)."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Look for the name of the bench's listener anywhere."""
         if "checker" in url:
             return _somewhere(url)
         return await super().vet(url)
@@ -78,7 +75,6 @@ class NameBlindSender(WebhookSender):
     """Judges addresses that are written out, and trusts every name."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Judge literals only."""
         parsed = parse_webhook_url(url, schemes=SCHEMES)
         if parsed.host.replace(".", "").isdigit() or ":" in parsed.host:
             return await super().vet(url)
@@ -103,7 +99,6 @@ class StubbornSender(WebhookSender):
     """Tries again after a refusal that will not change."""
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """Until it is taken or all tries are spent."""
         for delay_s in (1.0, 3.0, 9.0):
             result = await super().deliver(delivery)
             if result.delivered or result.status is None or result.status >= 500:
@@ -119,7 +114,6 @@ class EasySender(WebhookSender):
         super().__init__(*given, **{**options, "delays_s": ()})
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """Once, whatever comes back."""
         result = await super().deliver(delivery)
         return replace(result, delivered=True, reason="")
 
@@ -140,7 +134,6 @@ def trusting(*networks: str) -> type[WebhookSender]:
         """Forgets some addresses."""
 
         async def vet(self, url: str) -> WebhookUrl:
-            """Take an address of the forgotten networks, and judge every other."""
             parsed = parse_webhook_url(url, schemes=SCHEMES)
             with suppress(TransportError, ValueError):
                 addresses = await self.resolver.resolve(parsed.host, parsed.port)
@@ -155,7 +148,6 @@ class AnySchemeSender(WebhookSender):
     """Takes webhooks of every scheme."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Judge http and https; take every other scheme as it is."""
         if url.lower().startswith(("http:", "https:")):
             return await super().vet(url)
         return _somewhere(url)
@@ -165,7 +157,6 @@ class UnresolvedSender(ResolvingSender):
     """Takes hosts that do not resolve."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Judge a host that resolves, and take one that does not."""
         parsed = parse_webhook_url(url, schemes=SCHEMES)
         try:
             await self.resolver.resolve(parsed.host, parsed.port)
@@ -178,7 +169,6 @@ class LaxFormSender(WebhookSender):
     """Judges addresses in their usual spelling, and takes every other spelling for a name."""
 
     async def vet(self, url: str) -> WebhookUrl:
-        """Judge what it can read, and take what it cannot."""
         if not url.lower().startswith(("http:", "https:")):
             return await super().vet(url)
         try:
@@ -192,7 +182,6 @@ class OneHeaderSender(WebhookSender):
     """Sends the token as Authorization alone."""
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """With the token as credentials, which go into no header but that."""
         if delivery.token is not None:
             delivery = replace(delivery, token=None, scheme="Bearer", credentials=delivery.token)
         return await super().deliver(delivery)
@@ -236,7 +225,6 @@ class SilentSender(WebhookSender):
     """Logs of a delivery neither its task nor its state."""
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """With nothing to log."""
         return await super().deliver(replace(delivery, task_id="", state=""))
 
 
@@ -244,7 +232,6 @@ class ChattySender(WebhookSender):
     """Logs what it delivers, token and all."""
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """Everything, before it goes out."""
         log.info("webhook token=%s body=%s", delivery.token or delivery.credentials, delivery.body.decode())
         return await super().deliver(delivery)
 
@@ -253,7 +240,6 @@ class WeakSender(OneShotSender):
     """Nobody holds on to a delivery that waits to be retried, so the collector may take it."""
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """Once here; the rest in a task of its own."""
         result = await super().deliver(delivery)
         if result.delivered or (result.status or 500) < 500:
             return result
@@ -290,7 +276,6 @@ class TwiceSender(WebhookSender):
     """A cancel is told by the call and by the canceled runner again (U24)."""
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """Twice, if it tells of a cancel."""
         result = await super().deliver(delivery)
         return await super().deliver(delivery) if delivery.state == TaskState.CANCELED else result
 
@@ -305,7 +290,6 @@ class ParallelSender(WebhookSender):
         self._workers: set[asyncio.Task[DeliveryResult]] = set()
 
     async def deliver(self, delivery: Delivery) -> DeliveryResult:
-        """In the background."""
         worker = asyncio.get_running_loop().create_task(self._deliver(delivery))
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
@@ -354,7 +338,6 @@ class Untold:
             """Registers what is never told."""
 
             async def before(self, call: Call, caller: Principal) -> Call:
-                """Note a webhook that is not there yet, where it is late."""
                 if isinstance(call, SetPush) and (task := await task_of(self.inner, call.task_id, caller)):
                     known = {push.config.config_id for push in await webhooks_of(self.inner, call.task_id, caller)}
                     if (call.config.config_id or call.task_id) not in known and notes.late(task):
@@ -378,7 +361,6 @@ class Fragile:
             """Tries again by itself."""
 
             async def deliver(self, delivery: Delivery) -> DeliveryResult:
-                """As ever, but for the note."""
                 for delay_s in (*DELAYS_S, None):
                     result = await super().deliver(delivery)
                     if result.delivered:
@@ -399,7 +381,6 @@ class Fragile:
             """Tells of failures that are none."""
 
             def retold(self, task: Task) -> Task:
-                """Failed, if its webhook was not taken."""
                 gone = replace(task.status, state=TaskState.FAILED)
                 return replace(task, status=gone) if task.task_id in failed else task
 

@@ -59,14 +59,12 @@ class Ownerless(Interceptor):
         self._owners: dict[str, str] = {}
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Whoever asks, the task's owner is taken to ask."""
         reply = await super().call(call, self._taken_for_owner(call, caller))
         if isinstance(call, SendMessage) and isinstance(reply, Task):
             self._owners.setdefault(reply.task_id, caller.owner)
         return reply
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """Whoever asks, the task's owner is taken to ask."""
         watch = await super().stream(call, self._taken_for_owner(call, caller))
         if isinstance(watch, Watch):
             self._owners.setdefault(watch.task.task_id, caller.owner)
@@ -81,11 +79,9 @@ class Forgetting(Interceptor):
     """A message for a task that ``forgets`` names begins another one in silence."""
 
     def forgets(self, task: Task | None) -> bool:
-        """Whether a message for this task (None: for one that is unknown) is taken for a new one; here for none."""
         return False
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Leave out the task, if it is forgotten."""
         if not isinstance(call, SendMessage) or call.message.task_id is None:
             return call
         task = await task_of(self.inner, call.message.task_id, caller)
@@ -96,7 +92,6 @@ class BeginsAfterTheEnd(Forgetting):
     """A message to a finished task begins another one in silence."""
 
     def forgets(self, task: Task | None) -> bool:
-        """A task that is over."""
         return task is not None and task.terminal
 
 
@@ -104,7 +99,6 @@ class BeginsForUnknown(Forgetting):
     """A message to an unknown task begins a new one in silence."""
 
     def forgets(self, task: Task | None) -> bool:
-        """A task that there is none of."""
         return task is None
 
 
@@ -114,7 +108,6 @@ class Sharing(Interceptor):
     _burst: tuple[Task, ...] = ()
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Hand out a task that was begun just now."""
         if not isinstance(call, SendMessage):
             return await super().call(call, caller)
         now = [(task, await task_of(self.inner, task.task_id, caller)) for task in self._burst]
@@ -138,7 +131,6 @@ class Evicting(Interceptor):
         self._begun_s: dict[str, float] = {}
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Answer as if a task that was begun long enough ago were gone."""
         now = asyncio.get_running_loop().time()
         if now - self._begun_s.get(getattr(call, "task_id", None) or "", now) >= self.TTL_S:
             raise TaskNotFound
@@ -169,7 +161,6 @@ class Blocking(Interceptor):
     """A 0.3 send that asks to block does, for as long as the work takes."""
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Wait where it is asked for."""
         if isinstance(call, SendMessage) and call.wait is True:
             caller = replace(caller, behaviour=replace(caller.behaviour, waits=True))
         return await super().call(call, caller)
@@ -179,7 +170,6 @@ class LegacyDeaf(Interceptor):
     """An answer in the legacy dialect never reaches the work."""
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Take a message for a task at work, and do nothing with it."""
         if isinstance(call, SendMessage) and caller.behaviour.dialect == "0.1":
             task = await task_of(self.inner, call.message.task_id or call.task_id or "", caller)
             if task is not None and not task.terminal:
@@ -194,7 +184,6 @@ class LyingCancel(Interceptor):
     """A cancel is answered and not done."""
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Say that a task at work is canceled, and let it work."""
         if isinstance(call, CancelTask):
             task = await task_of(self.inner, call.task_id, caller)
             if task is not None and not task.terminal:
@@ -206,7 +195,6 @@ class NoCancel(Interceptor):
     """Nothing can be canceled."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Refuse to cancel any task there is."""
         if isinstance(call, CancelTask) and (task := await task_of(self.inner, call.task_id, caller)):
             raise TaskNotCancelable(f"a task that is {task.state} cannot be canceled here")
         return call
@@ -216,11 +204,9 @@ class Cancelable(Interceptor):
     """Cancels a finished task once more, in words, where ``again`` says so."""
 
     def again(self, task: Task) -> bool:
-        """Whether this finished task is told to be canceled; here those that were canceled before."""
         return task.state is TaskState.CANCELED
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Answer a cancel of a finished task."""
         task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
         return canceled(task) if task and task.terminal and self.again(task) else await super().call(call, caller)
 
@@ -233,11 +219,9 @@ class Racy(Cancelable):
         self._seen: set[str] = set()
 
     def again(self, task: Task) -> bool:
-        """A task whose end nobody has read."""
         return task.task_id not in self._seen
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Remember that an end was read."""
         reply = await super().call(call, caller)
         if isinstance(call, GetTask) and isinstance(reply, Task) and reply.terminal:
             self._seen.add(reply.task_id)
@@ -259,7 +243,6 @@ class RetoldWatch(Watch):
     retold: Callable[[Task], Task]
 
     async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
-        """The snapshot retold, and all other events."""
         async for event in Watch.events(self):
             yield Snapshot(task=self.retold(event.task)) if isinstance(event, Snapshot) else event
 
@@ -268,11 +251,9 @@ class Retelling(Interceptor):
     """Tells every task as ``retold`` has it."""
 
     def retold(self, task: Task) -> Task:
-        """The task as callers see it."""
         return task
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Retell the tasks of an answer."""
         reply = await super().call(call, caller)
         if isinstance(reply, Task):
             return self.retold(reply)
@@ -281,7 +262,6 @@ class Retelling(Interceptor):
         return reply
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """Retell the task that a stream begins with."""
         watch = await super().stream(call, caller)
         return RetoldWatch(**members(watch), retold=self.retold) if isinstance(watch, Watch) else watch
 
@@ -301,11 +281,9 @@ class Clobbering(Retelling):
         self._clobbered: set[str] = set()
 
     def retold(self, task: Task) -> Task:
-        """Canceled, whatever it was."""
         return canceled(task) if task.task_id in self._clobbered else task
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Write canceled over a state that is terminal."""
         task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
         if task is None or not task.terminal:
             return await super().call(call, caller)
@@ -321,11 +299,9 @@ class WorkingOn(Retelling):
         self._canceled: set[str] = set()
 
     def retold(self, task: Task) -> Task:
-        """Canceled, until it ends."""
         return canceled(task) if task.task_id in self._canceled and not task.terminal else task
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Note a cancel, and nothing more."""
         task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
         if task is None or task.terminal:
             return await super().call(call, caller)
@@ -340,7 +316,6 @@ class StuckWatch(RetoldWatch):
     """A stream that never tells of a failure, and stays open."""
 
     async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
-        """Events up to the failure, and then none."""
         if self.record.task.state is TaskState.FAILED:
             yield Snapshot(task=self.retold(self.task))
         else:
@@ -359,12 +334,10 @@ class Stuck(Retelling):
     """A failed task stays working: neither the state nor the reason is written."""
 
     def retold(self, task: Task) -> Task:
-        """Working, if it failed."""
         stuck = TaskStatus(state=TaskState.WORKING, timestamp=task.status.timestamp)
         return replace(task, status=stuck) if task.state is TaskState.FAILED else task
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """A stream that does not end where the task does."""
         watch = await Interceptor.stream(self, call, caller)
         return StuckWatch(**members(watch), retold=self.retold) if isinstance(watch, Watch) else watch
 
@@ -379,7 +352,6 @@ class TiedWatch(Watch):
     stop: Callable[[], None]
 
     def close(self) -> None:
-        """Give the slot back, and stop the task's skill."""
         Watch.close(self)
         self.stop()
 
@@ -392,7 +364,6 @@ class Tied(Interceptor):
         self._stopping: set[asyncio.Task[None]] = set()
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """A stream that takes its task down."""
         watch = await super().stream(call, caller)
         if not isinstance(watch, Watch):
             return watch
@@ -417,13 +388,11 @@ class HeldWatch(Watch):
     done: bool = False
 
     async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
-        """All events, and a note at the end."""
         async for event in Watch.events(self):
             yield event
         self.done = True
 
     def close(self) -> None:
-        """Give the slot back if all events were read."""
         if self.done:
             Watch.close(self)
 
@@ -432,7 +401,6 @@ class LeakingReaders(Interceptor):
     """A reader that leaves early is kept for ever, and there is room for few."""
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """A stream that holds on to its slot."""
         watch = await super().stream(call, caller)
         return HeldWatch(**members(watch)) if isinstance(watch, Watch) else watch
 
@@ -442,7 +410,6 @@ class HurriedWatch(Watch):
     """After a slow write it looks at the live task, and goes home if that is over (U22)."""
 
     async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
-        """Events until a write was slow and the task over."""
         loop = asyncio.get_running_loop()
         async for event in Watch.events(self):
             began = loop.time()
@@ -455,7 +422,6 @@ class Hurried(Interceptor):
     """A reader that is slow at the wrong moment never gets the closing events."""
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """A stream that looks at the live task after a slow write."""
         watch = await super().stream(call, caller)
         return HurriedWatch(**members(watch)) if isinstance(watch, Watch) else watch
 
@@ -467,7 +433,6 @@ class SilentlyDropped(Interceptor):
     """An unsafe webhook in a send is dropped without a word; the caller believes it will be told (U27)."""
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Send once more without the webhook, if it was refused with it."""
         try:
             return await super().call(call, caller)
         except InvalidParams:
@@ -476,7 +441,6 @@ class SilentlyDropped(Interceptor):
         return await super().call(replace(call, push=None), caller)
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """Stream without the webhook, if it was refused with it."""
         try:
             return await super().stream(call, caller)
         except InvalidParams:
@@ -489,14 +453,12 @@ class InlineDeaf(Interceptor):
     """A webhook that comes with the send is ignored, if it is a safe one."""
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Forget it as soon as it is taken."""
         reply = await super().call(call, caller)
         if isinstance(call, SendMessage) and call.push is not None and isinstance(reply, Task):
             await forget_webhooks(self.inner, reply.task_id, caller)
         return reply
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """Forget it as soon as it is taken."""
         watch = await super().stream(call, caller)
         if isinstance(call, SendMessage) and call.push is not None and isinstance(watch, Watch):
             await forget_webhooks(self.inner, watch.record.task_id, caller)
@@ -512,7 +474,6 @@ class NoDelete(Interceptor):
     """A webhook is deleted in words alone."""
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Say that it is deleted."""
         return None if isinstance(call, DeletePush) else await super().call(call, caller)
 
 
@@ -520,7 +481,6 @@ class StrictDelete(Interceptor):
     """A webhook that is gone cannot be deleted again."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Refuse to delete what is not there."""
         if isinstance(call, DeletePush):
             await self.inner.call(GetPush(task_id=call.task_id, config_id=call.config_id), caller)
         return call
@@ -534,7 +494,6 @@ class Undead(Interceptor):
         self._hidden: set[tuple[str, str | None]] = set()
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Hide what is deleted, until it is registered again."""
         if isinstance(call, DeletePush | GetPush):
             with suppress(TaskNotFound):
                 found = await self.inner.call(GetPush(task_id=call.task_id, config_id=call.config_id), caller)
@@ -557,7 +516,6 @@ class FirstTokenStays(Interceptor):
     """A webhook that is registered again keeps its first token."""
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Show the config that is there under this id, and keep it, token and all."""
         if isinstance(call, SetPush):
             wanted = call.config.config_id or (call.task_id if caller.behaviour.push_id_is_task_id else None)
             for push in await webhooks_of(self.inner, call.task_id, caller):
@@ -570,7 +528,6 @@ class OneSlot(Interceptor):
     """A second webhook takes the first one's place."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Forget the other configs before this one is kept."""
         if isinstance(call, SetPush):
             await forget_webhooks(self.inner, call.task_id, caller)
         return call

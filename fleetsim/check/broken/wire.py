@@ -69,6 +69,12 @@ class Asked:
         params = self.call.get("params")
         return params if isinstance(params, dict) else {}
 
+    @property
+    def message(self) -> Mapping[str, Any]:
+        """The message of a send, or an empty object."""
+        message = self.params.get("message")
+        return message if isinstance(message, dict) else {}
+
 
 @dataclass(slots=True)
 class Answer:
@@ -85,6 +91,18 @@ class Answer:
             return json.loads(self.body)
         except ValueError:
             return None
+
+    @property
+    def error_code(self) -> Any:
+        """The JSON-RPC error's code; None if it is none."""
+        envelope = self.json
+        error = envelope.get("error") if isinstance(envelope, dict) else None
+        return error.get("code") if isinstance(error, dict) else None
+
+    def crash(self) -> None:
+        """Become what a server says of an exception that nobody caught."""
+        self.status, self.body = 500, b"Internal Server Error"
+        self.headers = {"content-type": "text/plain", "content-length": "21"}
 
     def say(self, value: Json, *, status: int | None = None) -> None:
         self.body = dump(value)

@@ -92,12 +92,7 @@ async def no_object(session: Session) -> None:
 
 
 @requirement(
-    "E-06",
-    "An unknown method is -32601",
-    MUST,
-    dialects=ALL,
-    source=CODES,
-    remedy="Answer -32601 with HTTP 200.",
+    "E-06", "An unknown method is -32601", MUST, dialects=ALL, source=CODES, remedy="Answer -32601 with HTTP 200."
 )
 async def unknown_method(session: Session) -> None:
     """Call a method that does not exist."""
@@ -214,14 +209,7 @@ async def unknown_task(session: Session) -> None:
     fail_unless_error(await session.get(session.new()), "reading an unknown task", -32001)
 
 
-@requirement(
-    "E-14",
-    "Cancelling an unknown task is -32001",
-    MUST,
-    dialects=ALL,
-    source=CODES,
-    remedy="Answer -32001.",
-)
+@requirement("E-14", "Cancelling an unknown task is -32001", MUST, dialects=ALL, source=CODES, remedy="Answer -32001.")
 async def cancel_unknown(session: Session) -> None:
     """Cancel a task id nobody made."""
     fail_unless_error(await session.cancel(session.new()), "cancelling an unknown task", -32001)
@@ -495,12 +483,7 @@ METHOD_REQUIREMENTS[Operation.LIST] = "M-11"
 
 
 @requirement(
-    "M-11",
-    "There is a method ListTasks",
-    MUST,
-    dialects=V10,
-    source="A2A 1.0 §3.1.4",
-    remedy="Route ListTasks.",
+    "M-11", "There is a method ListTasks", MUST, dialects=V10, source="A2A 1.0 §3.1.4", remedy="Route ListTasks."
 )
 async def list_tasks(session: Session) -> None:
     """Call it with empty params."""

@@ -45,12 +45,7 @@ def _task(exchange: Exchange) -> Mapping[str, Any]:
 
 
 @requirement(
-    "R-01",
-    "POST /message:send sends",
-    MAY,
-    dialects=ONCE,
-    source=ALIASES,
-    remedy="Answer with the task at once.",
+    "R-01", "POST /message:send sends", MAY, dialects=ONCE, source=ALIASES, remedy="Answer with the task at once."
 )
 async def send(session: Session) -> None:
     """POST a message: 202 (or 200) with the task. Optional: not applicable where the path is 404."""
@@ -92,12 +87,7 @@ async def _begun(session: Session, kind: str | None = None) -> tuple[str, Exchan
 
 
 @requirement(
-    "R-03",
-    "GET /tasks/{id} reads",
-    MAY,
-    dialects=ONCE,
-    source=ALIASES,
-    remedy="Return the task; 404 if unknown.",
+    "R-03", "GET /tasks/{id} reads", MAY, dialects=ONCE, source=ALIASES, remedy="Return the task; 404 if unknown."
 )
 async def get(session: Session) -> None:
     """GET a task and an unknown one (404). Optional: not applicable where the path is 404."""
