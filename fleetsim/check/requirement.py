@@ -1,4 +1,5 @@
-"""What one requirement of the checklist is, and ``@requirement``, which declares it on the probe that tests it.
+"""What one requirement of the checklist is, and ``@must``, ``@should`` and ``@may``, which declare it on the probe
+that tests it.
 
 Knows nothing of what a probe does. The requirements themselves stand in ``sections``.
 """
@@ -9,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -21,9 +23,6 @@ class Severity(StrEnum):
     MUST = "MUST"
     SHOULD = "SHOULD"
     MAY = "MAY"
-
-
-MUST, SHOULD, MAY = Severity
 
 
 class Phase(IntEnum):
@@ -146,11 +145,10 @@ _declared: list[Requirement] = []
 
 
 def requirement(
-    requirement_id: str,
-    title: str,
     severity: Severity,
+    heading: str,
+    dialects: tuple[str, ...] = BOTH,
     *,
-    dialects: tuple[str, ...],
     source: str,
     remedy: str,
     incident: str = "",
@@ -160,10 +158,12 @@ def requirement(
     lasts_s: float = 0.0,
     after: str = "",
 ) -> Callable[[Probe], Probe]:
-    """Declare a requirement on its probe, an async function of a ``Session``; its docstring is the ``how``.
+    """Declare a requirement on its probe, an async function of a ``Session`` whose docstring is the ``how``.
 
-    The arguments are those of ``Requirement``; the id's letter names the section.
+    ``heading`` is the id, whose letter names the section, and the title: ``E-06: An unknown method is -32601``.
+    The rest are fields of ``Requirement``.
     """
+    requirement_id, _, title = heading.partition(": ")
     wanted = frozenset(needs)
     assert wanted <= NEEDS.keys(), requirement_id
 
@@ -190,6 +190,9 @@ def requirement(
         return probe
 
     return declare
+
+
+must, should, may = (partial(requirement, severity) for severity in Severity)
 
 
 def declared() -> tuple[Requirement, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from fleetsim.check.agent_under_test import interfaces
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.raw_dialect import listed, mapping, snake_keys, url_parts, url_path
-from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, ONCE, SERVER_GUIDE, SHOULD, V03, V10, requirement
+from fleetsim.check.requirement import BUILD_GUIDE, ONCE, SERVER_GUIDE, V03, V10, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -24,11 +24,9 @@ def _reading_of(session: Session, path: str) -> Exchange:
     return max(reads, key=lambda exchange: ("name" in mapping(exchange.value), exchange.status == 200))
 
 
-@requirement(
-    "C-01",
-    "The card is served at /.well-known/agent-card.json",
-    MUST,
-    dialects=ONCE,
+@must(
+    "C-01: The card is served at /.well-known/agent-card.json",
+    ONCE,
     source=f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'; A2A 0.3 §5.3, 1.0 §8.2",
     remedy="Serve the card at /.well-known/agent-card.json, where clients look first.",
 )
@@ -39,11 +37,9 @@ async def at_the_new_path(session: Session) -> None:
     fail_unless("name" in mapping(exchange.value), "what is served there is no card", exchange)
 
 
-@requirement(
-    "C-02",
-    "The same card is served at /.well-known/agent.json",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "C-02: The same card is served at /.well-known/agent.json",
+    ONCE,
     source=f"{BUILD_GUIDE}, 'The agent card', gotcha 2",
     remedy="Mount the same handler at /.well-known/agent.json: older clients look only there.",
 )
@@ -77,11 +73,9 @@ async def _knock(session: Session, url: str) -> Exchange:
     return await session.call(Operation.GET, session.dialect.by_id("fleetsim-no-such-task"), url=url)
 
 
-@requirement(
-    "C-03",
-    "The card's url is the JSON-RPC endpoint",
-    MUST,
-    dialects=ONCE,
+@must(
+    "C-03: The card's url is the JSON-RPC endpoint",
+    ONCE,
     source=f"{BUILD_GUIDE}, 'The agent card', gotcha 1",
     remedy="Set the card's url to the endpoint that takes POSTs (e.g. http://host/a2a), not to the server's root.",
     incident="Quinn PR #6: dispatches died silently on HTTP 405",
@@ -99,11 +93,9 @@ async def url_is_the_endpoint(session: Session) -> None:
         fail_unless(speaks, f"POST to the card's url {url_path(url)} gave {asked.says()}", asked)
 
 
-@requirement(
-    "C-04",
-    "The card has every required field",
-    MUST,
-    dialects=ONCE,
+@must(
+    "C-04: The card has every required field",
+    ONCE,
     source="A2A 0.3 §5.5, 1.0 §4.4.1",
     remedy="Add the missing fields: clients refuse the whole card without them.",
 )
@@ -120,11 +112,9 @@ async def required_fields(session: Session) -> None:
     fail_unless(not odd, f"capabilities that are no booleans: {', '.join(odd)}", exchange)
 
 
-@requirement(
-    "C-05",
-    "Every skill has an id of its own, a name, a description and tags",
-    MUST,
-    dialects=ONCE,
+@must(
+    "C-05: Every skill has an id of its own, a name, a description and tags",
+    ONCE,
     source="A2A 0.3 §5.5.4, 1.0 §4.4.5",
     remedy="Give each skill a unique id, a name, a description and at least one tag.",
 )
@@ -142,11 +132,8 @@ async def skills_are_whole(session: Session) -> None:
     fail_unless(len(ids) == len(set(map(str, ids))), "two skills share an id", exchange)
 
 
-@requirement(
-    "C-06",
-    "capabilities.streaming is the truth",
-    MUST,
-    dialects=BOTH,
+@must(
+    "C-06: capabilities.streaming is the truth",
     source=f"{BUILD_GUIDE}, 'The agent card', gotcha 3, and checklist 'Transport & lifecycle'",
     remedy="Set capabilities.streaming to what is really mounted; callers choose their transport by it.",
 )
@@ -172,11 +159,8 @@ async def streaming_is_true(session: Session) -> None:
         fail_unless(exchange.code == -32004, f"a stream nobody offers must be -32004, not {exchange.says()}", exchange)
 
 
-@requirement(
-    "C-07",
-    "capabilities.pushNotifications is the truth",
-    MUST,
-    dialects=BOTH,
+@must(
+    "C-07: capabilities.pushNotifications is the truth",
     source=f"{BUILD_GUIDE}, 'The agent card', gotcha 3, and checklist 'Transport & lifecycle'",
     remedy="Set capabilities.pushNotifications to what is really mounted; callers stop polling because of it.",
 )
@@ -200,11 +184,9 @@ async def push_is_true(session: Session) -> None:
     )
 
 
-@requirement(
-    "C-08",
-    "The card names its protocolVersion and preferredTransport",
-    SHOULD,
-    dialects=V03,
+@should(
+    "C-08: The card names its protocolVersion and preferredTransport",
+    V03,
     source="A2A 0.3 §5.5; reference interop, 'What real clients found'",
     remedy='Add "protocolVersion": "0.3.0" and "preferredTransport": "JSONRPC".',
     incident="A card of version 0.2 makes 1.x clients give up or speak the wrong dialect",
@@ -218,11 +200,9 @@ async def names_its_version(session: Session) -> None:
     fail_unless(card.get("preferredTransport") == "JSONRPC", "preferredTransport is not JSONRPC", exchange)
 
 
-@requirement(
-    "C-09",
-    "The card may be read from a browser of another origin",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "C-09: The card may be read from a browser of another origin",
+    ONCE,
     source=f"{SERVER_GUIDE}, step 6.2",
     remedy="Answer the card's paths with Access-Control-Allow-Origin: *.",
 )
@@ -235,11 +215,9 @@ async def browsers_may_read(session: Session) -> None:
     fail_unless(allowed in {"*", "https://browser.example"}, "no Access-Control-Allow-Origin on the card", exchange)
 
 
-@requirement(
-    "C-10",
-    "The card may be cached: Cache-Control and ETag",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "C-10: The card may be cached: Cache-Control and ETag",
+    ONCE,
     source="A2A 1.0 §8.6",
     remedy="Send Cache-Control with max-age and an ETag, and answer If-None-Match with 304.",
 )
@@ -253,11 +231,9 @@ async def may_be_cached(session: Session) -> None:
     fail_unless(again.status == 304, f"If-None-Match with the current ETag gave {again.says()}", again)
 
 
-@requirement(
-    "C-11",
-    "Every security requirement names a declared scheme",
-    MUST,
-    dialects=ONCE,
+@must(
+    "C-11: Every security requirement names a declared scheme",
+    ONCE,
     source="A2A 0.3 §5.5.3, 1.0 §4.5",
     remedy="Declare the scheme, or take the requirement out.",
 )
@@ -273,11 +249,9 @@ async def schemes_are_declared(session: Session) -> None:
     fail_unless(not unknown, f"required but not declared: {', '.join(sorted(unknown))}", exchange)
 
 
-@requirement(
-    "C-12",
-    "supportedInterfaces says where 1.0 is spoken",
-    MUST,
-    dialects=V10,
+@must(
+    "C-12: supportedInterfaces says where 1.0 is spoken",
+    V10,
     source="A2A 1.0 §4.4.6",
     remedy="List the endpoint in supportedInterfaces with its binding and version.",
 )
@@ -296,11 +270,8 @@ async def names_1_0(session: Session) -> None:
     fail_unless(url_parts(fit[0].get("url")).netloc, "the entry's url is not absolute", exchange)
 
 
-@requirement(
-    "C-13",
-    "The extended card exists exactly if the card says so",
-    MUST,
-    dialects=BOTH,
+@must(
+    "C-13: The extended card exists exactly if the card says so",
     source="A2A 0.3 §7.10, 1.0 §3.1.11",
     remedy="Serve the method, or set the flag to false and answer -32007 (0.3) or -32004 (1.0).",
 )
@@ -323,11 +294,9 @@ async def extended_card(session: Session) -> None:
     fail_unless(exchange.code in codes, f"expected -32007 or -32004, got {exchange.says()}", exchange)
 
 
-@requirement(
-    "C-14",
-    "The card is sent as application/json",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "C-14: The card is sent as application/json",
+    ONCE,
     source="A2A 0.3 §5.3, 1.0 §8.2",
     remedy="Send the card as application/json (or application/a2a+json).",
 )
@@ -338,11 +307,9 @@ async def is_json(session: Session) -> None:
     fail_unless(fits, f"the card's Content-Type is {exchange.media_type or 'missing'}", exchange)
 
 
-@requirement(
-    "C-15",
-    "The endpoint answers with an extra slash too, without a redirect",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "C-15: The endpoint answers with an extra slash too, without a redirect",
+    ONCE,
     source="Reference interop, 'What the official conformance kit expects'",
     remedy="Mount the endpoint with and without the trailing slash; POSTs are not redirected by clients.",
 )
@@ -356,11 +323,9 @@ async def extra_slash(session: Session) -> None:
     )
 
 
-@requirement(
-    "C-16",
-    "The card's url is absolute",
-    MUST,
-    dialects=ONCE,
+@must(
+    "C-16: The card's url is absolute",
+    ONCE,
     source="A2A 0.3 §5.5, 1.0 §4.4.6",
     remedy="Write the whole address as callers reach it, scheme and host included.",
 )
@@ -374,11 +339,9 @@ async def url_is_absolute(session: Session) -> None:
         fail_unless(parts.scheme in {"http", "https"} and parts.hostname, f"the url {url!r} is not absolute", exchange)
 
 
-@requirement(
-    "C-17",
-    "The card's fields are camelCase",
-    MUST,
-    dialects=ONCE,
+@must(
+    "C-17: The card's fields are camelCase",
+    ONCE,
     source="A2A 0.3 §5.5, 1.0 §5.5",
     remedy="Serialise with camelCase names; push_notifications is a flag nobody reads.",
 )
@@ -388,11 +351,9 @@ async def card_is_camel_case(session: Session) -> None:
     fail_unless(not (bad := snake_keys(card)), f"written with an underscore: {', '.join(bad[:5])}", exchange)
 
 
-@requirement(
-    "C-18",
-    "The card's address does not follow a forged Host",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "C-18: The card's address does not follow a forged Host",
+    ONCE,
     source="Reference reliability T-31",
     remedy="Write the configured address, or the socket's own; never build it from the request's Host header.",
 )
@@ -407,11 +368,9 @@ async def forged_host(session: Session) -> None:
     fail_unless(not led, f"with the Host {FORGED} the card says {', '.join(led)}", exchange)
 
 
-@requirement(
-    "C-19",
-    "Every dialect the card offers is one the agent speaks",
-    MUST,
-    dialects=ONCE,
+@must(
+    "C-19: Every dialect the card offers is one the agent speaks",
+    ONCE,
     source="A2A 0.3 §5.5, 1.0 §3.6 and §4.4.6",
     remedy="Give each supportedInterfaces entry the protocolVersion that is served there (without one, "
     "clients read 0.3), and list only what is served.",

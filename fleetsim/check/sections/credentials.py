@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from fleetsim.check.exchange import written
 from fleetsim.check.raw_dialect import mapping
-from fleetsim.check.requirement import BOTH, MUST, ONCE, SERVER_GUIDE, SHOULD, requirement
+from fleetsim.check.requirement import ONCE, SERVER_GUIDE, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
 
 
-@requirement(
-    "A-01",
-    "The card is public although calls need credentials",
-    MUST,
-    dialects=ONCE,
+@must(
+    "A-01: The card is public although calls need credentials",
+    ONCE,
     source=f"{SERVER_GUIDE}, step 6.3; seed: A2A Protocol (selectools), 'Endpoints'",
     remedy="Leave the card's paths out of the authentication.",
     needs=("auth",),
@@ -30,11 +28,9 @@ async def card_is_public(session: Session) -> None:
         fail_unless(exchange.status not in {401, 403}, f"the card without credentials gave {exchange.says()}", exchange)
 
 
-@requirement(
-    "A-02",
-    "A call without credentials is refused with HTTP 401",
-    MUST,
-    dialects=ONCE,
+@must(
+    "A-02: A call without credentials is refused with HTTP 401",
+    ONCE,
     source=f"{SERVER_GUIDE}, step 6.3; seed: A2A Protocol (selectools), 'Error mapping'",
     remedy="Answer 401 before anything of the call is looked at.",
     needs=("auth",),
@@ -45,11 +41,9 @@ async def no_credentials(session: Session) -> None:
     fail_unless(exchange.status == 401, f"a call without credentials gave {exchange.says()}", exchange)
 
 
-@requirement(
-    "A-03",
-    "A call with wrong credentials is refused with HTTP 401 or 403",
-    MUST,
-    dialects=ONCE,
+@must(
+    "A-03: A call with wrong credentials is refused with HTTP 401 or 403",
+    ONCE,
     source=f"{SERVER_GUIDE}, step 6.3",
     remedy="Compare the whole secret in constant time, as bytes.",
     needs=("auth",),
@@ -67,11 +61,9 @@ async def wrong_credentials(session: Session) -> None:
         fail_unless(exchange.status in {400, 401, 403}, f"credentials with odd bytes gave {exchange.says()}", exchange)
 
 
-@requirement(
-    "A-04",
-    "A 401 names the scheme in WWW-Authenticate",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "A-04: A 401 names the scheme in WWW-Authenticate",
+    ONCE,
     source="A2A 0.3 §4.4, 1.0 §7.4; RFC 9110 §11.6.1",
     remedy="Send WWW-Authenticate with every 401.",
     needs=("auth",),
@@ -83,11 +75,9 @@ async def scheme_is_named(session: Session) -> None:
     fail_unless(exchange.headers.get("www-authenticate"), "the 401 has no WWW-Authenticate", exchange)
 
 
-@requirement(
-    "A-05",
-    "Credentials that are demanded are declared on the card, and the other way round",
-    MUST,
-    dialects=ONCE,
+@must(
+    "A-05: Credentials that are demanded are declared on the card, and the other way round",
+    ONCE,
     source="A2A 0.3 §4.3, 1.0 §7.3",
     remedy="Declare what is demanded; demand what is declared.",
 )
@@ -104,11 +94,8 @@ async def declared_and_demanded(session: Session) -> None:
         fail_unless(not required, "the card requires credentials, but a call without them is answered", exchange)
 
 
-@requirement(
-    "A-06",
-    "Another caller's task looks like no task",
-    MUST,
-    dialects=BOTH,
+@must(
+    "A-06: Another caller's task looks like no task",
     source="Reference reliability T-24; A2A 1.0 §13.1",
     remedy="Filter by owner inside the look-up, so that a foreign task and a missing one are answered alike.",
     needs=("auth", "second-key"),

@@ -8,7 +8,7 @@ from typing import Any
 from fleetsim.check.exchange import Exchange, written
 from fleetsim.check.fixtures import finished_task
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping
-from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, ONCE, SHOULD, V03, V10, Phase, requirement
+from fleetsim.check.requirement import ALL, BUILD_GUIDE, ONCE, V03, V10, Phase, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_applicable_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -21,11 +21,9 @@ NOWHERE = "fleetsim-no-such-task"
 LEAKS = re.compile(r'Traceback \(most recent|File \\?"[^"]{1,200}\.py|\n\s+at \S+ \(|node_modules/|\.java:\d+\)')
 
 
-@requirement(
-    "E-01",
-    "A body that is no JSON is -32700",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-01: A body that is no JSON is -32700",
+    ALL,
     source=f"{JSONRPC} §5.1; seed: implement-a2a-server, step 1; A2A 0.3 §8.1",
     remedy="Parse inside the handler and answer -32700; do not leave it to the framework's 422 page.",
 )
@@ -34,11 +32,9 @@ async def no_json(session: Session) -> None:
     fail_unless_error(await session.raw(b'{"jsonrpc": "2.0", "id": 1, "method": '), "a body that is no JSON", -32700)
 
 
-@requirement(
-    "E-02",
-    "A request without jsonrpc is -32600",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-02: A request without jsonrpc is -32600",
+    ALL,
     source=f"{JSONRPC} §4, §5.1",
     remedy='Check that jsonrpc is "2.0" before anything else.',
 )
@@ -49,11 +45,9 @@ async def no_jsonrpc(session: Session) -> None:
     fail_unless_error(await session.raw(written(body)), "a request without jsonrpc", -32600)
 
 
-@requirement(
-    "E-03",
-    "A request of another JSON-RPC version is -32600",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-03: A request of another JSON-RPC version is -32600",
+    ALL,
     source=f"{JSONRPC} §4, §5.1",
     remedy='Check that jsonrpc is exactly "2.0".',
 )
@@ -63,11 +57,9 @@ async def other_jsonrpc(session: Session) -> None:
     fail_unless_error(await session.raw(written({**body, "jsonrpc": "1.0"})), 'a request with jsonrpc "1.0"', -32600)
 
 
-@requirement(
-    "E-04",
-    "A request without a method is -32600",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-04: A request without a method is -32600",
+    ALL,
     source=f"{JSONRPC} §4, §5.1; seed: implement-a2a-server, step 1",
     remedy="Answer -32600 when method is missing or no string.",
 )
@@ -77,11 +69,9 @@ async def no_method(session: Session) -> None:
     fail_unless_error(await session.raw(written(body)), "a request without a method", -32600)
 
 
-@requirement(
-    "E-05",
-    "A body that is JSON but no object is -32600",
-    SHOULD,
-    dialects=ALL,
+@should(
+    "E-05: A body that is JSON but no object is -32600",
+    ALL,
     source=f"{JSONRPC} §5.1",
     remedy="Answer -32600: A2A has no batches.",
 )
@@ -91,19 +81,15 @@ async def no_object(session: Session) -> None:
         fail_unless_error(await session.raw(body), f"the body {body.decode()}", -32600)
 
 
-@requirement(
-    "E-06", "An unknown method is -32601", MUST, dialects=ALL, source=CODES, remedy="Answer -32601 with HTTP 200."
-)
+@must("E-06: An unknown method is -32601", ALL, source=CODES, remedy="Answer -32601 with HTTP 200.")
 async def unknown_method(session: Session) -> None:
     """Call a method that does not exist."""
     fail_unless_error(await session.rpc("fleetsim/noSuchMethod", {}), "an unknown method", -32601)
 
 
-@requirement(
-    "E-07",
-    "Params that are no object are -32602",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-07: Params that are no object are -32602",
+    ALL,
     source=f"{CODES}; A2A 0.3 §8.1",
     remedy="Validate params before using them.",
 )
@@ -114,11 +100,9 @@ async def params_no_object(session: Session) -> None:
         fail_unless_error(exchange, f"params {params!r}", -32602, *((-32600,) if isinstance(params, str) else ()))
 
 
-@requirement(
-    "E-08",
-    "A send without a message is -32602",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-08: A send without a message is -32602",
+    ALL,
     source=f"{CODES}; seed: A2A Protocol (selectools), 'Error mapping'",
     remedy="Validate params.message and answer -32602.",
 )
@@ -130,11 +114,8 @@ async def no_message(session: Session) -> None:
         fail_unless_error(await session.rpc(session.dialect.method(Operation.SEND), params), what, -32602)
 
 
-@requirement(
-    "E-09",
-    "A message without parts is -32602",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "E-09: A message without parts is -32602",
     source=f"{CODES}; A2A 1.0 §4.1.4",
     remedy="Refuse it: there is nothing to work on.",
 )
@@ -144,11 +125,9 @@ async def no_parts(session: Session) -> None:
     fail_unless_error(await session.call(Operation.SEND, params), "a message without parts", -32602)
 
 
-@requirement(
-    "E-10",
-    "The id comes back with the same value and type",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-10: The id comes back with the same value and type",
+    ALL,
     source=f"{JSONRPC} §5; reference interop, 'Pitfalls'",
     remedy="Echo the id as it came; do not turn 7 into '7'.",
 )
@@ -163,11 +142,9 @@ async def id_comes_back(session: Session) -> None:
             fail_unless(same, f"the id {request_id!r} came back as {back!r}", exchange)
 
 
-@requirement(
-    "E-11",
-    "An answer to what cannot be read has a null id",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-11: An answer to what cannot be read has a null id",
+    ALL,
     source=f"{JSONRPC} §5",
     remedy='Answer with "id": null.',
 )
@@ -180,11 +157,9 @@ async def null_id(session: Session) -> None:
     )
 
 
-@requirement(
-    "E-12",
-    'Every answer says "jsonrpc": "2.0"',
-    MUST,
-    dialects=ALL,
+@must(
+    'E-12: Every answer says "jsonrpc": "2.0"',
+    ALL,
     source=f"{JSONRPC} §5; seed: implement-a2a-server, 'Validation'",
     remedy='Put "jsonrpc": "2.0" into the one place that builds answers.',
 )
@@ -196,11 +171,9 @@ async def says_jsonrpc(session: Session) -> None:
         fail_unless(exchange.answer.get("jsonrpc") == "2.0", "an answer without jsonrpc 2.0", exchange)
 
 
-@requirement(
-    "E-13",
-    "Reading an unknown task is -32001",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-13: Reading an unknown task is -32001",
+    ALL,
     source=CODES,
     remedy="Answer -32001 for unknown (and for evicted) ids.",
 )
@@ -209,17 +182,14 @@ async def unknown_task(session: Session) -> None:
     fail_unless_error(await session.get(session.new()), "reading an unknown task", -32001)
 
 
-@requirement("E-14", "Cancelling an unknown task is -32001", MUST, dialects=ALL, source=CODES, remedy="Answer -32001.")
+@must("E-14: Cancelling an unknown task is -32001", ALL, source=CODES, remedy="Answer -32001.")
 async def cancel_unknown(session: Session) -> None:
     """Cancel a task id nobody made."""
     fail_unless_error(await session.cancel(session.new()), "cancelling an unknown task", -32001)
 
 
-@requirement(
-    "E-15",
-    "A message for an unknown task is -32001 and makes none",
-    MUST,
-    dialects=BOTH,
+@must(
+    "E-15: A message for an unknown task is -32001 and makes none",
     source="Reference reliability T-27; A2A 1.0 §3.4.2",
     remedy="Make ids on the server; a taskId in a message only continues.",
 )
@@ -232,11 +202,9 @@ async def never_create(session: Session) -> None:
     fail_unless(after.code == -32001, "the task id we invented exists now", exchange, after)
 
 
-@requirement(
-    "E-16",
-    "Errors of JSON-RPC come with HTTP 200 and application/json",
-    SHOULD,
-    dialects=ALL,
+@should(
+    "E-16: Errors of JSON-RPC come with HTTP 200 and application/json",
+    ALL,
     source="Reference interop, section 8; A2A 0.3 §3.2.1",
     remedy="Answer JSON-RPC errors with HTTP 200; several clients stop reading at any other status.",
 )
@@ -250,11 +218,9 @@ async def http_200(session: Session) -> None:
         )
 
 
-@requirement(
-    "E-17",
-    "An answer has either a result or an error with an integer code and a message",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-17: An answer has either a result or an error with an integer code and a message",
+    ALL,
     source=f"{JSONRPC} §5",
     remedy="Write exactly one of the two; code is an integer, message a string.",
 )
@@ -274,11 +240,9 @@ async def result_or_error(session: Session) -> None:
         fail_unless(len(both) == 1, "an answer with nothing to say is not exactly a result or an error", empty)
 
 
-@requirement(
-    "E-18",
-    "A 1.0 error says its reason as google.rpc.ErrorInfo",
-    SHOULD,
-    dialects=V10,
+@should(
+    "E-18: A 1.0 error says its reason as google.rpc.ErrorInfo",
+    V10,
     source="A2A 1.0 §9.5",
     remedy="Add data: [{@type, reason, domain}].",
 )
@@ -293,11 +257,9 @@ async def error_info(session: Session) -> None:
     fail_unless(info[0].get("domain") == "a2a-protocol.org", f"its domain is {info[0].get('domain')!r}", exchange)
 
 
-@requirement(
-    "E-19",
-    "A body of many megabytes is refused before it is read",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "E-19: A body of many megabytes is refused before it is read",
+    ONCE,
     source="Seed: A2A Protocol (selectools), 'Trust model'; reference reliability section 8",
     remedy="Cap the body (1 MiB is usual) while reading it.",
     needs=("side-effects",),
@@ -317,11 +279,9 @@ async def huge_body(session: Session) -> None:
     )
 
 
-@requirement(
-    "E-20",
-    "Deeply nested JSON does not break the agent",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "E-20: Deeply nested JSON does not break the agent",
+    ONCE,
     source="Reference reliability section 8",
     remedy="Bound the depth before parsing, and answer -32700 or -32600.",
 )
@@ -334,11 +294,9 @@ async def deep_json(session: Session) -> None:
     fail_unless(exchange.error is not None, f"deep JSON gave {exchange.says()}", exchange)
 
 
-@requirement(
-    "E-21",
-    "Wrong types in params are an error, not a crash",
-    MUST,
-    dialects=ALL,
+@must(
+    "E-21: Wrong types in params are an error, not a crash",
+    ALL,
     source=f"{CODES}; reference interop, 'What real clients found'",
     remedy="Validate types; HTTP 500 is never the answer to bad params.",
 )
@@ -355,11 +313,8 @@ async def wrong_types(session: Session) -> None:
         fail_unless(exchange.code != -32603, "wrong types are an internal error (-32603)", exchange)
 
 
-@requirement(
-    "E-22",
-    "Unknown fields are ignored",
-    MUST,
-    dialects=BOTH,
+@must(
+    "E-22: Unknown fields are ignored",
     source="A2A 1.0 §3.2.5, §5.6; 0.3 §1.2",
     remedy="Read what you know and leave the rest.",
 )
@@ -378,11 +333,9 @@ async def unknown_fields(session: Session) -> None:
     )
 
 
-@requirement(
-    "E-23",
-    "Errors tell nothing of the agent's inside",
-    SHOULD,
-    dialects=ALL,
+@should(
+    "E-23: Errors tell nothing of the agent's inside",
+    ALL,
     source="Seed: A2A Protocol (selectools), 'Sanitized errors'",
     remedy="Send the kind of error; keep the detail in your log.",
     phase=Phase.LAST,
@@ -430,11 +383,8 @@ async def _call_method(session: Session, operation: Operation) -> None:
 def _method(requirement_id: str, operation: Operation, names: str, incident: str = "") -> None:
     METHOD_REQUIREMENTS[operation] = requirement_id
 
-    @requirement(
-        requirement_id,
-        f"There is a method {names}",
-        MUST,
-        dialects=BOTH,
+    @must(
+        f"{requirement_id}: There is a method {names}",
         source=SURFACE,
         remedy="Route the method; what is not supported is -32003 or -32004, never -32601.",
         incident=incident,
@@ -460,11 +410,9 @@ _method("M-09", Operation.PUSH_LIST, f"{_PUSH}/list, ListTaskPushNotificationCon
 _method("M-10", Operation.PUSH_DELETE, f"{_PUSH}/delete, DeleteTaskPushNotificationConfig", "Quinn PR #25")
 
 
-@requirement(
-    "M-03",
-    "message/sendStream is taken for message/stream",
-    SHOULD,
-    dialects=V03,
+@should(
+    "M-03: message/sendStream is taken for message/stream",
+    V03,
     source=SURFACE,
     remedy="Accept the alias: protoPen-era clients still use it.",
     after="M-10",
@@ -482,19 +430,15 @@ async def old_name_of_stream(session: Session) -> None:
 METHOD_REQUIREMENTS[Operation.LIST] = "M-11"
 
 
-@requirement(
-    "M-11", "There is a method ListTasks", MUST, dialects=V10, source="A2A 1.0 §3.1.4", remedy="Route ListTasks."
-)
+@must("M-11: There is a method ListTasks", V10, source="A2A 1.0 §3.1.4", remedy="Route ListTasks.")
 async def list_tasks(session: Session) -> None:
     """Call it with empty params."""
     await _call_method(session, Operation.LIST)
 
 
-@requirement(
-    "V-01",
-    "A 1.0 method without A2A-Version is -32009",
-    MUST,
-    dialects=V10,
+@must(
+    "V-01: A 1.0 method without A2A-Version is -32009",
+    V10,
     source="A2A 1.0 §3.6.2 (a missing header means 0.3)",
     remedy="Take a missing version for 0.3, and refuse 1.0 method names under it with -32009.",
 )
@@ -506,11 +450,9 @@ async def no_version(session: Session) -> None:
         fail_unless_error(exchange, f"a 1.0 method with {'an empty' if headers else 'no'} A2A-Version", -32009)
 
 
-@requirement(
-    "V-02",
-    "An unknown version is -32009",
-    MUST,
-    dialects=V10,
+@must(
+    "V-02: An unknown version is -32009",
+    V10,
     source="A2A 1.0 §3.6.2",
     remedy="Check the header before the method and answer -32009.",
 )
@@ -520,11 +462,9 @@ async def unknown_version(session: Session) -> None:
     fail_unless_error(exchange, "A2A-Version: 99.0", -32009)
 
 
-@requirement(
-    "V-03",
-    "0.3 methods do not mind a version header",
-    SHOULD,
-    dialects=V03,
+@should(
+    "V-03: 0.3 methods do not mind a version header",
+    V03,
     source="Reference interop, section 8",
     remedy="Check the version for 1.0 method names only.",
 )

@@ -8,7 +8,7 @@ from typing import Any
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.options import Hint
 from fleetsim.check.raw_dialect import listed, mapping
-from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, ONCE, SHOULD, requirement
+from fleetsim.check.requirement import BUILD_GUIDE, ONCE, must, should
 from fleetsim.check.sections.card import served_card
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_applicable_unless, not_tested_unless
@@ -18,11 +18,9 @@ from fleetsim.model.extensions import CONFIDENCE, COST, EFFECT_DOMAIN
 NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 
 
-@requirement(
-    "X-01",
-    "Declared extensions are well formed",
-    MUST,
-    dialects=ONCE,
+@must(
+    "X-01: Declared extensions are well formed",
+    ONCE,
     source="A2A 0.3 §5.5.2.1, 1.0 §4.4.4",
     remedy="Write each extension as {uri, description, required, params}.",
 )
@@ -54,11 +52,9 @@ def _effects(session: Session) -> Mapping[str, Any]:
     return skills or {}
 
 
-@requirement(
-    "X-02",
-    "effect-domain-v1 lists effects of skills that exist",
-    SHOULD,
-    dialects=ONCE,
+@should(
+    "X-02: effect-domain-v1 lists effects of skills that exist",
+    ONCE,
     source=f"{BUILD_GUIDE}, checklist 'Extensions'",
     remedy="Declare effects under the ids of the card's skills.",
 )
@@ -92,11 +88,8 @@ def _place(effect: Mapping[str, Any]) -> tuple[Any, Any]:
     return effect.get("domain"), effect.get("path")
 
 
-@requirement(
-    "X-03",
-    "A changed world is reported as declared (worldstate-delta-v1)",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "X-03: A changed world is reported as declared (worldstate-delta-v1)",
     source=f"{BUILD_GUIDE}, checklist 'Extensions'",
     remedy="Emit the delta on the terminal task whenever a tool with known effects succeeds.",
     needs=("side-effects",),
@@ -127,11 +120,8 @@ async def _finished_with(session: Session, names: tuple[str, ...], otherwise: st
     return exchange
 
 
-@requirement(
-    "X-04",
-    "cost-v1: what a task cost is on the terminal task",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "X-04: cost-v1: what a task cost is on the terminal task",
     source=f"{BUILD_GUIDE}, checklist 'Extensions' (Quinn PR #56)",
     remedy="Add {usage, durationMs} as a data part of the terminal artifact whenever usage was tracked.",
 )
@@ -149,11 +139,8 @@ async def cost_is_told(session: Session) -> None:
     fail_unless(isinstance(took, int | float) and took >= 0, "durationMs is missing or no number", exchange)
 
 
-@requirement(
-    "X-05",
-    "confidence-v1: confidence is a number from 0 to 1",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "X-05: confidence-v1: confidence is a number from 0 to 1",
     source=f"{BUILD_GUIDE}, checklist 'Extensions'",
     remedy="Send {confidence, explanation} with confidence between 0 and 1.",
 )
@@ -168,11 +155,8 @@ async def confidence_is_a_number(session: Session) -> None:
     fail_unless(fits, f"confidence is {level!r}, no number from 0 to 1", exchange)
 
 
-@requirement(
-    "X-06",
-    "An extension nobody knows is ignored",
-    MUST,
-    dialects=BOTH,
+@must(
+    "X-06: An extension nobody knows is ignored",
     source="A2A 0.3 §3.3, 1.0 §4.6",
     remedy="Activate the extensions you know and ignore the rest.",
 )

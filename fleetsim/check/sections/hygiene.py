@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sized
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import delivered_webhook
 from fleetsim.check.options import Hint
-from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, Phase, requirement
+from fleetsim.check.requirement import BUILD_GUIDE, Phase, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -26,11 +26,8 @@ _IDLES = "works, or waits for an answer, for hours (--skill-ask, --skill-slow)"
 MANY = 8
 
 
-@requirement(
-    "H-01",
-    "Terminal tasks are evicted in time",
-    MUST,
-    dialects=BOTH,
+@must(
+    "H-01: Terminal tasks are evicted in time",
     source=f"{STORE}; {BUILD_GUIDE}, hardening 1",
     remedy="Sweep terminal tasks older than an hour.",
     incident="Agents leaked memory in proportion to their lifetime traffic",
@@ -72,11 +69,8 @@ async def _works_for(session: Session, hint: Hint) -> float:
     return HOURS_S
 
 
-@requirement(
-    "H-02",
-    "Tasks at work are never evicted",
-    MUST,
-    dialects=BOTH,
+@must(
+    "H-02: Tasks at work are never evicted",
     source=f"{BUILD_GUIDE}, hardening 1",
     remedy="Evict by terminal state, never by age alone.",
     needs=("time", "slow"),
@@ -112,11 +106,8 @@ async def kept_at_work(session: Session) -> None:
     )
 
 
-@requirement(
-    "H-03",
-    "Many sends at once are many tasks",
-    MUST,
-    dialects=BOTH,
+@must(
+    "H-03: Many sends at once are many tasks",
     source=f"{STORE}",
     remedy="Keep per-task state on the record, never in module variables.",
     needs=("side-effects",),
@@ -132,11 +123,8 @@ async def many_at_once(session: Session) -> None:
         fail_unless(session.state(last) in TERMINAL, f"one of eight tasks is {session.state(last) or '?'}", last)
 
 
-@requirement(
-    "H-04",
-    "A cancel is atomic",
-    MUST,
-    dialects=BOTH,
+@must(
+    "H-04: A cancel is atomic",
     source=f"{STORE}; {BUILD_GUIDE}, hardening 3",
     remedy="Do the check and the write under the same lock.",
     needs=("side-effects",),
@@ -155,11 +143,8 @@ async def cancel_is_atomic(session: Session) -> None:
             fail_unless(state != "canceled", f"the cancel was refused, and then the task is {state}", exchange, read)
 
 
-@requirement(
-    "H-05",
-    "Aborted streams leave the agent healthy",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "H-05: Aborted streams leave the agent healthy",
     source=f"{STORE}; reference reliability T-26",
     remedy="Free a subscriber as soon as its connection is gone.",
     needs=("streaming", "side-effects"),
@@ -207,11 +192,8 @@ async def delivery_log(session: Session) -> tuple[str, str, list[str], list[str]
     return task_id, token, inside.log.since(before), usual, exchange
 
 
-@requirement(
-    "H-06",
-    "Deliveries are logged at INFO with task, state and status",
-    MUST,
-    dialects=BOTH,
+@must(
+    "H-06: Deliveries are logged at INFO with task, state and status",
     source=f"{STORE}; {BUILD_GUIDE}, 'Push notifications', implementation checklist",
     remedy="Log each attempt at INFO and install a handler that shows INFO.",
     incident="Quinn #61: a day of polling fallback, because nothing showed that deliveries were refused",
@@ -228,11 +210,8 @@ async def deliveries_are_logged(session: Session) -> None:
     )
 
 
-@requirement(
-    "H-07",
-    "Neither body nor token of a webhook is logged",
-    MUST,
-    dialects=BOTH,
+@must(
+    "H-07: Neither body nor token of a webhook is logged",
     source=f"{BUILD_GUIDE}, 'Push notifications', implementation checklist",
     remedy="Log ids, state and status alone.",
     needs=("in-process", "push", "listener"),
@@ -267,11 +246,8 @@ async def _nothing() -> None:
     """Between two tries."""
 
 
-@requirement(
-    "H-08",
-    "A delivery that waits to be retried is not collected",
-    MUST,
-    dialects=BOTH,
+@must(
+    "H-08: A delivery that waits to be retried is not collected",
     source=f"{STORE} (strong references); {BUILD_GUIDE}, hardening 2",
     remedy="Keep the delivery's task in a set until it is done.",
     incident="Python keeps only weak references to tasks; retries vanished in their back-off",

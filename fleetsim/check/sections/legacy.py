@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.listener import tells_the_end
 from fleetsim.check.raw_dialect import among, listed, mapping, message_text
-from fleetsim.check.requirement import BUILD_GUIDE, MUST, SERVER_GUIDE, V01, requirement
+from fleetsim.check.requirement import BUILD_GUIDE, SERVER_GUIDE, V01, must
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
@@ -15,11 +15,9 @@ VALID = f"{SERVER_GUIDE}, 'Validation'"
 STATES = frozenset({"submitted", "working", "input-required", "completed", "failed", "canceled"})
 
 
-@requirement(
-    "L-01",
-    "tasks/send makes a task under the client's id",
-    MUST,
-    dialects=V01,
+@must(
+    "L-01: tasks/send makes a task under the client's id",
+    V01,
     source=f"{SERVER_GUIDE}, step 3",
     remedy="Use params.id as the task's id and params.sessionId as its session.",
 )
@@ -34,11 +32,9 @@ async def under_our_id(session: Session) -> None:
     fail_unless(session.dialect.state(task) in STATES, f"its state is {session.dialect.state(task)!r}", exchange)
 
 
-@requirement(
-    "L-02",
-    "Tasks go through the legacy states and messages",
-    MUST,
-    dialects=V01,
+@must(
+    "L-02: Tasks go through the legacy states and messages",
+    V01,
     source=VALID,
     remedy="Write the dialect's own shapes: status.state, sessionId, parts with type.",
 )
@@ -55,11 +51,9 @@ async def legacy_shapes(session: Session) -> None:
         fail_unless("type" in part and "kind" not in part, "a part has no type (or a kind)", exchange)
 
 
-@requirement(
-    "L-03",
-    "tasks/sendSubscribe streams status and artifact events",
-    MUST,
-    dialects=V01,
+@must(
+    "L-03: tasks/sendSubscribe streams status and artifact events",
+    V01,
     source=f"{SERVER_GUIDE}, step 4; {VALID}",
     remedy="Name the SSE events and set final on the last.",
     needs=("streaming",),
@@ -83,11 +77,9 @@ async def named_events(session: Session) -> None:
     fail_unless(exchange.ended, "the stream stays open after the final event", exchange)
 
 
-@requirement(
-    "L-04",
-    "A message for a finished task is -32002",
-    MUST,
-    dialects=V01,
+@must(
+    "L-04: A message for a finished task is -32002",
+    V01,
     source=f"{SERVER_GUIDE}, step 2; {VALID}",
     remedy="Never ignore an invalid move silently: answer -32002.",
 )
@@ -103,11 +95,9 @@ async def _set(session: Session, task_id: str, url: str) -> Exchange:
     return await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
 
 
-@requirement(
-    "L-05",
-    "tasks/pushNotification/set registers, get reads it back",
-    MUST,
-    dialects=V01,
+@must(
+    "L-05: tasks/pushNotification/set registers, get reads it back",
+    V01,
     source=f"{SERVER_GUIDE}, step 5",
     remedy="Store the config by task id.",
     needs=("push", "listener"),
@@ -124,11 +114,9 @@ async def set_and_get(session: Session) -> None:
     fail_unless(found.get("url") == hook.url, f"get shows the url {found.get('url')!r}", exchange, read)
 
 
-@requirement(
-    "L-06",
-    "Legacy webhooks to private addresses are refused",
-    MUST,
-    dialects=V01,
+@must(
+    "L-06: Legacy webhooks to private addresses are refused",
+    V01,
     source=f"{SERVER_GUIDE}, step 5; {BUILD_GUIDE}, hardening 4",
     remedy="Vet the address in every dialect.",
     needs=("push",),
@@ -140,11 +128,9 @@ async def private_is_refused(session: Session) -> None:
     fail_unless_error(exchange, "a webhook to a link-local address", -32602, -32004)
 
 
-@requirement(
-    "L-07",
-    "Legacy webhooks say taskId, eventType, status and timestamp",
-    MUST,
-    dialects=V01,
+@must(
+    "L-07: Legacy webhooks say taskId, eventType, status and timestamp",
+    V01,
     source=f"{SERVER_GUIDE}, step 5.2",
     remedy="POST {taskId, eventType, status, timestamp}.",
     needs=("push", "listener", "slow"),
@@ -165,11 +151,9 @@ async def legacy_webhook(session: Session) -> None:
         fail_unless(among(body["eventType"], ("status", "artifact")), f"its eventType is {body['eventType']!r}", found)
 
 
-@requirement(
-    "L-08",
-    "A question is answered under the same id",
-    MUST,
-    dialects=V01,
+@must(
+    "L-08: A question is answered under the same id",
+    V01,
     source=f"{SERVER_GUIDE}, step 3",
     remedy="Resume a task that waits for input on a send with its id.",
     needs=("ask",),

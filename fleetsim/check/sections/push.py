@@ -11,7 +11,7 @@ from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import finished_task, register
 from fleetsim.check.listener import WebhookAddress, tells_the_end
 from fleetsim.check.raw_dialect import listed, mapping, url_parts
-from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, requirement
+from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
@@ -27,11 +27,8 @@ def webhook_config(session: Session, result: Any) -> dict[str, Any]:
     return dict(mapping(config.get("pushNotificationConfig")) or config)
 
 
-@requirement(
-    "P-01",
-    "Registering a webhook returns it",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-01: Registering a webhook returns it",
     source=f"{BUILD_GUIDE}, 'The endpoint surface'; A2A 0.3 §7.5, 1.0 §3.1.7",
     remedy="Return the stored config.",
     needs=("push", "listener"),
@@ -65,11 +62,8 @@ async def _call(session: Session, operation: Operation, task_id: str, config_id:
     return await session.rpc(session.dialect.method(operation), session.dialect.of_hook(task_id, config_id))
 
 
-@requirement(
-    "P-02",
-    "A registered webhook can be read",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-02: A registered webhook can be read",
     source=f"{BUILD_GUIDE}, 'The endpoint surface'",
     remedy="Serve get from the live record.",
     incident="The original wanted params.taskId; every SDK sends params.id",
@@ -90,11 +84,8 @@ def webhook_configs(session: Session, result: Any) -> list[dict[str, Any]] | Non
     return [webhook_config(session, entry) for entry in configs] if isinstance(configs, list) else None
 
 
-@requirement(
-    "P-03",
-    "Registered webhooks can be listed",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-03: Registered webhooks can be listed",
     source=f"{BUILD_GUIDE}, 'The endpoint surface'; A2A 0.3 §7.7, 1.0 §3.1.9",
     remedy="Return all configs of the task.",
     needs=("push", "listener"),
@@ -110,11 +101,8 @@ async def list_shows_it(session: Session) -> None:
     fail_unless(hook.url in urls, "the registered webhook is not in the list", exchange, read)
 
 
-@requirement(
-    "P-04",
-    "A deleted webhook is gone",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-04: A deleted webhook is gone",
     source=f"{BUILD_GUIDE}, 'The endpoint surface'; A2A 0.3 §7.8, 1.0 §3.1.10",
     remedy="Remove the config from the live record.",
     needs=("push", "listener", "slow"),
@@ -136,11 +124,9 @@ async def delete_removes_it(session: Session) -> None:
     fail_unless(late is None, "the deleted webhook was still called", gone, *([late] if late else []))
 
 
-@requirement(
-    "P-05",
-    "A webhook without a config id is read without one",
-    SHOULD,
-    dialects=V03,
+@should(
+    "P-05: A webhook without a config id is read without one",
+    V03,
     source="Reference interop, 'What the official conformance kit expects'",
     remedy="Fall back to the only config there is.",
     needs=("push", "listener"),
@@ -153,11 +139,9 @@ async def get_without_id(session: Session) -> None:
     fail_unless(webhook_config(session, read.result).get("url") == hook.url, "another webhook was read", exchange, read)
 
 
-@requirement(
-    "P-06",
-    "Deleting a webhook twice is no error",
-    SHOULD,
-    dialects=V10,
+@should(
+    "P-06: Deleting a webhook twice is no error",
+    V10,
     source="A2A 1.0 §3.1.10",
     remedy="Make delete idempotent.",
     needs=("push", "listener"),
@@ -171,11 +155,8 @@ async def delete_twice(session: Session) -> None:
     fail_unless(again.error is None, f"deleting it again gave {again.says()}", again)
 
 
-@requirement(
-    "P-07",
-    "A webhook for an unknown task is -32001",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-07: A webhook for an unknown task is -32001",
     source=f"{BUILD_GUIDE}, 'Error code conventions'",
     remedy="Look the task up first.",
     needs=("push",),
@@ -188,11 +169,8 @@ async def unknown_task(session: Session) -> None:
     fail_unless_error(exchange, "a webhook for an unknown task", -32001)
 
 
-@requirement(
-    "P-35",
-    "Webhooks per task are bounded",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "P-35: Webhooks per task are bounded",
     source="Reference reliability T-23",
     remedy="Allow five or so: one small send must not make many large POSTs.",
     needs=("push", "listener", "side-effects"),
@@ -231,11 +209,8 @@ async def _all_refused(session: Session, *urls: str) -> None:
     fail_unless(not (set(urls) & kept), "a refused webhook is listed all the same", read)
 
 
-@requirement(
-    "P-08",
-    "Loopback webhooks are refused",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-08: Loopback webhooks are refused",
     source=SSRF,
     remedy="Resolve the host and refuse loopback addresses unless the operator allowed host and port.",
     needs=("push",),
@@ -246,11 +221,8 @@ async def loopback(session: Session) -> None:
     await _all_refused(session, *(f"http://{host}:{port}{PATH}" for host in ("127.0.0.1", "localhost", "[::1]")))
 
 
-@requirement(
-    "P-09",
-    "Webhooks in private networks are refused",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-09: Webhooks in private networks are refused",
     source=SSRF,
     remedy="Check every resolved address against the private ranges.",
     needs=("push",),
@@ -261,11 +233,8 @@ async def private(session: Session) -> None:
     await _all_refused(session, *(f"http://{host}:{_port(session)}{PATH}" for host in hosts))
 
 
-@requirement(
-    "P-10",
-    "Link-local webhooks (cloud metadata) are refused",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-10: Link-local webhooks (cloud metadata) are refused",
     source=SSRF,
     remedy="Check every resolved address against the link-local ranges.",
     needs=("push",),
@@ -275,14 +244,8 @@ async def link_local(session: Session) -> None:
     await _all_refused(session, "http://169.254.169.254/latest/meta-data/", f"http://[fe80::1]:{_port(session)}{PATH}")
 
 
-@requirement(
-    "P-11",
-    "Webhooks of other schemes are refused",
-    MUST,
-    dialects=BOTH,
-    source=SSRF,
-    remedy="Accept http and https alone.",
-    needs=("push",),
+@must(
+    "P-11: Webhooks of other schemes are refused", source=SSRF, remedy="Accept http and https alone.", needs=("push",)
 )
 async def schemes(session: Session) -> None:
     """Register file:, javascript:, gopher: and ftp: addresses: -32602."""
@@ -296,11 +259,8 @@ async def schemes(session: Session) -> None:
     )
 
 
-@requirement(
-    "P-12",
-    "Webhooks whose host does not resolve are refused",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-12: Webhooks whose host does not resolve are refused",
     source=SSRF,
     remedy="Resolve at registration and refuse what does not resolve.",
     needs=("push",),
@@ -310,11 +270,8 @@ async def unresolvable(session: Session) -> None:
     await _all_refused(session, f"http://no-such-host.fleetsim.invalid:{_port(session)}{PATH}")
 
 
-@requirement(
-    "P-13",
-    "Odd spellings of a private host are refused",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-13: Odd spellings of a private host are refused",
     source=SSRF,
     remedy="Decide on the resolved address, never on the text.",
     needs=("push",),
@@ -328,11 +285,8 @@ async def spellings(session: Session) -> None:
     await _all_refused(session, *urls)
 
 
-@requirement(
-    "P-39",
-    "An allow-list opens what it names and nothing beside it",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-39: An allow-list opens what it names and nothing beside it",
     source=f"{BUILD_GUIDE}, checklist 'Task store hygiene' (Quinn #53); reference reliability T-22",
     remedy="Compare the host of the parsed address as a whole, and decide on the resolved address, never on the text.",
     needs=("push", "listener"),
@@ -348,11 +302,8 @@ async def nothing_beside_the_allowed(session: Session) -> None:
     await _all_refused(session, *others)
 
 
-@requirement(
-    "P-14",
-    "A refused webhook is refused aloud, inline too",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-14: A refused webhook is refused aloud, inline too",
     source=SSRF,
     remedy="Vet the inline config before the task is made; never drop it silently.",
     needs=("push",),

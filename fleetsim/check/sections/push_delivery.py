@@ -15,7 +15,7 @@ from fleetsim.check.fixtures import delivered_webhook, register
 from fleetsim.check.listener import ReceivedWebhook, WebhookAddress, state_of, tells_the_end
 from fleetsim.check.options import Hint
 from fleetsim.check.raw_dialect import KINDS, among, answer_text, listed, mapping, texts
-from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, requirement
+from fleetsim.check.requirement import BUILD_GUIDE, V03, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.task import TERMINAL
@@ -26,11 +26,8 @@ RETRY_S = 6.0
 """Within so long a refused delivery is tried again by every agent that tries again at all."""
 
 
-@requirement(
-    "P-15",
-    "The end of a task is delivered",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-15: The end of a task is delivered",
     source=f"{PUSH}; {BUILD_GUIDE}, checklist 'Transport & lifecycle'",
     remedy="Notify on every terminal transition.",
     needs=("push", "listener", "slow"),
@@ -55,11 +52,8 @@ async def send_with_webhook(
     return (await session.begin(hint, push=session.dialect.hook(hook.url, **config)))[1]
 
 
-@requirement(
-    "P-16",
-    "working is delivered",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "P-16: working is delivered",
     source=PUSH,
     remedy="Notify on every transition the caller cares about.",
     needs=("push", "listener", "slow"),
@@ -86,11 +80,8 @@ def _seen(arrival: ReceivedWebhook | None) -> tuple[ReceivedWebhook, ...]:
     return () if arrival is None else (arrival,)
 
 
-@requirement(
-    "P-17",
-    "A cancel is delivered",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-17: A cancel is delivered",
     source=f"{PUSH}; {BUILD_GUIDE}, checklist 'Transport & lifecycle'",
     remedy="Notify from the cancel path as well.",
     incident="Quinn PR #19; a2a-sdk 0.3.26 sends none",
@@ -108,11 +99,8 @@ async def cancel_is_delivered(session: Session) -> None:
     )
 
 
-@requirement(
-    "P-18",
-    "A failure is delivered",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-18: A failure is delivered",
     source=PUSH,
     remedy="Notify from the failure path as well.",
     needs=("push", "listener", "fail"),
@@ -126,11 +114,8 @@ async def failure_is_delivered(session: Session) -> None:
     fail_unless(arrival is None or state_of(arrival) == "failed", "the webhook does not say failed", *_seen(arrival))
 
 
-@requirement(
-    "P-24",
-    "A webhook registered after the send is used",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-24: A webhook registered after the send is used",
     source=f"{BUILD_GUIDE}, hardening 5 and checklist 'Task store hygiene'",
     remedy="Read the config from the live record on every delivery.",
     incident="Configs closed over at submit time: later registrations did nothing",
@@ -143,11 +128,8 @@ async def live_record(session: Session) -> None:
     fail_unless(arrival, "a webhook registered after the send was never called at the end", exchange)
 
 
-@requirement(
-    "P-25",
-    "A webhook registered after the end is called at once",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "P-25: A webhook registered after the end is called at once",
     source="Reference interop, section 8; DESIGN section 3",
     remedy="Deliver the terminal state when a config arrives late: the caller may just have missed it.",
     needs=("push", "listener"),
@@ -162,11 +144,8 @@ async def after_the_end(session: Session) -> None:
     fail_unless(arrival, "a webhook registered after the end was not called", exchange)
 
 
-@requirement(
-    "P-26",
-    "A webhook given with the send is used",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-26: A webhook given with the send is used",
     source="A2A 0.3 §7.1.1, 1.0 §3.2.2",
     remedy="Read configuration.pushNotificationConfig (0.3) or taskPushNotificationConfig (1.0).",
     needs=("push", "listener"),
@@ -179,11 +158,8 @@ async def with_the_send(session: Session) -> None:
     fail_unless(arrival, "a webhook given with the send was never called at the end", exchange)
 
 
-@requirement(
-    "P-27",
-    "A delivery answered with 500 is tried again",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-27: A delivery answered with 500 is tried again",
     source=f"{PUSH}, implementation checklist",
     remedy="Retry after 1, 3 and 9 seconds.",
     needs=("push", "listener"),
@@ -202,11 +178,8 @@ async def tried_again(session: Session) -> None:
     fail_unless(again, "a delivery answered with 500 was not tried again", exchange, *hook.arrivals[:1])
 
 
-@requirement(
-    "P-28",
-    "A delivery answered with 4xx is not tried again",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-28: A delivery answered with 4xx is not tried again",
     source=f"{PUSH}, implementation checklist",
     remedy="Give up on 4xx (but 408, 425 and 429).",
     needs=("push", "listener"),
@@ -228,11 +201,8 @@ async def not_tried_again(session: Session) -> None:
     fail_unless(len(ends) <= 1, f"a delivery answered with 400 was tried {len(ends)} times", exchange, *ends[:2])
 
 
-@requirement(
-    "P-29",
-    "Redirects of a webhook are not followed",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-29: Redirects of a webhook are not followed",
     source="Reference reliability T-20",
     remedy="Switch redirects off in the delivering client.",
     needs=("push", "listener"),
@@ -266,11 +236,8 @@ async def _retry_keeps_order(session: Session) -> None:
     )
 
 
-@requirement(
-    "P-31",
-    "Webhooks come in the order of the states",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "P-31: Webhooks come in the order of the states",
     source=PUSH,
     remedy="Deliver one after the other per config.",
     needs=("push", "listener", "slow"),
@@ -288,11 +255,8 @@ async def in_order(session: Session) -> None:
     await _retry_keeps_order(session)
 
 
-@requirement(
-    "P-33",
-    "A broken receiver does not touch the task",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-33: A broken receiver does not touch the task",
     source="Seed: implement-a2a-server, step 5",
     remedy="Deliver beside the task, never inside it.",
     needs=("push", "listener"),
@@ -311,11 +275,8 @@ async def task_is_untouched(session: Session) -> None:
     not_tested_unless(hook.arrivals, "no webhook came at all", exchange)
 
 
-@requirement(
-    "P-34",
-    "Retries stop after three, further and further apart",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "P-34: Retries stop after three, further and further apart",
     source=f"{PUSH}, implementation checklist (1 s / 3 s / 9 s)",
     remedy="Back off exponentially and stop.",
     needs=("push", "listener"),
@@ -342,11 +303,8 @@ async def backs_off(session: Session) -> None:
     fail_unless(growing, f"the gaps do not grow: {', '.join(f'{gap:.1f} s' for gap in gaps)}", exchange)
 
 
-@requirement(
-    "P-36",
-    "Every registered webhook is called",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "P-36: Every registered webhook is called",
     source="A2A 0.3 §7.5, 1.0 §3.1.7",
     remedy="Keep a list of configs.",
     needs=("push", "listener", "slow"),
@@ -362,11 +320,8 @@ async def every_one_is_called(session: Session) -> None:
         fail_unless(arrival, f"webhook {number} of 2 was not told of the end", exchange)
 
 
-@requirement(
-    "P-37",
-    "The end is told once",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "P-37: The end is told once",
     source=f"{BUILD_GUIDE}, hardening 3; {PUSH}",
     remedy="Notify from the one place where the state changes.",
     incident="@a2a-js/sdk 1.3.0 delivers a cancel twice",
@@ -405,11 +360,8 @@ def _bearer(arrival: ReceivedWebhook) -> str:
     return token if scheme.lower() == "bearer" else ""
 
 
-@requirement(
-    "P-19",
-    "A top-level token comes back with the webhook",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-19: A top-level token comes back with the webhook",
     source=f"{PUSH}, 'Token parsing'",
     remedy="Store the token and send it.",
     incident="Quinn #61",
@@ -423,11 +375,8 @@ async def top_level_token(session: Session) -> None:
     fail_unless(token in got, "the delivery does not carry the token", exchange, arrival)
 
 
-@requirement(
-    "P-20",
-    "A token in authentication.credentials comes back with the webhook",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-20: A token in authentication.credentials comes back with the webhook",
     source=f"{PUSH}, 'Token parsing'",
     remedy="Read both shapes; the top-level token wins.",
     incident="Quinn #61: one shape only, 401 on each delivery",
@@ -442,11 +391,8 @@ async def structured_token(session: Session) -> None:
     )
 
 
-@requirement(
-    "P-21",
-    "The token is sent in both headers",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "P-21: The token is sent in both headers",
     source=f"{PUSH}, implementation checklist; A2A 0.3 §9.5; reference interop, 'Pitfalls'",
     remedy="Send both: receivers look at one or the other.",
     needs=("push", "listener"),
@@ -461,11 +407,8 @@ async def both_headers(session: Session) -> None:
     fail_unless(_bearer(arrival) == token, "no Authorization: Bearer", exchange, arrival)
 
 
-@requirement(
-    "P-22",
-    "A webhook's body has the shape of its dialect",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-22: A webhook's body has the shape of its dialect",
     source=f"{PUSH}; A2A 1.0 §4.3.3",
     remedy="Send the event as it goes over the stream.",
     incident="Quinn #40",
@@ -501,11 +444,9 @@ async def _answers_told(session: Session) -> tuple[str, str, str, ReceivedWebhoo
     return whole, single, several, arrival
 
 
-@requirement(
-    "P-23",
-    "The terminal webhook carries the answer",
-    SHOULD,
-    dialects=V03,
+@should(
+    "P-23: The terminal webhook carries the answer",
+    V03,
     source=f"{PUSH}; reference interop, 'What real clients found'",
     remedy="Add the artifact, and an artifacts list for older callers.",
     incident="The original caller got an empty answer from the original agent",
@@ -517,11 +458,9 @@ async def end_carries_the_answer(session: Session) -> None:
     fail_unless(whole in {single, several}, "the terminal webhook carries no artifact with the answer", arrival)
 
 
-@requirement(
-    "P-38",
-    "The terminal webhook carries the answer as an artifacts list too",
-    SHOULD,
-    dialects=V03,
+@should(
+    "P-38: The terminal webhook carries the answer as an artifacts list too",
+    V03,
     source=f"{PUSH}; reference workstacean-facts, 'Callbacks'",
     remedy="Add artifacts: [artifact] beside artifact.",
     incident="Workstacean's tracker reads only artifacts: its callers got empty answers from agents that send artifact",
@@ -536,11 +475,8 @@ async def end_carries_the_list(session: Session) -> None:
     fail_unless(whole == several, "the answer is in artifact alone, and there is no artifacts list", arrival)
 
 
-@requirement(
-    "P-30",
-    "A re-registered webhook is used with its new token",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-30: A re-registered webhook is used with its new token",
     source=f"{BUILD_GUIDE}, hardening 5 and checklist 'Task store hygiene'",
     remedy="Read the config from the live record on every delivery.",
     needs=("push", "listener", "slow"),
@@ -558,11 +494,8 @@ async def new_token_counts(session: Session) -> None:
     fail_unless(token in got, "the end came with another token than the last one registered", exchange, arrival)
 
 
-@requirement(
-    "P-32",
-    "Webhooks are JSON",
-    MUST,
-    dialects=BOTH,
+@must(
+    "P-32: Webhooks are JSON",
     source=f"{PUSH}; A2A 1.0 §4.3.3",
     remedy="Set the Content-Type.",
     needs=("push", "listener"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from fleetsim.check.exchange import Exchange, written
 from fleetsim.check.raw_dialect import RawDialect, mapping
-from fleetsim.check.requirement import BUILD_GUIDE, MAY, ONCE, requirement
+from fleetsim.check.requirement import BUILD_GUIDE, ONCE, may
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_applicable_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -44,9 +44,7 @@ def _task(exchange: Exchange) -> Mapping[str, Any]:
     return OLD.task(exchange.value) or OLD.task(exchange.result)
 
 
-@requirement(
-    "R-01", "POST /message:send sends", MAY, dialects=ONCE, source=ALIASES, remedy="Answer with the task at once."
-)
+@may("R-01: POST /message:send sends", ONCE, source=ALIASES, remedy="Answer with the task at once.")
 async def send(session: Session) -> None:
     """POST a message: 202 (or 200) with the task. Optional: not applicable where the path is 404."""
     exchange = await _ask(session, "POST", "/message:send", _message(session))
@@ -56,11 +54,9 @@ async def send(session: Session) -> None:
     fail_unless(task.get("id") and OLD.spelled(task), "the answer is no task", exchange)
 
 
-@requirement(
-    "R-02",
-    "POST /message:stream streams",
-    MAY,
-    dialects=ONCE,
+@may(
+    "R-02: POST /message:stream streams",
+    ONCE,
     source=ALIASES,
     remedy="Serve the same events as JSON-RPC, without the envelope.",
     needs=("streaming",),
@@ -86,9 +82,7 @@ async def _begun(session: Session, kind: str | None = None) -> tuple[str, Exchan
     return str(task["id"]), exchange
 
 
-@requirement(
-    "R-03", "GET /tasks/{id} reads", MAY, dialects=ONCE, source=ALIASES, remedy="Return the task; 404 if unknown."
-)
+@may("R-03: GET /tasks/{id} reads", ONCE, source=ALIASES, remedy="Return the task; 404 if unknown.")
 async def get(session: Session) -> None:
     """GET a task and an unknown one (404). Optional: not applicable where the path is 404."""
     task_id, _ = await _begun(session)
@@ -102,11 +96,9 @@ async def get(session: Session) -> None:
     fail_unless(unknown.status == 404, f"GET of an unknown task gave {unknown.says()}", unknown)
 
 
-@requirement(
-    "R-04",
-    "GET /tasks/{id}:subscribe rejoins",
-    MAY,
-    dialects=ONCE,
+@may(
+    "R-04: GET /tasks/{id}:subscribe rejoins",
+    ONCE,
     source=ALIASES,
     remedy="Serve the same events as resubscribe, without the envelope.",
     needs=("streaming", "slow"),
@@ -125,11 +117,9 @@ async def subscribe(session: Session) -> None:
     fail_unless(OLD.state(last) in TERMINAL | INTERRUPTED, "the stream did not reach the end", exchange)
 
 
-@requirement(
-    "R-05",
-    "POST /tasks/{id}:cancel cancels",
-    MAY,
-    dialects=ONCE,
+@may(
+    "R-05: POST /tasks/{id}:cancel cancels",
+    ONCE,
     source=ALIASES,
     remedy="Use the same write path as tasks/cancel.",
     needs=("slow",),
@@ -147,11 +137,9 @@ async def cancel(session: Session) -> None:
     fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", exchange, read)
 
 
-@requirement(
-    "R-06",
-    "POST /tasks/{id}/pushNotificationConfigs registers, and refuses private addresses",
-    MAY,
-    dialects=ONCE,
+@may(
+    "R-06: POST /tasks/{id}/pushNotificationConfigs registers, and refuses private addresses",
+    ONCE,
     source=f"{ALIASES}; hardening 4",
     remedy="Vet the address as the JSON-RPC method does.",
     needs=("push",),

@@ -9,7 +9,7 @@ from typing import Any
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import finished_task
 from fleetsim.check.raw_dialect import mapping, message_text
-from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, requirement
+from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
 from fleetsim.check.sections.streams import fold
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
@@ -33,11 +33,8 @@ async def dropped_stream(session: Session) -> tuple[str, Exchange]:
         return stream.task_id(), stream.exchange
 
 
-@requirement(
-    "S-14",
-    "A reader that leaves does not stop the work",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-14: A reader that leaves does not stop the work",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 6",
     remedy="Let the record own the worker; the SSE generator only reads.",
     incident="a2a-sdk 0.2.16 dies with its client",
@@ -59,11 +56,8 @@ async def rejoined_stream(session: Session) -> tuple[Exchange, Exchange]:
     return before, stream.exchange
 
 
-@requirement(
-    "S-15",
-    "A dropped stream can be rejoined while the task runs",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-15: A dropped stream can be rejoined while the task runs",
     source=f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'",
     remedy="Serve resubscribe from the same store as the stream.",
     needs=("streaming", "slow"),
@@ -109,11 +103,8 @@ async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
         return stream.task_id(), stream.exchange, _text_of(session, stream.exchange)
 
 
-@requirement(
-    "S-16",
-    "Whoever rejoins is told where the task stands first",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-16: Whoever rejoins is told where the task stands first",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 7; A2A 1.0 §3.1.6",
     remedy="Send a snapshot with the accumulated artifact before any delta.",
     incident="a2a-sdk 0.2 and 0.3 send no snapshot: a late joiner misses text",
@@ -139,11 +130,8 @@ async def snapshot_first(session: Session) -> None:
         )
 
 
-@requirement(
-    "S-17",
-    "Whoever rejoins sees the current progress message",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "S-17: Whoever rejoins sees the current progress message",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 8",
     remedy="Keep the last progress message on the record.",
     needs=("streaming", "slow"),
@@ -170,11 +158,8 @@ async def _rejoin(session: Session, task_id: str) -> Exchange:
         return stream.exchange
 
 
-@requirement(
-    "S-18",
-    "Rejoining an unknown task is -32001",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-18: Rejoining an unknown task is -32001",
     source=f"{BUILD_GUIDE}, 'Error code conventions'",
     remedy="Look the task up before opening the stream.",
     needs=("streaming",),
@@ -184,11 +169,9 @@ async def unknown_task(session: Session) -> None:
     fail_unless_error(await _rejoin(session, session.new()), "rejoining an unknown task", -32001)
 
 
-@requirement(
-    "S-19",
-    "A refused stream is one SSE event on 0.3",
-    SHOULD,
-    dialects=V03,
+@should(
+    "S-19: A refused stream is one SSE event on 0.3",
+    V03,
     source="Reference interop, 'What real clients found'",
     remedy="Send the error as the one event of a stream: JavaScript clients report plain JSON as a wrong content type.",
     incident="Real errors were shown as 'Invalid response Content-Type'",
@@ -201,11 +184,9 @@ async def refusal_is_an_event(session: Session) -> None:
     fail_unless(exchange.frames, f"the refusal came as {exchange.media_type}, not as an event", exchange)
 
 
-@requirement(
-    "S-20",
-    "Subscribing to a finished task is -32004",
-    MUST,
-    dialects=V10,
+@must(
+    "S-20: Subscribing to a finished task is -32004",
+    V10,
     source="A2A 1.0 §3.1.6",
     remedy="Refuse with -32004.",
     needs=("streaming",),
@@ -216,11 +197,9 @@ async def finished_is_refused(session: Session) -> None:
     fail_unless_error(await _rejoin(session, task_id), "subscribing to a finished task", -32004)
 
 
-@requirement(
-    "S-21",
-    "Rejoining a finished task ends at once",
-    MUST,
-    dialects=V03,
+@must(
+    "S-21: Rejoining a finished task ends at once",
+    V03,
     source=f"{BUILD_GUIDE}, hardening 6 and 8",
     remedy="Send the snapshot and the closing pair, or an error; never hang.",
     needs=("streaming",),
@@ -236,11 +215,8 @@ async def finished_ends(session: Session) -> None:
     fail_unless(answered, f"rejoining a finished task gave {exchange.says()}", exchange)
 
 
-@requirement(
-    "S-22",
-    "All readers of a task see it end",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "S-22: All readers of a task see it end",
     source="A2A 1.0 §3.5.2; seed: implement-a2a-server, step 4.2",
     remedy="Broadcast events; do not hand out one queue.",
     needs=("streaming", "slow"),
@@ -266,11 +242,8 @@ async def all_readers_see_the_end(session: Session) -> None:
         fail_unless(session.dialect.state(last) in TERMINAL, "one of three readers did not see the end", exchange)
 
 
-@requirement(
-    "S-26",
-    "A cancel ends open streams with canceled",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-26: A cancel ends open streams with canceled",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 3",
     remedy="Publish the terminal update from the one write path.",
     needs=("streaming", "slow"),

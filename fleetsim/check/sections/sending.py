@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetsim.check.raw_dialect import among, listed, mapping, texts
-from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, Phase, requirement
+from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, Phase, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -12,11 +12,9 @@ from fleetsim.model.task import INTERRUPTED, TERMINAL
 LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 
 
-@requirement(
-    "T-01",
-    "A send is answered by a task (or a message) in the shape of its dialect",
-    MUST,
-    dialects=ALL,
+@must(
+    "T-01: A send is answered by a task (or a message) in the shape of its dialect",
+    ALL,
     source=f"{LIFE}; A2A 0.3 §7.1, 1.0 §3.1.1",
     remedy="Return the whole Task object; clients route by its shape.",
 )
@@ -62,11 +60,9 @@ async def _at_once(session: Session, wait: bool | None, what: str) -> None:
     await session.cancel(session.dialect.task(exchange.result).get("id"))
 
 
-@requirement(
-    "T-02",
-    "A send is answered within a second, whatever the work takes",
-    MUST,
-    dialects=V03,
+@must(
+    "T-02: A send is answered within a second, whatever the work takes",
+    V03,
     source=f"{LIFE}; {BUILD_GUIDE}, 'Task lifecycle'",
     remedy="Run the skill in a background task that the record owns, and return the task as submitted.",
     incident="Handlers that block lose timeouts, cancelling, progress and webhooks",
@@ -78,11 +74,9 @@ async def send_is_quick(session: Session) -> None:
     await _at_once(session, None, "a send")
 
 
-@requirement(
-    "T-03",
-    "A send that asks to block is answered at once too",
-    SHOULD,
-    dialects=V03,
+@should(
+    "T-03: A send that asks to block is answered at once too",
+    V03,
     source=f"{LIFE}; reference interop, 'The original caller on the wire'",
     remedy="Treat blocking as a wish on 0.3: the caller polls, streams or takes webhooks.",
     needs=("slow",),
@@ -93,11 +87,9 @@ async def blocking_is_quick(session: Session) -> None:
     await _at_once(session, True, "a send with blocking: true")
 
 
-@requirement(
-    "T-04",
-    "returnImmediately: true is answered at once",
-    MUST,
-    dialects=V10,
+@must(
+    "T-04: returnImmediately: true is answered at once",
+    V10,
     source="A2A 1.0 §3.2.2",
     remedy="Return the task as soon as it is recorded.",
     needs=("slow",),
@@ -108,11 +100,9 @@ async def immediately(session: Session) -> None:
     await _at_once(session, False, "a send with returnImmediately: true")
 
 
-@requirement(
-    "T-05",
-    "Without returnImmediately a send waits for the end",
-    MUST,
-    dialects=V10,
+@must(
+    "T-05: Without returnImmediately a send waits for the end",
+    V10,
     source="A2A 1.0 §3.2.2",
     remedy="Wait for a terminal or interrupted state, bounded, before answering.",
     needs=("slow",),
@@ -127,11 +117,8 @@ async def waits(session: Session) -> None:
     )
 
 
-@requirement(
-    "T-12",
-    "The message's contextId is kept",
-    MUST,
-    dialects=BOTH,
+@must(
+    "T-12: The message's contextId is kept",
     source="Seed: A2A Runtime, 'Multi-turn conversations'; A2A 1.0 §3.4.1",
     remedy="Read message.contextId; make one only if there is none.",
     incident="The original agent read params.contextId, which no SDK sends",
@@ -146,11 +133,8 @@ async def context_is_kept(session: Session) -> None:
     fail_unless(session.dialect.task(read.result).get("contextId") == context, "get shows another contextId", read)
 
 
-@requirement(
-    "T-16",
-    "Task ids are the server's, new for each task and hard to guess",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "T-16: Task ids are the server's, new for each task and hard to guess",
     source="Seed: implement-a2a-server, 'Common Pitfalls'; reference reliability T-27",
     remedy="Use UUIDs.",
 )
@@ -163,11 +147,8 @@ async def ids_are_new(session: Session) -> None:
     fail_unless(not all(name.isdigit() for name in ids), "task ids are plain numbers", last)
 
 
-@requirement(
-    "T-27",
-    "Text of any script is taken",
-    MUST,
-    dialects=BOTH,
+@must(
+    "T-27: Text of any script is taken",
     source="A2A 0.3 §3.2 (UTF-8), JSON (RFC 8259)",
     remedy="Read and write UTF-8 everywhere.",
 )
@@ -188,11 +169,8 @@ async def any_script(session: Session) -> None:
     fail_unless(not sent or text in sent, "the history holds another text than was sent", read)
 
 
-@requirement(
-    "T-28",
-    "A data part is taken, or refused as a content type",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "T-28: A data part is taken, or refused as a content type",
     source="Seed: A2A Protocol (selectools), 'Text-first v1'; A2A 0.3 §8.2 (-32005)",
     remedy="Accept data parts, or answer -32005.",
 )
@@ -205,11 +183,8 @@ async def data_part(session: Session) -> None:
     fail_unless(taken, f"a data part gave {exchange.says()}", exchange)
 
 
-@requirement(
-    "T-29",
-    "What the fleet's caller sends is taken",
-    MUST,
-    dialects=BOTH,
+@must(
+    "T-29: What the fleet's caller sends is taken",
     source="Reference interop, 'The original caller on the wire'; seed: A2A Runtime, 'Request shape'",
     remedy="Ignore metadata you do not use; demand nothing that the specification does not.",
     incident="fasta2a 0.6.1 answers HTTP 500 to a configuration without acceptedOutputModes",

@@ -10,7 +10,7 @@ from fleetsim.check.exchange import Exchange, Frame
 from fleetsim.check.fixtures import STREAM_S, all_streams, longest_stream, quick_stream, stream_in_pieces
 from fleetsim.check.options import DEFAULT_TEXTS, Hint
 from fleetsim.check.raw_dialect import KINDS, among, answer_text, listed, mapping, snake_keys, texts
-from fleetsim.check.requirement import BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, requirement
+from fleetsim.check.requirement import BUILD_GUIDE, V03, V10, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
@@ -21,11 +21,8 @@ FILLS_CHARS = 512 * 1024
 """A stream of less fits into the buffers between agent and reader: its agent was never made to wait."""
 
 
-@requirement(
-    "S-01",
-    "A stream is text/event-stream",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-01: A stream is text/event-stream",
     source=f"{BUILD_GUIDE}, 'Streaming'; A2A 0.3 §3.3.1, 1.0 §9.4.2",
     remedy="Answer HTTP 200 with Content-Type: text/event-stream.",
     needs=("streaming",),
@@ -48,11 +45,8 @@ def events(session: Session, exchange: Exchange) -> Iterator[tuple[str, Mapping[
         yield kind, content, frame
 
 
-@requirement(
-    "S-02",
-    "The first event is the task",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-02: The first event is the task",
     source=f"{BUILD_GUIDE}, 'Streaming'; A2A 1.0 §3.1.2",
     remedy="Send one snapshot of the task before any update: callers attach to its id.",
     needs=("streaming",),
@@ -68,11 +62,8 @@ async def task_first(session: Session) -> None:
         )
 
 
-@requirement(
-    "S-03",
-    "Every event is a JSON-RPC answer with the request's id",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-03: Every event is a JSON-RPC answer with the request's id",
     source="A2A 0.3 §7.2, 1.0 §9.4.2; reference interop, 'Pitfalls'",
     remedy="Wrap each event as {jsonrpc, id, result}; keep the id's type.",
     needs=("streaming",),
@@ -92,11 +83,9 @@ async def ids_in_events(session: Session) -> None:
             fail_unless(same, f"the id {request_id!r} is {back!r} in an event", exchange)
 
 
-@requirement(
-    "S-04",
-    "Every event has a kind",
-    MUST,
-    dialects=V03,
+@must(
+    "S-04: Every event has a kind",
+    V03,
     source=SSE,
     remedy="Add the discriminator to every frame.",
     incident="Quinn #40: events without kind were dropped silently",
@@ -110,11 +99,9 @@ async def kinds(session: Session) -> None:
             fail_unless(among(kind, KINDS), f"an event's kind is {kind!r}", exchange)
 
 
-@requirement(
-    "S-05",
-    "Every event has exactly one wrapping key",
-    MUST,
-    dialects=V10,
+@must(
+    "S-05: Every event has exactly one wrapping key",
+    V10,
     source="A2A 1.0 §3.2.3",
     remedy="Wrap events as StreamResponse.",
     needs=("streaming",),
@@ -128,11 +115,8 @@ async def wrapped(session: Session) -> None:
             fail_unless(len(keys & wrappers) == 1, f"an event has the keys {', '.join(sorted(keys))}", exchange)
 
 
-@requirement(
-    "S-06",
-    "Wire fields of events are camelCase",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-06: Wire fields of events are camelCase",
     source=SSE,
     remedy="taskId, contextId, lastChunk, artifactId: rename at the edge.",
     needs=("streaming",),
@@ -146,11 +130,9 @@ async def camel_case(session: Session) -> None:
             )
 
 
-@requirement(
-    "S-07",
-    "Status updates carry final, true on the last one",
-    MUST,
-    dialects=V03,
+@must(
+    "S-07: Status updates carry final, true on the last one",
+    V03,
     source=SSE,
     remedy="Write final on every status-update.",
     needs=("streaming",),
@@ -167,11 +149,8 @@ async def final_is_told(session: Session) -> None:
         fail_unless(not any(u["final"] for u in updates[:-1]), "a status update before the last is final", exchange)
 
 
-@requirement(
-    "S-08",
-    "The stream ends after the task's end",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-08: The stream ends after the task's end",
     source="A2A 0.3 §7.2, 1.0 §3.1.2",
     remedy="Close the response after the terminal event.",
     needs=("streaming",),
@@ -219,11 +198,8 @@ def fold(session: Session, exchange: Exchange) -> tuple[dict[str, str], str]:
     return held, ""
 
 
-@requirement(
-    "S-09",
-    "Text comes in deltas that add up to the answer",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-09: Text comes in deltas that add up to the answer",
     source=f"{SSE}; {BUILD_GUIDE}, hardening 7",
     remedy="Send only the new suffix with append: true.",
     incident="Clients showed duplicated text after a reconnect",
@@ -248,11 +224,9 @@ async def deltas_only(session: Session) -> None:
     fail_unless(joined == whole, f"the pieces add up to {joined[:80]!r}, get says {whole[:80]!r}", exchange, read)
 
 
-@requirement(
-    "S-10",
-    "Completion is two events: the whole artifact, then the status",
-    MUST,
-    dialects=V03,
+@must(
+    "S-10: Completion is two events: the whole artifact, then the status",
+    V03,
     source=SSE,
     remedy="On completion send the authoritative artifact, then the final status.",
     needs=("streaming",),
@@ -282,11 +256,8 @@ async def closing_pair(session: Session) -> None:
         )
 
 
-@requirement(
-    "S-11",
-    "Artifacts in events have an artifactId",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-11: Artifacts in events have an artifactId",
     source=SSE,
     remedy="Make the id once per artifact.",
     needs=("streaming",),
@@ -303,11 +274,8 @@ async def artifact_ids(session: Session) -> None:
         fail_unless(len(names) <= 1 or len(names) < len(text), "every piece has an artifactId of its own", exchange)
 
 
-@requirement(
-    "S-12",
-    "Events name their task and context",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-12: Events name their task and context",
     source=f"{SSE}; A2A 0.3 §7.2.2, 1.0 §4.2",
     remedy="Write both on every update.",
     needs=("streaming",),
@@ -330,11 +298,8 @@ async def events_name_their_task(session: Session) -> None:
             )
 
 
-@requirement(
-    "S-13",
-    "There is one task event per stream",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "S-13: There is one task event per stream",
     source="Reference interop, 'Pitfalls'",
     remedy="Send one snapshot, then updates: a2a-sdk 0.3 clients raise on a second one.",
     needs=("streaming",),
@@ -346,11 +311,8 @@ async def one_snapshot(session: Session) -> None:
         fail_unless(count <= 1, f"the stream has {count} task events", exchange)
 
 
-@requirement(
-    "S-23",
-    "A quiet stream shows that it lives",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "S-23: A quiet stream shows that it lives",
     source=f"{BUILD_GUIDE}, hardening 6 (keepalive after 25 s)",
     remedy="Send an SSE comment every 15 s.",
     needs=("streaming", "slow", "time"),
@@ -366,11 +328,9 @@ async def keeps_alive(session: Session) -> None:
     fail_unless(gap <= 30, f"nothing at all came for {gap:.0f} s", exchange)
 
 
-@requirement(
-    "S-24",
-    "A question ends the stream with final: true",
-    SHOULD,
-    dialects=V03,
+@should(
+    "S-24: A question ends the stream with final: true",
+    V03,
     source="A2A 0.3 §7.2; reference interop, section 7",
     remedy="Set final: true on input-required and close.",
     needs=("streaming", "ask"),
@@ -389,11 +349,8 @@ async def question_ends_the_stream(session: Session) -> None:
         fail_unless(exchange.ended, "the stream stays open while the task waits for an answer", exchange)
 
 
-@requirement(
-    "S-25",
-    "Events come while the work goes on",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-25: Events come while the work goes on",
     source=f"{BUILD_GUIDE}, 'Streaming'; seed: implement-a2a-server, 'Validation'",
     remedy="Flush each event; switch off buffering in front of the agent.",
     needs=("streaming", "slow"),
@@ -410,11 +367,8 @@ async def events_come_early(session: Session) -> None:
     fail_unless(first < last - 0.5, "all events came at once, at the end", exchange)
 
 
-@requirement(
-    "S-27",
-    "Streams are not cached",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "S-27: Streams are not cached",
     source="Seed: implement-a2a-server, step 4",
     remedy="Send Cache-Control: no-cache (or no-store).",
     needs=("streaming",),
@@ -426,11 +380,8 @@ async def not_cached(session: Session) -> None:
     fail_unless("no-cache" in control or "no-store" in control, f"Cache-Control is {control or 'missing'}", exchange)
 
 
-@requirement(
-    "S-28",
-    "A slow reader still gets the end",
-    MUST,
-    dialects=BOTH,
+@must(
+    "S-28: A slow reader still gets the end",
     source=f"{SSE}; reference reliability T-26",
     remedy="Bound each subscriber's buffer by coalescing, and never drop the terminal pair.",
     needs=("streaming",),
@@ -458,11 +409,8 @@ async def slow_reader(session: Session) -> None:
         fail_unless(len(found) > 1 and found[-2][0] == "artifact-update", "the closing artifact is missing", exchange)
 
 
-@requirement(
-    "S-29",
-    "The first piece of an artifact is no append",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "S-29: The first piece of an artifact is no append",
     source=f"A2A 0.3 §7.2.3, 1.0 §4.2.2; {BUILD_GUIDE}, hardening 7 (append: true on every subsequent update)",
     remedy="Send append: false (or leave it out) with the first piece, true with every later one.",
     incident="Strict clients refuse an append to an artifact they were never given; the original agent sent one",

@@ -9,7 +9,7 @@ from typing import Any
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.fixtures import finished_task
 from fleetsim.check.raw_dialect import STATES, answer_text, listed, mapping, message_text, snake_keys
-from fleetsim.check.requirement import ALL, BOTH, BUILD_GUIDE, MUST, SHOULD, V03, V10, Phase, requirement
+from fleetsim.check.requirement import ALL, BUILD_GUIDE, V03, V10, Phase, must, should
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, fail_unless_error, not_tested_unless
 from fleetsim.model.call import Operation
@@ -20,11 +20,9 @@ LIFE = f"{BUILD_GUIDE}, checklist 'Transport & lifecycle'"
 _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)", re.ASCII)
 
 
-@requirement(
-    "T-06",
-    "A task can be read until it ends, and then holds its answer",
-    MUST,
-    dialects=ALL,
+@must(
+    "T-06: A task can be read until it ends, and then holds its answer",
+    ALL,
     source=f"{LIFE} ('GET /tasks/{{id}} reflects current state + artifact')",
     remedy="Update the record on every transition and keep the artifact on it.",
 )
@@ -44,11 +42,9 @@ async def can_be_read(session: Session) -> None:
         fail_unless(task.get("artifacts") or message_text(task), "the completed task holds no answer", last)
 
 
-@requirement(
-    "T-07",
-    "States are those of the protocol and never leave a terminal one",
-    MUST,
-    dialects=ALL,
+@must(
+    "T-07: States are those of the protocol and never leave a terminal one",
+    ALL,
     source=f"{BUILD_GUIDE}, 'Task lifecycle'; seed: A2A Runtime, 'Task lifecycle states'",
     remedy="Guard every write with the table of moves.",
     phase=Phase.LAST,
@@ -81,11 +77,9 @@ async def canceled_task(session: Session) -> tuple[str, Exchange]:
     return task_id, await session.cancel(task_id)
 
 
-@requirement(
-    "T-08",
-    "A running task can be cancelled",
-    MUST,
-    dialects=ALL,
+@must(
+    "T-08: A running task can be cancelled",
+    ALL,
     source=f"{LIFE}; seed: implement-a2a-server, 'Validation'",
     remedy="Stop the worker and write canceled under the store's lock.",
     needs=("slow",),
@@ -105,11 +99,9 @@ async def running_task_is_cancelled(session: Session) -> None:
     fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", exchange, read)
 
 
-@requirement(
-    "T-09",
-    "Cancelling a finished task is -32002 and changes nothing",
-    MUST,
-    dialects=ALL,
+@must(
+    "T-09: Cancelling a finished task is -32002 and changes nothing",
+    ALL,
     source=f"{BUILD_GUIDE}, 'Error code conventions' and hardening 3 'Atomic cancel'",
     remedy="Check and write under one lock.",
     incident="Cancels that raced the worker overwrote completed tasks",
@@ -124,11 +116,9 @@ async def finished_task_stays(session: Session) -> None:
     fail_unless_error(exchange, "cancelling a finished task", -32002)
 
 
-@requirement(
-    "T-10",
-    "A second cancel is -32002",
-    MUST,
-    dialects=ALL,
+@must(
+    "T-10: A second cancel is -32002",
+    ALL,
     source=f"{BUILD_GUIDE}, 'Error code conventions'; A2A 1.0 §3.1.5",
     remedy="canceled is terminal too: answer -32002.",
     incident="@a2a-js/sdk 1.3.0 accepts the second cancel",
@@ -142,11 +132,8 @@ async def second_cancel(session: Session) -> None:
     fail_unless_error(await session.cancel(task_id), "a second cancel", -32002)
 
 
-@requirement(
-    "T-11",
-    "A finished task takes no more messages",
-    MUST,
-    dialects=BOTH,
+@must(
+    "T-11: A finished task takes no more messages",
     source="Seed: A2A Runtime; A2A 0.3 §7.1 (an error), 1.0 §3.1.1 (-32004)",
     remedy="Refuse with -32602 (0.3) or -32004 (1.0); a new task needs a message without taskId.",
 )
@@ -172,11 +159,8 @@ def _statuses(session: Session) -> Iterator[tuple[Mapping[str, Any], Exchange]]:
                 yield mapping(content.get("status")), exchange
 
 
-@requirement(
-    "T-17",
-    "Timestamps are ISO 8601 with a zone",
-    SHOULD,
-    dialects=BOTH,
+@should(
+    "T-17: Timestamps are ISO 8601 with a zone",
     source="A2A 0.3 §6.2, 1.0 §5.6.1; reference interop, 'Pitfalls'",
     remedy="Write UTC with Z; a timestamp without a zone makes some clients refuse the whole answer.",
     incident="fasta2a's timestamps have no zone",
@@ -203,11 +187,8 @@ async def _variety(session: Session) -> None:
             await session.until(task_id, frozenset({"working"}) | TERMINAL, 3)
 
 
-@requirement(
-    "T-18",
-    "status.message is a whole message with a messageId",
-    MUST,
-    dialects=BOTH,
+@must(
+    "T-18: status.message is a whole message with a messageId",
     source="Reference interop, 'What real clients found'; A2A 0.3 §6.4, 1.0 §4.1.4",
     remedy="Build whole Message objects: the SDKs refuse the event without messageId.",
     incident="Any failed task of the original agent was an exception in the SDK clients",
@@ -246,11 +227,9 @@ async def _history_length_is_honoured(session: Session) -> None:
     fail_unless(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
 
 
-@requirement(
-    "T-19",
-    "historyLength is honoured",
-    MUST,
-    dialects=V10,
+@must(
+    "T-19: historyLength is honoured",
+    V10,
     source="A2A 1.0 §3.2.4",
     remedy="Cut the history to the newest N messages; 0 means none.",
 )
@@ -259,11 +238,9 @@ async def history_on_1_0(session: Session) -> None:
     await _history_length_is_honoured(session)
 
 
-@requirement(
-    "T-20",
-    "historyLength is honoured on 0.3",
-    SHOULD,
-    dialects=V03,
+@should(
+    "T-20: historyLength is honoured on 0.3",
+    V03,
     source="A2A 0.3 §7.3.1",
     remedy="Cut the history to the newest N messages; 0 means none.",
 )
@@ -272,11 +249,8 @@ async def history_on_0_3(session: Session) -> None:
     await _history_length_is_honoured(session)
 
 
-@requirement(
-    "T-21",
-    "A failure is the state failed, with its reason",
-    MUST,
-    dialects=BOTH,
+@must(
+    "T-21: A failure is the state failed, with its reason",
     source=f"{BUILD_GUIDE}, checklist 'Extensions' (success contract) and 'Health = outcomes'",
     remedy="Propagate tool errors into the task's state; completed means the goal was met.",
     incident="Fleet health counted 'Error: ...' answers as successes",
@@ -294,11 +268,8 @@ async def failure_is_a_state(session: Session) -> None:
     fail_unless(message_text(task), "status.message does not say why", last)
 
 
-@requirement(
-    "T-26",
-    "Artifacts have an artifactId and parts",
-    MUST,
-    dialects=BOTH,
+@must(
+    "T-26: Artifacts have an artifactId and parts",
     source=f"{BUILD_GUIDE}, checklist 'SSE semantics'",
     remedy="Give each artifact an id that its events share.",
     phase=Phase.LAST,
@@ -315,11 +286,8 @@ async def artifacts_are_whole(session: Session) -> None:
     not_tested_unless(seen, "no task seen had artifacts")
 
 
-@requirement(
-    "T-30",
-    "Wire fields of tasks are camelCase",
-    MUST,
-    dialects=BOTH,
+@must(
+    "T-30: Wire fields of tasks are camelCase",
     source=f"{BUILD_GUIDE}, checklist 'SSE semantics'",
     remedy="contextId, artifactId, messageId: only Python variables are snake case.",
     phase=Phase.LAST,
@@ -343,11 +311,9 @@ async def waiting_task(session: Session) -> tuple[str, Exchange]:
     return task_id, exchange
 
 
-@requirement(
-    "T-13",
-    "A contextId that is not the task's is refused",
-    MUST,
-    dialects=V10,
+@must(
+    "T-13: A contextId that is not the task's is refused",
+    V10,
     source="A2A 1.0 §3.4.3",
     remedy="Compare contextId with the task's.",
     needs=("ask",),
@@ -377,11 +343,9 @@ def _in_form(session: Session, exchange: Exchange) -> dict[str, Any]:
     return {"parts": members} if members else {}
 
 
-@requirement(
-    "T-14",
-    "On 0.3 the taskId decides, whatever the contextId",
-    SHOULD,
-    dialects=V03,
+@should(
+    "T-14: On 0.3 the taskId decides, whatever the contextId",
+    V03,
     source="Reference interop, section 8; seed, 'Human-in-the-loop'",
     remedy="Look tasks up by taskId alone on 0.3: the fleet's caller sends a contextId of its own.",
     needs=("ask",),
@@ -395,11 +359,8 @@ async def other_context_is_fine(session: Session) -> None:
     fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", exchange, last)
 
 
-@requirement(
-    "T-15",
-    "A question is asked as input-required and answered on the same task",
-    MUST,
-    dialects=BOTH,
+@must(
+    "T-15: A question is asked as input-required and answered on the same task",
     source=f"{BUILD_GUIDE}, 'What you get for free' (human-in-the-loop)",
     remedy="Move to input-required with the question as status.message, and resume on a message with that taskId.",
     needs=("ask",),
@@ -446,11 +407,9 @@ def _ids(exchange: Exchange) -> list[Any]:
     return [mapping(task).get("id") for task in listed(mapping(exchange.result).get("tasks"))]
 
 
-@requirement(
-    "T-22",
-    "ListTasks pages through all tasks once",
-    MUST,
-    dialects=V10,
+@must(
+    "T-22: ListTasks pages through all tasks once",
+    V10,
     source="A2A 1.0 §3.1.4",
     remedy="Return nextPageToken ('' at the end), pageSize and totalSize; use stable cursors.",
 )
@@ -473,11 +432,9 @@ async def list_pages(session: Session) -> None:
     fail_unless(total is None or total == len(ids), f"totalSize is {total!r} of {len(ids)}", exchange)
 
 
-@requirement(
-    "T-23",
-    "ListTasks filters by context and state",
-    MUST,
-    dialects=V10,
+@must(
+    "T-23: ListTasks filters by context and state",
+    V10,
     source="A2A 1.0 §3.1.4",
     remedy="Apply every filter of the request.",
 )
@@ -490,14 +447,7 @@ async def list_filters(session: Session) -> None:
     fail_unless(not _ids(none), "a list of working tasks holds finished ones", none)
 
 
-@requirement(
-    "T-24",
-    "ListTasks refuses a pageSize out of 1 to 100",
-    MUST,
-    dialects=V10,
-    source="A2A 1.0 §3.1.4",
-    remedy="Answer -32602.",
-)
+@must("T-24: ListTasks refuses a pageSize out of 1 to 100", V10, source="A2A 1.0 §3.1.4", remedy="Answer -32602.")
 async def list_bounds(session: Session) -> None:
     """List with pageSize 0 and 101."""
     for size in (0, 101):
@@ -505,11 +455,9 @@ async def list_bounds(session: Session) -> None:
         fail_unless_error(exchange, f"pageSize {size}", -32602)
 
 
-@requirement(
-    "T-25",
-    "ListTasks leaves artifacts out unless asked",
-    MUST,
-    dialects=V10,
+@must(
+    "T-25: ListTasks leaves artifacts out unless asked",
+    V10,
     source="A2A 1.0 §3.1.4",
     remedy="Omit artifacts unless includeArtifacts is true.",
 )
