@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 from fleetsim.model.errors import ConnectionLost
@@ -95,7 +95,9 @@ class AsgiCall:
             return
         kind = message["type"]
         if self._head is None and kind == "http.response.start":
-            self._head = (message["status"], _joined(message.get("headers", ())))
+            raw = message.get("headers", ())
+            texts = ((bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in raw)
+            self._head = (message["status"], folded_headers(texts))
             self._head_at = _now()
             length = self._head[1].get("content-length")
             self._owed_bytes = int(length) if length is not None and self._scope["method"] != "HEAD" else None
@@ -213,10 +215,10 @@ def _spec_version(scope: Scope) -> tuple[int, ...]:
     return tuple(int(number) for number in scope["asgi"]["spec_version"].split("."))
 
 
-def _joined(raw: Any) -> dict[str, str]:
+def folded_headers(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers by name in lower case; those of one name are one, joined by commas (RFC 9110 section 5.3)."""
     headers: dict[str, str] = {}
-    for name, value in raw:
-        key = bytes(name).decode("latin-1").lower()
-        text = bytes(value).decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    for name, value in pairs:
+        key = name.lower()
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
     return headers

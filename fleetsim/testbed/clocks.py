@@ -41,7 +41,9 @@ class Clocks:
         localtime, gmtime = time.localtime, time.gmtime
         time.localtime = lambda seconds=None: localtime(time.time() if seconds is None else seconds)
         time.gmtime = lambda seconds=None: gmtime(time.time() if seconds is None else seconds)
-        dates.datetime, dates.date = _datetime_class(), _date_class()  # type: ignore[misc]
+        dates.datetime = _stand_in("datetime", _DATETIME, now=_now, today=_now, utcnow=_utcnow)  # type: ignore[misc]
+        today = lambda _cls: _DATE.fromtimestamp(time.time())  # noqa: E731
+        dates.date = _stand_in("date", _DATE, today=today)  # type: ignore[misc]
         # Values stay the machine's own; they are copied and pickled by the names that are looked up now.
         copyreg.pickle(_DATETIME, lambda value: (dates.datetime, tuple(value.__reduce_ex__(2)[1])))
         copyreg.pickle(_DATE, lambda value: (dates.date, tuple(value.__reduce_ex__(2)[1])))
@@ -53,47 +55,23 @@ class Clocks:
         return lambda: self._began[name] / 1e9 + self.passed_s()
 
 
-class _LikeDatetime(type):
-    """What is a date to everybody else is one of these classes too."""
+def _stand_in(name: str, real: type, **methods: Any) -> Any:
+    """A class in place of ``real`` with other class methods. It makes values of ``real`` and takes them for its own."""
 
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, _DATETIME)
+    class Like(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, real)
 
-    def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, _DATETIME)
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, real)
 
-
-class _LikeDate(type):
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, _DATE)
-
-    def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, _DATE)
+    members = {"__new__": lambda _cls, *given, **named: real(*given, **named), "__module__": "datetime"}
+    return Like(name, (real,), members | {key: classmethod(method) for key, method in methods.items()})
 
 
-def _datetime_class() -> Any:
-    def now(cls: Any, tz: dates.tzinfo | None = None) -> Any:
-        return _DATETIME.fromtimestamp(time.time(), tz)
-
-    def utcnow(cls: Any) -> Any:
-        return _DATETIME.fromtimestamp(time.time(), dates.UTC).replace(tzinfo=None)
-
-    def new(cls: Any, *given: Any, **named: Any) -> Any:
-        return _DATETIME(*given, **named)
-
-    members = {"now": now, "utcnow": utcnow, "today": now}
-    return _LikeDatetime(
-        "datetime",
-        (_DATETIME,),
-        {"__new__": new, "__module__": "datetime", **{name: classmethod(made) for name, made in members.items()}},
-    )
+def _now(_cls: Any, tz: dates.tzinfo | None = None) -> Any:
+    return _DATETIME.fromtimestamp(time.time(), tz)
 
 
-def _date_class() -> Any:
-    def today(cls: Any) -> Any:
-        return _DATE.fromtimestamp(time.time())
-
-    def new(cls: Any, *given: Any, **named: Any) -> Any:
-        return _DATE(*given, **named)
-
-    return _LikeDate("date", (_DATE,), {"__new__": new, "__module__": "datetime", "today": classmethod(today)})
+def _utcnow(_cls: Any) -> Any:
+    return _DATETIME.fromtimestamp(time.time(), dates.UTC).replace(tzinfo=None)

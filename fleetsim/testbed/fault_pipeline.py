@@ -1,4 +1,4 @@
-"""One request's trip through the weather: what the faults decide is carried out here.
+"""One request's trip through the faults: what the faults decide is carried out here.
 
 It knows an ``AsgiCall`` to drive and the faults that apply; addresses and mounts are ``network``'s.
 """
@@ -71,7 +71,7 @@ class FaultPipeline:
             for step in fault.on_start(moment, start):
                 match step:
                     case Wait():
-                        await self._arrive(sent_at, step)
+                        await self.deliver(sent_at, step)
                     case Break():
                         raise ConnectionLost(f"{self._where}: {step.reason}")
                     case Start():
@@ -95,10 +95,7 @@ class FaultPipeline:
         return pieces
 
     async def deliver(self, sent_at: float, wait: Wait) -> None:
-        """Let the time of one piece of the body pass."""
-        await self._arrive(sent_at, wait)
-
-    async def _arrive(self, sent_at: float, wait: Wait) -> None:
+        """Let the time of one piece pass; ``sent_at`` is the loop's time when it left the application."""
         now = asyncio.get_running_loop().time()
         if wait.seconds == FOREVER:
             await pause(FOREVER)
@@ -109,9 +106,9 @@ class FaultPipeline:
 class FaultedChunks(AsyncIterator[bytes]):
     """The body as it comes out at the reader's end. A break reaches both sides."""
 
-    def __init__(self, call: AsgiCall, carriage: FaultPipeline, *, where: str) -> None:
+    def __init__(self, call: AsgiCall, pipeline: FaultPipeline, *, where: str) -> None:
         self._call = call
-        self._carriage = carriage
+        self._pipeline = pipeline
         self._where = where
         self._pieces: deque[Data | Wait | Break | End] = deque()
         self._sent_at = 0.0
@@ -120,11 +117,13 @@ class FaultedChunks(AsyncIterator[bytes]):
     async def __anext__(self) -> bytes:
         while not self._ended:
             if not self._pieces:
-                await self._more()
+                self._sent_at, chunk = await self._call.chunk()
+                self._ended = not chunk
+                self._pieces.extend(self._pipeline.pieces(chunk) if chunk else ())
                 continue
             piece = self._pieces[0]
             if isinstance(piece, Wait):
-                await self._carriage.deliver(self._sent_at, piece)
+                await self._pipeline.deliver(self._sent_at, piece)
             self._pieces.popleft()
             match piece:
                 case Data() if piece.content:
@@ -136,10 +135,3 @@ class FaultedChunks(AsyncIterator[bytes]):
                     self._call.leave("the reader has enough")
                     self._ended = True
         raise StopAsyncIteration
-
-    async def _more(self) -> None:
-        self._sent_at, chunk = await self._call.chunk()
-        if not chunk:
-            self._ended = True
-            return
-        self._pieces.extend(self._carriage.pieces(chunk))

@@ -282,8 +282,7 @@ class CutAfter(Fault):
     bytes_passed: int
 
     def on_start(self, moment: Moment, start: Start) -> OnStart:
-        headers = {name: value for name, value in start.headers.items() if name != "content-length"}
-        return (Start(start.status, headers),)
+        return (_without_length(start),)
 
     def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
         left = self.bytes_passed - moment.passed_bytes
@@ -310,11 +309,14 @@ class EditChunk(Fault):
     edit: Callable[[bytes], bytes]
 
     def on_start(self, moment: Moment, start: Start) -> OnStart:
-        headers = {name: value for name, value in start.headers.items() if name != "content-length"}
-        return (Start(start.status, headers),)
+        return (_without_length(start),)
 
     def on_chunk(self, moment: Moment, chunk: bytes) -> OnChunk:
         return (Data(self.edit(chunk)),)
+
+
+def _without_length(start: Start) -> Start:
+    return Start(start.status, {name: value for name, value in start.headers.items() if name != "content-length"})
 
 
 # What a fault is applied to.

@@ -4,7 +4,7 @@ Code under it uses plain ``asyncio.sleep`` and ``asyncio.timeout``; a day of sle
 milliseconds. Whatever would make a run depend on the machine is refused or tamed: sockets, DNS and
 subprocesses raise ``NoOutside``, executors run inline, worker sets keep one order, and a program in
 which nothing can ever happen again raises ``Deadlock`` instead of hanging. It knows nothing of the
-network or of any room.
+network or of any package above.
 """
 
 from __future__ import annotations

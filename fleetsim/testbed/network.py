@@ -46,7 +46,7 @@ class MemoryNetwork:
         self.addresses: dict[str, tuple[str, ...]] = {}
         self.seen: deque[SeenRequest] = deque(maxlen=SEEN_MAX)
         self.spec_version = spec_version
-        self._sky = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
+        self._active_faults = ActiveFaults(rng if rng is not None else random.Random(f"{seed}/network"))
         self._mounts: dict[Origin, Mount] = {}
         self._ports: dict[str, int] = {}
         self._entered = False
@@ -121,11 +121,13 @@ class MemoryNetwork:
         self, fault: Fault, match: Match | None = None, *, times: int | None = None, probability: float = 1.0
     ) -> Weather:
         """Put up a fault for the requests that ``match``: the next ``times`` of them, each with ``probability``."""
-        return self._sky.put_up(Weather(fault=fault, match=match or Match(), times=times, probability=probability))
+        return self._active_faults.put_up(
+            Weather(fault=fault, match=match or Match(), times=times, probability=probability)
+        )
 
     def heal(self) -> None:
         """Take every fault down and every origin up."""
-        self._sky.clear()
+        self._active_faults.clear()
         for mount in self._mounts.values():
             mount.up = True
 
@@ -167,17 +169,17 @@ class MemoryNetwork:
     async def _open(
         self, request: Request, source: str, policy: AddressPolicy | None
     ) -> AsyncIterator[IncomingResponse]:
-        trip = SimulatedExchange(self, request, source, policy)
-        self.seen.append(trip.seen)
+        simulated = SimulatedExchange(self, request, source, policy)
+        self.seen.append(simulated.seen)
         try:
-            mount = await trip.connect(self.spec_version)
-            start, chunks = await trip.converse(mount, self._scope(request, source, mount), self._own)
-            yield trip.incoming(start, chunks)
+            mount = await simulated.connect(self.spec_version)
+            start, chunks = await simulated.converse(mount, self._scope(request, source, mount), self._own)
+            yield simulated.incoming(start, chunks)
         except BaseException as error:
-            trip.seen.error = type(error).__name__
+            simulated.seen.error = type(error).__name__
             raise
         finally:
-            trip.leave()
+            simulated.leave()
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """What listens at one of ``addresses`` on the origin's port. Raises Unreachable."""
@@ -193,7 +195,7 @@ class MemoryNetwork:
         return same_door and bool(set(self._known(at.host)) & set(addresses))
 
     def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]:
-        return self._sky.over(request, source)
+        return self._active_faults.over(request, source)
 
     def _scope(self, request: Request, source: str, mount: Mount) -> Scope:
         port = self._ports[source] = self._ports.get(source, 40_000) % 65_000 + 1

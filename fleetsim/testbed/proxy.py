@@ -22,6 +22,7 @@ from fleetsim.runtime.exchange import Origin, origin_of
 from fleetsim.runtime.ports import Request
 from fleetsim.runtime.workers import Workers
 from fleetsim.testbed.active_faults import ActiveFaults, Weather
+from fleetsim.testbed.asgi import folded_headers
 from fleetsim.testbed.fault_pipeline import FaultPipeline, FaultResult, pause
 from fleetsim.testbed.faults import Again, Break, Data, End, Fault, Match, Start, Wait
 
@@ -49,7 +50,7 @@ class FaultProxy:
         self._target = origin_of(target)
         self._listen_host = listen_host
         self._port = port
-        self._sky = ActiveFaults(random.Random(f"{seed}/proxy"))
+        self._active_faults = ActiveFaults(random.Random(f"{seed}/proxy"))
         self._server: asyncio.Server | None = None
         self._workers = Workers("proxy")
         self.connections = 0
@@ -64,11 +65,13 @@ class FaultProxy:
         self, fault: Fault, match: Match | None = None, *, times: int | None = None, probability: float = 1.0
     ) -> Weather:
         """Put up a fault for the requests that ``match`` (its ``origin`` is the target's)."""
-        return self._sky.put_up(Weather(fault=fault, match=match or Match(), times=times, probability=probability))
+        return self._active_faults.put_up(
+            Weather(fault=fault, match=match or Match(), times=times, probability=probability)
+        )
 
     def heal(self) -> None:
         """Take every fault down."""
-        self._sky.clear()
+        self._active_faults.clear()
 
     async def up(self) -> None:
         """Listen. Raises OSError if the port is taken."""
@@ -118,27 +121,27 @@ class FaultProxy:
         method, path, _ = line.split(" ", 2)
         request = Request(method=method, url=f"{self._target}{path}", headers=dict(headers), body=body)
         self.requests.append(request)
-        carriage = FaultPipeline(self._sky.over(request, ""), where=f"{method} {self._target}")
+        pipeline = FaultPipeline(self._active_faults.over(request, ""), where=f"{method} {self._target}")
         async with asyncio.TaskGroup() as group:
             watch = group.create_task(_until_gone(reader))
-            work = group.create_task(self._answer(request, headers, carriage, writer))
+            work = group.create_task(self._answer(request, headers, pipeline, writer))
             # Whoever ends first, the caller by leaving or the answer by being complete, ends the other.
             watch.add_done_callback(lambda _: work.cancel())
             work.add_done_callback(lambda _: watch.cancel())
 
     async def _answer(
-        self, request: Request, headers: Headers, carriage: FaultPipeline, writer: asyncio.StreamWriter
+        self, request: Request, headers: Headers, pipeline: FaultPipeline, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            await carriage.connect()
-            sent = await carriage.request(request.body)
+            await pipeline.connect()
+            sent = await pipeline.request(request.body)
             for again in sent.again:
                 self._workers.start(self._again(request, headers, sent, again), name="again")
             if sent.answer is not None:
                 writer.write(_head(sent.answer.start, len(sent.answer.body)) + sent.answer.body)
                 await writer.drain()
                 return
-            await self._relay(request, headers, sent, carriage, writer)
+            await self._relay(request, headers, sent, pipeline, writer)
         except _BROKEN:
             _reset(writer)
 
@@ -147,33 +150,33 @@ class FaultProxy:
         request: Request,
         headers: Headers,
         sent: FaultResult,
-        carriage: FaultPipeline,
+        pipeline: FaultPipeline,
         writer: asyncio.StreamWriter,
     ) -> None:
         upstream, out = await self._dial(request, headers, sent.body)
         loop = asyncio.get_running_loop()
         try:
             line, reply_headers = await _read_head(upstream)
-            start = Start(int(line.split(" ")[1]), _folded(reply_headers))
-            start = await carriage.start(loop.time(), start)
+            start = Start(int(line.split(" ")[1]), folded_headers(reply_headers))
+            start = await pipeline.start(loop.time(), start)
             writer.write(_head(start, None))
             while chunk := await upstream.read(CHUNK_BYTES):
                 sent_at = loop.time()
-                for piece in carriage.pieces(chunk):
-                    if not await self._do(piece, sent_at, carriage, writer):
+                for piece in pipeline.pieces(chunk):
+                    if not await self._do(piece, sent_at, pipeline, writer):
                         return
         finally:
             out.close()
 
     async def _do(
-        self, piece: Data | Wait | Break | End, sent_at: float, carriage: FaultPipeline, writer: asyncio.StreamWriter
+        self, piece: Data | Wait | Break | End, sent_at: float, pipeline: FaultPipeline, writer: asyncio.StreamWriter
     ) -> bool:
         match piece:
             case Data():
                 writer.write(piece.content)
                 await writer.drain()
             case Wait():
-                await carriage.deliver(sent_at, piece)
+                await pipeline.deliver(sent_at, piece)
             case Break():
                 raise ConnectionLost(piece.reason)
             case End():
@@ -223,7 +226,7 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[str, Headers]:
 
 
 async def _read_body(reader: asyncio.StreamReader, headers: Headers) -> bytes:
-    fields = _folded(headers)
+    fields = folded_headers(headers)
     if "chunked" in fields.get("transfer-encoding", "").lower():
         return await _read_chunked(reader)
     length = int(fields.get("content-length") or 0)
@@ -248,14 +251,6 @@ async def _until_gone(reader: asyncio.StreamReader) -> None:
     with contextlib.suppress(OSError):
         while await reader.read(CHUNK_BYTES):
             pass
-
-
-def _folded(headers: Headers) -> dict[str, str]:
-    folded: dict[str, str] = {}
-    for name, value in headers:
-        key = name.lower()
-        folded[key] = f"{folded[key]}, {value}" if key in folded else value
-    return folded
 
 
 def _head(start: Start, length: int | None) -> bytes:

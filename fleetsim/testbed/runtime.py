@@ -109,13 +109,13 @@ def virtual_runtime(
     ``name`` keeps the ids of several runtimes in one run apart, and is the source that faults on
     ``network`` can match. Without a network, every address is unreachable.
     """
-    ground = network if network is not None else MemoryNetwork(seed=seed)
+    at_hand = network if network is not None else MemoryNetwork(seed=seed)
     return Runtime(
         clock=VirtualClock(start),
         ids=CountedIds(seed, name),
         rng=SeededRng(seed if not name else _mixed(seed, name)),
-        resolver=resolver if resolver is not None else ground,
-        transport=transport if transport is not None else ground.seen_from(name),
+        resolver=resolver if resolver is not None else at_hand,
+        transport=transport if transport is not None else at_hand.seen_from(name),
         files=files if files is not None else MemoryFiles(),
         programs=programs if programs is not None else MemoryPrograms(),
         work=work if work is not None else CountedWork(),

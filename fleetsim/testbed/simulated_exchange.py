@@ -39,7 +39,7 @@ class SeenRequest:
 
 
 class NetworkPort(Protocol):
-    """What a trip asks of its network."""
+    """What an exchange asks of its network."""
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
         """Names to addresses."""
@@ -57,14 +57,14 @@ class NetworkPort(Protocol):
 class SimulatedExchange:
     """A request under its limits. Raises as ``Transport.open`` does; ``leave`` ends it for both sides."""
 
-    def __init__(self, ground: NetworkPort, request: Request, source: str, policy: AddressPolicy | None) -> None:
-        self._ground = ground
+    def __init__(self, network: NetworkPort, request: Request, source: str, policy: AddressPolicy | None) -> None:
+        self._network = network
         self._request = request
         self._policy = policy
         self._origin = origin_of(request.url)
         self._where = one_line(f"{request.method} {self._origin}{urlsplit(request.url).path or '/'}")
         self._deadline = deadline_of(request.limits)
-        self._carriage = FaultPipeline(ground.over(request, source), where=self._where)
+        self._pipeline = FaultPipeline(network.over(request, source), where=self._where)
         self._call: AsgiCall | None = None
         self.seen = SeenRequest(
             at_s=asyncio.get_running_loop().time(),
@@ -81,12 +81,12 @@ class SimulatedExchange:
         try:
             async with asyncio.timeout(limit_s) as limit:
                 origin = self._origin
-                addresses = await self._ground.resolve(origin.host, origin.port)
+                addresses = await self._network.resolve(origin.host, origin.port)
                 if self._policy is not None:
                     self._policy.require(origin.host, origin.port, addresses)
                 self.seen.address = addresses[0]
-                await self._carriage.connect()
-                mount = self._ground.mount_at(origin, addresses)
+                await self._pipeline.connect()
+                mount = self._network.mount_at(origin, addresses)
                 await mount.start(spec_version)
                 return mount
         except TimeoutError:
@@ -99,15 +99,15 @@ class SimulatedExchange:
         limit_s = self._within(self._request.limits.first_byte_s)
         try:
             async with asyncio.timeout(limit_s) as limit:
-                sent = await self._carriage.request(self._request.body)
+                sent = await self._pipeline.request(self._request.body)
                 for again in sent.again:
                     owner.start(self._again(mount, scope, sent, again), name=f"again {self._where}")
                 if sent.answer is not None:
                     return sent.answer.start, _Whole(sent.answer.body)
                 self._call = mount.call(scope, sent.body, where=self._where)
                 sent_at, status, headers = await self._call.head()
-                start = await self._carriage.start(sent_at, Start(status, headers))
-                return start, FaultedChunks(self._call, self._carriage, where=self._where)
+                start = await self._pipeline.start(sent_at, Start(status, headers))
+                return start, FaultedChunks(self._call, self._pipeline, where=self._where)
         except TimeoutError:
             if not limit.expired():
                 raise
