@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from fleetsim.caller.events import EffectsReported, Event, Excerpt, Level, OutcomeDecided, RequestAnswered
+from fleetsim.caller.events import EffectsReported, Event, Level, OutcomeDecided, RequestAnswered
 from fleetsim.model.errors import Blame
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.ports import Clock
@@ -26,8 +26,13 @@ class Subscription:
     """One reader's queue. Use ``async with`` or call ``close``; ``dropped`` counts what it was too slow for."""
 
     def __init__(
-        self, keep_max: int, on_close: Callable[[Subscription], None], wanted: Callable[[Event], bool] | None
+        self,
+        keep_max: int,
+        on_close: Callable[[Subscription], None],
+        kinds: tuple[type[Event], ...],
+        wanted: Callable[[Event], bool] | None,
     ) -> None:
+        self.kinds = kinds
         self.wanted = wanted
         self._waiting: deque[Event] = deque()
         self._keep_max = keep_max
@@ -96,7 +101,7 @@ class EventLog:
         event = replace(event, seq=self._seq, at=self._clock.now())
         self._kept.append(event)
         for reader in tuple(self._readers):
-            if reader.wanted is None or reader.wanted(event):
+            if isinstance(event, reader.kinds) and (reader.wanted is None or reader.wanted(event)):
                 reader.offer(event)
         return event
 
@@ -113,21 +118,23 @@ class EventLog:
         *,
         after_seq: int | None = None,
         keep_max: int = KEEP_MAX,
+        kinds: tuple[type[Event], ...] = (Event,),
         wanted: Callable[[Event], bool] | None = None,
     ) -> Subscription:
         """Listen from now on, or, with ``after_seq``, to the kept events after it first.
 
-        ``wanted`` is asked when an event happens: who waits for one of them is not woken by all the others.
+        Of these ``kinds`` alone, and ``wanted`` is asked when one happens: who waits for one of them is not woken by
+        all the others.
         """
-        reader = Subscription(keep_max, self._leave, wanted)
+        reader = Subscription(keep_max, self._unsubscribe, kinds, wanted)
         if after_seq is not None:
             for event in self._kept:
-                if event.seq > after_seq and (wanted is None or wanted(event)):
+                if event.seq > after_seq and isinstance(event, kinds) and (wanted is None or wanted(event)):
                     reader.offer(event)
         self._readers.append(reader)
         return reader
 
-    def _leave(self, reader: Subscription) -> None:
+    def _unsubscribe(self, reader: Subscription) -> None:
         if reader in self._readers:
             self._readers.remove(reader)
 
@@ -151,11 +158,12 @@ def publish_outcome(events: EventLog, outcome: Outcome, *, drift: list[str]) -> 
         "skill": outcome.skill,
         "task_id": outcome.task_id,
     }
-    events.publish(OutcomeDecided.of(outcome, level=Level.INFO if outcome.success else _LEVEL[outcome.blame]))
+    decided = OutcomeDecided.of(outcome, level=Level.INFO if outcome.success else _LEVEL[outcome.blame])
+    events.publish(decided)
     events.publish(
         RequestAnswered(
             **about,
-            content=Excerpt.of(outcome.text, outcome.text_chars) if outcome.success else None,
+            content=decided.text if outcome.success else None,
             error=None if outcome.success else outcome.reason,
             task_state=outcome.kind.value,
             context_id=outcome.context_id,

@@ -74,11 +74,11 @@ PAYLOAD_MEMBERS = {kind: _members(kind) for kind in event_classes()}
 # ---------------------------------------------------------------------- writing
 
 
-def to_wire(event: Event) -> dict[str, Any]:
-    """One event, as the stream and the journal carry it; ready for ``json.dumps``."""
+def to_wire(event: Event, *, exact: bool = False) -> dict[str, Any]:
+    """One event, as the stream carries it; ready for ``json.dumps``. ``exact``: its moment to the microsecond."""
     return {
         "seq": event.seq,
-        "at": iso(event.at),
+        "at": event.at.isoformat() if exact else iso(event.at),
         "topic": event.topic,
         "level": event.level.value,
         "correlationId": event.correlation_id,

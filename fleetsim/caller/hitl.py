@@ -38,6 +38,7 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
 
 DISPATCHER_PATIENCE_S = 300.0
+_WATCHED = (TaskBound, QuestionAsked, OutcomeDecided)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ class HitlDesk:
                 self._follow(track)
 
     async def __aenter__(self) -> HitlDesk:
-        self._workers.start(self._watch(self._events.subscribe()), name="watch")
+        self._workers.start(self._watch(self._events.subscribe(kinds=_WATCHED)), name="watch")
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -221,6 +221,10 @@ class CallbackReceiver:
     ) -> Response:
         """Path, body, agent and task must agree with what the token says."""
         cid, last = bearer.correlation_id, request.path_params["task_id"]
+        named, state = set[str](), None
+        for event in events:
+            named |= {task_id} if (task_id := push_task_id(event)) else set()
+            state = state or state_of(event)
         track = self._tracker.track(cid)
         record = track.record if track else await self._records.request(cid)
         if record is None or record.agent != bearer.agent:
@@ -228,7 +232,6 @@ class CallbackReceiver:
         outcome = await self._records.outcome(cid) if track is None else None
         # A request may end with its first answer, before the task it was bound to was worth a write of its own.
         bound = record.task.task_id if record.task else outcome.task_id if outcome else None
-        named = {task_id for event in events if (task_id := push_task_id(event))}
         if last not in {cid, bound} or (bound is not None and not named <= {bound}):
             return self._refuse(request, "path, body and token disagree")
         try:
@@ -236,7 +239,6 @@ class CallbackReceiver:
         except NotAccepting:
             return JSONResponse({"success": False, "error": "cannot be recorded now"}, 503, {"Retry-After": "5"})
         failpoint("after_push_before_answer")
-        state = next((state for event in events if (state := state_of(event))), None)
         if outcome is not None and state in TERMINAL:
             self._compare(outcome, state)
         self._events.publish(

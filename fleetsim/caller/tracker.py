@@ -92,8 +92,8 @@ log = logging.getLogger(__name__)
 class OutcomeListener(Protocol):
     """Whoever is told of every outcome."""
 
-    def __call__(self, outcome: Outcome, /) -> None:
-        """Take one outcome, just decided."""
+    def __call__(self, outcome: Outcome, /) -> object:
+        """Take one outcome, just decided. What is returned is for others."""
         ...
 
 

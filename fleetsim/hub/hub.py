@@ -114,8 +114,8 @@ class Hub:
             callback_base=self._callback_base,
             signed=lambda agent, url: self.broker.entry(agent, url).signed,
         )
-        told = [self._settled, *settled]
-        self.tracker = Tracker(runtime, executor, ledger, self.events, _rules_of(settings), settled=told)
+        listeners = [self.health.fold, *settled]
+        self.tracker = Tracker(runtime, executor, ledger, self.events, _rules_of(settings), settled=listeners)
         self.dispatcher = Dispatcher(
             runtime,
             ledger,
@@ -350,9 +350,6 @@ class Hub:
         self.events.publish(StorageFailed(reason=str(error)))
         self.tracker.fail(error)
         self.failed.set()
-
-    def _settled(self, outcome: Outcome) -> None:
-        self.health.fold(outcome)
 
     def _callback_base(self, agent: str, url: str = "") -> str | None:
         return callback_base(self.broker.entry(agent, url), self.config.settings, self.url)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from fleetsim.caller.event_log import KEEP_MAX, EventLog
-from fleetsim.caller.events import Event, Level, OtherEvent, StreamBroken
+from fleetsim.caller.events import Event, HubStarted, HubStopping, Level, OtherEvent, StreamBroken
 from fleetsim.testbed.loop import START
 from fleetsim.testbed.runtime import VirtualClock
 
@@ -68,6 +68,16 @@ async def test_who_waits_for_one_request_is_not_handed_the_events_of_all_others(
         events.publish(OtherEvent(name="autonomous.outcome.x", correlation_id="mine"))
         assert heard.behind == 2
         assert [event.correlation_id for event in await heard.next_batch()] == ["mine", "mine"]
+
+
+async def test_who_waits_for_some_kinds_of_events_is_handed_no_others() -> None:
+    events = log()
+    events.publish(HubStopping())
+    events.publish(HubStarted(url="", pid=1))
+    async with events.subscribe(after_seq=0, kinds=(HubStopping, OtherEvent)) as heard:
+        events.publish(HubStarted(url="", pid=2))
+        events.publish(OtherEvent(name="agent.chat.inbound"))
+        assert [type(event) for event in await heard.next_batch()] == [HubStopping, OtherEvent]
 
 
 async def test_a_reader_takes_so_many_at_a_time_in_order_and_waits_for_the_next() -> None:

@@ -89,8 +89,8 @@ def test_an_answer_is_told_put_on_record_and_sent_on() -> None:
     told = {"questionId": given.question_id, "decision": "answer", "decidedBy": "ada"}
     hand.tell(Answered(answer=given))
     assert hand.effects == (
-        published(topic="hitl.response.", payload=told),
         Save(),
+        published(topic="hitl.response.", payload=told),
         Resume(answer=given),
     )
     assert (hand.track.asking.question, hand.track.asking.answer, hand.due(Timer.POLL)) == (
@@ -114,8 +114,8 @@ def test_a_rejection_is_delivered_to_nobody_and_has_the_task_canceled() -> None:
     told = {"questionId": no.question_id, "decision": "reject", "decidedBy": "ada"}
     hand.tell(Answered(answer=no))
     assert hand.effects == (
-        published(topic="hitl.response.", payload=told),
         Save(),
+        published(topic="hitl.response.", payload=told),
         ResolveQuestion(question_id=no.question_id, state="delivered"),
         Cancel(),
     )
@@ -131,8 +131,7 @@ def test_an_answer_that_was_taken_is_settled_and_looked_after_in_a_second() -> N
     hand = answered()
     settled = delivered(hand)
     hand.at(25.0).tell(Resumed(reply=task(W), began=20.0))
-    assert hand.effects[0] == settled
-    assert Save() in hand.effects
+    assert hand.effects[:2] == (Save(), settled)
     kept = hand.track
     assert (kept.asking.answer, kept.asking.answered_at, kept.taken_at, kept.turn_from) == (None, 25.0, 25.0, 25.0)
     assert kept.record.answers == 1

@@ -219,7 +219,7 @@ def test_webhooks_are_counted() -> None:
 @pytest.mark.parametrize(
     ("before", "event", "via", "effects"),
     [
-        (S, task(W), UpdateSource.POLL, (update("working", "submitted", "poll"), Save())),
+        (S, task(W), UpdateSource.POLL, (Save(), update("working", "submitted", "poll"))),
         (W, task(W), UpdateSource.POLL, ()),
         (W, task(W, "more"), UpdateSource.POLL, (update("working", "working", "poll", "more"),)),
         (W, status(W, "more"), UpdateSource.PUSH, ()),

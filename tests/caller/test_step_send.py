@@ -290,7 +290,7 @@ def test_a_look_that_fails_is_repeated_in_five_seconds_only_after_a_stream_witho
 
 def test_a_task_that_is_found_is_bound_and_told() -> None:
     hand = lost().at(6.0).tell(Found(task=task(W)))
-    assert hand.effects[0] == retry("found the task whose reply was lost", level=Level.INFO)
+    assert hand.effects[:2] == (Save(), retry("found the task whose reply was lost", level=Level.INFO))
     kept = hand.track
     assert (kept.record.phase, kept.timers.get(Timer.GIVE_UP), kept.timers.get(Timer.LOOK_UP)) == (
         Phase.ACCEPTED,

@@ -506,9 +506,9 @@ def cards(connection: Connection) -> tuple[CardSnapshot, ...]:
 
 def event_row(event: Event) -> tuple[int, int, str, str, str | None]:
     """An event, encoded, and the request whose outcome it announces, if it is one. Raises ValueError as ``encode``."""
-    told = event.correlation_id if isinstance(event, OutcomeDecided) else None
-    body = encode({**to_wire(event), "at": event.at.isoformat()})
-    return event.seq, micros(event.at), event.topic, body, told
+    ended = event.correlation_id if isinstance(event, OutcomeDecided) else None
+    wire = to_wire(event, exact=True)
+    return event.seq, micros(event.at), wire["topic"], encode(wire), ended
 
 
 def append(connection: Connection, rows: Sequence[tuple[int, int, str, str, str | None]], events_max: int) -> None:

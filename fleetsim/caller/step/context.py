@@ -8,6 +8,7 @@ from typing import Any
 from fleetsim.caller.events import CallRetried, Level
 from fleetsim.caller.signals import Effect, Publish, Save
 from fleetsim.caller.track import Now, Rules, Timer, Track
+from fleetsim.model.task import TERMINAL
 
 
 @dataclass(slots=True)
@@ -20,10 +21,10 @@ class StepContext:
     effects: list[Effect] = field(default_factory=list)
 
     def save(self, **changes: Any) -> None:
-        """Change the durable part and have it saved, once however many changes there are."""
+        """Change the durable part and have it saved, before all else and once however many changes there are."""
         self.track.record = replace(self.track.record, **changes)
-        if not any(isinstance(effect, Save) for effect in self.effects):
-            self.effects.append(Save())
+        if not self.effects or not isinstance(self.effects[0], Save):
+            self.effects.insert(0, Save())
 
     def retried(self, reason: str, level: Level = Level.WARN, *, attempt: int = 0, wait_s: float = 0) -> None:
         """Tell of what is tried again, or looked for: the coming attempt, and how long until then."""
@@ -72,7 +73,7 @@ class StepContext:
     def ended(self) -> bool:
         """Whether the agent is known to have ended the task, be all of it known or not."""
         task = self.track.record.task
-        return task is not None and task.terminal
+        return task is not None and task.status.state in TERMINAL
 
 
 def agent_seconds(track: Track, now: Now) -> float:

@@ -85,7 +85,7 @@ def close(context: StepContext, kind: OutcomeKind | None = None, cause: Cause | 
     is not known whole.
     """
     track, task = context.track, context.track.record.task
-    if task is not None and task.terminal:
+    if task is not None and context.ended:
         unsure = f"the agent said completed, and its result could not be confirmed: {reason}"
         kind, cause, reason = None, None, unsure if reason and task.state is TaskState.COMPLETED else ""
     question = track.asking.question
@@ -154,6 +154,8 @@ def outcome_of(
     why = cause or _own_cause(end, success, record)
     cost, confidence = extras.cost, extras.confidence
     reported = cost.cost_usd if cost else None
+    left_out = extras.deltas_left_out
+    not_kept = (f"{left_out} of {left_out + len(extras.deltas)} reported effects are not kept",) if left_out else ()
     estimated = (rates or Rates()).estimate(cost.usage, cost.model) if cost and reported is None else None
     return Outcome(
         correlation_id=record.request.correlation_id,
@@ -181,18 +183,12 @@ def outcome_of(
         confidence=confidence.confidence if confidence else None,
         confidence_explanation=confidence.explanation if confidence else None,
         effects=extras.deltas,
-        warnings=(*record.warnings, *_not_kept(extras)),
+        warnings=(*record.warnings, *not_kept),
         truncated=chars > len(text),
         text_chars=chars,
         parts=parts,
         parts_total=parts_total,
     )
-
-
-def _not_kept(extras: Extras) -> tuple[str, ...]:
-    """What the agent reported and the outcome does not hold, in words."""
-    left_out = extras.deltas_left_out
-    return (f"{left_out} of {left_out + len(extras.deltas)} reported effects are not kept",) if left_out else ()
 
 
 def _own_cause(kind: OutcomeKind, success: bool, record: RequestRecord) -> Cause:

@@ -82,7 +82,8 @@ def task_update(context: StepContext, update: TaskUpdate) -> None:
             track.streaming = replace(track.streaming, open=True, joining=False)
         case UpdateSource.PUSH:
             track.pushing = replace(track.pushing, received=track.pushing.received + 1)
-            if track.awaits_reply:  # it overtook the reply: it is kept until the reply has bound the task (F-15)
+            if track.record.task is None and track.sending.in_air:
+                # It overtook the reply: it is kept until the reply has bound the task (F-15).
                 track.sending = replace(track.sending, early=(*track.sending.early, update))
                 return
             if isinstance(update.event, DirectReply):
@@ -211,8 +212,6 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
     if before is None:
         _bind(context, update, task)
     _publish(context, update, before, task)
-    if before is None or before.status.state is not state or state in INTERRUPTED:
-        context.save(task=task)
     if state in TERMINAL:
         _end(context, update, task)
     elif state in INTERRUPTED:
@@ -221,6 +220,8 @@ def _apply(context: StepContext, update: TaskUpdate) -> None:
         if state is TaskState.WORKING and (track.asking.question is not None or track.asking.doubt):
             asking.at_work(context)
         _keep_watch(context, update)
+    if before is None or before.status.state is not state or state in INTERRUPTED:
+        context.save()
     if before is None and track.sending.early:
         hear_early(context)
 
@@ -280,16 +281,14 @@ def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
         track.timers.pop(timer, None)
     track.sending = replace(track.sending, silent=False)
     track.taken_at = now.mono
-    context.agents_turn()
-    request = record.request
+    request, state = record.request, task.status.state
     warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
-    turned = (disagreement(record.dialect),) if record.turned and record.dialect is not None else ()
-    context.save(phase=Phase.ACCEPTED, bound_at=now.wall, warnings=(*turned, *warnings))
-    bound = TaskBound(
-        state=task.status.state.value, context_id=task.context_id, dialect=record.dialect, via=update.via.value
-    )
+    other_dialect = (disagreement(record.dialect),) if record.turned and record.dialect is not None else ()
+    bound = TaskBound(state=state.value, context_id=task.context_id, dialect=record.dialect, via=update.via.value)
     context.effects += (Publish(event=bound), *(Publish(event=TaskElsewhere(why=why)) for why in warnings))
-    if task.status.state in TERMINAL:
+    context.agents_turn()
+    context.save(phase=Phase.ACCEPTED, bound_at=now.wall, warnings=(*other_dialect, *warnings))
+    if state in TERMINAL:
         return
     if record.push and record.register_push:
         _register(context)
@@ -350,7 +349,8 @@ def _end(context: StepContext, update: TaskUpdate, task: Task) -> None:
     elif track.polling.stopped is not None:
         close(context, reason=track.polling.stopped.reason)
     elif track.ending.polls_owed == 0:
-        asking.withdraw(context)
+        if track.asking.question is not None:
+            asking.withdraw(context)
         context.agents_turn_over()
         track.ending = replace(track.ending, polls_owed=context.rules.owed_polls_max)
         for timer in (Timer.CANCEL, Timer.RESUME):

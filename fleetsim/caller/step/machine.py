@@ -124,7 +124,7 @@ def step(track: Track, signal: Signal, now: Now, rules: Rules) -> tuple[Track, t
 def time_passed(context: StepContext, _: Due) -> None:
     """Do everything whose time has come, in order of weight; stop once the track is closed."""
     track, now = context.track, context.now.mono
-    if track.wake is not None and now - track.wake > context.rules.stall_s:
+    if track.timers and now - min(track.timers.values()) > context.rules.stall_s:
         _excuse(context)
     for timer, fall_due in TIMERS.items():
         if (due := track.timers.get(timer)) is not None and now >= due:
