@@ -16,7 +16,6 @@ import click
 from pydantic import BaseModel
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.caller.agent_limiter import GateLimits
 from fleetsim.caller.event_wire import event_classes
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import FleetSettings
@@ -136,7 +135,6 @@ def commands() -> str:
 
 LIMITS = {
     "A request's life (agents.yaml `fleet:` changes some)": Rules,
-    "Calls to agents": GateLimits,
     "One agent's share of the hub's time": MeterLimits,
     "One exchange": Limits,
     "One stream of events": StreamLimits,

@@ -11,24 +11,15 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import BreakerClosed, BreakerOpened
+from fleetsim.caller.fleet import FleetSettings
 from fleetsim.caller.meter import Meter
 from fleetsim.model.errors import FleetsimError, HttpRefused, NotAccepting, TransportError, Unreachable
 from fleetsim.runtime.ports import Runtime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateLimits:
-    """Calls at once: shared by all beyond one per agent, and per agent. Failures that open a breaker, its pause (s)."""
-
-    calls_max: int = 64
-    calls_per_agent_max: int = 8
-    failures_max: int = 5
-    pause_s: float = 30.0
 
 
 @dataclass(slots=True)
@@ -43,19 +34,20 @@ class _AgentState:
 class AgentLimiter:
     """A state for each agent, and room that they share. ``meter`` holds what each takes of our time."""
 
-    def __init__(self, runtime: Runtime, events: EventLog, limits: GateLimits | None = None) -> None:
+    def __init__(self, runtime: Runtime, events: EventLog, settings: FleetSettings | None = None) -> None:
         self._runtime = runtime
         self._events = events
-        self._limits = limits or GateLimits()
-        self._shared = Bulkhead(self._limits.calls_max)
+        self._settings = settings or FleetSettings()
+        self._calls_per_agent_max = self._settings.calls_per_agent_max
+        self._shared = Bulkhead(self._settings.calls_max)
         self._states: dict[str, _AgentState] = {}
         self._former: dict[str, Slots] = {}
         self._rng = runtime.rng.stream("gate")
         self.meter = Meter(runtime)
 
-    def breaker_limits(self, limits: GateLimits) -> None:
-        """Take other failures and another pause from ``limits``; the slots stay as many as they are."""
-        self._limits = replace(self._limits, failures_max=limits.failures_max, pause_s=limits.pause_s)
+    def apply(self, settings: FleetSettings) -> None:
+        """Take other ``breaker_failures`` and another ``breaker_pause_s``; the slots stay as many as they are."""
+        self._settings = settings
 
     def refuses(self, agent: str) -> bool:
         """Whether work for the agent would be refused now: its breaker is open, or one call is trying it again."""
@@ -82,11 +74,11 @@ class AgentLimiter:
         """
         await self.meter.account(agent).turn()
         if former:
-            slots = self._former.setdefault(agent, Slots(self._limits.calls_per_agent_max))
+            slots = self._former.setdefault(agent, Slots(self._calls_per_agent_max))
             async with slots.hold(first=first), self._shared.hold(f"{agent}, former", first=first):
                 yield
             return
-        state = self._states.setdefault(agent, _AgentState(slots=Slots(self._limits.calls_per_agent_max)))
+        state = self._states.setdefault(agent, _AgentState(slots=Slots(self._calls_per_agent_max)))
         probe = self._admit(agent, state) if breaks else False
         try:
             async with state.slots.hold(first=first), self._shared.hold(agent, first=first):
@@ -120,9 +112,9 @@ class AgentLimiter:
             self._well(agent, state)
             return
         state.failures += 1
-        if state.failures < self._limits.failures_max:
+        if state.failures < self._settings.breaker_failures:
             return
-        pause = self._limits.pause_s * self._rng.uniform(0.8, 1.2)
+        pause = self._settings.breaker_pause_s * self._rng.uniform(0.8, 1.2)
         newly = state.open_until is None
         state.open_until = self._runtime.clock.monotonic() + pause
         if newly:
@@ -204,13 +196,13 @@ class Bulkhead:
     @asynccontextmanager
     async def hold(self, owner: str, *, first: bool) -> AsyncIterator[None]:
         """Be inside while the context lasts."""
-        await self._enter(owner, self._first if first else self._rest)
+        await self._acquire(owner, self._first if first else self._rest)
         try:
             yield
         finally:
-            self._leave(owner)
+            self._release(owner)
 
-    async def _enter(self, owner: str, queue: deque[_Turn]) -> None:
+    async def _acquire(self, owner: str, queue: deque[_Turn]) -> None:
         if not self._inside[owner]:
             self._inside[owner] = 1
             return
@@ -226,10 +218,10 @@ class Bulkhead:
             if turn.come.cancelled():
                 queue.remove(turn)
             else:
-                self._leave(owner)  # the turn came in the same moment
+                self._release(owner)  # the turn came in the same moment
             raise
 
-    def _leave(self, owner: str) -> None:
+    def _release(self, owner: str) -> None:
         """Hand on what the owner gives up: its own place to its next one, a shared slot to whoever is next."""
         self._inside[owner] -= 1
         if self._inside[owner]:

@@ -262,11 +262,11 @@ def _filled(written: YamlDocument, env: Mapping[str, str]) -> tuple[YamlDocument
             if name in secret:
                 raise written.error(path, f"the variable {name} holds a credential and is never filled in")
     try:
-        found = interpolate(written, env, where=_may_refer, names=PLAIN_VARIABLES)
+        filled = interpolate(written, env, where=_may_refer, names=PLAIN_VARIABLES)
     except ConfigError as error:
         hint = error.hint or "secrets are never filled in; name the variable in auth.credentialsEnv instead"
         raise ConfigError(str(error), hint=hint) from None
-    return found.document, found.missing
+    return filled.document, filled.missing
 
 
 def _may_refer(path: Path) -> bool:
@@ -300,9 +300,9 @@ def _unset_credentials(
 ) -> Iterator[tuple[int, ConfigError]]:
     """Agents, by their place, whose credential the environment lacks."""
     for at, agent in enumerate(file.agents):
-        if (found := agent.credential) is None:
+        if (credential := agent.credential) is None:
             continue
-        path, name = found[0], found[1].env
+        path, name = credential[0], credential[1].env
         if _VARIABLE.fullmatch(name) and not env.get(name, "").strip():
             message = f"the environment variable {name}, which holds the credential, is not set"
             hint = f"export {name}=… and start again, or set enabled: false"

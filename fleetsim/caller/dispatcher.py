@@ -257,15 +257,15 @@ class Dispatcher:
         """Ask the ledger. The skills cool down from before it is asked, so that of two at once one is refused; what
         is not accepted cools nothing down."""
         now = self._runtime.clock.monotonic()
-        asked = {(r.agent, r.skill): now for r in records if r.skill in self.cooldowns_s}
-        before = {key: self._last[key] for key in asked if key in self._last}
-        self._last |= asked
+        cooling = {(r.agent, r.skill): now for r in records if r.skill in self.cooldowns_s}
+        before = {key: self._last[key] for key in cooling if key in self._last}
+        self._last |= cooling
         accepted = False
         try:
             accepted = await self._ledger.accept(records, run=run)
         finally:
             if not accepted:
-                for key in asked:
+                for key in cooling:
                     del self._last[key]
                 self._last |= before
         return accepted

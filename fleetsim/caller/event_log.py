@@ -107,11 +107,11 @@ class EventLog:
 
     def recent(self, *, after_seq: int = 0, limit: int = 1_000) -> tuple[Event, ...]:
         """The newest ``limit`` kept events after ``after_seq``, oldest first."""
-        found: deque[Event] = deque(maxlen=limit)
+        newest: deque[Event] = deque(maxlen=limit)
         for event in self._kept:
             if event.seq > after_seq:
-                found.append(event)
-        return tuple(found)
+                newest.append(event)
+        return tuple(newest)
 
     def subscribe(
         self,

@@ -38,16 +38,16 @@ class Member:
     name: str
     key: str
     kind: str
-    seldom: bool
+    omit_none: bool
     milliseconds: bool
-    counted: bool
+    with_length: bool
     required: bool
 
 
 def event_classes() -> tuple[type[Event], ...]:
     """Every class of a happening that a hub publishes, in the order of the module."""
-    found = (value for value in vars(events).values() if isinstance(value, type) and issubclass(value, Event))
-    return tuple(kind for kind in found if kind not in {Event, OtherEvent})
+    classes = (value for value in vars(events).values() if isinstance(value, type) and issubclass(value, Event))
+    return tuple(kind for kind in classes if kind not in {Event, OtherEvent})
 
 
 def _members(kind: type[Event]) -> tuple[Member, ...]:
@@ -58,9 +58,9 @@ def _members(kind: type[Event]) -> tuple[Member, ...]:
             name=member.name,
             key=camel(member.name),
             kind=str(member.type),
-            seldom=member.metadata.get("seldom", False),
-            milliseconds=member.metadata.get("milliseconds", False),
-            counted=member.metadata.get("counted", False),
+            omit_none=member.metadata.get("omit_none", False),
+            milliseconds=member.metadata.get("to_milliseconds", False),
+            with_length=member.metadata.get("with_length", False),
             required=member.default is MISSING and member.default_factory is MISSING,
         )
         for member in fields(kind)
@@ -94,18 +94,18 @@ def payload(event: Event) -> dict[str, Any]:
     """What an event says beside its envelope, in camelCase."""
     if isinstance(event, OtherEvent):
         return dict(event.payload)
-    said: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     for member in PAYLOAD_MEMBERS[type(event)]:
         value = getattr(event, member.name)
-        if value is None and member.seldom:
+        if value is None and member.omit_none:
             continue
         if isinstance(value, Excerpt):
-            said[member.key] = value.text
-            if member.counted or value.truncated:
-                said["truncated"], said["textChars"] = value.truncated, value.chars
+            written[member.key] = value.text
+            if member.with_length or value.chars > len(value.text):
+                written["truncated"], written["textChars"] = value.chars > len(value.text), value.chars
         else:
-            said[member.key] = _written(value, milliseconds=member.milliseconds)
-    return said
+            written[member.key] = _written(value, milliseconds=member.milliseconds)
+    return written
 
 
 def _written(value: Any, *, milliseconds: bool) -> Any:
@@ -123,30 +123,30 @@ def _written(value: Any, *, milliseconds: bool) -> Any:
 # ---------------------------------------------------------------------- reading
 
 
-def from_wire(found: Mapping[str, Any], *, seq: int = 0) -> Event | None:
+def from_wire(row: Mapping[str, Any], *, seq: int = 0) -> Event | None:
     """An event from its JSON form; None if it is none.
 
     Envelope keys may be in camelCase or, as ledgers of earlier versions have them, in snake_case. A member of the
     payload that is not of its type is left out; an event that then lacks what it needs is an ``OtherEvent``.
     """
-    at, topic = _moment(found.get("at")), found.get("topic")
+    at, topic = _moment(row.get("at")), row.get("topic")
     if at is None or not isinstance(topic, str):
         return None
-    level, number, told = found.get("level"), found.get("seq"), found.get("payload")
+    level, number, payload_value = row.get("level"), row.get("seq"), row.get("payload")
     envelope: dict[str, Any] = {
         "seq": number if isinstance(number, int) and 0 < number < _NUMBER_MAX else seq,
         "at": at,
         "level": Level(level) if isinstance(level, str) and level in set(Level) else Level.INFO,
     }
     for name in ("correlation_id", "parent_id", "agent", "skill", "task_id"):
-        envelope[name] = next((v for key in (name, camel(name)) if isinstance(v := found.get(key), str) and v), None)
-    said: JsonObject = told if isinstance(told, Mapping) else {}
+        envelope[name] = next((v for key in (name, camel(name)) if isinstance(v := row.get(key), str) and v), None)
+    members: JsonObject = payload_value if isinstance(payload_value, Mapping) else {}
     topic = topic[:TOPIC_CHARS_MAX]
     for kind, in_topic in _of_topic(topic):
-        event = _read(kind, envelope, in_topic, said)
+        event = _read(kind, envelope, in_topic, members)
         if event is not None:
             return event
-    return OtherEvent(**envelope, name=topic, payload=said)
+    return OtherEvent(**envelope, name=topic, payload=members)
 
 
 _PATTERNS = tuple(
@@ -163,13 +163,13 @@ def _of_topic(topic: str) -> Iterator[tuple[type[Event], dict[str, str]]]:
             yield kind, in_topic
 
 
-def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str], said: JsonObject) -> Event | None:
+def _read(kind: type[Event], envelope: dict[str, Any], in_topic: dict[str, str], written: JsonObject) -> Event | None:
     values: dict[str, Any] = {**in_topic}
     for member in PAYLOAD_MEMBERS[kind]:
-        if member.key in said:
-            values[member.name] = _sane(said[member.key])
+        if member.key in written:
+            values[member.name] = _sane(written[member.key])
         if "Excerpt" in member.kind and isinstance(text := values.get(member.name), str):
-            chars = said.get("textChars")
+            chars = written.get("textChars")
             whole = chars if isinstance(chars, int) and len(text) < chars < _NUMBER_MAX else len(text)
             values[member.name] = Excerpt(text, whole)
         elif "ListedPart" in member.kind:
@@ -210,7 +210,7 @@ def _sane(value: Any) -> Any:
 
 def _parts(notes: Any) -> tuple[ListedPart, ...]:
     """Files and data from their notes; what is no note is left out."""
-    found = (note for note in notes if isinstance(note, Mapping)) if isinstance(notes, tuple) else ()
+    rows = (note for note in notes if isinstance(note, Mapping)) if isinstance(notes, tuple) else ()
     return tuple(
         ListedPart(
             index=index if isinstance(index := note.get("index"), int) else at,
@@ -221,7 +221,7 @@ def _parts(notes: Any) -> tuple[ListedPart, ...]:
             uri=_text(note.get("uri")),
             truncated=note.get("truncated") is True,
         )
-        for at, note in enumerate(found, 1)
+        for at, note in enumerate(rows, 1)
     )
 
 

@@ -54,7 +54,7 @@ class Excerpt:
         return self.chars > len(self.text)
 
 
-SELDOM, MILLISECONDS, COUNTED = {"seldom": True}, {"milliseconds": True}, {"counted": True}
+OMIT_NONE, TO_MILLISECONDS, WITH_LENGTH = {"omit_none": True}, {"to_milliseconds": True}, {"with_length": True}
 """Marks of a member: written only where it says something; a date written as the API writes dates; a text beside
 which its length always stands.
 """
@@ -79,7 +79,7 @@ class Event:
     @property
     def topic(self) -> str:
         """The name under which it is published, with the ids and names that are part of it."""
-        return re.sub(r"{(\w+)}", lambda found: str(getattr(self, found[1]) or ""), self.TOPIC)
+        return re.sub(r"{(\w+)}", lambda match: str(getattr(self, match[1]) or ""), self.TOPIC)
 
 
 ENVELOPE = tuple(member.name for member in fields(Event))
@@ -186,10 +186,10 @@ class StreamReceived(Event):
     TOPIC: ClassVar[str] = "agent.chat.inbound"
     level: Level = Level.DEBUG
     type: str
-    state: str | None = field(default=None, metadata=SELDOM)
+    state: str | None = field(default=None, metadata=OMIT_NONE)
     text: Excerpt
-    append: bool | None = field(default=None, metadata=SELDOM)
-    artifact_id: str | None = field(default=None, metadata=SELDOM)
+    append: bool | None = field(default=None, metadata=OMIT_NONE)
+    artifact_id: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +198,8 @@ class RequestAnswered(Event):
 
     TOPIC: ClassVar[str] = "agent.skill.response.{correlation_id}"
     level: Level = Level.DEBUG
-    content: Excerpt | None = field(default=None, metadata=SELDOM)
-    error: str | None = field(default=None, metadata=SELDOM)
+    content: Excerpt | None = field(default=None, metadata=OMIT_NONE)
+    error: str | None = field(default=None, metadata=OMIT_NONE)
     task_state: str
     context_id: str | None
 
@@ -214,7 +214,7 @@ class OutcomeDecided(Event):
     cause: Cause | None = None
     blame: Blame = Blame.NOBODY
     reason: str = ""
-    text: Excerpt = field(default=Excerpt(), metadata=COUNTED)
+    text: Excerpt = field(default=Excerpt(), metadata=WITH_LENGTH)
     task_state: str = ""
     duration_ms: int
     agent_ms: int | None = None
@@ -249,7 +249,7 @@ class OutcomeDecided(Event):
     def outcome(self) -> Outcome:
         """What was decided, with as much of its text and parts as is here."""
         alike: dict[str, Any] = {name: getattr(self, name) for name in _ALIKE}
-        told: dict[str, Any] = {
+        own: dict[str, Any] = {
             "correlation_id": self.correlation_id or f"seq-{self.seq}",
             "agent": self.agent or "",
             "skill": self.skill or "",
@@ -257,8 +257,8 @@ class OutcomeDecided(Event):
             "ended_at": self.ended_at or self.at,
             "duration_ms": max(0, self.duration_ms),
         }
-        told |= {"text": self.text.text, "text_chars": self.text.chars, "truncated": self.text.truncated}
-        return Outcome(**alike | told, parts=self.parts)
+        own |= {"text": self.text.text, "text_chars": self.text.chars, "truncated": self.text.truncated}
+        return Outcome(**alike | own, parts=self.parts)
 
 
 _OWN = {"text", "task_state", "parts"}
@@ -353,8 +353,8 @@ class VetoWindowMoved(Event):
 
     TOPIC: ClassVar[str] = "hitl.veto.{correlation_id}"
     decision: str
-    expires_at: datetime | None = field(default=None, metadata=SELDOM)
-    decided_by: str | None = field(default=None, metadata=SELDOM)
+    expires_at: datetime | None = field(default=None, metadata=OMIT_NONE)
+    decided_by: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,11 +372,11 @@ class CeremonyFired(Event):
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.execute"
     ceremony_id: str
     run_id: str
-    scheduled_at: datetime | None = field(default=None, metadata=MILLISECONDS)
+    scheduled_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
     trigger: str
     targets: tuple[str, ...]
     lateness_ms: int | None
-    next_fire_at: datetime | None = field(default=None, metadata=MILLISECONDS)
+    next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,10 +399,10 @@ class CeremonySkipped(Event):
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.skipped"
     level: Level = Level.WARN
     ceremony_id: str
-    scheduled_at: datetime | None = field(default=None, metadata=MILLISECONDS)
+    scheduled_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
     why: str
     count: int = 1
-    next_fire_at: datetime | None = field(default=None, metadata=MILLISECONDS)
+    next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -494,7 +494,7 @@ class WebhookRejected(Event):
     level: Level = Level.WARN
     why: str
     status: int
-    peer: str | None = field(default=None, metadata=SELDOM)
+    peer: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

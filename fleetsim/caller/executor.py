@@ -139,7 +139,7 @@ class Executor:
     async def send(self, record: RequestRecord) -> Task | Message:
         """Send the request and return the agent's first answer. Raises FleetsimError as the client does."""
         reply = await self._call(record, self._message(record, streaming=False))
-        if record.turned and record.dialect is not None:
+        if record.other_taken and record.dialect is not None:
             self._clients.speaks(record.agent, record.sent_to, record.dialect)
         return _task_or_message(reply)
 

@@ -15,6 +15,7 @@ from pydantic_core import CoreSchema
 from fleetsim.caller.channels.channel import Channel
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
+from fleetsim.caller.track import Rules
 from fleetsim.client.credential import Credential, Scheme
 from fleetsim.runtime.explain import DECLARED
 
@@ -101,24 +102,27 @@ def _as_written(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     return handler.generate_schema(Annotated[dict[str, Rate], Field(max_length=200), AfterValidator(table)])
 
 
+_RULES = Rules()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
     """The ``fleet:`` part of agents.yaml. Seconds, counts and dollars, as the names say."""
 
     __pydantic_config__: ClassVar[ConfigDict] = DECLARED
-    poll_interval_s: Annotated[float, Field(ge=0.2, le=3_600, strict=True)] = 30.0
+    poll_interval_s: Annotated[float, Field(ge=0.2, le=3_600, strict=True)] = _RULES.poll_interval_s
     """How often a task is looked at when nothing else tells of it; a young one sooner: after 1 s, 2 s, 4 s …"""
     card_refresh_s: Annotated[float, Field(ge=1, le=DAY_S, strict=True)] = 600.0
     """How often cards are read again, give or take a tenth."""
-    task_limit_s: Seconds = 3_600.0
+    task_limit_s: Seconds = _RULES.task_limit_s
     """How long a request may take in all."""
-    question_ttl_s: Seconds = 86_400.0
+    question_ttl_s: Seconds = _RULES.question_ttl_s
     """How long an agent's question waits for a person."""
-    question_expiry: Expiry = "cancel"
+    question_expiry: Expiry = "cancel" if _RULES.question_expiry_cancels else "leave"
     """What then becomes of the agent's task: cancel it, or leave it as it is."""
     send_total_s: Annotated[float, Field(gt=0, le=600, strict=True)] = 15.0
     """How long a call may take, for agents without timeoutMs."""
-    retry_waits_s: Annotated[tuple[Pause, ...], Field(max_length=10)] = (1.0, 3.0, 9.0)
+    retry_waits_s: Annotated[tuple[Pause, ...], Field(max_length=10)] = _RULES.retry_waits_s
     """Pauses before a send is tried again, nothing having been accepted."""
     calls_max: Count = 64
     """Calls under way at once, shared by all agents, the first call to each apart."""

@@ -131,12 +131,12 @@ class HealthSnapshot:
 
     def to_json(self) -> dict[str, Any]:
         """The snapshot as JSON with Workstacean's field names; figures lie flat in their row."""
-        found: dict[str, Any] = to_json(self)
-        for rows in (found["agents"], found["skills"]):
+        snapshot: dict[str, Any] = to_json(self)
+        for rows in (snapshot["agents"], snapshot["skills"]):
             for row in rows:
                 row.update(row.pop("figures"))
-        found["orphanedSkillCount"] = self.orphaned_skill_count
-        return found
+        snapshot["orphanedSkillCount"] = self.orphaned_skill_count
+        return snapshot
 
 
 class FleetHealth:
@@ -178,8 +178,8 @@ class FleetHealth:
         """
         self.prune(now)
         rated = ((name, bucket.rate(), bucket.cost_per_success()) for name, bucket in self._agents.items())
-        found = {name: weight(rate, cost) for name, rate, cost in rated if rate is not None}
-        return found | {name: 0.0 for name, condition in (conditions or {}).items() if condition.barred}
+        weights = {name: weight(rate, cost) for name, rate, cost in rated if rate is not None}
+        return weights | {name: 0.0 for name, condition in (conditions or {}).items() if condition.barred}
 
     def snapshot(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> HealthSnapshot:
         """All figures at ``now``. ``conditions`` names the configured agents, which appear even without outcomes."""

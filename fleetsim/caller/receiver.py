@@ -201,15 +201,15 @@ class CallbackReceiver:
         except Refusal as refusal:
             if refusal.status == 429:
                 return self._too_many(1.0)
-            said = {408: "body too slow", 400: "body cut off"}
+            errors = {408: "body too slow", 400: "body cut off"}
             if refusal.status == 413:
                 limit = limits.body_bytes_max
-                said[413] = f"larger than {limit} bytes"
+                errors[413] = f"larger than {limit} bytes"
                 why = f"the webhook is larger than {limit:,} bytes (body_bytes_max); polling brings the task"
                 self._events.publish(
                     WebhookRejected(correlation_id=bearer.correlation_id, agent=bearer.agent, status=413, why=why)
                 )
-            return JSONResponse({"success": False, "error": said[refusal.status]}, refusal.status)
+            return JSONResponse({"success": False, "error": errors[refusal.status]}, refusal.status)
         finally:
             with suppress(ValueError):  # its time was over for another's sake
                 reading.remove(deadline)

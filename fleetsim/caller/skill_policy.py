@@ -124,10 +124,10 @@ def read_hitl(card: AgentCard | None, skill: str) -> HitlRule | None:
 
 def _effects(card: AgentCard | None, skill: str) -> tuple[PromisedEffect, ...] | None:
     entry = declared(card, EFFECT_DOMAIN, skill) if card else None
-    said = entry.get("effects") if entry else None
-    if not isinstance(said, list):
+    listed = entry.get("effects") if entry else None
+    if not isinstance(listed, list):
         return None
-    promised = (_effect(item) for item in said[:PROMISED_MAX])
+    promised = (_effect(item) for item in listed[:PROMISED_MAX])
     return tuple(sorted({effect for effect in promised if effect is not None}))
 
 

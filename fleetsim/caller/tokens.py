@@ -40,14 +40,14 @@ class CallbackTokens:
 
     def mint(self, agent: str, correlation_id: str, *, epoch: int | None = None, signed: bool = False) -> str:
         """A token for one request to one agent."""
-        said = _said(self._known(epoch), agent, correlation_id, signed)
-        return f"{_b64(said)}.{_b64(self._mac(self._known(epoch), said))}"
+        claims = _claims_bytes(self._known(epoch), agent, correlation_id, signed)
+        return f"{_b64(claims)}.{_b64(self._mac(self._known(epoch), claims))}"
 
     def signing_secret(self, agent: str, correlation_id: str, *, epoch: int | None = None) -> bytes:
         """What the webhooks of one request are signed with."""
         epoch = self._known(epoch)
         return hmac.new(
-            self._keys[epoch], _SIGNING_DOMAIN + _said(epoch, agent, correlation_id, True), hashlib.sha256
+            self._keys[epoch], _SIGNING_DOMAIN + _claims_bytes(epoch, agent, correlation_id, True), hashlib.sha256
         ).digest()
 
     def verify(self, token: str) -> TokenClaims | None:
@@ -56,23 +56,23 @@ class CallbackTokens:
             return None
         body, _, signature = token.partition(".")
         try:
-            said, given = _unb64(body), _unb64(signature)
-            epoch_text, agent, correlation_id, *marks = said.decode().split("\0")
+            claims, signature_bytes = _unb64(body), _unb64(signature)
+            epoch_text, agent, correlation_id, *marks = claims.decode().split("\0")
             epoch = int(epoch_text)
         except ValueError:
             return None
-        if epoch not in self._keys or not hmac.compare_digest(given, self._mac(epoch, said)):
+        if epoch not in self._keys or not hmac.compare_digest(signature_bytes, self._mac(epoch, claims)):
             return None
         return TokenClaims(epoch=epoch, agent=agent, correlation_id=correlation_id, signed=marks == [_SIGNED])
 
     def _known(self, epoch: int | None) -> int:
         return self.current if epoch is None or epoch not in self._keys else epoch
 
-    def _mac(self, epoch: int, said: bytes) -> bytes:
-        return hmac.new(self._keys[epoch], _DOMAIN + said, hashlib.sha256).digest()
+    def _mac(self, epoch: int, claims: bytes) -> bytes:
+        return hmac.new(self._keys[epoch], _DOMAIN + claims, hashlib.sha256).digest()
 
 
-def _said(epoch: int, agent: str, correlation_id: str, signed: bool) -> bytes:
+def _claims_bytes(epoch: int, agent: str, correlation_id: str, signed: bool) -> bytes:
     return "\0".join((str(epoch), agent, correlation_id, *([_SIGNED] if signed else []))).encode()
 
 

@@ -20,11 +20,11 @@ from fleetsim.model.work import Answer, Cause, Outcome, OutcomeKind, Question, U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The limits a track lives by, in seconds and counts (defaults: docs/reference/limits.md), and what tokens cost."""
+    """The limits a track lives by, in seconds and counts, and what tokens cost. agents.yaml may set some of them."""
 
     poll_interval_s: float = 30.0
-    task_limit_s: float = 3600.0
-    question_ttl_s: float = 24 * 3600.0
+    task_limit_s: float = 3_600.0
+    question_ttl_s: float = 86_400.0
     question_expiry_cancels: bool = True
     retry_waits_s: tuple[float, ...] = (1.0, 3.0, 9.0)
     retry_after_max_s: float = 120.0

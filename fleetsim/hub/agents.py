@@ -109,18 +109,18 @@ class AgentNotes:
             case TaskBound() | TaskMoved() | CredentialAccepted():
                 self.auth_refused.pop(agent, None)
 
-    def condition(self, view: AgentView, gate: AgentLimiter) -> Condition:
+    def condition(self, view: AgentView, limiter: AgentLimiter) -> Condition:
         """What is known of an agent now, beside its outcomes."""
         name = view.entry.name
         return Condition(
             reachable=view.reachable,
-            breaker_open=gate.refuses(name),
+            breaker_open=limiter.refuses(name),
             push_silent=name in self.silent,
             auth_refused=name in self.auth_refused,
             paused=not view.entry.enabled,
             paused_why=view.entry.disabled_why,
             unreachable_since=view.unreachable_since,
-            breaker_since=gate.opened_at(name),
+            breaker_since=limiter.opened_at(name),
             silent_since=self.silent.get(name),
             refused_since=self.auth_refused.get(name),
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from fleetsim.caller.agent_limiter import AgentLimiter, GateLimits
+from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
@@ -69,7 +69,7 @@ class Hub:
     """A running caller. ``url`` is where its own HTTP face can be reached, None without one (polling only).
 
     Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` (None
-    without a ceremonies folder), ``desk``, ``receiver``, ``gate``, ``registry``. ``failed`` is set, and
+    without a ceremonies folder), ``desk``, ``receiver``, ``limiter``, ``registry``. ``failed`` is set, and
     ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it then.
     """
 
@@ -105,11 +105,11 @@ class Hub:
             runtime.rng,
             disabled=self.broker.disabled,
         )
-        self.gate = AgentLimiter(runtime, self.events, _gate_limits_of(settings))
+        self.limiter = AgentLimiter(runtime, self.events, settings)
         tokens = keys.tokens()
         executor = Executor(
             self.broker,
-            self.gate,
+            self.limiter,
             tokens=tokens,
             callback_base=self._callback_base,
             signed=lambda agent, url: self.broker.entry(agent, url).signed,
@@ -132,7 +132,7 @@ class Hub:
             self.tracker,
             self.events,
             runtime.clock,
-            meter=self.gate.meter,
+            meter=self.limiter.meter,
             room=runtime.room,
             records=ledger,
         )
@@ -157,7 +157,7 @@ class Hub:
 
     def conditions(self) -> dict[str, Condition]:
         """What is known of each configured agent beside its outcomes."""
-        return {view.entry.name: self._notes.condition(view, self.gate) for view in self.broker.views()}
+        return {view.entry.name: self._notes.condition(view, self.limiter) for view in self.broker.views()}
 
     def require_scheduler(self) -> Scheduler:
         """The scheduler. Raises UnknownTarget if the hub has no ceremonies folder."""
@@ -223,18 +223,19 @@ class Hub:
         In this order: what is decided while it is taken up is told by whoever decided it.
         """
         for outcome in await self.ledger.unannounced(limit=UNANNOUNCED_BATCH):
-            told = await self.ledger.request(outcome.correlation_id)
-            publish_outcome(self.events, outcome, drift=undeclared_effects(told.declared, outcome) if told else [])
+            record = await self.ledger.request(outcome.correlation_id)
+            drift = undeclared_effects(record.declared, outcome) if record else []
+            publish_outcome(self.events, outcome, drift=drift)
         questions = {record.question.correlation_id: record for record in await self.ledger.questions(open_only=True)}
         early: dict[str, list[EarlyWebhook]] = {}
         for webhook in await self.ledger.early_webhooks():
             early.setdefault(webhook.correlation_id, []).append(webhook)
         for record in await self.ledger.open_requests():
-            asked = questions.get(record.request.correlation_id)
+            open_question = questions.get(record.request.correlation_id)
             self.tracker.recover(
                 record,
-                asked.question if asked else None,
-                asked.answer if asked else None,
+                open_question.question if open_question else None,
+                open_question.answer if open_question else None,
                 early=early.get(record.request.correlation_id, ()),
                 uncallable=self.broker.uncallable(record.agent, record.sent_to),
             )
@@ -282,7 +283,7 @@ class Hub:
             if now is None or (now.url, now.auth) != (entry.url, entry.auth):
                 self._notes.forget(entry.name)
         self.broker.apply(config)
-        self.gate.breaker_limits(_gate_limits_of(config.settings))
+        self.limiter.apply(config.settings)
         self.tracker.rules = _rules_of(config.settings)
         self.dispatcher.cooldowns_s = config.settings.cooldowns_s
 
@@ -369,14 +370,4 @@ def _rules_of(settings: FleetSettings) -> Rules:
         question_expiry_cancels=settings.question_expiry == "cancel",
         retry_waits_s=settings.retry_waits_s,
         rates=settings.rates,
-    )
-
-
-def _gate_limits_of(settings: FleetSettings) -> GateLimits:
-    """How much of an agent may be used at once, and when it is left alone."""
-    return GateLimits(
-        calls_max=settings.calls_max,
-        calls_per_agent_max=settings.calls_per_agent_max,
-        failures_max=settings.breaker_failures,
-        pause_s=settings.breaker_pause_s,
     )

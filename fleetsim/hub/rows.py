@@ -93,10 +93,10 @@ def with_content(row: dict[str, Any], parts: tuple[ListedPart, ...]) -> dict[str
 def track_row(track: Track, *, chars_max: int = TEXT_CHARS_MAX) -> dict[str, Any]:
     """One request in flight. While it waits for somebody, ``text`` is what it asks."""
     question = track.asking.question
-    asked = shown_text(question.text, chars=question.text_chars, chars_max=chars_max) if question else {}
+    question_text = shown_text(question.text, chars=question.text_chars, chars_max=chars_max) if question else {}
     return {
         **record_row(track.record, chars_max=chars_max),
-        **asked,
+        **question_text,
         "via": track.via.value,
         "questionId": question.question_id if question else None,
         "asksForData": answer_schema(question.parts) is not None if question else False,

@@ -90,7 +90,7 @@ def payload_model(kind: type[Event]) -> type[BaseModel]:
         hint = hints[member.name]
         if "ListedPart" in member.kind:
             hint = list[PartNote]
-        keys[member.key] = (str if "Excerpt" in member.kind else hint, None if member.seldom else ...)
+        keys[member.key] = (str if "Excerpt" in member.kind else hint, None if member.omit_none else ...)
         if "Excerpt" in member.kind:
             keys |= {"truncated": (bool, None), "textChars": (int, None)}
     return create_model(kind.__name__, __doc__=kind.__doc__, **keys)

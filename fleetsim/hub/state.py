@@ -103,10 +103,10 @@ class StateDir:
             ConfigError: others can.
         """
         try:
-            found = self.path.stat()
+            folder = self.path.stat()
         except OSError:
             return
-        if stat.S_IMODE(found.st_mode) & 0o022 or os.geteuid() not in {0, found.st_uid}:
+        if stat.S_IMODE(folder.st_mode) & 0o022 or os.geteuid() not in {0, folder.st_uid}:
             raise ConfigError(
                 f"{self.path}: others can write in it, and what is in it may be theirs",
                 hint=f"see what is there, then `chmod 700 {shlex.quote(str(self.path))}`, or give another --state",
@@ -132,8 +132,8 @@ class StateDir:
 
         A process's number says little: another has it soon after. A lock goes with its process, however that ends.
         """
-        said = json.dumps({"url": url, "pid": pid, "proof": proof})
-        self._announcement = self._write(HUB_FILE, said, keep_locked=True)
+        announcement = json.dumps({"url": url, "pid": pid, "proof": proof})
+        self._announcement = self._write(HUB_FILE, announcement, keep_locked=True)
 
     def withdraw(self, pid: int) -> None:
         """Take the announcement back, unless another hub has replaced it."""
@@ -153,10 +153,10 @@ class StateDir:
         """
         self._require_own()
         with suppress(ConfigError):
-            said = self._announced()
-            if said is None or not _is_locked(self.path / HUB_FILE):
+            announcement = self._announced()
+            if announcement is None or not _is_locked(self.path / HUB_FILE):
                 return None
-            url, pid, proof = said.get("url"), said.get("pid"), said.get("proof")
+            url, pid, proof = announcement.get("url"), announcement.get("pid"), announcement.get("proof")
             if not isinstance(url, str) or type(pid) is not int or not isinstance(proof, str) or not proof:
                 return None
             return HubAddress(url=url, pid=pid, api_key=_read(self.key_path).strip(), proof=proof)
@@ -169,7 +169,7 @@ class StateDir:
         Yields False, having done nothing, if a hub or another demo can be found here, or nothing can be written.
         Afterwards all is as before, folders included; a demo that is killed leaves a file that nobody believes.
         """
-        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        new_folders = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         lent = False
         try:
             with suppress(ConfigError):
@@ -182,31 +182,31 @@ class StateDir:
                 if lent and (self._announced(DEMO_FILE) or {}).get("pid") == pid:
                     (self.path / DEMO_FILE).unlink()
             with suppress(OSError):
-                for folder in made:
+                for folder in new_folders:
                     folder.rmdir()
 
     def find_demo(self) -> HubAddress | None:
         """The demo whose hub may be used from here; None if none runs."""
         with suppress(ConfigError):
-            said = self._announced(DEMO_FILE) or {}
-            if isinstance(where := said.get("state"), str) and os.path.isabs(where):
-                found = StateDir(Path(where)).find()
-                return replace(found, demo=True) if found is not None and found.pid == said.get("pid") else None
+            announcement = self._announced(DEMO_FILE) or {}
+            if isinstance(where := announcement.get("state"), str) and os.path.isabs(where):
+                hub = StateDir(Path(where)).find()
+                return replace(hub, demo=True) if hub is not None and hub.pid == announcement.get("pid") else None
         return None
 
     def _announced(self, name: str = HUB_FILE) -> dict[str, Any] | None:
         try:
-            said = json.loads(_read(self.path / name))
+            announcement = json.loads(_read(self.path / name))
         except ValueError:
             return None
-        return said if isinstance(said, dict) else None
+        return announcement if isinstance(announcement, dict) else None
 
     def _callback_keys(self, ids: Ids) -> tuple[int, dict[int, bytes]]:
-        made = self._secret_file(CALLBACK_KEYS_FILE, lambda: _encode_keys(1, {1: ids.secret().encode()}))
+        text = self._secret_file(CALLBACK_KEYS_FILE, lambda: _encode_keys(1, {1: ids.secret().encode()}))
         try:
-            said = json.loads(made)
-            keys = {int(n): base64.b64decode(key, validate=True) for n, key in said["keys"].items()}
-            epoch = int(said["current"])
+            stored = json.loads(text)
+            keys = {int(n): base64.b64decode(key, validate=True) for n, key in stored["keys"].items()}
+            epoch = int(stored["current"])
             if epoch not in keys or any(len(key) < 32 for key in keys.values()):
                 raise ValueError("no key of the current epoch")
         except (ValueError, TypeError, KeyError, AttributeError):

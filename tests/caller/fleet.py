@@ -167,10 +167,10 @@ async def fleet(
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_ledger(None, clock=runtime.clock, storage="inline"))
         ledger: Any = SlowLedger(opened, runtime.rng.stream("disk"), disk_s) if disk_s else opened
-        gate = AgentLimiter(runtime, events)
+        limiter = AgentLimiter(runtime, events)
         executor = WatchedExecutor(
             Clients(clients),
-            gate,
+            limiter,
             tokens=tokens,
             callback_base=lambda _agent, _url: HUB if push else None,
         )
@@ -207,7 +207,7 @@ async def fleet(
                 tracker,
                 events,
                 runtime.clock,
-                meter=gate.meter,
+                meter=limiter.meter,
                 room=runtime.room,
                 records=ledger,
             )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleetsim.caller.agent_limiter import AgentLimiter, Bulkhead, GateLimits, Slots
+from fleetsim.caller.agent_limiter import AgentLimiter, Bulkhead, Slots
 from fleetsim.caller.config import AGENTS_MAX
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.event_wire import payload
@@ -29,9 +29,9 @@ from fleetsim.testbed.loop import VirtualLoop
 Move = tuple[str, int]
 
 
-def gate(runtime: Runtime, **limits: int) -> tuple[AgentLimiter, EventLog]:
+def limiter(runtime: Runtime, **settings: int) -> tuple[AgentLimiter, EventLog]:
     events = EventLog(runtime.clock)
-    return AgentLimiter(runtime, events, GateLimits(**limits)), events  # type: ignore[arg-type]
+    return AgentLimiter(runtime, events, FleetSettings(**settings)), events  # type: ignore[arg-type]
 
 
 async def fail(g: AgentLimiter, error: FleetsimError, agent: str = "a", **how: bool) -> None:
@@ -47,7 +47,7 @@ def topics(events: EventLog) -> list[str]:
 async def test_five_failures_in_a_row_open_the_breaker_and_a_probe_after_half_a_minute_closes_it(
     runtime: Runtime,
 ) -> None:
-    g, events = gate(runtime)
+    g, events = limiter(runtime)
     for _ in range(5):
         assert not g.refuses("a")
         await fail(g, Unreachable("refused"))
@@ -70,7 +70,7 @@ async def test_five_failures_in_a_row_open_the_breaker_and_a_probe_after_half_a_
 
 
 async def test_a_probe_that_fails_keeps_the_breaker_open_for_another_pause(runtime: Runtime) -> None:
-    g, events = gate(runtime)
+    g, events = limiter(runtime)
     for _ in range(5):
         await fail(g, TimedOut("silent"))
     await asyncio.sleep(37)
@@ -82,7 +82,7 @@ async def test_a_probe_that_fails_keeps_the_breaker_open_for_another_pause(runti
 
 
 async def test_after_each_probe_that_fails_another_is_let_through_in_time(runtime: Runtime) -> None:
-    g, events = gate(runtime)
+    g, events = limiter(runtime)
     for _ in range(5):
         await fail(g, TimedOut("silent"))
     for _ in range(3):
@@ -96,7 +96,7 @@ async def test_after_each_probe_that_fails_another_is_let_through_in_time(runtim
 
 @pytest.mark.parametrize("error", [InvalidParams("no"), HttpRefused("not here", status=404)])
 async def test_an_agent_that_answers_is_there_whatever_it_says(runtime: Runtime, error: FleetsimError) -> None:
-    g, events = gate(runtime)
+    g, events = limiter(runtime)
     for _ in range(4):
         await fail(g, Unreachable("refused"))
     await fail(g, error)
@@ -105,7 +105,7 @@ async def test_an_agent_that_answers_is_there_whatever_it_says(runtime: Runtime,
 
 
 async def test_polls_go_out_through_an_open_breaker_and_close_it(runtime: Runtime) -> None:
-    g, _ = gate(runtime)
+    g, _ = limiter(runtime)
     for _ in range(5):
         await fail(g, Unreachable("refused"))
     async with g.call("a", breaks=False):
@@ -114,7 +114,7 @@ async def test_polls_go_out_through_an_open_breaker_and_close_it(runtime: Runtim
 
 
 async def test_one_agents_breaker_is_no_others(runtime: Runtime) -> None:
-    g, _ = gate(runtime)
+    g, _ = limiter(runtime)
     for _ in range(5):
         await fail(g, Unreachable("refused"))
     async with g.call("b"):
@@ -122,7 +122,7 @@ async def test_one_agents_breaker_is_no_others(runtime: Runtime) -> None:
 
 
 async def test_no_more_than_the_limits_are_inside_at_once(runtime: Runtime) -> None:
-    g, _ = gate(runtime, calls_max=10, calls_per_agent_max=4)
+    g, _ = limiter(runtime, calls_max=10, calls_per_agent_max=4)
     inside: dict[str, int] = {}
     most: dict[str, int] = {}
 
@@ -142,7 +142,7 @@ async def test_no_more_than_the_limits_are_inside_at_once(runtime: Runtime) -> N
 
 
 async def test_eight_agents_that_hang_with_eight_calls_each_do_not_delay_a_ninth(runtime: Runtime) -> None:
-    g, _ = gate(runtime)
+    g, _ = limiter(runtime)
     inside: list[str] = []
 
     async def hang(agent: str) -> None:
@@ -163,7 +163,7 @@ async def test_eight_agents_that_hang_with_eight_calls_each_do_not_delay_a_ninth
 
 
 def test_the_connections_of_the_hub_do_not_bound_what_its_gate_lets_through() -> None:
-    assert GateLimits().calls_max + AGENTS_MAX <= EXCHANGES_MAX
+    assert FleetSettings().calls_max + AGENTS_MAX <= EXCHANGES_MAX
 
 
 async def test_an_agents_next_call_takes_its_own_place_while_others_hold_what_is_shared() -> None:
@@ -288,7 +288,7 @@ async def test_a_slot_given_to_somebody_who_left_in_that_moment_is_not_lost() ->
 
 
 async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_through(runtime: Runtime) -> None:
-    g, _ = gate(runtime)
+    g, _ = limiter(runtime)
     for _ in range(5):
         await fail(g, Unreachable("refused"))
     await asyncio.sleep(37)
@@ -304,7 +304,7 @@ async def test_while_a_probe_is_out_a_poll_that_comes_back_lets_no_second_one_th
 
 
 async def test_an_open_breaker_says_whose_it_is_why_since_when_and_for_how_long(runtime: Runtime) -> None:
-    g, events = gate(runtime, failures_max=2, pause_s=10)
+    g, events = limiter(runtime, breaker_failures=2, breaker_pause_s=10)
     await asyncio.sleep(60)
     assert (g.opened_at("a"), g.refuses("a")) == (None, False)
     await fail(g, Unreachable("the first"))
@@ -359,7 +359,7 @@ async def test_what_lies_between_two_failures_counts_clears_or_says_nothing(
     runtime: Runtime, between: FleetsimError | None, counted: int
 ) -> None:
     for failures_max, opens in ((counted, True), (counted + 1, False)):
-        g, _ = gate(runtime, failures_max=failures_max)
+        g, _ = limiter(runtime, breaker_failures=failures_max)
         await fail(g, Unreachable("refused"))
         if between is None:
             async with g.call("a", breaks=False):
@@ -371,7 +371,7 @@ async def test_what_lies_between_two_failures_counts_clears_or_says_nothing(
 
 
 async def test_our_own_trouble_opens_no_breaker(runtime: Runtime) -> None:
-    g, events = gate(runtime, failures_max=1)
+    g, events = limiter(runtime, breaker_failures=1)
     await fail(g, NotAccepting("the disk is full"))
     with pytest.raises(ZeroDivisionError):
         async with g.call("a"):
@@ -380,7 +380,7 @@ async def test_our_own_trouble_opens_no_breaker(runtime: Runtime) -> None:
 
 
 async def test_a_probe_that_was_given_up_lets_the_next_one_through(runtime: Runtime) -> None:
-    g, _ = gate(runtime, failures_max=1, pause_s=10)
+    g, _ = limiter(runtime, breaker_failures=1, breaker_pause_s=10)
     await fail(g, Unreachable("refused"))
     await asyncio.sleep(13)
     with pytest.raises(TimeoutError):
@@ -393,8 +393,8 @@ async def test_a_probe_that_was_given_up_lets_the_next_one_through(runtime: Runt
 
 
 async def test_other_limits_count_from_the_next_failure_on_and_the_slots_stay(runtime: Runtime) -> None:
-    g, _ = gate(runtime, calls_max=1, calls_per_agent_max=1)
-    g.breaker_limits(GateLimits(failures_max=1, pause_s=100, calls_max=64, calls_per_agent_max=64))
+    g, _ = limiter(runtime, calls_max=1, calls_per_agent_max=1)
+    g.apply(FleetSettings(breaker_failures=1, breaker_pause_s=100, calls_max=64, calls_per_agent_max=64))
     await fail(g, Unreachable("refused"))
     assert g.refuses("a")
     await asyncio.sleep(79)
@@ -409,7 +409,7 @@ async def test_other_limits_count_from_the_next_failure_on_and_the_slots_stay(ru
 
 
 async def test_calls_to_an_agents_former_address_have_no_breaker_and_say_nothing_of_it(runtime: Runtime) -> None:
-    g, _ = gate(runtime, failures_max=1)
+    g, _ = limiter(runtime, breaker_failures=1)
     await fail(g, Unreachable("refused"), former=True)
     assert not g.refuses("a")
     await fail(g, Unreachable("refused"))
@@ -419,7 +419,7 @@ async def test_calls_to_an_agents_former_address_have_no_breaker_and_say_nothing
 
 
 async def test_calls_to_an_agents_former_address_have_slots_of_their_own(runtime: Runtime) -> None:
-    g, _ = gate(runtime, calls_max=1, calls_per_agent_max=2)
+    g, _ = limiter(runtime, calls_max=1, calls_per_agent_max=2)
     inside: list[str] = []
 
     async def hang(former: bool) -> None:
@@ -436,7 +436,7 @@ async def test_calls_to_an_agents_former_address_have_slots_of_their_own(runtime
 
 
 async def test_sends_are_let_in_before_polls_of_now_and_of_before(runtime: Runtime) -> None:
-    g, _ = gate(runtime, calls_per_agent_max=1)
+    g, _ = limiter(runtime, calls_per_agent_max=1)
     for former in (False, True):
         let_in: list[str] = []
 
@@ -455,25 +455,15 @@ async def test_sends_are_let_in_before_polls_of_now_and_of_before(runtime: Runti
 
 
 async def test_an_agent_in_debt_is_called_later_than_another(runtime: Runtime) -> None:
-    g, _ = gate(runtime)
+    g, _ = limiter(runtime)
     g.meter.account("a").charge(1.05)
     for agent in ("b", "a"):
         async with g.call(agent):
             assert asyncio.get_running_loop().time() == pytest.approx(0 if agent == "b" else 4.0)
 
 
-def test_the_gate_stands_as_the_settings_do() -> None:
-    settings = FleetSettings()
-    assert GateLimits() == GateLimits(
-        calls_max=settings.calls_max,
-        calls_per_agent_max=settings.calls_per_agent_max,
-        failures_max=settings.breaker_failures,
-        pause_s=settings.breaker_pause_s,
-    )
-
-
 async def test_a_breaker_without_a_pause_tries_again_at_once_one_call_at_a_time(runtime: Runtime) -> None:
-    g, events = gate(runtime, failures_max=1, pause_s=0)
+    g, events = limiter(runtime, breaker_failures=1, breaker_pause_s=0)
     await fail(g, Unreachable("refused"))
     assert not g.refuses("a")
     async with g.call("a"):

@@ -109,3 +109,10 @@ def test_a_chain_depends_on_every_link_before_it() -> None:
     first = link(b"", encode(outcome("c-1")))
     altered = link(b"", encode(replace(outcome("c-1"), text="altered")))
     assert link(first, "next") != link(altered, "next")
+
+
+def test_a_request_that_took_the_other_dialect_is_read_from_a_ledger_that_calls_it_turned() -> None:
+    body = encode(replace(record("c-1"), other_taken=True))
+    older = body.replace('"other_taken":true', '"turned":true')
+    assert older != body
+    assert decoder(RequestRecord)(older) == decoder(RequestRecord)(body) == replace(record("c-1"), other_taken=True)

@@ -256,7 +256,7 @@ def test_an_agent_that_knows_neither_dialect_is_sent_to_once_in_each(error: Flee
 def test_no_other_answer_has_a_request_sent_in_another_dialect(error: FleetsimError) -> None:
     hand = unsure().tell(SendFailed(error=error))
     assert hand.asked_for(Send) == []
-    assert (hand.track.record.dialect, hand.track.record.turned) == ("0.3", False)
+    assert (hand.track.record.dialect, hand.track.record.other_taken) == ("0.3", False)
 
 
 def test_an_unreachable_agent_is_tried_four_times_then_undeliverable() -> None:

@@ -163,7 +163,7 @@ def test_the_other_dialect_is_tried_in_those_words_and_never_as_a_stream() -> No
         retry("refused with -32601: trying A2A 1.0", level=Level.INFO),
         Send(stream=False),
     )
-    assert (hand.track.record.turned, hand.track.record.other) == (True, None)
+    assert (hand.track.record.other_taken, hand.track.record.other) == (True, None)
 
 
 def test_a_send_that_a_webhook_outran_is_told_to_have_arrived() -> None:
@@ -203,7 +203,7 @@ def test_a_refusal_for_good_is_told_in_the_agents_words(error: FleetsimError, ki
     ],
 )
 def test_only_what_neither_dialect_knows_is_called_so(error: FleetsimError, reason: str) -> None:
-    hand = of(replace(record(), turned=True)).tell(SendFailed(error=error))
+    hand = of(replace(record(), other_taken=True)).tell(SendFailed(error=error))
     assert [o.reason for o in hand.outcomes] == [reason]
 
 

@@ -8,7 +8,6 @@ import re
 import pytest
 
 from fleetsim.agent.limits import AgentLimits
-from fleetsim.caller.agent_limiter import GateLimits
 from fleetsim.caller.ledger.sqlite import LedgerLimits
 from fleetsim.caller.receiver import ReceiverLimits
 from fleetsim.caller.track import Rules
@@ -59,7 +58,7 @@ def test_no_module_has_a_limit_for_text_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [AgentLimits, GateLimits, LedgerLimits, Rules, ClientLimits, StreamLimits, Limits],
+    [AgentLimits, LedgerLimits, Rules, ClientLimits, StreamLimits, Limits],
     ids=lambda c: c.__name__,
 )
 def test_every_limit_is_read_by_the_code_that_keeps_it(limits: type) -> None:

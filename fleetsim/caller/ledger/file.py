@@ -283,10 +283,10 @@ def head_path(ledger: Path) -> Path:
 
 def progress(connection: sqlite3.Connection) -> dict[str, int]:
     """The highest number ever used in each table of ``TABLES``."""
-    found: dict[str, int] = {}
+    highest: dict[str, int] = {}
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'").fetchone():
-        found = dict(connection.execute("SELECT name, seq FROM sqlite_sequence"))
-    return {table: found.get(table, 0) for table in TABLES}
+        highest = dict(connection.execute("SELECT name, seq FROM sqlite_sequence"))
+    return {table: highest.get(table, 0) for table in TABLES}
 
 
 def write_line(numbers: dict[str, int]) -> bytes:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AliasChoices, Field
 
 from fleetsim.caller.skill_policy import SkillPolicy
 from fleetsim.model.errors import ConfigError, NotAccepting
@@ -70,7 +73,7 @@ class RequestRecord:
     ``agent_s`` are the seconds the agent has had it so far, and ``agent_since`` is since when it has it again; None
     while the request waits to leave, or for a person.
 
-    ``other`` is the way that has not been tried yet, and ``turned`` says that it was taken.
+    ``other`` is the way that has not been tried yet, and ``other_taken`` says that it was taken.
 
     ``url`` is the agent's address in agents.yaml at dispatch: the work stays at its origin, wherever the agent is by
     now ("" in records older than this field).
@@ -91,7 +94,7 @@ class RequestRecord:
     rpc_url: str = ""
     tenant: str | None = None
     other: OtherWay | None = None
-    turned: bool = False
+    other_taken: Annotated[bool, Field(validation_alias=AliasChoices("other_taken", "turned"))] = False
     hint: str | None = None
     declared: SkillPolicy = field(default_factory=SkillPolicy)
     streaming: bool = False

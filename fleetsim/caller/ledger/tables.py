@@ -321,13 +321,13 @@ def request(connection: Connection, correlation_id: str) -> RequestRecord | None
 
 def outcome(connection: Connection, correlation_id: str) -> Outcome | None:
     """A request's outcome."""
-    found = read(
+    rows = read(
         Outcome,
         connection.execute(
             f"SELECT body, {checked('outcomes')} FROM outcomes WHERE correlation_id = ?", (correlation_id,)
         ),
     )
-    return found[0] if found else None
+    return rows[0] if rows else None
 
 
 def outcomes(connection: Connection, since: int, limit: int) -> tuple[Outcome, ...]:
@@ -347,7 +347,7 @@ def last_of_task(connection: Connection, agent: str, task_id: str) -> Outcome | 
         " WHERE seq > (SELECT max(seq) FROM outcomes) - ?1 AND agent = ?2 AND instr(body, ?3) ORDER BY seq DESC",
         (RECENT_MAX, agent, f'"task_id":{encode(task_id)}'),
     )
-    return next((found for found in read(Outcome, rows) if found.task_id == task_id), None)
+    return next((outcome for outcome in read(Outcome, rows) if outcome.task_id == task_id), None)
 
 
 def unannounced(connection: Connection, limit: int) -> tuple[Outcome, ...]:
@@ -520,9 +520,9 @@ def append(connection: Connection, rows: Sequence[tuple[int, int, str, str, str 
         )
     except sqlite3.IntegrityError:
         raise ValueError("an event number was used twice") from None
-    told = [(row[4],) for row in rows if row[4] is not None]
-    if told:
-        connection.executemany("UPDATE outcomes SET announced = 1 WHERE correlation_id = ?", told)
+    announced = [(row[4],) for row in rows if row[4] is not None]
+    if announced:
+        connection.executemany("UPDATE outcomes SET announced = 1 WHERE correlation_id = ?", announced)
     oldest, newest = connection.execute(
         "SELECT (SELECT min(seq) FROM events), (SELECT max(seq) FROM events)"
     ).fetchone()
@@ -536,10 +536,10 @@ def events(connection: Connection, after_seq: int, limit: int) -> tuple[Event, .
     rows = connection.execute(
         f"SELECT body, {checked('events')} FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after_seq, limit)
     )
-    found = tuple(from_wire(body) for body in read(dict[str, Any], rows))
-    if None in found:
+    read_events = tuple(from_wire(body) for body in read(dict[str, Any], rows))
+    if None in read_events:
         raise LedgerDamaged("a row of the journal holds no event")
-    return tuple(event for event in found if event is not None)
+    return tuple(event for event in read_events if event is not None)
 
 
 def last_seq(connection: Connection) -> int:

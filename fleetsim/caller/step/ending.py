@@ -134,9 +134,10 @@ def outcome_of(
 ) -> Outcome:
     """The outcome of a track that ends now; ``kind`` and ``cause`` None mean the agent's own terminal state.
 
-    ``success`` means the goal was met: the agent completed it and no payload of its own denies that
-    (seed "Health = outcomes"). Text, cost and effects are read from the task as folded, so they are the
-    same whichever channel ended it, and counted once. Tokens without a cost are priced here, once, by ``rates``.
+    ``success`` means the goal was met: the agent completed it and no payload of its own denies that; whoever reads
+    health wants to know of work that was done, not of calls that were answered. Text, cost and effects are read
+    from the task as folded, so they are the same whichever channel ended it, and counted once. Tokens without a
+    cost are priced here, once, by ``rates``.
     """
     record = track.record
     task = record.task
@@ -148,9 +149,9 @@ def outcome_of(
     if end is OutcomeKind.COMPLETED and not success:
         reason = reason or "the agent said completed, and its own payload says success: false"
     elif not success and not reason:
-        asked = end is OutcomeKind.CANCELED and record.cancel_wanted
-        unsaid = "canceled as asked" if asked else f"the agent said {end.value} without a reason"
-        reason = one_line(text, REASON_MAX) or unsaid
+        as_asked = end is OutcomeKind.CANCELED and record.cancel_wanted
+        default = "canceled as asked" if as_asked else f"the agent said {end.value} without a reason"
+        reason = one_line(text, REASON_MAX) or default
     why = cause or _own_cause(end, success, record)
     cost, confidence = extras.cost, extras.confidence
     reported = cost.cost_usd if cost else None

@@ -187,15 +187,15 @@ def _doubtful(context: StepContext, update: TaskUpdate) -> bool:
     Only a poll asked for afterwards can.
     """
     track, state = context.track, state_of(update.event)
-    task, asked = track.record.task, track.asking
+    task = track.record.task
     if update.via not in {UpdateSource.PUSH, UpdateSource.STREAM} or task is None:
         return False
     if state in INTERRUPTED:
         key = key_of(fold(task, update.event))
-        if asked.question is not None:
-            return key != asked.key
-        return key in track.record.over or asked.answer is not None
-    return state is TaskState.WORKING and (asked.question is not None or asked.doubt)
+        if track.asking.question is not None:
+            return key != track.asking.key
+        return key in track.record.over or track.asking.answer is not None
+    return state is TaskState.WORKING and (track.asking.question is not None or track.asking.doubt)
 
 
 def _apply(context: StepContext, update: TaskUpdate) -> None:
@@ -283,7 +283,7 @@ def _bind(context: StepContext, update: TaskUpdate, task: Task) -> None:
     track.taken_at = now.mono
     request, state = record.request, task.status.state
     warnings = elsewhere(task.task_id, task.context_id, asked_task=request.task_id, asked_context=request.context_id)
-    other_dialect = (disagreement(record.dialect),) if record.turned and record.dialect is not None else ()
+    other_dialect = (disagreement(record.dialect),) if record.other_taken and record.dialect is not None else ()
     bound = TaskBound(state=state.value, context_id=task.context_id, dialect=record.dialect, via=update.via.value)
     context.effects += (Publish(event=bound), *(Publish(event=TaskElsewhere(why=why)) for why in warnings))
     context.agents_turn()
@@ -549,9 +549,9 @@ def end_if_nothing_can_tell(context: StepContext) -> None:
     if stopped is None or track.outcome is not None:
         return
     streamed = track.streaming.open or track.streaming.joining or Timer.REJOIN in track.timers
-    asked = track.asking
-    answering = asked.answer is not None and not asked.doubt  # in doubt only a poll says whether it is sent
-    if streamed or answering or asked.question is not None or Timer.CANCEL in track.timers:
+    # In doubt, only a poll says whether it is sent.
+    answering = track.asking.answer is not None and not track.asking.doubt
+    if streamed or answering or track.asking.question is not None or Timer.CANCEL in track.timers:
         return
     _register_once(context)
     if not track.record.push:

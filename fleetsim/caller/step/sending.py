@@ -156,7 +156,7 @@ def _turn(context: StepContext, other: OtherWay, error: RpcError) -> None:
         tenant=other.tenant,
         rejoin=other.rejoin,
         other=None,
-        turned=True,
+        other_taken=True,
     )
     _send_otherwise(context, f"refused with {error.wire_code}: trying A2A {other.dialect}")
 
@@ -189,7 +189,7 @@ def _undeliverable(context: StepContext, error: FleetsimError) -> None:
         context.effects.append(Publish(event=CredentialRefused(why=str(error))))
         reason = f"the agent refused our credential (HTTP {error.status})"
     elif isinstance(error, RpcError):
-        also = " in either dialect" if record.turned and isinstance(error, _UNKNOWN) else ""
+        also = " in either dialect" if record.other_taken and isinstance(error, _UNKNOWN) else ""
         reason = f"the agent refused it with {error.wire_code}{also}: {error}"
     if record.request.task_id is not None and isinstance(error, TaskNotFound | UnsupportedOperation | InvalidParams):
         cause = Cause.REQUEST_WRONG
@@ -358,8 +358,13 @@ def recovered(context: StepContext, signal: Recovered) -> None:
         asking.reject(context, answer)
     else:
         asking.recover_answer(context, question, answer)
-    asked = track.asking
-    if asked.question is None and asked.answer is None and record.task and record.task.state in INTERRUPTED:
+    question_state = track.asking
+    if (
+        question_state.question is None
+        and question_state.answer is None
+        and record.task
+        and record.task.state in INTERRUPTED
+    ):
         asking.look_first(context, record.task)
 
 

@@ -70,12 +70,12 @@ def _without_header(handle: int, raw: bytes) -> WalState:
 
 def _frames_with(handle: int, salts: tuple[int, int], step: int, size: int) -> list[tuple[int, bool]]:
     """(index, whether it ends a transaction) of every frame of the log's present round."""
-    found = []
+    frames = []
     for at in range((size - _HEADER.size) // step):
         _, pages, salt1, salt2, _, _ = _FRAME.unpack(os.pread(handle, _FRAME.size, _HEADER.size + at * step))
         if (salt1, salt2) == salts:
-            found.append((at, pages != 0))
-    return found
+            frames.append((at, pages != 0))
+    return frames
 
 
 def _good_prefix(handle: int, state: tuple[int, int], order: str, step: int, indexes: list[int]) -> int:

@@ -82,11 +82,11 @@ async def assembled(url: str, port: int, key: str | None, ways: Ways) -> AsyncIt
             client_factory=lambda entry: AgentClient(entry.url, runtime=runtime, credential=credential),
         )
         base = f"http://127.0.0.1:{port}"
-        gate = AgentLimiter(runtime, events)
-        executor = Executor(broker, gate, tokens=tokens, callback_base=lambda _agent, _url: base)
+        limiter = AgentLimiter(runtime, events)
+        executor = Executor(broker, limiter, tokens=tokens, callback_base=lambda _agent, _url: base)
         rules = Rules(poll_interval_s=ways.poll_s)
         tracker = Tracker(runtime, executor, ledger, events, rules, settled=[outcomes.append])
-        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, meter=gate.meter, records=ledger)
+        receiver = CallbackReceiver(tokens, tracker, events, runtime.clock, meter=limiter.meter, records=ledger)
         door = Starlette(routes=receiver.routes())
         await stack.enter_async_context(listening(door, port))
         await stack.enter_async_context(tracker)
