@@ -95,20 +95,23 @@ class Api:
             "/api/inbox/{id}/answer": self.reply,
             "/api/ceremonies/{id}/run": self.run,
         }
-        found = [Route(path, endpoint(handle), methods=["GET"]) for path, handle in get.items()]
-        return found + [Route(path, endpoint(handle), methods=["POST"]) for path, handle in post.items()]
+        return [
+            Route(path, endpoint(handle), methods=[method])
+            for method, table in (("GET", get), ("POST", post))
+            for path, handle in table.items()
+        ]
 
     # ------------------------------------------------------------------ reading
 
     async def alive(self, request: Request) -> Response:
         """Whether the process answers; with a ``challenge`` also the proof that it is the hub it is taken for."""
-        said = {"status": "ok"}
+        body = {"status": "ok"}
         challenge = request.query_params.get("challenge")
         if challenge is not None:
             if not CHALLENGE.fullmatch(challenge):
                 raise Refusal(400, "BAD_REQUEST", "a challenge has 16 to 128 of A-Za-z0-9_-")
-            said["proof"] = prove(self._hub.keys.proof, self._hub.url or "", challenge)
-        return JSONResponse(said, headers={"Cache-Control": "no-store"})
+            body["proof"] = prove(self._hub.keys.proof, self._hub.url or "", challenge)
+        return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
     async def health(self, _: Request) -> Response:
         """Fleet health (docs/reference/health.md)."""
@@ -164,15 +167,15 @@ class Api:
     async def inbox(self, _: Request) -> Response:
         """What agents wait for (long questions as excerpts), and work that may still be vetoed."""
         hub = self._hub
-        asked = [question_row(question, chars_max=EXCERPT_CHARS_MAX) for question in hub.tracker.questions()]
-        return answer({"questions": asked, "vetoes": list(hub.desk.vetoes())})
+        questions = [question_row(question, chars_max=EXCERPT_CHARS_MAX) for question in hub.tracker.questions()]
+        return answer({"questions": questions, "vetoes": list(hub.desk.vetoes())})
 
     async def question(self, request: Request) -> Response:
         question_id = request.path_params["id"]
-        found = [question for question in self._hub.tracker.questions() if question.question_id == question_id]
-        if not found:
-            raise UnknownTarget(f"no question “{one_line(question_id, 64)}” is open")
-        return answer(whole_question_row(found[0]))
+        for question in self._hub.tracker.questions():
+            if question.question_id == question_id:
+                return answer(whole_question_row(question))
+        raise UnknownTarget(f"no question “{one_line(question_id, 64)}” is open")
 
     async def ids(self, request: Request) -> Response:
         """What ``?prefix=`` may mean: requests, questions, runs of ceremonies, and agents' tasks by their whole id."""
@@ -188,8 +191,8 @@ class Api:
 
     async def runs(self, request: Request) -> Response:
         """A ceremony's runs, newest first."""
-        found = await self._hub.ledger.runs(request.path_params["id"], limit=_number(request, "limit", 100, PAGE_MAX))
-        return answer([run_facts(run) for run in found])
+        runs = await self._hub.ledger.runs(request.path_params["id"], limit=_number(request, "limit", 100, PAGE_MAX))
+        return answer([run_facts(run) for run in runs])
 
     async def journal(self, request: Request) -> Response:
         """Recorded events after ``?after=SEQ``, oldest first."""
@@ -210,8 +213,16 @@ class Api:
         try:
             # Listening begins before the journal is read, and the journal ends where memory begins: no gap, none twice.
             async with self._hub.events.subscribe(after_seq=after) as heard:
-                async for event in self._replayed(after):
-                    yield _frame(event)
+                kept = self._hub.events.recent(limit=KEEP_MAX)
+                first = kept[0].seq if kept else self._hub.events.last_seq + 1
+                while after < first - 1:
+                    page = await self._hub.ledger.events(after_seq=after, limit=BATCH_MAX)
+                    older = [event for event in page if event.seq < first]
+                    for event in older:
+                        yield _frame(event)
+                    if not older:
+                        break
+                    after = older[-1].seq
                 dropped = 0
                 while not self._hub.closing.is_set():
                     try:
@@ -226,19 +237,6 @@ class Api:
                     yield b"".join(_frame(event) for event in batch)
         finally:
             self._streams -= 1
-
-    async def _replayed(self, after: int) -> AsyncIterator[Event]:
-        """Events older than those kept in memory, from the journal."""
-        kept = self._hub.events.recent(limit=KEEP_MAX)
-        first = kept[0].seq if kept else self._hub.events.last_seq + 1
-        while after < first - 1:
-            page = await self._hub.ledger.events(after_seq=after, limit=BATCH_MAX)
-            older = [event for event in page if event.seq < first]
-            for event in older:
-                yield event
-            if not older:
-                return
-            after = older[-1].seq
 
     # ------------------------------------------------------------------ doing
 

@@ -6,7 +6,7 @@ foreign Origin, and JSON bodies of bounded size and time (T-30, T-32). Refusals 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -85,16 +85,16 @@ async def read_body(request: Request, model: type[M]) -> M:
     try:
         return model.model_validate(parse_untrusted(body or b"{}", bytes_max=BODY_BYTES_MAX))
     except ValidationError as error:
-        said = []
+        problems = []
         for problem in error.errors(include_url=False, include_input=False)[:5]:  # which field, never its value (T-41)
             where = ".".join(one_line(str(step), 40) for step in problem["loc"]) or "the body"
-            said.append(f"{where}: {in_words(problem)}")
-        raise Refusal(400, "BAD_REQUEST", "; ".join(said)) from None
+            problems.append(f"{where}: {in_words(problem)}")
+        raise Refusal(400, "BAD_REQUEST", "; ".join(problems)) from None
 
 
 def hosts_of(*urls: str | None) -> frozenset[str]:
     """Host headers that name one of these addresses; the loopback names stand for each other."""
-    found: set[str] = set()
+    hosts: set[str] = set()
     for url in urls:
         parts = urlsplit(url or "")
         if not parts.hostname:
@@ -105,10 +105,10 @@ def hosts_of(*urls: str | None) -> frozenset[str]:
         default = {"http": 80, "https": 443}.get(parts.scheme)
         for name in names:
             shown = f"[{name}]" if ":" in name else name
-            found.add(f"{shown}:{parts.port or default}")
+            hosts.add(f"{shown}:{parts.port or default}")
             if parts.port in {None, default}:
-                found.add(shown)
-    return frozenset(found)
+                hosts.add(shown)
+    return frozenset(hosts)
 
 
 class ApiGuard:
@@ -147,20 +147,14 @@ class ApiGuard:
             return Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
         if path.startswith(CALLBACK_PATH):  # an agent has no key of ours; its token is judged there
             return None
-        if any(name == b"origin" and not self._own(value) for name, value in headers):
-            return Refusal(403, "FOREIGN_ORIGIN", "requests from other web pages are refused")
+        for origin in (value.decode("latin-1").lower() for name, value in headers if name == b"origin"):
+            scheme, _, host = origin.partition("://")
+            if scheme not in {"http", "https"} or host not in self._hosts():
+                return Refusal(403, "FOREIGN_ORIGIN", "requests from other web pages are refused")
         if not self._keys.opens(headers):
             hint = "send the hub's API key as X-API-Key; it is in the state directory"
             return Refusal(401, "UNAUTHORIZED", "Unauthorized", hint=hint)
-        if scope["method"] not in {"GET", "HEAD"} and not _is_json(headers):
+        kinds = [value.split(b";")[0].strip().lower() for name, value in headers if name == b"content-type"]
+        if scope["method"] not in {"GET", "HEAD"} and kinds != [b"application/json"]:
             return Refusal(415, "NOT_JSON", "send Content-Type: application/json")
         return None
-
-    def _own(self, origin: bytes) -> bool:
-        scheme, _, host = origin.decode("latin-1").lower().partition("://")
-        return scheme in {"http", "https"} and host in self._hosts()
-
-
-def _is_json(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    kinds = [value for name, value in headers if name == b"content-type"]
-    return len(kinds) == 1 and kinds[0].split(b";")[0].strip().lower() == b"application/json"

@@ -39,6 +39,16 @@ _NO_EVENT: Mapping[str, Any] = dict.fromkeys(("seq", "correlationId", "parentId"
     "level": "warn",
 }
 
+_ERRORS: Mapping[str, type[FleetsimError]] = {
+    "FLEETSIM_ERR_UNKNOWN_TARGET": UnknownTarget,
+    "FLEETSIM_ERR_NOT_OPEN": UnknownTarget,
+    "FLEETSIM_ERR_NO_VETO": UnknownTarget,
+    "FLEETSIM_ERR_UNFIT_ANSWER": UnfitAnswer,
+    "FLEETSIM_ERR_TOO_LARGE": TooMuch,
+    "FLEETSIM_ERR_BUSY": NotAccepting,
+    "FLEETSIM_ERR_NOT_ACCEPTING": NotAccepting,
+}
+
 
 class HubRemote:
     """The hub's API as methods. Answers are the JSON of ``docs/reference/api.md``, read under limits.
@@ -57,8 +67,8 @@ class HubRemote:
 
     async def get(self, path: str, *, total_s: float = 15.0, **query: Any) -> Any:
         """Read ``/api`` + ``path``."""
-        asked = {name: value for name, value in query.items() if value is not None}
-        return await self._exchange("GET", path + (f"?{urlencode(asked)}" if asked else ""), b"", total_s)
+        given = urlencode({name: value for name, value in query.items() if value is not None})
+        return await self._exchange("GET", f"{path}?{given}" if given else path, b"", total_s)
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Do ``/api`` + ``path``."""
@@ -66,8 +76,8 @@ class HubRemote:
 
     async def submit(self, body: Mapping[str, Any]) -> tuple[str, ...]:
         """Ask for work; the keys are those of ``POST /api/requests``."""
-        said = await self.post("/requests", body)
-        return tuple(said["correlationIds"])
+        accepted = await self.post("/requests", body)
+        return tuple(accepted["correlationIds"])
 
     async def task(self, correlation_id: str, *, wait_s: int = 0) -> Any:
         """One request, after at most ``wait_s`` seconds for news of it."""
@@ -99,8 +109,8 @@ class HubRemote:
         return await self.post(f"/tasks/{_part(correlation_id)}/veto", {"by": by})
 
     async def run_ceremony(self, ceremony_id: str) -> str:
-        said = await self.post(f"/ceremonies/{_part(ceremony_id)}/run")
-        return str(said["runId"])
+        fired = await self.post(f"/ceremonies/{_part(ceremony_id)}/run")
+        return str(fired["runId"])
 
     async def events(self, *, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """Events as they happen, those after ``after`` first; ends when the hub closes.
@@ -126,14 +136,20 @@ class HubRemote:
         limits = Limits(total_s=total_s, first_byte_s=total_s, body_bytes_max=REPLY_BYTES_MAX)
         reply = await self._runtime.transport.exchange(self._request(method, path, body, limits))
         try:
-            said = parse_untrusted(reply.body, bytes_max=REPLY_BYTES_MAX)
+            content = parse_untrusted(reply.body, bytes_max=REPLY_BYTES_MAX)
         except WireError:
-            said = None
-        if not isinstance(said, dict):
+            content = None
+        if not isinstance(content, dict):
             raise WireError(f"{self.address.url} did not answer as a hub does (HTTP {reply.status})")
         if reply.status < 300:
-            return said.get("data", said)
-        raise _error(reply.status, said)
+            return content.get("data", content)
+        message = one_line(str(content.get("error") or f"HTTP {reply.status}"), 500)
+        hint = one_line(str(content["hint"]), 300) if content.get("hint") else None
+        if kind := _ERRORS.get(str(content.get("code"))):
+            raise kind(message, hint=hint)
+        if reply.status in {401, 403}:
+            raise AuthRefused(message, status=reply.status, hint=hint)
+        raise HttpRefused(message, status=reply.status, hint=hint)
 
     async def _require_proof(self) -> None:
         challenge = self._runtime.ids.secret()
@@ -141,10 +157,10 @@ class HubRemote:
         limits = Limits(total_s=_PROOF_S, first_byte_s=_PROOF_S, body_bytes_max=_PROOF_BYTES_MAX)
         try:
             reply = await self._runtime.transport.exchange(Request(method="GET", url=url, limits=limits))
-            said = parse_untrusted(reply.body, bytes_max=_PROOF_BYTES_MAX)
+            body = parse_untrusted(reply.body, bytes_max=_PROOF_BYTES_MAX)
         except (WireError, LimitReached):
-            said = None
-        given = str(said.get("proof")) if isinstance(said, dict) else ""
+            body = None
+        given = str(body.get("proof")) if isinstance(body, dict) else ""
         if not hmac.compare_digest(given.encode(), prove(self.address.proof, self.address.url, challenge).encode()):
             raise Unreachable(
                 f"who listens at {self.address.url} is not the hub that announced itself there, and was sent no key",
@@ -155,23 +171,6 @@ class HubRemote:
         headers = {API_KEY_HEADER: self.address.api_key, "content-type": "application/json"}
         url = f"{self.address.url}/api{path}"
         return Request(method=method, url=url, headers=headers, body=body, limits=limits, streaming=streaming)
-
-
-def _error(status: int, said: Mapping[str, Any]) -> FleetsimError:
-    message = one_line(str(said.get("error") or f"HTTP {status}"), 500)
-    hint = one_line(str(said["hint"]), 300) if said.get("hint") else None
-    code = str(said.get("code")).removeprefix("FLEETSIM_ERR_")
-    if code in {"UNKNOWN_TARGET", "NOT_OPEN", "NO_VETO"}:
-        return UnknownTarget(message, hint=hint)
-    if code == "UNFIT_ANSWER":
-        return UnfitAnswer(message, hint=hint)
-    if code == "TOO_LARGE":
-        return TooMuch(message, hint=hint)
-    if code in {"BUSY", "NOT_ACCEPTING"}:
-        return NotAccepting(message, hint=hint)
-    if status in {401, 403}:
-        return AuthRefused(message, status=status, hint=hint)
-    return HttpRefused(message, status=status, hint=hint)
 
 
 def _part(text: str) -> str:

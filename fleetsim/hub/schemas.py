@@ -35,26 +35,23 @@ class _Plain(GenerateJsonSchema):
 
 def file_schemas() -> dict[str, str]:
     """The schemas of the files that people write: their text by file name."""
+    files: tuple[tuple[str, type[BaseModel], str], ...] = (
+        (AGENTS_SCHEMA, AgentsFile, "agents.yaml of fleetsim"),
+        (CEREMONY_SCHEMA, CeremonyFile, "A ceremony of fleetsim: ceremonies/*.yaml"),
+    )
     return {
-        AGENTS_SCHEMA: _of_file(AgentsFile, "agents.yaml of fleetsim"),
-        CEREMONY_SCHEMA: _of_file(CeremonyFile, "A ceremony of fleetsim: ceremonies/*.yaml"),
+        name: _text(title, model.model_json_schema(schema_generator=_Plain), keep_descriptions=False)
+        for name, model, title in files
     }
 
 
 def schemas() -> dict[str, str]:
     """The text of every schema by its file name."""
-    return {**file_schemas(), API_SCHEMA: _of_bodies(), EVENTS_SCHEMA: _of_events()}
-
-
-def _of_file(model: type[BaseModel], title: str) -> str:
-    return _text(title, model.model_json_schema(schema_generator=_Plain), keep_descriptions=False)
-
-
-def _of_bodies() -> str:
     bodies = (RequestBody, AnswerBody, VetoBody)
     _, schema = models_json_schema([(body, "validation") for body in bodies], schema_generator=_Plain)
     either = [{"$ref": f"#/$defs/{body.__name__}"} for body in bodies]
-    return _text("Bodies of the hub's API: of a request, an answer and a veto", {"anyOf": either, **schema})
+    title = "Bodies of the hub's API: of a request, an answer and a veto"
+    return {**file_schemas(), API_SCHEMA: _text(title, {"anyOf": either, **schema}), EVENTS_SCHEMA: _of_events()}
 
 
 def _text(title: str, schema: dict[str, Any], *, keep_descriptions: bool = True) -> str:

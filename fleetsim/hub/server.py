@@ -60,7 +60,8 @@ async def running_hub(
     keys = state.keys(runtime.ids) if state else HubKeys.fresh(runtime.ids)
     listener = listen(host, port)
     try:
-        url = f"http://{_own_host(host)}:{listener.getsockname()[1]}"
+        near = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
+        url = f"http://{near}:{listener.getsockname()[1]}"  # as agents on this machine reach it
         hub = Hub(
             config,
             runtime,
@@ -90,10 +91,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
-
-
-def _own_host(host: str) -> str:
-    """How agents on this machine reach a listener bound to ``host``."""
-    if host in {"", "0.0.0.0", "::"}:
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
