@@ -91,7 +91,7 @@ class FleetApp(App[None]):
         self.view = View(now=clock.now())
         self._drawn: object = None
         self.draws = 0
-        self._said: tuple[Text, datetime | None] = (BLANK, None)
+        self._message: tuple[Text, datetime | None] = (BLANK, None)
         self._waiting: set[str] = set()
         self._waiting_known = False
         self._lost = 0
@@ -123,13 +123,7 @@ class FleetApp(App[None]):
         self._filter = Input(id="filter", placeholder="words  key=value|value  level=warn  !word", compact=True)
         self._filter.cursor_blink = False
         self._body = ContentSwitcher(*self._panes.values(), initial="fleet", id="body")
-        yield self._header
-        yield self._tabs
-        yield self._body
-        yield self._filter
-        yield self._status
-        yield self._keys
-        yield self._tiny
+        yield from (self._header, self._tabs, self._body, self._filter, self._status, self._keys, self._tiny)
 
     def on_mount(self) -> None:
         self.screen.set_class(self.ascii_only, "-ascii")
@@ -203,7 +197,7 @@ class FleetApp(App[None]):
         self._waiting_known = self._link.state is LinkState.LIVE
 
     def _status_line(self, view: View) -> Text:
-        message, until = self._said
+        message, until = self._message
         if until is not None and self._clock.now() < until:
             return message
         if self._link.state is LinkState.LOST:
@@ -222,8 +216,8 @@ class FleetApp(App[None]):
     def say(self, words: str, tone: Tone = Tone.PLAIN, seconds: float = SAID_S) -> None:
         """Show a message in the status line for a while."""
         glyph = {Tone.BAD: "✗ ", Tone.GOOD: "✓ ", Tone.WARN: "! ", Tone.ACCENT: "? "}.get(tone, "")
-        self._said = line((f" {glyph}{one_line(words, 300)}", tone)), self._clock.now() + timedelta(seconds=seconds)
-        self._status.show([self._said[0]])
+        self._message = line((f" {glyph}{one_line(words, 300)}", tone)), self._clock.now() + timedelta(seconds=seconds)
+        self._status.show([self._message[0]])
 
     def _fit(self, size: geometry.Size) -> None:
         size_class = chrome.size_of(*size)

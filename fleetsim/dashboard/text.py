@@ -82,7 +82,7 @@ def named(pairs: Sequence[tuple[str, Text]], width: int, margin: int = 10) -> li
     return [line((f"{name:<{margin - 1}} ", MUTED), fitted([value], width - margin)) for name, value in pairs]
 
 
-def spoken(who: str, text: str, width: int, tone: Tone) -> list[Text]:
+def quoted(who: str, text: str, width: int, tone: Tone) -> list[Text]:
     """Who said it in the margin, the text beside it."""
     margin = min(12, max(5, len(who) + 2))
     lines = wrap(text, width - margin, tone) or [BLANK]

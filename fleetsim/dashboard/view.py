@@ -23,7 +23,7 @@ from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH
 from fleetsim.dashboard.view_ceremonies import CeremonyFold, CeremonyRow
 from fleetsim.dashboard.view_fleet import AgentRow, FleetFold, span_for
-from fleetsim.dashboard.view_tasks import TASKS_MAX, TaskDetail, TaskFold, TaskRow
+from fleetsim.dashboard.view_tasks import TaskDetail, TaskFold, TaskRow
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.text import neutralise, one_line
 
@@ -218,66 +218,60 @@ class InboxFold:
 
 
 class ViewBuilder:
-    """The fold. ``version`` grows with every event, so that a screen knows whether to look again.
+    """The fold. ``version`` grows with every event, so that a screen knows whether to look again."""
 
-    ``last_at`` is the time of the newest event: a recording's own clock.
-    """
-
-    def __init__(self, *, events_max: int = EVENTS_MAX, tasks_max: int = TASKS_MAX) -> None:
+    def __init__(self) -> None:
         self.version = 0
-        self._tasks = TaskFold(tasks_max)
+        self._tasks = TaskFold()
         self._fleet = FleetFold()
         self._inbox = InboxFold()
         self._ceremonies = CeremonyFold()
-        self._events: deque[Event] = deque(maxlen=events_max)
+        self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._listed: tuple[Event, ...] | None = ()
         self._seen = 0
         self._recent: deque[TaskRow] = deque(maxlen=RECENT_MAX)
         self._notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
         self._errors: deque[datetime] = deque(maxlen=100_000)
         self._began_at: datetime | None = None
-        self.last_at: datetime | None = None
+        self._last_at: datetime | None = None
         self._stopping = self._configured = False
         self._config_errors: dict[str, str] = {}
-        self._handlers = self._routes()
-
-    def _routes(self) -> Mapping[type[Event], Callable[[Any], object]]:
-        tasks, fleet, ceremonies = self._tasks, self._fleet, self._ceremonies
-        return {
-            events.RequestAccepted: self._request,
-            events.RequestRefused: self._refused,
-            events.TaskBound: self._bound,
-            events.TaskMoved: self._moved,
-            events.UpdateIgnored: tasks.stale,
-            events.CallRetried: tasks.retry,
-            events.PollingStopped: tasks.unwatched,
-            events.StreamReceived: tasks.inbound,
-            events.RequestAnswered: tasks.response,
-            events.OutcomeDecided: self._outcome,
-            events.QuestionAsked: self._asked,
-            events.QuestionAnswered: self._answered,
-            events.QuestionExpired: lambda event: self._over(event, "expired", "nobody answered in time"),
-            events.QuestionWithdrawn: lambda event: self._over(event, "withdrawn", "the question was withdrawn"),
-            events.VetoWindowMoved: self._inbox.veto,
-            events.CeremonyFired: ceremonies.fired,
-            events.CeremonyCompleted: ceremonies.completed,
-            events.CeremonySkipped: ceremonies.skipped_slot,
-            events.CeremoniesLoaded: self._ceremonies_loaded,
-            events.CardFetched: self._card_fetched,
-            events.CardFailed: fleet.card_failed,
-            events.BreakerOpened: fleet.breaker_opened,
-            events.BreakerClosed: fleet.breaker_closed,
-            events.CredentialRefused: fleet.credential_refused,
-            events.CredentialAccepted: fleet.credential_accepted,
-            events.WebhookAccepted: fleet.webhook_accepted,
-            events.WebhookRejected: fleet.webhook_rejected,
-            events.WebhookRegistered: fleet.webhook_registered,
-            events.WebhooksDegraded: fleet.webhooks_degraded,
-            events.ConfigLoaded: self._config_loaded,
-            events.ConfigReloaded: self._config_reloaded,
-            events.ConfigRejected: self._config_rejected,
-            events.HubStarted: self._hub_started,
-            events.HubStopping: self._hub_stopping,
+        tasks, fleet, ceremonies, inbox = self._tasks, self._fleet, self._ceremonies, self._inbox
+        self._handlers: Mapping[type[Event], tuple[Callable[[Any], object], ...]] = {
+            events.RequestAccepted: (fleet.meet, tasks.request),
+            events.RequestRefused: (self._refused,),
+            events.TaskBound: (fleet.credential_accepted, tasks.bound),  # whoever takes work takes our credential
+            events.TaskMoved: (fleet.credential_accepted, tasks.moved),
+            events.UpdateIgnored: (tasks.stale,),
+            events.CallRetried: (tasks.retry,),
+            events.PollingStopped: (tasks.unwatched,),
+            events.StreamReceived: (tasks.inbound,),
+            events.RequestAnswered: (tasks.response,),
+            events.OutcomeDecided: (self._outcome,),
+            events.QuestionAsked: (self._asked,),
+            events.QuestionAnswered: (self._answered,),
+            events.QuestionExpired: (self._over,),
+            events.QuestionWithdrawn: (self._over,),
+            events.VetoWindowMoved: (inbox.veto,),
+            events.CeremonyFired: (ceremonies.fired,),
+            events.CeremonyCompleted: (ceremonies.completed,),
+            events.CeremonySkipped: (ceremonies.skipped_slot,),
+            events.CeremoniesLoaded: (self._ceremonies_loaded,),
+            events.CardFetched: (self._card_fetched,),
+            events.CardFailed: (fleet.card_failed,),
+            events.BreakerOpened: (fleet.breaker_opened,),
+            events.BreakerClosed: (fleet.breaker_closed,),
+            events.CredentialRefused: (fleet.credential_refused,),
+            events.CredentialAccepted: (fleet.credential_accepted,),
+            events.WebhookAccepted: (fleet.webhook_accepted,),
+            events.WebhookRejected: (fleet.webhook_rejected,),
+            events.WebhookRegistered: (fleet.webhook_registered,),
+            events.WebhooksDegraded: (fleet.webhooks_degraded,),
+            events.ConfigLoaded: (self._config_loaded, fleet.config),
+            events.ConfigReloaded: (self._config_reloaded, fleet.reconfigured),
+            events.ConfigRejected: (self._config_rejected,),
+            events.HubStarted: (self._hub_moved,),
+            events.HubStopping: (self._hub_moved,),
         }
 
     def fold_all(self, batch: Iterable[Event]) -> None:
@@ -288,29 +282,17 @@ class ViewBuilder:
         """Take in one event. Those without a handler are listed among the events and change nothing else."""
         self.version += 1
         self._began_at = self._began_at or event.at
-        self.last_at = event.at
+        self._last_at = event.at
         self._events.append(_slim(event))
         self._listed = None
         self._seen += 1
         if event.level is Level.ERROR:
             self._errors.append(event.at)
-        if handler := self._handlers.get(type(event)):
-            handler(event)
-
-    def _request(self, event: events.RequestAccepted) -> None:
-        self._fleet.meet(event)
-        self._tasks.request(event)
+        for handle in self._handlers.get(type(event), ()):
+            handle(event)
 
     def _refused(self, event: events.RequestRefused) -> None:
         self._notice(event, event.agent or "", "refused: " + one_line(event.message))
-
-    def _bound(self, event: events.TaskBound) -> None:
-        self._fleet.credential_accepted(event)  # whoever takes work takes our credential
-        self._tasks.bound(event)
-
-    def _moved(self, event: events.TaskMoved) -> None:
-        self._fleet.credential_accepted(event)
-        self._tasks.moved(event)
 
     def _outcome(self, event: events.OutcomeDecided) -> None:
         row = self._tasks.outcome(event)
@@ -330,9 +312,10 @@ class ViewBuilder:
         self._inbox.settle(event.question_id, event.at, decision, by)
         self._tasks.settled(event, f"{'rejected' if decision == 'reject' else 'answered'} by {by or 'somebody'}")
 
-    def _over(self, event: events.QuestionExpired | events.QuestionWithdrawn, decision: str, what: str) -> None:
-        self._inbox.settle(event.question_id, event.at, decision)
-        self._tasks.settled(event, what)
+    def _over(self, event: events.QuestionExpired | events.QuestionWithdrawn) -> None:
+        expired = isinstance(event, events.QuestionExpired)
+        self._inbox.settle(event.question_id, event.at, "expired" if expired else "withdrawn")
+        self._tasks.settled(event, "nobody answered in time" if expired else "the question was withdrawn")
 
     def _card_fetched(self, event: events.CardFetched) -> None:
         known = self._fleet.card_fetched(event)
@@ -351,12 +334,10 @@ class ViewBuilder:
     def _config_loaded(self, event: events.ConfigLoaded) -> None:
         self._configured = True
         self._config_errors.pop(one_line(event.path, 300), None)
-        self._fleet.config(event)
 
     def _config_reloaded(self, event: events.ConfigReloaded) -> None:
         path = one_line(event.path, 300)
         self._config_errors.pop(path, None)
-        self._fleet.reconfigured(event)
         for warning in read.lines(event.warnings, 300):
             self._notice(event, path.rsplit("/", 1)[-1], warning)
 
@@ -379,11 +360,8 @@ class ViewBuilder:
         for path in self._ceremonies.broken_paths():
             self._config_errors.pop(path, None)
 
-    def _hub_started(self, event: events.HubStarted) -> None:
-        self._stopping = False
-
-    def _hub_stopping(self, event: events.HubStopping) -> None:
-        self._stopping = True
+    def _hub_moved(self, event: events.HubStarted | events.HubStopping) -> None:
+        self._stopping = isinstance(event, events.HubStopping)
 
     def lost_events(self) -> None:
         """The feed could not tell everything."""
@@ -424,7 +402,7 @@ class ViewBuilder:
         return View(
             now=now,
             began_at=self._began_at,
-            last_at=self.last_at,
+            last_at=self._last_at,
             stopping=self._stopping,
             configured=self._configured,
             ceremonies_loaded=ceremonies.loaded_at is not None,

@@ -31,7 +31,7 @@ from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Outcome, OutcomeKind
+from fleetsim.model.work import OutcomeKind
 
 AGENTS_MAX = 1_000
 RUNS_MIN = Thresholds().outcomes_min
@@ -197,19 +197,6 @@ class _Agent:
         return health.why if self.refused_since else self.breaker_why or health.why
 
 
-def _thresholds(payload: object) -> Thresholds:
-    """Where the words change at this hub; what an older journal does not say is the default."""
-    default, given = Thresholds(), payload if isinstance(payload, Mapping) else {}
-    up_at, down_below = read.number(given, "upAt"), read.number(given, "downBelow")
-    outcomes_min = read.count(given, "outcomesMin")
-    return Thresholds(
-        up_at=default.up_at if up_at is None else up_at,
-        down_below=default.down_below if down_below is None else down_below,
-        outcomes_min=default.outcomes_min if outcomes_min is None else outcomes_min,
-        p95_limit_ms=read.count(given, "p95LimitMs"),
-    )
-
-
 class FleetFold:
     """All agents, by name. ``total`` and ``cells`` are the figures and the trend of them all, as of ``rows``."""
 
@@ -249,7 +236,15 @@ class FleetFold:
             known.breaker_since = known.breaker_until = known.unreachable_since = known.refused_since = None
             known.breaker_why, known.why = "", ""
             known.reachable = None if known.reachable is False else known.reachable
-        self._health.thresholds = _thresholds(event.thresholds)
+        default, given = Thresholds(), event.thresholds if isinstance(event.thresholds, Mapping) else {}
+        up_at, down_below = read.number(given, "upAt"), read.number(given, "downBelow")
+        outcomes_min = read.count(given, "outcomesMin")
+        self._health.thresholds = Thresholds(  # what an older journal does not say is the default
+            up_at=default.up_at if up_at is None else up_at,
+            down_below=default.down_below if down_below is None else down_below,
+            outcomes_min=default.outcomes_min if outcomes_min is None else outcomes_min,
+            p95_limit_ms=read.count(given, "p95LimitMs"),
+        )
         self._list(event)
 
     def reconfigured(self, event: ConfigReloaded) -> None:
@@ -358,7 +353,16 @@ class FleetFold:
             agent.push, agent.silent_since = PushState.SILENT, agent.silent_since or event.at
 
     def outcome(self, event: OutcomeDecided) -> None:
-        agent, outcome = self._of(event), _outcome(event)
+        agent = self._of(event)
+        outcome = replace(  # in the time of the events, which is that of the screen
+            event.outcome,
+            skill=one_line(event.outcome.skill, 100),
+            system_actor=one_line(event.outcome.system_actor, 100),
+            reason=one_line(event.outcome.reason, 500),
+            model=one_line(event.outcome.model or "", 100) or None,
+            started_at=event.at,
+            ended_at=event.at,
+        )
         if not self._health.fold(outcome):
             return
         self._total.add(row_of(outcome))
@@ -397,8 +401,11 @@ class FleetFold:
             skills.setdefault(skill.agent_name, {})[skill.skill] = skill.figures
         rows: list[AgentRow] = []
         for name, agent in self._agents.items():
-            verdict = judged[name]
-            card = agent.card
+            verdict, card, used = judged[name], agent.card, skills.get(name, {})
+            offered = [
+                SkillRow(skill=skill, offered=skill in card.skills, figures=used.get(skill, OutcomeStats()))
+                for skill in dict.fromkeys((*card.skills, *used))
+            ]
             rows.append(
                 AgentRow(
                     name=name,
@@ -411,7 +418,7 @@ class FleetFold:
                     waiting=0,
                     card=card,
                     push=agent.push,
-                    skills=_skill_rows(card.skills, skills.get(name, {})),
+                    skills=tuple(sorted(offered, key=lambda row: (-row.figures.total_outcomes, row.skill))),
                     stale_since=card.fetched_at if card.failed_at and card.fetched_at else None,
                     breaker_until=agent.breaker_until,
                     listed_at=agent.listed_at,
@@ -423,26 +430,3 @@ class FleetFold:
 def _worst_first(row: AgentRow) -> tuple[int, float, str]:
     rate = row.figures.success_rate
     return HEALTH_ORDER[row.health], rate if rate is not None and row.settled else 1.0, row.name
-
-
-def _skill_rows(offered: tuple[str, ...], used: dict[str, OutcomeStats]) -> tuple[SkillRow, ...]:
-    """Skills the card offers or outcomes tell of; the most used first."""
-    rows = [
-        SkillRow(skill=name, offered=name in offered, figures=used.get(name, OutcomeStats()))
-        for name in dict.fromkeys((*offered, *used))
-    ]
-    return tuple(sorted(rows, key=lambda row: (-row.figures.total_outcomes, row.skill)))
-
-
-def _outcome(event: OutcomeDecided) -> Outcome:
-    """What ended, in the time of the events, which is that of the screen."""
-    outcome = event.outcome
-    return replace(
-        outcome,
-        skill=one_line(outcome.skill, 100),
-        system_actor=one_line(outcome.system_actor, 100),
-        reason=one_line(outcome.reason, 500),
-        model=one_line(outcome.model or "", 100) or None,
-        started_at=event.at,
-        ended_at=event.at,
-    )

@@ -222,9 +222,8 @@ class TaskFold:
     Text is made harmless here, once, where it comes in; only the live text is, which arrives in pieces, when asked for.
     """
 
-    def __init__(self, tasks_max: int = TASKS_MAX) -> None:
+    def __init__(self) -> None:
         self._tasks: dict[str, _Task] = {}
-        self._tasks_max = tasks_max
         self._parents: set[str] = set()
         self._rows: tuple[TaskRow, ...] | None = ()
         self.finished = self.submitted = 0
@@ -238,11 +237,16 @@ class TaskFold:
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = _Task(key, event.at)
-            if len(self._tasks) > self._tasks_max:
+            if len(self._tasks) > TASKS_MAX:
                 ended = (key for key, task in self._tasks.items() if task.row.ended_at is not None)
                 del self._tasks[next(ended, next(iter(self._tasks)))]
         if event.parent_id and event.parent_id != key and event.parent_id not in self._parents:
-            self._adopt(event.parent_id)
+            parent = self._tasks.get(event.parent_id)
+            if parent is not None and not parent.row.task_id and parent.row.ended_at is None:
+                del self._tasks[event.parent_id]  # a request that was expanded into children is no task of its own
+                self._parents.add(event.parent_id)
+                if len(self._parents) > TASKS_MAX:
+                    self._parents.pop()
         row = task.row
         row.updated_at = event.at
         if event.agent and not row.agent:
@@ -255,15 +259,6 @@ class TaskFold:
             row.parent_id = event.parent_id
         task.copied = task.detail = self._rows = None
         return task
-
-    def _adopt(self, parent_id: str) -> None:
-        """A request that was expanded into children is not a task of its own."""
-        parent = self._tasks.get(parent_id)
-        if parent is not None and not parent.row.task_id and parent.row.ended_at is None:
-            del self._tasks[parent_id]
-            self._parents.add(parent_id)
-            if len(self._parents) > self._tasks_max:
-                self._parents.pop()
 
     def request(self, event: RequestAccepted) -> None:
         if task := self._of(event):

@@ -58,8 +58,15 @@ def row(ceremony: CeremonyRow, now: datetime) -> TableRow:
         last = line((f"{mark.glyph} {took}", mark.tone))
     runs = ceremony.ok + ceremony.failed
     ok = percent(ceremony.ok, runs) if runs >= 5 else (f"{ceremony.ok}/{runs}" if runs else "-", MUTED)
+    state = ("● on", Tone.GOOD) if ceremony.enabled else ("‖ paused", MUTED)
+    if ceremony.error:
+        state = ("✗ broken", Tone.BAD)
+    elif ceremony.running:
+        state = RUN["running"].piece
+    elif ceremony.enabled and ceremony.warnings:
+        state = ("! on", Tone.WARN)
     cells = (
-        _state(ceremony),
+        line(state),
         line((ceremony.ceremony_id if not ceremony.error else ceremony.name or ceremony.ceremony_id, STRONG)),
         line(ceremony.schedule, (zone, MUTED)) if ceremony.schedule else line(("-", MUTED)),
         _next(ceremony, now),
@@ -69,16 +76,6 @@ def row(ceremony: CeremonyRow, now: datetime) -> TableRow:
         line(ok),
     )
     return TableRow(cells, faded=not ceremony.enabled)
-
-
-def _state(ceremony: CeremonyRow) -> Text:
-    if ceremony.error:
-        return line(("✗ broken", Tone.BAD))
-    if ceremony.running:
-        return line(RUN["running"].piece)
-    if ceremony.enabled and ceremony.warnings:
-        return line(("! on", Tone.WARN))
-    return line(("● on", Tone.GOOD) if ceremony.enabled else ("‖ paused", MUTED))
 
 
 def _next(ceremony: CeremonyRow, now: datetime) -> Text:

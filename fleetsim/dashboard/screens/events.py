@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -115,22 +115,9 @@ def _quoted(text: str) -> str:
     return f"“{quote}”" if quote else ""
 
 
-def _state(event: e.TaskBound | e.TaskMoved | e.UpdateIgnored) -> str:
-    state = one_line(event.state or "", 40)
-    quote = _quoted(event.text.text) if isinstance(event, e.TaskMoved) else ""
-    return _joined(STATE[state].label if state else "", _by("via", event.via), quote)
-
-
-def _received(event: e.StreamReceived) -> str:
-    state = one_line(event.state or "", 40)
-    return _joined(STATE[state].label if state else "", _quoted(event.text.text))
-
-
-def _outcome(event: e.OutcomeDecided) -> str:
-    kind = STATE[event.kind.value].label
-    spent = "" if event.cost_usd is None else f"${money(event.cost_usd)}"
-    lasted, via = duration(event.duration_ms), _by("via", event.via.value)
-    return _joined(_skill(event), kind, lasted, spent, via, one_line(event.reason))
+def _mark(state: str | None) -> str:
+    word = one_line(state or "", 40)
+    return STATE[word].label if word else ""
 
 
 def _card(event: e.CardFetched) -> str:
@@ -144,34 +131,10 @@ def _card(event: e.CardFetched) -> str:
     )
 
 
-def _fired(event: e.CeremonyFired) -> str:
-    late = "" if event.lateness_ms is None else f"lateness {duration(event.lateness_ms)}"
-    return _joined(one_line(event.ceremony_id, 60), one_line(event.trigger, 20), late)
-
-
-def _completed(event: e.CeremonyCompleted) -> str:
-    lasted = duration(event.duration_ms)
-    return _joined(one_line(event.ceremony_id, 60), one_line(event.status, 20), lasted, one_line(event.error))
-
-
 def _reloaded(event: e.ConfigReloaded) -> str:
-    changes = {
-        "added": event.added,
-        "changed": event.changed,
-        "removed": event.removed,
-        "paused": event.paused,
-        "resumed": event.resumed,
-        "settings": event.settings,
-    }
-    return (
-        _joined(*(f"{what} {', '.join(read.lines(names))}" for what, names in changes.items() if names)) or "as it was"
-    )
-
-
-def _webhook(event: e.WebhookAccepted) -> str:
-    state = one_line(event.state or "", 40)
-    flags = " ".join(name for name in ("duplicate", "parked") if getattr(event, name))
-    return _joined(STATE[state].label if state else "", "token ✓", flags)
+    kinds = ("added", "changed", "removed", "paused", "resumed", "settings")
+    changes = (f"{kind} {', '.join(read.lines(names))}" for kind in kinds if (names := getattr(event, kind)))
+    return _joined(*changes) or "as it was"
 
 
 def _again(seconds: float) -> str:
@@ -180,17 +143,28 @@ def _again(seconds: float) -> str:
 
 _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
     e.RequestAccepted: lambda event: _joined(_skill(event), _by("from", event.system_actor), _quoted(event.text.text)),
-    e.TaskBound: lambda event: _joined(_skill(event), _state(event), _by("wire", event.dialect)),
-    e.TaskMoved: _state,
+    e.TaskBound: lambda event: _joined(
+        _skill(event), _mark(event.state), _by("via", event.via), _by("wire", event.dialect)
+    ),
+    e.TaskMoved: lambda event: _joined(_mark(event.state), _by("via", event.via), _quoted(event.text.text)),
     e.TaskElsewhere: lambda event: one_line(event.why),
-    e.UpdateIgnored: lambda event: _joined(_state(event), "not applied:", one_line(event.why)),
+    e.UpdateIgnored: lambda event: _joined(
+        _mark(event.state), _by("via", event.via), "not applied:", one_line(event.why)
+    ),
     e.CallRetried: lambda event: _joined(
         _by("attempt", event.attempt or ""), _again(event.in_seconds), one_line(event.reason)
     ),
     e.RequestAnswered: lambda event: _quoted(event.content.text) if event.content else one_line(event.error or ""),
-    e.StreamReceived: _received,
+    e.StreamReceived: lambda event: _joined(_mark(event.state), _quoted(event.text.text)),
     e.PollingStopped: lambda event: _joined("polling stopped:", one_line(event.why)),
-    e.OutcomeDecided: _outcome,
+    e.OutcomeDecided: lambda event: _joined(
+        _skill(event),
+        STATE[event.kind.value].label,
+        duration(event.duration_ms),
+        "" if event.cost_usd is None else f"${money(event.cost_usd)}",
+        _by("via", event.via.value),
+        one_line(event.reason),
+    ),
     e.QuestionAsked: lambda event: _joined(_skill(event), "waits for a person:", _quoted(event.question.text)),
     e.QuestionAnswered: lambda event: _joined(one_line(event.decision, 20), _by("by", event.decided_by)),
     e.QuestionWithdrawn: lambda event: "the agent no longer waits for an answer",
@@ -202,8 +176,17 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
         _by("by", event.decided_by),
         _by("until", event.expires_at.isoformat() if event.expires_at else ""),
     ),
-    e.CeremonyFired: _fired,
-    e.CeremonyCompleted: _completed,
+    e.CeremonyFired: lambda event: _joined(
+        one_line(event.ceremony_id, 60),
+        one_line(event.trigger, 20),
+        "" if event.lateness_ms is None else f"lateness {duration(event.lateness_ms)}",
+    ),
+    e.CeremonyCompleted: lambda event: _joined(
+        one_line(event.ceremony_id, 60),
+        one_line(event.status, 20),
+        duration(event.duration_ms),
+        one_line(event.error),
+    ),
     e.CeremonySkipped: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),
     e.CeremoniesLoaded: lambda event: _joined(
         plural(len(event.ceremonies), "ceremony", "ceremonies"), f"{len(event.errors)} broken" if event.errors else ""
@@ -217,7 +200,9 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
         plural(event.failures, "failure"), _again(event.retry_in_seconds), one_line(event.reason)
     ),
     e.BreakerClosed: lambda event: "answers again",
-    e.WebhookAccepted: _webhook,
+    e.WebhookAccepted: lambda event: _joined(
+        _mark(event.state), "token ✓", " ".join(flag for flag in ("duplicate", "parked") if getattr(event, flag))
+    ),
     e.WebhookRejected: lambda event: _joined("401", one_line(event.why), _by("from", event.peer)),
     e.WebhookRegistered: lambda event: "the agent took our webhook",
     e.WebhooksDegraded: lambda event: _joined("polling instead:", one_line(event.why)),
@@ -239,35 +224,26 @@ class Window:
         self._seen: Event | None = None
         self._frozen: tuple[Event, ...] | None = ()
 
-    def update(self, events: tuple[Event, ...]) -> bool:
-        """Take in the view's events; whether the list changed."""
-        changed = False
-        for event in self._fresh(events):
-            if self._passes(event):
-                self._kept.append(event)
-                changed = True
-        oldest = events[0].seq if events else 0
+    def update(self, events: tuple[Event, ...]) -> None:
+        """Take in the view's events."""
+        fresh = events
+        for back, event in enumerate(reversed(events if self._seen else ())):
+            if event is self._seen:
+                fresh = events[len(events) - back :]
+                break
+        passing = [
+            event
+            for event in fresh
+            if (self._debug or event.level is not Level.DEBUG)
+            and (not self._query or self._query.matches(fields(event)))
+        ]
+        oldest, before = events[0].seq if events else 0, len(self._kept)
         while self._kept and self._kept[0].seq < oldest:
             self._kept.popleft()
-            changed = True
-        self._seen = events[-1] if events else None
-        if changed:
+        if passing or len(self._kept) < before:
+            self._kept += passing
             self._frozen = None
-        return changed
-
-    def _fresh(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
-        """The events after the last one seen."""
-        if self._seen is None:
-            return events
-        for back, event in enumerate(reversed(events)):
-            if event is self._seen:
-                return events[len(events) - back :]
-        return events
-
-    def _passes(self, event: Event) -> bool:
-        if event.level is Level.DEBUG and not self._debug:
-            return False
-        return not self._query or self._query.matches(fields(event))
+        self._seen = events[-1] if events else None
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -280,25 +256,21 @@ class Window:
 
 
 def full(event: Event, width: int) -> list[Text]:
+    """One event with its envelope and payload, a name and a value per line; each value keeps its lines."""
+    pairs = [("topic", one_line(event.topic, 400)), ("at", event.at.isoformat(timespec="milliseconds"))]
+    for name in ("correlation_id", "parent_id", "agent", "skill", "task_id"):
+        if value := getattr(event, name):
+            pairs.append((name, one_line(str(value), 400)))
+    for key, value in islice(payload(event).items(), 40):
+        if value not in (None, "", (), []):
+            pairs.append((one_line(str(key), 24), neutralise(str(value), limit=1_600)))
     lines: list[Text] = []
-    for name, value in _values(event):
+    for name, value in pairs:
         margin = f"{name:<16} "
         first, *rest = wrap(value, max(10, width - len(margin)))
         lines.append(line((margin, MUTED), first))
         lines += [line(" " * len(margin), one) for one in rest[:40]]
     return lines
-
-
-def _values(event: Event, limit: int = 400) -> Iterator[tuple[str, str]]:
-    """The envelope and payload as (name, value) pairs, each value safe text that keeps its lines."""
-    yield "topic", one_line(event.topic, limit)
-    yield "at", event.at.isoformat(timespec="milliseconds")
-    for name in ("correlation_id", "parent_id", "agent", "skill", "task_id"):
-        if value := getattr(event, name):
-            yield name, one_line(str(value), limit)
-    for key, value in islice(payload(event).items(), 40):
-        if value not in (None, "", (), []):
-            yield one_line(str(key), 24), neutralise(str(value), limit=limit * 4)
 
 
 class EventsPane(Pane):

@@ -15,7 +15,7 @@ from textual.widgets import TextArea
 from fleetsim.dashboard.chrome import Keys, ScreenName, Size
 from fleetsim.dashboard.labels import DECISION, LABEL_MAX, MUTED, STRONG, WANTS, Tone, age, moment, origin, since
 from fleetsim.dashboard.screens.pane import FAILED_S, Pane
-from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, spoken
+from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, fitted, left_out, line, quoted
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import TaskDetail
 from fleetsim.dashboard.widgets import Grid, Lines, Page
@@ -78,35 +78,30 @@ def title(question: QuestionRow) -> str:
 
 def reading(question: QuestionRow, detail: TaskDetail | None, now: datetime, width: int, wide: bool) -> list[Text]:
     """When it was asked and until when, what was said before, and the question; without room, that first."""
-    before: list[Text] = []
-    if detail is not None and detail.row.request:
-        before += [*spoken("you", detail.row.request, width, MUTED), BLANK]
-    if detail is not None and detail.text and detail.row.open:
-        before += [*spoken(question.agent or "agent", detail.text[-600:], width, MUTED), BLANK]
-    asked = spoken(question.agent or "agent", question.text or "(no text)", width, STRONG)
-    if question.cut:
-        asked.append(left_out(f"the first {len(question.text):,} of {question.chars:,} characters"))
-    asked += [line((part, MUTED)) for part in question.parts]
-    facts = _facts(question, now, width)
-    return [*facts, BLANK, *before, *asked] if wide else [*asked, BLANK, *facts, BLANK, *before]
-
-
-def _facts(question: QuestionRow, now: datetime, width: int) -> list[Text]:
     began, ago = "began " if question.veto else "asked ", f", {since(question.asked_at, now)} ago"
     pieces = [line((began, MUTED), f"{question.asked_at:%H:%M:%S}Z", (ago, MUTED))]
     if question.checkpoint > 1:
         pieces.append(line(("question ", MUTED), str(question.checkpoint)))
     if question.origin:
         pieces.append(line(("from ", MUTED), origin(question.origin)))
-    lines = [fitted(pieces, width)]
+    facts = [fitted(pieces, width)]
     if question.decision:
-        lines.append(line(DECISION[question.decision].piece, (f" {since(question.settled_at, now)} ago", MUTED)))
+        facts.append(line(DECISION[question.decision].piece, (f" {since(question.settled_at, now)} ago", MUTED)))
     elif question.expires_at is not None:
         ends = "may be stopped until" if question.veto else "expires"
         then = "after that it goes on by itself" if question.veto else "the task is then cancelled"
         left = age((question.expires_at - now).total_seconds())
-        lines.append(fitted([line((f"{ends} {moment(question.expires_at, now)}, in {left}; {then}", MUTED))], width))
-    return lines
+        facts.append(fitted([line((f"{ends} {moment(question.expires_at, now)}, in {left}; {then}", MUTED))], width))
+    before: list[Text] = []
+    if detail is not None and detail.row.request:
+        before += [*quoted("you", detail.row.request, width, MUTED), BLANK]
+    if detail is not None and detail.text and detail.row.open:
+        before += [*quoted(question.agent or "agent", detail.text[-600:], width, MUTED), BLANK]
+    text = quoted(question.agent or "agent", question.text or "(no text)", width, STRONG)
+    if question.cut:
+        text.append(left_out(f"the first {len(question.text):,} of {question.chars:,} characters"))
+    text += [line((part, MUTED)) for part in question.parts]
+    return [*facts, BLANK, *before, *text] if wide else [*text, BLANK, *facts, BLANK, *before]
 
 
 def sending(question: QuestionRow, draft: str, width: int) -> list[Text]:

@@ -14,7 +14,7 @@ from textual.containers import Horizontal
 from fleetsim.dashboard.chrome import Keys, ScreenName
 from fleetsim.dashboard.labels import LABEL_MAX, MUTED, STATE, STRONG, Tone, duration, money, origin, since
 from fleetsim.dashboard.screens.pane import Pane
-from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, clip, fitted, left_out, line, named, spoken, wrap
+from fleetsim.dashboard.text import BLANK, Column, Rows, TableRow, clip, fitted, left_out, line, named, quoted, wrap
 from fleetsim.dashboard.view import QuestionRow, View
 from fleetsim.dashboard.view_tasks import Step, TaskDetail, TaskRow
 from fleetsim.dashboard.widgets import Grid, Page
@@ -140,7 +140,7 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[T
     row = detail.row
     lines: list[Text] = []
     if row.request or row.sent:
-        lines += spoken("you", "\n".join(filter(None, (row.request, *row.sent))), width, MUTED)
+        lines += quoted("you", "\n".join(filter(None, (row.request, *row.sent))), width, MUTED)
         if row.request_chars > len(row.request):
             lines.append(left_out(f"the first {len(row.request):,} of {row.request_chars:,} characters"))
         lines.append(BLANK)
@@ -164,7 +164,7 @@ def live(detail: TaskDetail, question: QuestionRow | None, width: int) -> list[T
         lines += wrap(f"to save them: fleetsim task download {one_line(row.correlation_id)}", width, MUTED)
     if row.waiting:
         lines += [BLANK] if detail.text else []
-        lines += spoken(row.agent or "agent", question.text if question else row.last, width, Tone.ACCENT)
+        lines += quoted(row.agent or "agent", question.text if question else row.last, width, Tone.ACCENT)
         lines += [BLANK, line(("press ", MUTED), ("r", Tone.PRIMARY), (" to answer", MUTED))]
     elif not detail.text and not row.parts and row.open:
         lines.append(line(("nothing said yet", MUTED)))
