@@ -22,6 +22,7 @@ from fleetsim.runtime import server
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.webhook import WebhookSender
+from fleetsim.wire.dialect import DIALECTS
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class Agent:
         bearer: str | None = None,
         bearers: Mapping[str, str] | None = None,
         allow_webhook: Iterable[str] = (),
-        dialects: Iterable[str] = ("1.0", "0.3", "0.1"),
+        dialects: Iterable[str] = tuple(DIALECTS),
         behaviours: Mapping[str, DialectBehaviour] = BEHAVIOURS,
         url: str | None = None,
         path: str = "/a2a",

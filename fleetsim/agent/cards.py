@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
 from starlette.requests import Request
@@ -18,11 +18,8 @@ from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import Skill
 from fleetsim.model.card import AgentCard, AgentExtension, AgentInterface, Capabilities
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
-from fleetsim.wire.dialect import VERSION_HEADER, advertised, write_card_for
+from fleetsim.wire.dialect import VERSION_HEADER, advertised, dialect, write_card_for
 from fleetsim.wire.json import dump
-
-INTERFACES: Mapping[str, str] = {"1.0": "1.0", "0.3": "0.3.0", "0.1": "0.1.0"}
-"""Dialect to the protocol version a card names."""
 
 
 def build_card(settings: AgentSettings, url: str, *, extended: bool = False) -> AgentCard:
@@ -34,7 +31,8 @@ def build_card(settings: AgentSettings, url: str, *, extended: bool = False) -> 
         description=settings.description or settings.name,
         version=settings.version,
         interfaces=tuple(
-            AgentInterface(url=url, protocol_version=INTERFACES[name]) for name in advertised(settings.dialects)
+            AgentInterface(url=url, protocol_version=dialect(name).card_version)
+            for name in advertised(settings.dialects)
         ),
         capabilities=Capabilities(
             streaming=settings.streaming,

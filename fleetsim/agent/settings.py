@@ -28,6 +28,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.task import TaskState
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.webhook import WebhookSender
+from fleetsim.wire.dialect import DIALECTS
 
 if TYPE_CHECKING:
     from fleetsim.agent.service import Operations
@@ -71,7 +72,7 @@ class DialectBehaviour:
     notice_type: str = "application/json"
 
 
-BEHAVIOURS: Mapping[str, DialectBehaviour] = {
+BEHAVIOURS: Mapping[str, DialectBehaviour] = {name: DialectBehaviour(dialect=name) for name in DIALECTS} | {
     "1.0": DialectBehaviour(
         dialect="1.0",
         waits=True,
@@ -85,7 +86,6 @@ BEHAVIOURS: Mapping[str, DialectBehaviour] = {
         no_extended_card=UnsupportedOperation,
         notice_type="application/a2a+json",
     ),
-    "0.3": DialectBehaviour(dialect="0.3"),
     "0.1": DialectBehaviour(
         dialect="0.1",
         finished_send=TaskNotCancelable,
@@ -94,7 +94,7 @@ BEHAVIOURS: Mapping[str, DialectBehaviour] = {
         refused=TaskState.FAILED,  # 0.1 knows no rejected
     ),
 }
-"""One row a dialect. A new dialect is a new row."""
+"""How each dialect is served: by the defaults, or as its row says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class AgentSettings:
     skills: tuple[Skill, ...] = ()
     default_skill: str | None = None
     choose: SkillChoice = choose_skill
-    dialects: tuple[str, ...] = ("1.0", "0.3", "0.1")
+    dialects: tuple[str, ...] = tuple(DIALECTS)
     behaviours: Mapping[str, DialectBehaviour] = field(default_factory=lambda: BEHAVIOURS)
     url: str | None = None
     path: str = "/a2a"

@@ -33,7 +33,8 @@ from fleetsim.model.errors import (
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
-from fleetsim.wire.dialect import Choice, read_card, write_card
+from fleetsim.wire.choice import Choice
+from fleetsim.wire.dialect import read_card, write_card
 
 RETRY_WAITS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Pauses after failed fetches; the last one repeats."""

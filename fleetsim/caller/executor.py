@@ -44,7 +44,8 @@ from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
 from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.signing import SCHEME, write_secret
-from fleetsim.wire.dialect import Choice, Reply, dialect
+from fleetsim.wire.choice import Choice
+from fleetsim.wire.dialect import Reply, dialect
 
 T = TypeVar("T")
 

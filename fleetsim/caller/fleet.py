@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core import CoreSchema
@@ -18,6 +18,7 @@ from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.caller.track import Rules
 from fleetsim.client.credential import Credential, Scheme
 from fleetsim.runtime.explain import DECLARED
+from fleetsim.wire.dialect import DIALECTS
 
 PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
 """How webhooks are registered: inside the send, by a call of its own, as the card and dialect suggest, or not."""
@@ -25,7 +26,10 @@ PushMode: TypeAlias = Literal["auto", "inline", "set", "off"]
 Expiry: TypeAlias = Literal["cancel", "leave"]
 """What becomes of the agent's task when nobody answered its question in time."""
 
-Wire: TypeAlias = Literal["0.1", "0.3", "1.0"]
+if TYPE_CHECKING:
+    Wire: TypeAlias = str
+else:
+    Wire = Literal[tuple(sorted(DIALECTS))]
 
 DAY_S = 86_400.0
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=7 * DAY_S, strict=True)]

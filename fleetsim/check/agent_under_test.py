@@ -12,14 +12,15 @@ from fleetsim.check.exchange import BODY_BYTES_MAX, Exchange, written
 from fleetsim.check.listener import Listener
 from fleetsim.check.options import DEFAULT_TEXTS, Hint, Options, Target
 from fleetsim.check.raw_dialect import RawDialect, listed, mapping, url_path
+from fleetsim.check.requirement import BOTH
 from fleetsim.check.verdict import note_timeout
 from fleetsim.client.address import AgentUrl
 from fleetsim.client.http import followed
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import AuthRefused, ConnectionLost, FleetsimError, Unreachable
 from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
-from fleetsim.wire.cards import dialect_of_version
 from fleetsim.wire.choice import lies_below
+from fleetsim.wire.dialect import dialect_of_version
 
 CARD_S = 10.0
 
@@ -219,7 +220,7 @@ async def _find_spoken(agent: AgentUnderTest, offered: tuple[str, ...]) -> None:
     unknown = {name: refusal for name in offered if (refusal := await _refusal(agent, name)) is not None}
     spoken = [name for name in offered if name not in unknown]
     if unknown:
-        spoken += [name for name in ("0.3", "1.0") if name not in offered and await _refusal(agent, name) is None]
+        spoken += [name for name in BOTH if name not in offered and await _refusal(agent, name) is None]
     if unknown and spoken:
         agent.unknown, agent.spoken = unknown, tuple(sorted(spoken))
         agent.dialects = agent.target.dialects or agent.spoken

@@ -13,6 +13,8 @@ from enum import IntEnum, StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fleetsim.wire.dialect import DIALECTS
+
 if TYPE_CHECKING:
     from fleetsim.check.session import Session
 
@@ -37,8 +39,9 @@ ONCE = ("any",)
 """Requirements of the agent as a whole: probed once, whichever dialects it speaks."""
 
 V03, V10, V01 = ("0.3",), ("1.0",), ("0.1",)
-BOTH = ("0.3", "1.0")
-ALL = ("0.1", "0.3", "1.0")
+ALL = tuple(sorted(DIALECTS))
+BOTH = tuple(name for name in ALL if DIALECTS[name].guessed)
+"""Those that have a specification of their own."""
 
 SECTIONS = {
     "C": "Agent card",
@@ -121,7 +124,7 @@ class Requirement:
 
         A section of one specification covers its version alone; the fleet's seeds, JSON-RPC and RFCs cover all.
         """
-        specified = tuple(version for version in ("0.3", "1.0") if re.search(rf"\b{re.escape(version)} §", self.source))
+        specified = tuple(version for version in BOTH if re.search(rf"\b{re.escape(version)} §", self.source))
         return specified if specified and not _GENERAL.search(self.source) else ALL
 
     def as_json(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from fleetsim.cli import render
 from fleetsim.cli.main import CommonOptions
 from fleetsim.model.errors import ConfigError
+from fleetsim.wire.dialect import DIALECTS
 
 PROFILES = ("reference", "quinn", "selectools", "almanac", "tck")
 
@@ -37,7 +38,7 @@ PROFILES = ("reference", "quinn", "selectools", "almanac", "tck")
     "--dialect",
     "dialects",
     multiple=True,
-    type=click.Choice(["1.0", "0.3", "0.1"]),
+    type=click.Choice([*DIALECTS]),
     help="Speak only this dialect (repeatable). [default: the profile's]",
 )
 @click.option("--no-streaming", is_flag=True, help="Offer no streams.")

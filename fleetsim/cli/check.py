@@ -34,6 +34,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.real import running_runtime
+from fleetsim.wire.dialect import DIALECTS
 
 KINDS = ("quick", "slow", "ask", "fail", "stream")
 FILE_BYTES_MAX = accepted_failures.BYTES_MAX
@@ -61,7 +62,7 @@ class CheckPlan:
 @click.option("--app", metavar="MODULE:ATTR", help="Run this ASGI agent for the check, instead of a URL.")
 @click.option("--logger", "loggers", multiple=True, metavar="NAME", help="With --app: where it logs deliveries [all].")
 @click.option("--store", default="", metavar="MODULE:ATTR", help="With --app: what holds its tasks by id (H-01).")
-@click.option("--dialect", "dialects", multiple=True, type=click.Choice(["1.0", "0.3", "0.1"]), help="Probe only this.")
+@click.option("--dialect", "dialects", multiple=True, type=click.Choice([*DIALECTS]), help="Probe only this.")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Rows by id or section, e.g. 'P-*' (repeatable).")
 @click.option("--webhook-listen", metavar="HOST:PORT", help="Where webhooks may go; port 0 picks a free one.")
 @click.option("--webhook-url", metavar="URL", help="The listener's origin as the agent reaches it, if that differs.")

@@ -20,8 +20,7 @@ from fleetsim.model.card import AgentCard, AgentSkill
 from fleetsim.model.errors import FleetsimError, HttpRefused
 from fleetsim.model.text import one_line
 from fleetsim.model.work import ID
-from fleetsim.wire.cards import dialect_of_version
-from fleetsim.wire.dialect import dialect
+from fleetsim.wire.dialect import dialect, dialect_of_version
 
 SCHEMA_FOLDER = ".fleetsim"
 CEREMONIES_FOLDER = "ceremonies"

@@ -25,6 +25,7 @@ from fleetsim.model.text import placeholder
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.real import real_runtime
 from fleetsim.runtime.saving import safe_name
+from fleetsim.wire.dialect import DIALECTS
 
 MARGIN_S = 0.5
 
@@ -70,9 +71,7 @@ def list_tasks(common: CommonOptions, limit: int) -> None:
 @timeout_option("How long to wait in all; then exit 5, with the request as it is.")
 @click.option("--agent", help="Read it from this agent (a name or URL), without a hub: ID is then the agent's task id.")
 @call_options
-@click.option(
-    "--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect (--agent)."
-)
+@click.option("--a2a-version", "dialect", type=click.Choice(sorted(DIALECTS)), help="Speak this dialect (--agent).")
 @click.option("--exit-status", is_flag=True, help="Exit 1 if it failed, 7 if it waits for somebody.")
 @click.option("--text-max", type=click.IntRange(1, TEXT_MAX_MAX), help=TEXT_MAX_HELP)
 @click.pass_obj
@@ -158,7 +157,7 @@ def cancel(common: CommonOptions, task_id: str) -> None:
 @click.option("--allow", multiple=True, metavar="HOST:PORT", help="Let --remote call this private address.")
 @click.option("--agent", help="Ask this agent (a URL, or a name in agents.yaml) instead of the hub; ID is its task id.")
 @call_options
-@click.option("--a2a-version", "dialect", type=click.Choice(["0.1", "0.3", "1.0"]), help="Speak this dialect.")
+@click.option("--a2a-version", "dialect", type=click.Choice(sorted(DIALECTS)), help="Speak this dialect.")
 @click.pass_obj
 def download(
     common: CommonOptions,

@@ -43,6 +43,7 @@ from fleetsim.runtime.body import StreamLimits, Turns
 from fleetsim.runtime.ports import Runtime, Transport
 from fleetsim.runtime.real import real_runtime
 from fleetsim.wire import dialect as wire
+from fleetsim.wire.choice import Choice, choose
 
 if TYPE_CHECKING:
     from fleetsim.runtime.http_given import Given
@@ -107,7 +108,7 @@ class AgentClient(BlockingCalls):
         self.card: AgentCard | None = None
         self.card_at = ""
         self._spoken = ""
-        self._choice: wire.Choice | None = None
+        self._choice: Choice | None = None
         self._discovering = asyncio.Lock()
 
     @property
@@ -174,7 +175,7 @@ class AgentClient(BlockingCalls):
                 raise
             return None
 
-    def adopt(self, card: AgentCard, found_at: str = "") -> wire.Choice:
+    def adopt(self, card: AgentCard, found_at: str = "") -> Choice:
         """Use ``card`` from now on, as if discovered at ``found_at``, and say how the agent will be called."""
         if self.card is not None and card.interfaces != self.card.interfaces:
             self._spoken = ""  # another card may be a mended one
@@ -189,12 +190,12 @@ class AgentClient(BlockingCalls):
             if self.card is not None:
                 self._choice = self._choose(self.card, self.card_at)
 
-    def _choose(self, card: AgentCard, found_at: str) -> wire.Choice:
+    def _choose(self, card: AgentCard, found_at: str) -> Choice:
         address = self._address
-        chosen = wire.choose(card, address.text, found_at=found_at, rpc_url=address.rpc_url, dialect_name=self._pinned)
+        chosen = choose(card, address.text, found_at=found_at, rpc_url=address.rpc_url, dialect_name=self._pinned)
         return chosen.otherwise() if self._spoken not in {"", chosen.dialect_name} else chosen
 
-    async def choice(self) -> wire.Choice:
+    async def choice(self) -> Choice:
         """How the agent is called: dialect and address. Discovers if need be.
 
         An agent whose dialect is pinned and that has no card is called at the configured address.
@@ -214,7 +215,7 @@ class AgentClient(BlockingCalls):
         *,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
-        choice: wire.Choice | None = None,
+        choice: Choice | None = None,
     ) -> wire.Reply:
         """Carry out one call that is answered at once.
 
@@ -240,7 +241,7 @@ class AgentClient(BlockingCalls):
         *,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
-        choice: wire.Choice | None = None,
+        choice: Choice | None = None,
     ) -> tuple[wire.Reply, Any]:
         """As ``call``, with the undecoded ``result`` beside the reply.
 
@@ -261,13 +262,13 @@ class AgentClient(BlockingCalls):
         self.speak(other.dialect_name)
         return answer
 
-    async def _way_out(self, call: Call, choice: wire.Choice | None) -> wire.Choice:
+    async def _way_out(self, call: Call, choice: Choice | None) -> Choice:
         """How a call is made. Nothing is asked of anybody for one that is too long, which raises TooMuchText."""
         if isinstance(call, SendMessage):
             check_text(call.message.text, "the message", self.limits.text_chars_max)
         return choice or self._choice or await self.choice()
 
-    def _other_way(self, call: Call, choice: wire.Choice | None) -> wire.Choice | None:
+    def _other_way(self, call: Call, choice: Choice | None) -> Choice | None:
         """How a message goes out and a task is read where the agent does not know them as its card reads.
 
         Other methods may be missing from an agent that speaks the dialect (decision 0013).
@@ -283,7 +284,7 @@ class AgentClient(BlockingCalls):
         *,
         headers: Mapping[str, str] | None = None,
         limits: StreamLimits | None = None,
-        choice: wire.Choice | None = None,
+        choice: Choice | None = None,
         turns: Turns | None = None,
     ) -> AsyncIterator[EventStream]:
         """Open the stream of a send or subscription; leaving the context drops the connection.

@@ -27,7 +27,8 @@ from fleetsim.runtime.body import BoundedChunks, StreamLimits, Turns, deadline_o
 from fleetsim.runtime.exchange import exchange
 from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
 from fleetsim.runtime.retry import retry_after_s
-from fleetsim.wire.dialect import CARD_HEADERS, Choice, Reply, dialect, read_card
+from fleetsim.wire.choice import Choice
+from fleetsim.wire.dialect import CARD_HEADERS, Reply, dialect, read_card
 from fleetsim.wire.json import parse_untrusted
 from fleetsim.wire.jsonrpc import read_response
 from fleetsim.wire.jsonrpc import request as rpc_body

@@ -50,7 +50,7 @@ from fleetsim.model.task import (
     TextPart,
 )
 from fleetsim.wire import reading
-from fleetsim.wire.cards import read_card, write_card
+from fleetsim.wire.cards import major_minor, read_card, write_card
 from fleetsim.wire.json import present
 
 Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] | AgentCard | None
@@ -89,9 +89,25 @@ class DialectBase(ABC):
     caller_names_task: bool = False
     question_ends_stream: bool = False
     says_version: bool = False
+    takes_tenant: bool = False
+    details_errors: bool = False
+    own_codes: frozenset[int] = frozenset()
+    card_version: str
     decoders: Mapping[Operation, Decoder]
     tag: str = "kind"
     kinds: bool = False
+
+    def speaks(self, version: str) -> bool:
+        """Whether a protocol version on a card means this dialect; what none speaks is taken for ``UNSAID``."""
+        return major_minor(version) == self.name
+
+    def asked_by(self, version_header: str | None) -> bool:
+        """Whether the value of ``A2A-Version`` asks for this dialect."""
+        return False
+
+    def claims(self, method: str, params: JsonObject) -> bool:
+        """Whether a request is in this dialect whose method newer ones have too. The oldest that claims it has it."""
+        return True
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """The HTTP headers of a call, beside its content type and credentials."""

@@ -102,13 +102,6 @@ def major_minor(version: str) -> str:
     return ".".join(version.strip().split(".")[:2])
 
 
-def dialect_of_version(version: str) -> str:
-    """The dialect that a protocol version names: everything below 1 but 0.1 is spoken as 0.3."""
-    if version.startswith("1"):
-        return "1.0"
-    return "0.1" if major_minor(version) == "0.1" else "0.3"
-
-
 def _capabilities(card: JsonObject) -> Capabilities:
     said = _object(card, "capabilities")
     return Capabilities(

@@ -12,7 +12,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from fleetsim.model.card import AgentCard, AgentInterface
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.wire.cards import is_current, major_minor
+from fleetsim.wire.cards import is_current
+from fleetsim.wire.dialect import DIALECTS, UNSAID, other_dialect
 
 DEFAULT_PATH = "/a2a"
 """Where an agent is called whose card names no address (interop.md section 6)."""
@@ -47,11 +48,6 @@ class Choice:
             other=replace(self, other=None),
             instead_of=self.dialect_name,
         )
-
-
-def other_dialect(dialect_name: str) -> str:
-    """The one to try where an agent does not know the one its card reads as."""
-    return "0.3" if dialect_name == "1.0" else "1.0"
 
 
 def disagreement(spoken: str) -> str:
@@ -95,12 +91,12 @@ def _choose(card: AgentCard, configured_url: str, found_at: str, rpc_url: str, d
     picked = next(
         (item for item in usable if dialect_name is None or _dialect_of(item) == dialect_name), next(iter(usable), None)
     )
-    name = dialect_name or (_dialect_of(picked) if picked else "0.3")
+    name = dialect_name or (_dialect_of(picked) if picked else UNSAID)
     url = _address(base, picked, warnings, inside=bool(inside), rpc_url=rpc_url)
     if mounted and usable and not inside and not warnings:
         shown = one_line(base.path, 120)
         warnings.append(f"the card found below {shown} names no address below it; using {shown} (rpcUrl pins another)")
-    tenant = picked.tenant if picked and name == "1.0" else None
+    tenant = picked.tenant if picked and DIALECTS[name].takes_tenant else None
     return Choice(dialect_name=name, url=url, warnings=tuple(warnings), tenant=tenant)
 
 
@@ -119,18 +115,21 @@ def lies_below(url: str, path: str) -> bool:
 
 
 def _usable(card: AgentCard, warnings: list[str]) -> list[AgentInterface]:
-    """JSON-RPC interfaces of a version we speak, 1.0 before older ones, else in the card's order."""
+    """JSON-RPC interfaces of a version we speak, newer before older ones, else in the card's order."""
     spoken = [item for item in card.interfaces if item.binding.upper() == "JSONRPC"]
     known = [item for item in spoken if _dialect_of(item) != ""]
     if card.interfaces and not known:
         warnings.append("the card offers no JSON-RPC interface of a version spoken here; trying the configured address")
-    return sorted(known, key=lambda item: _dialect_of(item) != "1.0")
+    newest_first = [*DIALECTS]
+    return sorted(known, key=lambda item: newest_first.index(_dialect_of(item)))
 
 
 def _dialect_of(interface: AgentInterface) -> str:
+    """What an interface is spoken in; "" if it is newer than all that is known. Only what may be guessed counts."""
     if not is_current(interface):
-        return "0.3"
-    return "1.0" if major_minor(interface.protocol_version).split(".")[0] == "1" else ""
+        return UNSAID
+    version = interface.protocol_version
+    return next((known.name for known in DIALECTS.values() if known.says_version and known.speaks(version)), "")
 
 
 def _split(url: str) -> SplitResult | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
@@ -13,7 +12,6 @@ from fleetsim.model.event import TaskEvent
 from fleetsim.model.task import JsonObject, Task
 from fleetsim.wire.base import Reply
 from fleetsim.wire.cards import is_current, read_card, write_card
-from fleetsim.wire.choice import Choice, choose
 from fleetsim.wire.v0_1 import V01
 from fleetsim.wire.v0_3 import V03
 from fleetsim.wire.v1_0 import V10
@@ -21,16 +19,17 @@ from fleetsim.wire.v1_0 import V10
 __all__ = [
     "CARD_HEADERS",
     "DIALECTS",
+    "UNSAID",
     "VERSION_HEADER",
-    "Choice",
     "Dialect",
     "Reply",
     "advertised",
-    "choose",
     "dialect",
+    "dialect_of_version",
     "error_dialect",
     "for_request",
     "older_namesake",
+    "other_dialect",
     "read_card",
     "served",
     "write_card",
@@ -54,7 +53,9 @@ class Dialect(Protocol):
     poll (docs/decisions/0008). ``guessed`` is a dialect that a card may mean without saying so (docs/decisions/0013);
     ``caller_names_task``: the id of a new task is whoever asks' word; ``question_ends_stream``: a stream is over when
     the task waits for somebody, which older dialects say with ``final``; ``says_version``: each request names it in
-    ``A2A-Version``.
+    ``A2A-Version``; ``takes_tenant``: parameters may name a tenant; ``details_errors``: errors say more in a list
+    (``jsonrpc``); ``own_codes``: error codes that mean something else here than in the specification; ``card_version``:
+    what a card calls it.
     """
 
     name: str
@@ -66,6 +67,22 @@ class Dialect(Protocol):
     caller_names_task: bool
     question_ends_stream: bool
     says_version: bool
+    takes_tenant: bool
+    details_errors: bool
+    own_codes: frozenset[int]
+    card_version: str
+
+    def speaks(self, version: str) -> bool:
+        """Whether a protocol version on a card means this dialect."""
+        ...
+
+    def asked_by(self, version_header: str | None) -> bool:
+        """Whether the value of ``A2A-Version`` asks for this dialect."""
+        ...
+
+    def claims(self, method: str, params: JsonObject) -> bool:
+        """Whether a request is in this dialect whose method newer ones have too. The oldest that claims it has it."""
+        ...
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """The HTTP headers of a call, beside its content type and credentials."""
@@ -110,39 +127,49 @@ class Dialect(Protocol):
     def event_name(self, event: TaskEvent) -> str | None: ...
 
 
-DIALECTS: Mapping[str, Dialect] = {found.name: found for found in (V10(), V03(), V01())}
-"""Every dialect by name, newest first."""
+DIALECTS: Mapping[str, Dialect] = {known.name: known for known in (V10(), V03(), V01())}
+"""Every dialect by name, newest first: the one list of them, from which all others are taken."""
 
-_CURRENT = re.compile(r"1(\.\d{1,6}){0,2}")
+UNSAID = next(known.name for known in DIALECTS.values() if known.guessed and not known.says_version)
+"""What is spoken where nobody says a version."""
 
 
 def dialect(name: str) -> Dialect:
-    """The dialect of that name. Raises ConfigError for any other than 1.0, 0.3 and 0.1."""
+    """The dialect of that name. Raises ConfigError if there is none."""
     found = DIALECTS.get(name)
     if found is None:
         raise ConfigError(f"no such A2A dialect; there are {', '.join(DIALECTS)}")
     return found
 
 
+def dialect_of_version(version: str) -> str:
+    """The dialect that a protocol version on a card names."""
+    return next((known.name for known in DIALECTS.values() if known.speaks(version)), UNSAID)
+
+
+def other_dialect(dialect_name: str) -> str:
+    """The one to try where an agent does not know the one its card reads as (decision 0013)."""
+    return next(known.name for known in DIALECTS.values() if known.guessed and known.name != dialect_name)
+
+
 def for_request(method: str, params: JsonObject, version_header: str | None) -> Dialect:
     """The dialect a request is written in; the method name decides.
 
-    Names of 1.0 need an ``A2A-Version`` of 1.x; for all others the header is ignored. ``tasks/get``,
-    ``tasks/cancel`` and ``tasks/resubscribe`` are shared by 0.3 and 0.1 and answered as 0.3: who knows the
-    task answers in the dialect it was born in.
+    Names of 1.0 need an ``A2A-Version`` of 1.x; for all others the header is ignored.
 
     Raises:
         MethodNotFound: no dialect has that method.
         VersionNotSupported: a 1.0 name with another version, or with none, which means 0.3.
     """
-    named = [found for found in DIALECTS.values() if any(method in names for names in found.methods.values())]
+    named = [known for known in DIALECTS.values() if any(method in names for names in known.methods.values())]
     if not named:
         raise MethodNotFound
-    if named[0].name == "1.0" and not _is_current(version_header):
-        raise VersionNotSupported(f"{method} needs the header {VERSION_HEADER}: 1.0")
-    if len(named) == 1:
-        return named[0]
-    return DIALECTS["0.1" if _is_legacy(method, params) else "0.3"]
+    if named[0].says_version:
+        for known in named:
+            if known.asked_by(version_header):
+                return known
+        raise VersionNotSupported(f"{method} needs the header {VERSION_HEADER}: {named[0].name}")
+    return next((known for known in reversed(named) if known.claims(method, params)), named[0])
 
 
 def served(method: str, params: JsonObject, version_header: str | None, offered: Collection[str]) -> Dialect:
@@ -173,35 +200,24 @@ def older_namesake(dialect: Dialect, method: str, offered: Collection[str]) -> D
 def advertised(offered: Collection[str]) -> list[str]:
     """What a card names of the dialects that are offered, newest first.
 
-    0.1 has no place beside 0.3, whose endpoint and binding it shares.
+    Of those that no request names by its version the newest stands for all: they share endpoint and binding.
     """
-    return [name for name in DIALECTS if name in offered and (name != V01.name or V03.name not in offered)]
-
-
-def _is_current(version_header: str | None) -> bool:
-    return version_header is not None and _CURRENT.fullmatch(version_header.strip()) is not None
-
-
-def _is_legacy(method: str, params: JsonObject) -> bool:
-    """Whether a request whose name 0.3 and 0.1 share is written in 0.1."""
-    if method == "tasks/send":
-        return params.get("id") is not None or _has_typed_parts(params)
-    return method.startswith("tasks/pushNotification/") and params.get("taskId") is None
-
-
-def _has_typed_parts(params: JsonObject) -> bool:
-    message = params.get("message")
-    listed = message.get("parts") if isinstance(message, Mapping) else None
-    return isinstance(listed, list) and any(isinstance(part, Mapping) and "type" in part for part in listed)
+    names = [name for name in DIALECTS if name in offered]
+    unversioned = [name for name in names if not DIALECTS[name].says_version]
+    return [name for name in names if name not in unversioned[1:]]
 
 
 def write_card_for(card: AgentCard, version_header: str | None) -> dict[str, Any]:
     """The card as who asks reads it: 1.0's members alone for who says 1.x and can be served so, else the hybrid."""
-    current = _is_current(version_header) and any(is_current(item) for item in card.interfaces)
+    asked = any(known.asked_by(version_header) for known in DIALECTS.values())
+    current = asked and any(is_current(item) for item in card.interfaces)
     return write_card(card, older=False) if current else write_card(card)
 
 
 def error_dialect(method: str | None, version_header: str | None) -> str:
     """The dialect to word an error in when the request itself could not be read."""
-    named = any(method in names for names in DIALECTS["1.0"].methods.values())
-    return "1.0" if named or _is_current(version_header) else "0.3"
+    for known in DIALECTS.values():
+        named = any(method in names for names in known.methods.values())
+        if known.says_version and (named or known.asked_by(version_header)):
+            return known.name
+    return UNSAID

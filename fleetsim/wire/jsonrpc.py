@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 from fleetsim.model.errors import RPC_ERRORS, InvalidParams, InvalidRequest, ParseError, RpcError, WireError
 from fleetsim.model.task import JsonObject
 from fleetsim.model.text import one_line
+from fleetsim.wire.dialect import DIALECTS
 from fleetsim.wire.json import BODY_BYTES_MAX, dump, parse_untrusted
 from fleetsim.wire.reading import mapping
 
@@ -38,9 +39,6 @@ REASONS: Mapping[int, str] = {
     -32009: "VERSION_NOT_SUPPORTED",
 }
 """Code to the ``reason`` of 1.0's ErrorInfo: the error's name in capitals (A2A 1.0 section 9.5)."""
-
-LEGACY_MEANINGS = frozenset({-32003, -32004})
-"""Codes that the 0.1 documents use in a sense of their own: out of resources, webhook without TLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +104,7 @@ def result(request_id: RequestId, value: Any) -> dict[str, Any]:
 def error(request_id: RequestId, problem: RpcError, dialect_name: str) -> dict[str, Any]:
     """A failed answer. 1.0 details are a list that opens with an ErrorInfo (A2A 1.0 section 9.5)."""
     body: dict[str, Any] = {"code": problem.wire_code, "message": str(problem)}
-    data = _details(problem) if dialect_name == "1.0" else problem.data
+    data = _details(problem) if DIALECTS[dialect_name].details_errors else problem.data
     if data is not None:
         body["data"] = data
     return {"jsonrpc": "2.0", "id": request_id, "error": body}
@@ -158,6 +156,6 @@ def _read_error(obj: JsonObject, dialect_name: str | None) -> RpcError:
         raise WireError("error.code must be an integer")
     said = obj.get("message")
     message = one_line(said) if isinstance(said, str) else None
-    legacy = dialect_name == "0.1" and code in LEGACY_MEANINGS
-    kind = RpcError if legacy else RPC_ERRORS.get(code, RpcError)
+    own = dialect_name is not None and code in DIALECTS[dialect_name].own_codes
+    kind = RpcError if own else RPC_ERRORS.get(code, RpcError)
     return kind(message, data=obj.get("data"), code=code)

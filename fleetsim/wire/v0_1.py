@@ -107,7 +107,22 @@ class V01(base.DialectBase):
     tag = "type"
     guessed = False
     caller_names_task = True
+    card_version = "0.1.0"
+    own_codes = frozenset({-32003, -32004})  # out of resources, webhook without TLS
     decoders = DECODERS
+
+    def claims(self, method: str, params: JsonObject) -> bool:
+        """By its shape alone: 0.3 knows these methods by the same names, and answers the rest of those both have.
+
+        ``tasks/get``, ``tasks/cancel`` and ``tasks/resubscribe`` are answered as 0.3: who knows the task answers in
+        the dialect it was born in.
+        """
+        if method == "tasks/send":
+            message = params.get("message")
+            listed = message.get("parts") if isinstance(message, Mapping) else None
+            typed = isinstance(listed, list) and any(isinstance(part, Mapping) and "type" in part for part in listed)
+            return typed or params.get("id") is not None
+        return method.startswith("tasks/pushNotification/") and params.get("taskId") is None
 
     def write_send(self, call: SendMessage) -> dict[str, Any]:
         """The message's own id names a task that nobody named, since 0.1 demands a name."""

@@ -77,6 +77,7 @@ class V03(base.DialectBase):
     methods = METHODS
     loses = LOSES
     rejoins = False
+    card_version = "0.3.0"
     decoders = DECODERS
     kinds = True
 

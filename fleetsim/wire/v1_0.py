@@ -6,6 +6,7 @@ per answer to a message. Every request needs the header ``A2A-Version``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -67,6 +68,9 @@ METHODS: Mapping[Operation, tuple[str, ...]] = {
     Operation.EXTENDED_CARD: ("GetExtendedAgentCard",),
 }
 """A2A 1.0 section 9.4."""
+
+
+_VERSION = re.compile(r"1(\.\d{1,6}){0,2}")
 
 
 def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
@@ -141,7 +145,17 @@ class V10(base.DialectBase):
     loses = LOSES
     question_ends_stream = True
     says_version = True
+    takes_tenant = True
+    details_errors = True
+    card_version = "1.0"
     decoders = DECODERS
+
+    def speaks(self, version: str) -> bool:
+        """Every 1.x."""
+        return version.strip().split(".")[0] == "1"
+
+    def asked_by(self, version_header: str | None) -> bool:
+        return version_header is not None and _VERSION.fullmatch(version_header.strip()) is not None
 
     def headers(self, operation: Operation) -> Mapping[str, str]:
         """As every dialect, with the version (A2A 1.0 section 3.6.1)."""

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from fleetsim.agent import Agent, skill
-from fleetsim.agent.cards import INTERFACES, CardEndpoint, build_card, drift, undeclared
+from fleetsim.agent.cards import CardEndpoint, build_card, drift, undeclared
 from fleetsim.agent.limits import AgentLimits
 from fleetsim.agent.runner import Job
 from fleetsim.agent.settings import BEHAVIOURS
@@ -21,6 +21,7 @@ from fleetsim.model.errors import ConfigError
 from fleetsim.model.extensions import BLAST, CONFIDENCE, COST, EFFECT_DOMAIN, HITL_MODE, WORLDSTATE_DELTA
 from fleetsim.model.task import TaskState
 from fleetsim.runtime.ports import Runtime
+from fleetsim.wire.dialect import DIALECTS
 from tests.agent.rigs import Rig, Rigging, said
 
 
@@ -105,7 +106,7 @@ def test_a_card_names_the_newest_first_and_01_only_without_03(dialects: Any, ver
     settings = Agent("n", skills=[offered("a")], dialects=dialects).settings
     card = build_card(settings, "http://x")
     assert [each.protocol_version for each in card.interfaces] == versions
-    assert set(versions) <= set(INTERFACES.values())
+    assert set(versions) <= {known.card_version for known in DIALECTS.values()}
     assert (card.description, card.default_input_modes) == ("n", ("text/plain",))
     assert card.capabilities == Capabilities(streaming=True, push_notifications=True, extended_card=False)
 

@@ -15,7 +15,8 @@ from fleetsim.model.extensions import read_extras
 from fleetsim.runtime.body import read_events
 from fleetsim.runtime.ports import IncomingResponse
 from fleetsim.wire import jsonrpc
-from fleetsim.wire.dialect import DIALECTS, choose, dialect, for_request, read_card
+from fleetsim.wire.choice import choose
+from fleetsim.wire.dialect import DIALECTS, dialect, for_request, read_card
 from fleetsim.wire.json import dump, parse_untrusted
 from fleetsim.wire.reading import push_task_id, read_push_body, read_push_config
 from tests.fuzz.target import Target, mutated

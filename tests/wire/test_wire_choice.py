@@ -13,7 +13,8 @@ from fleetsim.model.call import ListTasks, Operation, SendMessage
 from fleetsim.model.card import AgentCard, AgentInterface
 from fleetsim.model.errors import ConfigError, MethodNotFound, UnsupportedOperation, VersionNotSupported
 from fleetsim.wire import choice
-from fleetsim.wire.dialect import DIALECTS, choose, dialect, error_dialect, for_request, write_card_for
+from fleetsim.wire.choice import choose
+from fleetsim.wire.dialect import DIALECTS, dialect, error_dialect, for_request, write_card_for
 
 KIND = {"message": {"role": "user", "parts": [{"kind": "text", "text": "x"}]}}
 TYPE = {"message": {"role": "user", "parts": [{"type": "text", "text": "x"}]}}

@@ -17,7 +17,8 @@ from fleetsim.model.event import Snapshot, fold
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.task import Message, Task, answer_text
 from fleetsim.wire import jsonrpc
-from fleetsim.wire.dialect import DIALECTS, choose, dialect, error_dialect, for_request, read_card, write_card
+from fleetsim.wire.choice import choose
+from fleetsim.wire.dialect import DIALECTS, dialect, error_dialect, for_request, read_card, write_card
 from fleetsim.wire.json import dump, parse_untrusted
 from fleetsim.wire.reading import push_task_id, read_push_body
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from fleetsim.agent import Agent, AgentLimits
 from fleetsim.agent.builtin import reference_agent
-from fleetsim.check.broken.build import DIALECTS, Mutant
+from fleetsim.check.broken.build import Mutant
 from fleetsim.check.inprocess import ALLOW, check_app
 from fleetsim.check.report import Report
-from fleetsim.check.requirement import Requirement
+from fleetsim.check.requirement import ALL, Requirement
 from fleetsim.check.verdict import Verdict
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.asgi import App
@@ -56,7 +56,7 @@ async def examine(broken: Mutant | None, requirements: Iterable[Requirement] | N
     return await check_app(
         make,
         requirements=requirements,
-        dialects=broken.dialects if broken else DIALECTS,
+        dialects=broken.dialects if broken else ALL,
         headers={"X-API-Key": KEY},
         other_headers={"X-API-Key": OTHER},
         seed=seed,

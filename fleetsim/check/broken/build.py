@@ -14,13 +14,12 @@ from fleetsim.agent.service import Operations
 from fleetsim.agent.settings import AgentSettings
 from fleetsim.agent.skills import SkillFunction
 from fleetsim.check.broken.wire import Edit, Headers, Rewired
+from fleetsim.check.requirement import ALL
 from fleetsim.runtime.address import AddressPolicy
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.webhook import WebhookSender
 
 Make = Callable[[Agent], Agent]
-
-DIALECTS = ("0.1", "0.3", "1.0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +37,7 @@ class Mutant:
     make: Make = field(repr=False)
     incident: str | None = None
     also: Mapping[str, str] = field(default_factory=dict)
-    dialects: tuple[str, ...] | None = DIALECTS
+    dialects: tuple[str, ...] | None = ALL
 
     def may_fail(self, row_id: str) -> str | None:
         """Why the row may fail, or None if it may not."""
@@ -177,6 +176,6 @@ class Catalogue:
                 make=breaks(*edits, **parts),
                 incident=incident,
                 also=also or {},
-                dialects=None if as_offered else DIALECTS,
+                dialects=None if as_offered else ALL,
             )
         )

@@ -12,7 +12,7 @@ from fleetsim.check.requirement import BUILD_GUIDE, ONCE, SERVER_GUIDE, V03, V10
 from fleetsim.check.session import Session
 from fleetsim.check.verdict import fail_unless, not_tested_unless
 from fleetsim.model.call import Operation
-from fleetsim.wire.cards import dialect_of_version
+from fleetsim.wire.dialect import dialect_of_version
 
 NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 FORGED = "forged.fleetsim.invalid"
