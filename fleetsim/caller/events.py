@@ -380,6 +380,19 @@ class CeremonyFired(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CeremonyLate(Event):
+    """A ceremony fired later than it may be."""
+
+    TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.late"
+    level: Level = Level.WARN
+    ceremony_id: str
+    run_id: str
+    scheduled_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    lateness_ms: int
+    notify_channel: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CeremonyCompleted(Event):
     """All of a run's children ended."""
 
@@ -390,11 +403,12 @@ class CeremonyCompleted(Event):
     duration_ms: int | None
     error: str
     correlation_ids: tuple[str, ...]
+    notify_channel: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeremonySkipped(Event):
-    """A due slot did not fire."""
+    """Slots did not fire since the run before was still going; the newest of them is named."""
 
     TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.skipped"
     level: Level = Level.WARN
@@ -403,6 +417,21 @@ class CeremonySkipped(Event):
     why: str
     count: int = 1
     next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    notify_channel: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeremonyMissed(Event):
+    """Slots did not fire since nobody was there in time: the hub was down, or the clock jumped."""
+
+    TOPIC: ClassVar[str] = "ceremony.{ceremony_id}.missed"
+    level: Level = Level.WARN
+    ceremony_id: str
+    scheduled_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    why: str
+    count: int = 1
+    next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    notify_channel: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,6 +256,7 @@ class ViewBuilder:
             events.CeremonyFired: (ceremonies.fired,),
             events.CeremonyCompleted: (ceremonies.completed,),
             events.CeremonySkipped: (ceremonies.skipped_slot,),
+            events.CeremonyMissed: (ceremonies.missed_slot,),
             events.CeremoniesLoaded: (self._ceremonies_loaded,),
             events.CardFetched: (self._card_fetched,),
             events.CardFailed: (fleet.card_failed,),

@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from fleetsim.caller.events import CeremoniesLoaded, CeremonyCompleted, CeremonyFired, CeremonySkipped
+from fleetsim.caller.events import (
+    CeremoniesLoaded,
+    CeremonyCompleted,
+    CeremonyFired,
+    CeremonyMissed,
+    CeremonySkipped,
+)
 from fleetsim.dashboard import read
 from fleetsim.model.text import one_line
 
@@ -177,22 +183,26 @@ class CeremonyFold:
             ceremony.runs.appendleft(RunRow(run_id=run_id, at=event.at, trigger="cron", **done))
 
     def skipped_slot(self, event: CeremonySkipped) -> None:
-        """A slot did not fire: overlap is skipped, a slot nobody was up for is missed."""
+        """Slots were let go; in journals of earlier versions also those that were missed."""
+        self._not_fired(event, "skipped" if event.why.startswith("overlap") else "missed")
+
+    def missed_slot(self, event: CeremonyMissed) -> None:
+        """Nobody was up for slots."""
+        self._not_fired(event, "missed")
+
+    def _not_fired(self, event: CeremonySkipped | CeremonyMissed, status: str) -> None:
         ceremony = self._of(event.ceremony_id)
         if ceremony is None:
             return
-        why = one_line(event.why, 300)
-        missed = not why.startswith("overlap")
         slots = min(max(1, event.count), 1_000_000)
-        self.missed += slots if missed else 0
-        self.skipped += 0 if missed else slots
-        at = event.scheduled_at or event.at
-        status = "missed" if missed else "skipped"
+        self.missed += slots if status == "missed" else 0
+        self.skipped += slots if status == "skipped" else 0
+        at, why = event.scheduled_at or event.at, one_line(event.why, 300)
         ceremony.runs.appendleft(RunRow(run_id=f"seq-{event.seq}", at=at, trigger="cron", status=status, error=why))
         self._next(ceremony, event)
 
     @staticmethod
-    def _next(ceremony: _Ceremony, event: CeremonyFired | CeremonySkipped) -> None:
+    def _next(ceremony: _Ceremony, event: CeremonyFired | CeremonySkipped | CeremonyMissed) -> None:
         if event.next_fire_at:
             ceremony.facts = {**ceremony.facts, "nextFireAt": event.next_fire_at}
 
@@ -218,7 +228,7 @@ def _row(key: str, ceremony: _Ceremony, name: str = "", path: str = "", error: s
     return CeremonyRow(
         ceremony_id=key,
         name=name or read.text(facts, "name"),
-        schedule=read.text(facts, "schedule", 100),
+        schedule=read.text(facts, "schedule", 100) or read.text(facts, "at", 40),
         zone=read.text(facts, "timezone", 60) or "UTC",
         skill=read.text(facts, "skill", 100),
         targets=targets,

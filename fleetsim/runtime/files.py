@@ -32,6 +32,10 @@ class DiskFiles:
         """Files by name with digests; hidden ones are left out, irregular ones marked. Raises ConfigError."""
         return await asyncio.to_thread(_listing, folder, suffixes)
 
+    async def folders(self, folder: Path) -> tuple[Path, ...]:
+        """The folders in a folder by name, no hidden ones and no links; none if it is missing or unreadable."""
+        return await asyncio.to_thread(_folders, folder)
+
     async def stamp(self, path: Path) -> FileStamp | None:
         """One file with its digest, an irregular one marked; None if there is none."""
         return await asyncio.to_thread(_stamp, path)
@@ -78,6 +82,15 @@ def _listing(folder: Path, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
     except OSError as error:
         raise _said(folder, error) from error
     return tuple(FileStamp(path=folder / name, digest=_digest(folder / name)) for name in names)
+
+
+def _folders(folder: Path) -> tuple[Path, ...]:
+    try:
+        with os.scandir(folder) as entries:
+            found = [e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return ()
+    return tuple(folder / name for name in sorted(found))
 
 
 def _stamp(path: Path) -> FileStamp | None:

@@ -169,6 +169,10 @@ class Files(Protocol):
         """
         ...
 
+    async def folders(self, folder: Path) -> tuple[Path, ...]:
+        """The folders in a folder by name, no hidden ones and no links; none if it is missing or unreadable."""
+        ...
+
     async def stamp(self, path: Path) -> FileStamp | None:
         """One file as ``listing`` would show it, hidden or not; None if there is none."""
         ...

@@ -45,6 +45,11 @@ class MemoryFiles:
             if path.parent == folder and path.suffix in suffixes
         )
 
+    async def folders(self, folder: Path) -> tuple[Path, ...]:
+        """The folders in a folder by name, no hidden ones; none if nothing was ever put into it."""
+        inside = {path.relative_to(folder).parts for path in self._content if folder in path.parents}
+        return tuple(folder / name for name in sorted({p[0] for p in inside if len(p) > 1}) if not name.startswith("."))
+
     async def stamp(self, path: Path) -> FileStamp | None:
         """One file with its digest; None if there is none."""
         content = self._content.get(path)

@@ -40,6 +40,7 @@ class Desk:
         self._ledger = ledger
         self.work_s = 1.0
         self.kind = OutcomeKind.COMPLETED
+        self.text = ""
         self.refuse: Exception | None = None
         self.claims = True
         self.fired: list[tuple[datetime, RunRecord, tuple[SkillRequest, ...]]] = []
@@ -78,6 +79,7 @@ class Desk:
             started_at=now,
             ended_at=now,
             duration_ms=0,
+            text=self.text,
             reason="" if self.kind is OutcomeKind.COMPLETED else "it broke",
         )
 

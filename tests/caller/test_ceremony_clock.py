@@ -93,7 +93,7 @@ async def test_a_ceremony_that_comes_back_after_the_start_has_missed_nothing() -
             g.put(yaml("*/5 * * * *"))
             await asyncio.sleep(MINUTE)
         assert g.desk.slots() == ["01-01T00:05"]
-        assert g.said("ceremony.tick.skipped") == []
+        assert g.said("ceremony.tick.missed") == []
 
 
 async def test_a_problem_is_told_once_and_with_every_list() -> None:
@@ -139,7 +139,7 @@ async def test_a_hub_that_starts_at_the_moment_of_a_slot_fires_it_and_counts_the
             assert g.runtime.clock.now() == at("2026-01-01T00:03:00")
             await asyncio.sleep(1)
         assert g.desk.slots() == ["01-01T00:01", "01-01T00:03"]
-        assert [told["count"] for told in g.said("ceremony.tick.skipped")] == [1]
+        assert [told["count"] for told in g.said("ceremony.tick.missed")] == [1]
 
 
 @pytest.mark.parametrize(("late_s", "fires"), [(60.0, True), (61.0, False)])
@@ -153,7 +153,7 @@ async def test_where_nothing_is_caught_up_a_slot_may_be_a_minute_late(late_s: fl
             await asyncio.sleep(2)
             (row,) = scheduler.rows()
         assert len(g.desk.fired) == (2 if fires else 1)
-        assert [told["count"] for told in g.said("ceremony.tick.skipped")] == ([] if fires else [1])
+        assert [told["count"] for told in g.said("ceremony.tick.missed")] == ([] if fires else [1])
         assert row.last is not None
         assert row.last.status is (RunStatus.SUCCESS if fires else RunStatus.MISSED)
 
@@ -166,7 +166,7 @@ async def test_every_slot_that_was_let_go_is_counted() -> None:
         await asyncio.sleep(3 * HOUR + 20 * MINUTE)
         async with g.scheduler():
             await asyncio.sleep(2)
-        (told,) = g.said("ceremony.tick.skipped")
+        (told,) = g.said("ceremony.tick.missed")
         assert (told["count"], told["scheduledAt"]) == (3, "2026-01-01T04:00:00.000Z")
         assert told["nextFireAt"] == "2026-01-01T05:00:00.000Z"
 
@@ -183,7 +183,7 @@ async def test_only_slots_after_the_last_one_that_fired_were_missed() -> None:
             assert row.last.claim.scheduled_at == at("2026-01-01T00:15:00")
             await asyncio.sleep(2)
         assert g.desk.slots()[-1] == "01-01T00:25"
-        assert [told["count"] for told in g.said("ceremony.tick.skipped")] == [1]
+        assert [told["count"] for told in g.said("ceremony.tick.missed")] == [1]
 
 
 async def test_a_slot_that_fires_on_time_has_no_word_of_trouble(caplog: pytest.LogCaptureFixture) -> None:
@@ -256,9 +256,9 @@ async def test_a_clock_that_was_ahead_for_a_while_makes_no_slots_missed_when_it_
             g.clock.jump(3_650 * DAY)
             await asyncio.sleep(2 * MINUTE)
             g.clock.jump(-3_650 * DAY)
-            told = len(g.said("ceremony.tick.skipped"))
+            told = len(g.said("ceremony.tick.missed"))
             await asyncio.sleep(3 * MINUTE)
-        assert sum(skipped["count"] for skipped in g.said("ceremony.tick.skipped")[told:]) <= 1
+        assert sum(skipped["count"] for skipped in g.said("ceremony.tick.missed")[told:]) <= 1
 
 
 async def test_of_a_long_absence_two_thousand_slots_and_the_last_day_are_walked() -> None:
@@ -268,7 +268,7 @@ async def test_of_a_long_absence_two_thousand_slots_and_the_last_day_are_walked(
             await asyncio.sleep(MINUTE)
             g.clock.jump(3_652 * DAY)
             await asyncio.sleep(MINUTE)
-        assert g.said("ceremony.tick.skipped")[0]["count"] == 2_000 + 24 * 60 - 1  # the newest fires
+        assert g.said("ceremony.tick.missed")[0]["count"] == 2_000 + 24 * 60 - 1  # the newest fires
 
 
 # ------------------------------------------------------------------ how a run is told
@@ -285,7 +285,7 @@ async def test_a_run_that_is_late_says_by_how_much_and_when_the_next_is() -> Non
         executed = events(g, "ceremony.tick.execute")[-1]
         assert (executed.skill, payload(executed)["latenessMs"]) == ("report", 50_000)
         assert payload(executed)["scheduledAt"] == "2026-01-01T00:04:00.000Z"
-        (skipped,) = g.said("ceremony.tick.skipped")
+        (skipped,) = g.said("ceremony.tick.missed")
         assert (skipped["scheduledAt"], skipped["nextFireAt"]) == (
             *("2026-01-01T00:03:00.000Z", "2026-01-01T00:05:00.000Z"),
         )

@@ -72,7 +72,7 @@ CLAIM = SlotClaim(ceremony_id="daily", scheduled_at=START, run_id="r-1")
         (
             RunRecord(claim=CLAIM, started_at=START),
             {"claim", "started_at"},
-            {"status": RunStatus.RUNNING, "ended_at": None, "children": (), "error": ""},
+            {"status": RunStatus.RUNNING, "ended_at": None, "children": (), "error": "", "late": False, "count": 1},
         ),
         (
             CardSnapshot(agent="a", url="http://a.test", fetched_at=START),

@@ -155,7 +155,7 @@ async def test_a_missed_slot_fires_once_when_the_hub_is_back_in_time() -> None: 
         async with g.scheduler():
             await asyncio.sleep(20)
         assert g.desk.slots() == ["01-01T00:02", "01-01T00:10"]
-        (skipped,) = g.said("ceremony.tick.skipped")
+        (skipped,) = g.said("ceremony.tick.missed")
         assert (skipped["count"], skipped["scheduledAt"]) == (3, "2026-01-01T00:08:00.000Z")
         assert "missed" in skipped["why"]
 
@@ -191,7 +191,7 @@ async def test_a_ceremony_seen_for_the_first_time_has_missed_nothing() -> None:
         async with g.scheduler():
             await asyncio.sleep(10)
         assert g.desk.fired == []
-        assert g.said("ceremony.tick.skipped") == []
+        assert g.said("ceremony.tick.missed") == []
 
 
 async def test_two_hubs_on_one_ledger_fire_a_slot_once() -> None:  # U16, F-36
@@ -212,7 +212,7 @@ async def test_two_hubs_count_a_missed_slot_once() -> None:  # F-36
         await asyncio.sleep(HOUR + 20 * MINUTE)
         async with g.scheduler(), g.scheduler(Desk(g.runtime, g.ledger)):
             await asyncio.sleep(1)
-        assert len(g.said("ceremony.tick.skipped")) == 1
+        assert len(g.said("ceremony.tick.missed")) == 1
 
 
 async def test_a_slot_during_the_run_before_is_skipped_and_said() -> None:  # F-37
@@ -521,7 +521,7 @@ async def test_a_jump_ahead_counts_what_was_missed_and_makes_no_burst() -> None:
             await asyncio.sleep(2 * MINUTE)
         assert g.desk.slots()[:2] == ["01-01T00:01", "01-01T00:02"]
         assert len(g.desk.fired) in {4, 5}
-        assert sum(s["count"] for s in g.said("ceremony.tick.skipped")) + len(g.desk.fired) == 184
+        assert sum(s["count"] for s in g.said("ceremony.tick.missed")) + len(g.desk.fired) == 184
 
 
 async def test_a_jump_of_ten_years_is_walked_in_bounded_time() -> None:
@@ -532,7 +532,7 @@ async def test_a_jump_of_ten_years_is_walked_in_bounded_time() -> None:
             g.clock.jump(3_652 * DAY)
             await asyncio.sleep(MINUTE)
         assert len(g.desk.fired) in {2, 3}
-        assert g.said("ceremony.tick.skipped")[0]["count"] > 2_000
+        assert g.said("ceremony.tick.missed")[0]["count"] > 2_000
 
 
 async def test_the_fall_hour_fires_once_and_the_hourly_twice() -> None:

@@ -2,15 +2,16 @@
 
 Pure values; the folder and the clock are the scheduler's.
 
-The YAML keys are Workstacean's, plus ``prompt`` (or ``content``), ``overlap`` and ``catchUp``. Nothing in a
-ceremony file is read from the environment: whoever writes ceremonies need not be trusted with it (T-37).
+The YAML keys are Workstacean's, plus ours: what the agent is told and what its answer must hold, what happens to
+slots that overlap, are missed or late, and ceremonies that fire once. Nothing in a ceremony file is read from the
+environment: whoever writes ceremonies need not be trusted with it (T-37).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
@@ -21,7 +22,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.ceremonies.cron import Cron, next_slot, parse_cron
+from fleetsim.caller.ceremonies.cron import Cron, first_instant, next_slot, parse_cron
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import RunRecord
 from fleetsim.caller.registry import ALL
@@ -34,6 +35,10 @@ from fleetsim.runtime.yaml import YamlDocument
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_CATCH_UP_S = 600
 CATCH_UP_S_MAX = 24 * 3600
+CATCH_UP_WINDOW_S_MAX = 7 * 24 * 3600
+CATCH_UP_SLOTS_MAX = 100
+GRACE_S = 60.0
+"""A slot no later than this simply fires: it was not missed, the hub was busy."""
 TIMEOUT_MS_MAX = 7 * 24 * 3600 * 1000
 TARGETS_MAX = 64
 TEXT_MAX = 16_384
@@ -46,16 +51,31 @@ class Overlap(StrEnum):
     """What happens to a slot that comes while the run before is still going."""
 
     SKIP = "skip"
+    QUEUE = "queue"
     ALLOW = "allow"
+
+
+class CatchUp(StrEnum):
+    """Which of the slots that were missed still fire."""
+
+    NONE = "none"
+    ONE = "one"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceremony:
-    """A checked ceremony. ``catch_up_s`` is how late a missed slot may still fire; 0 means never."""
+    """A checked ceremony: on a ``schedule``, or once ``at`` a moment (None: on a schedule).
+
+    A missed slot may fire up to ``catch_up_s`` late, and a run that begins later than ``late_after_s`` counts as late.
+    A successful answer has every text of ``wanted`` in it and none of ``unwanted``. ``project`` is whose override it
+    is, "" for none.
+    """
 
     ceremony_id: str
     name: str
-    schedule: Cron
+    schedule: Cron | None
+    at: datetime | None = None
     skill: str
     targets: tuple[str, ...]
     enabled: bool = True
@@ -66,17 +86,47 @@ class Ceremony:
     created_by: str = "system"
     timeout_s: float = DEFAULT_TIMEOUT_S
     overlap: Overlap = Overlap.SKIP
+    catch_up: CatchUp = CatchUp.ONE
     catch_up_s: int = DEFAULT_CATCH_UP_S
+    late_after_s: int = int(GRACE_S)
+    wanted: tuple[str, ...] = ()
+    unwanted: tuple[str, ...] = ()
+    project: str = ""
 
     @property
     def system_actor(self) -> str:
         """Who asks for this ceremony's work."""
         return f"ceremony.{self.ceremony_id}"
 
+    def broken_expectation(self, text: str) -> str:
+        """What is wrong with a successful answer; "" if it is as expected."""
+        for wanted in self.wanted:
+            if wanted not in text:
+                return f"completed, but the answer does not contain “{one_line(wanted, 80)}”"
+        for unwanted in self.unwanted:
+            if unwanted in text:
+                return f"completed, but the answer contains “{one_line(unwanted, 80)}”"
+        return ""
 
-def next_due(ceremony: Ceremony, after: datetime) -> datetime:
-    """The ceremony's first slot strictly after ``after``, in UTC."""
+
+def next_due(ceremony: Ceremony, after: datetime) -> datetime | None:
+    """The ceremony's first slot strictly after ``after``, in UTC. None: it fires once, and that has passed."""
+    if ceremony.schedule is None:
+        return ceremony.at if ceremony.at is not None and ceremony.at > after else None
     return next_slot(ceremony.schedule, after, zone_of(ceremony.timezone))
+
+
+def divide(
+    ceremony: Ceremony, slots: Sequence[datetime], now: datetime, *, room: int = CATCH_UP_SLOTS_MAX
+) -> tuple[list[datetime], list[datetime]]:
+    """Of the slots that have come, oldest first: those that fire, and those that were missed (F-35).
+
+    ``room`` is how many may still be caught up where all are.
+    """
+    limit_s = GRACE_S if ceremony.catch_up is CatchUp.NONE else max(GRACE_S, ceremony.catch_up_s)
+    in_time = sum((now - slot).total_seconds() <= limit_s for slot in slots)
+    firing = min(in_time, room if ceremony.catch_up is CatchUp.ALL else 1)
+    return list(slots[len(slots) - firing :]), list(slots[: len(slots) - firing])
 
 
 @lru_cache(maxsize=256)
@@ -149,7 +199,9 @@ def ceremony_facts(row: CeremonyRow) -> dict[str, Any]:
     return {
         "id": ceremony.ceremony_id,
         "name": ceremony.name,
-        "schedule": ceremony.schedule.shown,
+        "schedule": ceremony.schedule.shown if ceremony.schedule else None,
+        "once": ceremony.schedule is None,
+        "at": iso(ceremony.at) if ceremony.at else None,
         "timezone": ceremony.timezone,
         "skill": ceremony.skill,
         "targets": list(ceremony.targets),
@@ -159,7 +211,10 @@ def ceremony_facts(row: CeremonyRow) -> dict[str, Any]:
         "notifyChannel": ceremony.notify_channel,
         "timeoutMs": round(ceremony.timeout_s * 1000),
         "overlap": ceremony.overlap.value,
-        "catchUp": ceremony.catch_up_s,
+        "catchUp": ceremony.catch_up.value,
+        "catchUpWindow": ceremony.catch_up_s,
+        "lateAfter": ceremony.late_after_s,
+        "project": ceremony.project or None,
         "path": row.path,
         "warnings": list(row.warnings),
         "nextFireAt": iso(row.next_at) if row.next_at else None,
@@ -179,21 +234,51 @@ def run_facts(run: RunRecord) -> dict[str, Any]:
         "startedAt": iso(run.started_at),
         "endedAt": iso(run.ended_at) if run.ended_at else None,
         "correlationIds": list(run.children),
+        "latenessMs": lateness_ms(run),
+        "late": run.late,
+        "count": run.count,
         "error": run.error,
     }
 
 
-class CeremonyFile(BaseModel):
-    """The keys of a ceremony file; also the source of its JSON Schema. ``catchUp`` is in seconds."""
+def lateness_ms(run: RunRecord) -> int:
+    """How long after its slot a run began."""
+    return max(0, round((run.started_at - run.claim.scheduled_at).total_seconds() * 1000))
 
-    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
+
+_WRITTEN = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
+_Texts: TypeAlias = Annotated[list[Annotated[str, Field(min_length=1, max_length=1_000)]], Field(max_length=16)]
+
+
+class AnswerRules(BaseModel):
+    """What an answer must be like beside the agent's word that it succeeded."""
+
+    model_config = _WRITTEN
+
+    contains: _Texts = []
+    """Texts that must all be in it, letter for letter."""
+    excludes: _Texts = []
+    """Texts of which none may be in it."""
+
+
+class CeremonyFile(BaseModel):
+    """The keys of a ceremony file; also the source of its JSON Schema. Spans are in seconds but for ``timeoutMs``."""
+
+    model_config = ConfigDict(
+        **_WRITTEN, json_schema_extra={"oneOf": [{"required": ["schedule"]}, {"required": ["once", "at"]}]}
+    )
 
     id: Annotated[str, Pattern(ID.pattern, ID_RULE)]
     """Unique; the first file by name has it."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """For people."""
-    schedule: str
-    """Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily and the like."""
+    schedule: str | None = None
+    """Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily and the like; required unless
+    it fires once."""
+    once: bool = False
+    """Fires a single time, at the time of at; then it is spent."""
+    at: str | None = None
+    """When a ceremony fires that fires once: 2026-11-22T15:30, on the clock of timezone, or with Z or an offset."""
     skill: Annotated[str, Field(min_length=1, max_length=200)]
     """What to ask for."""
     targets: Annotated[list[_Target], Field(min_length=1, max_length=TARGETS_MAX)]
@@ -216,10 +301,18 @@ class CeremonyFile(BaseModel):
     """What the agent is told; generated from the other keys unless given."""
     content: Annotated[str, Field(max_length=TEXT_MAX)] | None = None
     """Another word for prompt."""
-    overlap: Literal["skip", "allow"] = "skip"
-    """What happens to a slot while the run before is still going."""
-    catch_up: Annotated[int, Field(ge=0, le=CATCH_UP_S_MAX)] = DEFAULT_CATCH_UP_S
-    """How many seconds late a missed slot may still fire; 0 means never."""
+    overlap: Literal["skip", "queue", "allow"] = "skip"
+    """What happens to a slot while the run before is still going: it is let go, waits (only the newest one does), or
+    fires."""
+    catch_up: Literal["none", "one", "all"] | Annotated[int, Field(ge=0, le=CATCH_UP_S_MAX)] = "one"
+    """Which missed slots still fire: none, the newest one, or all (the newest 100). A number of seconds is one with
+    that window, 0 is none."""
+    catch_up_window: Annotated[int, Field(ge=0, le=CATCH_UP_WINDOW_S_MAX)] = DEFAULT_CATCH_UP_S
+    """How many seconds late a missed slot may still fire."""
+    late_after: Annotated[int, Field(ge=0, le=CATCH_UP_WINDOW_S_MAX)] = int(GRACE_S)
+    """A run that begins more seconds after its slot than this is late, and said to be."""
+    expect: AnswerRules | None = None
+    """What a successful answer must be like; a run with another one is a failure."""
 
     @field_validator("targets", mode="before")
     @classmethod
@@ -242,18 +335,26 @@ def parse_ceremony(document: YamlDocument) -> Ceremony:
     except ValidationError as error:
         raise combine(explain(document, error, CeremonyFile)) from None
     problems: list[ConfigError] = []
-    schedule = _checked(document, "schedule", lambda: parse_cron(file.schedule), problems)
-    _checked(document, "timezone", lambda: zone_of(file.timezone), problems)
+    zone = _checked(document, "timezone", lambda: zone_of(file.timezone), problems) or UTC
+    schedule, at = _when(document, file, zone, problems)
     if file.prompt is not None and file.content is not None:
         problems.append(document.error(("content",), "prompt and content are the same thing; keep one", key=True))
     if ALL in file.targets and len(file.targets) > 1:
         problems.append(document.error(("targets",), f"“{ALL}” stands alone: it means every agent with the skill"))
-    if problems or schedule is None:
+    if isinstance(file.catch_up, int):
+        catch_up, catch_up_s = CatchUp.ONE if file.catch_up else CatchUp.NONE, file.catch_up
+    else:
+        catch_up, catch_up_s = CatchUp(file.catch_up), file.catch_up_window
+    if isinstance(file.catch_up, int) and "catch_up_window" in file.model_fields_set:
+        said = "'catchUp' as a number is the window already; write one beside catchUpWindow"
+        problems.append(document.error(("catchUp",), said))
+    if problems:
         raise combine(tuple(problems))
     return Ceremony(
         ceremony_id=file.id,
         name=file.name,
         schedule=schedule,
+        at=at,
         skill=file.skill,
         targets=tuple(dict.fromkeys(file.targets)),
         enabled=file.enabled,
@@ -264,8 +365,48 @@ def parse_ceremony(document: YamlDocument) -> Ceremony:
         created_by=file.created_by,
         timeout_s=file.timeout_ms / 1000 if file.timeout_ms else DEFAULT_TIMEOUT_S,
         overlap=Overlap(file.overlap),
-        catch_up_s=file.catch_up,
+        catch_up=catch_up,
+        catch_up_s=catch_up_s,
+        late_after_s=file.late_after,
+        wanted=tuple(file.expect.contains) if file.expect else (),
+        unwanted=tuple(file.expect.excludes) if file.expect else (),
     )
+
+
+def _when(
+    document: YamlDocument, file: CeremonyFile, zone: tzinfo, problems: list[ConfigError]
+) -> tuple[Cron | None, datetime | None]:
+    """Its schedule, or the one moment: a file has one of the two."""
+    if file.once != (file.at is not None):
+        said = "'once' and 'at' go together: once: true, at: 2026-11-22T15:30"
+        problems.append(document.error(("once" if file.once else "at",), said, key=True))
+        return None, None
+    if file.once and file.schedule is not None:
+        problems.append(document.error(("schedule",), "a ceremony that fires once has no schedule", key=True))
+    elif file.schedule is not None:
+        text = file.schedule
+        return _checked(document, "schedule", lambda: parse_cron(text), problems), None
+    elif not file.once:
+        hint = "or for a single time once: true and at: 2026-11-22T15:30"
+        problems.append(document.error((), "'schedule' is missing", hint=hint))
+    return None, _checked(document, "at", lambda: parse_moment(file.at or "", zone), problems) if file.once else None
+
+
+def parse_moment(text: str, zone: tzinfo) -> datetime:
+    """An ISO date and time to the second, in UTC; on the clock of ``zone`` unless it says Z or an offset.
+
+    Raises:
+        ConfigError: it is not one.
+    """
+    hint = "for example 2026-11-22T15:30, 2026-11-22T15:30:00Z or 2026-11-22T15:30+01:00"
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        if not re.match(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d", text.strip(), re.ASCII):
+            raise ValueError
+        moment = moment.replace(microsecond=0)
+        return first_instant(moment, zone) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"“{one_line(text, 40)}” is no date and time", hint=hint) from None
 
 
 def _checked(document: YamlDocument, key: str, check: Callable[[], T], problems: list[ConfigError]) -> T | None:

@@ -132,7 +132,7 @@ def _next_fixed(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
     wall = _wall(after, zone)
     while True:
         wall = _next_wall(cron, wall)
-        slot = _first_instant(wall, zone)
+        slot = first_instant(wall, zone)
         if slot > after:
             return slot
 
@@ -157,7 +157,7 @@ def _wall(instant: datetime, zone: tzinfo) -> datetime:
     return instant.astimezone(zone).replace(tzinfo=None)
 
 
-def _first_instant(wall: datetime, zone: tzinfo) -> datetime:
+def first_instant(wall: datetime, zone: tzinfo) -> datetime:
     """When a wall time first occurs; the end of the gap if it never does (PEP 495)."""
     first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if _wall(first, zone) == wall:

@@ -1,24 +1,29 @@
 """The ceremonies folder: which ceremonies are in force, and what is wrong with the files that are not.
 
 Change is told by content, not by size; a broken file keeps its last good version; a deleted one is gone
-(reliability U17, F-48). Knows files and ceremonies, no time and no requests.
+(reliability U17, F-48). Beside the folder a project may have ceremonies of its own
+(``.proto/projects/SLUG/ceremonies``): one with the id of one in the folder replaces it. Knows files and ceremonies,
+no time and no requests.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
 from fleetsim.caller.file_watch import Changes, FileWatch
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.text import one_line
-from fleetsim.runtime.ports import Files
+from fleetsim.model.work import ID
+from fleetsim.runtime.ports import Files, FileStamp
 from fleetsim.runtime.yaml import CEREMONY_BYTES_MAX, load
 
 SUFFIXES = (".yaml", ".yml")
+PROJECTS = Path(".proto", "projects")
+PROJECTS_MAX = 100
 CEREMONIES_MAX = 1_000
 PER_OWNER_MAX = 100
 
@@ -60,7 +65,7 @@ class CeremonyFolder:
         self.path = path
         self._files_read: dict[Path, _File] = {}
         self._folder_error = ""
-        self._watch = FileWatch(lambda: files.listing(path, suffixes=SUFFIXES))
+        self._watch = FileWatch(self._listing)
         self.contents = FolderContents()
 
     async def poll(self) -> bool:
@@ -69,9 +74,7 @@ class CeremonyFolder:
         try:
             changes = await self._watch.look()
         except ConfigError as error:
-            # A fleet without ceremonies has no folder, and that is no trouble; one that was there and is gone is.
-            never = isinstance(error.__cause__, FileNotFoundError) and not self._files_read
-            trouble = "" if never else str(error)
+            trouble = str(error)
         if not (changes or trouble or self._folder_error):
             return False
         for path in changes.gone:
@@ -82,6 +85,27 @@ class CeremonyFolder:
         self.contents = self._in_force()
         return self.contents != before
 
+    async def _listing(self) -> list[FileStamp]:
+        """The files of the folder and of all projects. Raises ConfigError."""
+        found: list[FileStamp] = []
+        try:
+            found += await self._files.listing(self.path, suffixes=SUFFIXES)
+        except ConfigError as error:
+            # A fleet without ceremonies has no folder, and that is no trouble; one that was there and is gone is.
+            ours = any(path.parent == self.path for path in self._files_read)
+            if ours or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+        projects = self.path.parent / PROJECTS
+        for project in (await self._files.folders(projects))[:PROJECTS_MAX]:
+            folder = project / "ceremonies"
+            if ID.fullmatch(project.name) and folder in await self._files.folders(project):
+                found += await self._files.listing(folder, suffixes=SUFFIXES)
+        return found
+
+    def _project(self, path: Path) -> str:
+        """Whose override a file is, "" for one of the folder itself."""
+        return "" if path.parent == self.path else path.parent.parent.name
+
     async def _read(self, path: Path) -> _File:
         good = self._files_read[path].good if path in self._files_read else None
         key = path.stem
@@ -89,22 +113,28 @@ class CeremonyFolder:
             document = load(await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX), str(path))
             said = document.at(("id",))
             key = one_line(said, 128) if isinstance(said, str) else key
-            return _File(ceremony_id=key, good=parse_ceremony(document))
+            ceremony = parse_ceremony(document)
+            return _File(ceremony_id=key, good=replace(ceremony, project=self._project(path)))
         except ConfigError as error:
             hint = f" ({error.hint})" if error.hint else ""
             return _File(ceremony_id=key, good=good, error=f"{error}{hint}")
 
     def _in_force(self) -> FolderContents:
-        """The first file of an id counts, by name; limits are per owner and overall (T-34)."""
+        """A project's file counts before the folder's, then the first of an id by name; limits are per owner and
+        overall (T-34).
+        """
         ceremonies: dict[str, Ceremony] = {}
         paths: dict[str, str] = {}
         owners: Counter[str] = Counter()
         problems = [FileProblem(path=str(self.path), error=self._folder_error)] if self._folder_error else []
-        for path, file in sorted(self._files_read.items()):
+        for path, file in sorted(self._files_read.items(), key=lambda item: (not self._project(item[0]), item[0])):
             error, good = file.error, file.good
             if good is not None:
+                replaced = ceremonies.get(good.ceremony_id)
                 refusal = _refusal(good, paths, owners)
-                if refusal:
+                if replaced is not None and replaced.project and not good.project:
+                    pass
+                elif refusal:
                     error = error or f"{path}: {refusal}"
                 else:
                     ceremonies[good.ceremony_id] = good

@@ -11,10 +11,25 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from fleetsim.caller.ceremonies.ceremony import DEFAULT_TIMEOUT_S, Ceremony, Overlap, child_request, next_due
+from fleetsim.caller.ceremonies.ceremony import (
+    DEFAULT_TIMEOUT_S,
+    Ceremony,
+    Overlap,
+    child_request,
+    lateness_ms,
+    next_due,
+)
 from fleetsim.caller.event_log import EventLog
-from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, CeremonySkipped, Level
+from fleetsim.caller.events import (
+    CeremonyCompleted,
+    CeremonyFired,
+    CeremonyLate,
+    CeremonyMissed,
+    CeremonySkipped,
+    Level,
+)
 from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.model.errors import NotAccepting, UnknownTarget
@@ -30,14 +45,16 @@ STORAGE_RETRY_S = 5.0
 ERROR_MAX = 500
 
 OVERLAP = "overlap: the run before is still going"
+WAITED = "overlap: a newer slot waits for the run before to end"
 TOO_LATE = "missed: too late to catch up; the hub was down or the clock jumped"
-CAUGHT_UP = "missed: the hub was down or the clock jumped; only the newest slot is caught up"
+CAUGHT_UP = "missed: the hub was down or the clock jumped; only newer slots are caught up"
 
 
 class Runs:
     """Every run that is going on, and each ceremony's last one.
 
-    ``wait`` gives a request's outcome; ``resolve`` turns (skill, targets) into agent names.
+    ``wait`` gives a request's outcome; ``resolve`` turns (skill, targets) into agent names; ``ended`` is told of the
+    ceremony whose run ended.
     """
 
     def __init__(
@@ -48,12 +65,14 @@ class Runs:
         *,
         wait: Callable[[str], Awaitable[Outcome]],
         resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]],
+        ended: Callable[[str], None],
     ) -> None:
         self._runtime = runtime
         self._events = events
         self._ledger = ledger
         self._wait = wait
         self._resolve = resolve
+        self._ended = ended
         self._workers = Workers("runs")
         self._running: dict[str, set[str]] = {}
         self._starting: Counter[str] = Counter()
@@ -74,7 +93,7 @@ class Runs:
     def overlaps(self, ceremony: Ceremony) -> bool:
         """Whether another run would overlap where it may not."""
         key = ceremony.ceremony_id
-        return ceremony.overlap is Overlap.SKIP and bool(self._running.get(key) or self._starting[key])
+        return ceremony.overlap is not Overlap.ALLOW and bool(self._running.get(key) or self._starting[key])
 
     @contextmanager
     def starting(self, ceremony: Ceremony) -> Iterator[None]:
@@ -96,54 +115,69 @@ class Runs:
                 errors.append(f"{error}{f' ({error.hint})' if error.hint else ''}")
         claim = self._claim(ceremony, slot, trigger)
         requests = tuple(child_request(ceremony, claim.run_id, self._runtime.ids.new(), agent) for agent in agents)
+        now = self._runtime.clock.now()
         run = RunRecord(
             claim=claim,
-            started_at=self._runtime.clock.now(),
+            started_at=now,
             children=tuple(request.correlation_id for request in requests),
             error="; ".join(errors),
+            late=trigger == "cron" and (now - slot).total_seconds() > ceremony.late_after_s,
         )
         return run, requests
 
     def begin(self, ceremony: Ceremony, run: RunRecord) -> None:
         """A run's slot was claimed and its requests accepted: say so and follow it."""
-        late = (run.started_at - run.claim.scheduled_at).total_seconds()
+        claim = run.claim
         self._events.publish(
             CeremonyFired(
                 ceremony_id=ceremony.ceremony_id,
-                correlation_id=run.claim.run_id,
+                correlation_id=claim.run_id,
                 skill=ceremony.skill,
-                run_id=run.claim.run_id,
-                scheduled_at=run.claim.scheduled_at,
-                trigger=run.claim.trigger,
+                run_id=claim.run_id,
+                scheduled_at=claim.scheduled_at,
+                trigger=claim.trigger,
                 targets=ceremony.targets,
-                lateness_ms=max(0, round(late * 1000)),
-                next_fire_at=self._next(ceremony, run.claim.scheduled_at),
+                lateness_ms=lateness_ms(run),
+                next_fire_at=self._next(ceremony, claim.scheduled_at),
             )
         )
+        if run.late:
+            self._events.publish(
+                CeremonyLate(
+                    ceremony_id=ceremony.ceremony_id,
+                    correlation_id=claim.run_id,
+                    skill=ceremony.skill,
+                    run_id=claim.run_id,
+                    scheduled_at=claim.scheduled_at,
+                    lateness_ms=lateness_ms(run),
+                    notify_channel=ceremony.notify_channel,
+                )
+            )
         self._follow(run, ceremony)
 
-    async def record_not_fired(self, ceremony: Ceremony, slot: datetime, status: RunStatus, count: int = 1) -> None:
-        """Record a slot that does not fire, and say so unless another hub dealt with it. Raises NotAccepting."""
+    async def record_not_fired(
+        self, ceremony: Ceremony, slot: datetime, status: RunStatus, why: str, count: int = 1
+    ) -> None:
+        """Record ``count`` slots that do not fire, the newest of them ``slot``, and say so unless another hub dealt
+        with it. Raises NotAccepting.
+        """
         now = self._runtime.clock.now()
-        why = OVERLAP if status is RunStatus.SKIPPED else TOO_LATE
         claim = self._claim(ceremony, slot, "cron")
-        run = RunRecord(claim=claim, status=status, started_at=now, ended_at=now, error=why)
-        if await self._ledger.accept((), run=run):
-            self._last[ceremony.ceremony_id] = run
-            self.publish_skipped(ceremony, slot, why, count)
-
-    def publish_skipped(self, ceremony: Ceremony, slot: datetime, why: str, count: int) -> None:
-        """Tell of ``count`` slots, the newest of them ``slot``, that did not fire."""
-        self._events.publish(
-            CeremonySkipped(
-                ceremony_id=ceremony.ceremony_id,
-                skill=ceremony.skill,
-                scheduled_at=slot,
-                why=why,
-                count=count,
-                next_fire_at=self._next(ceremony, slot),
-            )
-        )
+        run = RunRecord(claim=claim, status=status, started_at=now, ended_at=now, error=why, count=count)
+        if not await self._ledger.accept((), run=run):
+            return
+        self._last[ceremony.ceremony_id] = run
+        members: dict[str, Any] = {
+            "ceremony_id": ceremony.ceremony_id,
+            "skill": ceremony.skill,
+            "scheduled_at": slot,
+            "why": why,
+            "count": count,
+            "next_fire_at": self._next(ceremony, slot),
+            "notify_channel": ceremony.notify_channel,
+        }
+        skipped = status is RunStatus.SKIPPED
+        self._events.publish(CeremonySkipped(**members) if skipped else CeremonyMissed(**members))
 
     def recall(self, run: RunRecord, ceremony: Ceremony | None) -> None:
         """Take up a run from the ledger, oldest first: follow it if a restart interrupted it."""
@@ -172,12 +206,13 @@ class Runs:
             pass
         except UnknownTarget as error:
             run, outcomes = replace(run, error="; ".join(filter(None, (run.error, str(error))))), []
-        status, error_text = verdict(run, outcomes)
+        status, error_text = verdict(run, outcomes, ceremony)
         ended = replace(run, status=status, error=error_text, ended_at=self._runtime.clock.now())
         await self._save(ended)
         self._running[run.claim.ceremony_id].discard(run.claim.run_id)
         self._last[run.claim.ceremony_id] = ended
         self._publish_completed(ended, ceremony)
+        self._ended(run.claim.ceremony_id)
 
     async def _save(self, run: RunRecord) -> None:
         while True:
@@ -199,22 +234,32 @@ class Runs:
                 duration_ms=max(0, round((ended - run.started_at).total_seconds() * 1000)),
                 error=run.error,
                 correlation_ids=run.children,
+                notify_channel=ceremony.notify_channel if ceremony else "",
             )
         )
 
-    def _next(self, ceremony: Ceremony, slot: datetime) -> datetime:
+    def _next(self, ceremony: Ceremony, slot: datetime) -> datetime | None:
         return next_due(ceremony, max(slot, self._runtime.clock.now()))
 
 
-def verdict(run: RunRecord, outcomes: Sequence[Outcome] | None) -> tuple[RunStatus, str]:
-    """How a run went, and why not well. ``outcomes`` None: they did not all come in time."""
+def verdict(
+    run: RunRecord, outcomes: Sequence[Outcome] | None, ceremony: Ceremony | None = None
+) -> tuple[RunStatus, str]:
+    """How a run went, and why not well. ``outcomes`` None: they did not all come in time.
+
+    ``ceremony`` is what a successful answer must be like; without it the agent's word counts.
+    """
     if outcomes is None:
         return RunStatus.TIMEOUT, run.error or "not all answers came in time"
-    bad = [outcome for outcome in outcomes if not outcome.success]
-    said = [f"{outcome.agent}: {outcome.reason or outcome.kind.value}" for outcome in bad]
-    error = one_line("; ".join(filter(None, (run.error, *said))), ERROR_MAX)
-    if any(outcome.kind is OutcomeKind.EXPIRED for outcome in bad):
+    told: list[str] = []
+    for outcome in outcomes:
+        why = "" if outcome.success else outcome.reason or outcome.kind.value
+        if outcome.success and ceremony is not None:
+            why = ceremony.broken_expectation(outcome.text)
+        told += [f"{outcome.agent}: {why}"] if why else []
+    error = one_line("; ".join(filter(None, (run.error, *told))), ERROR_MAX)
+    if any(outcome.kind is OutcomeKind.EXPIRED and not outcome.success for outcome in outcomes):
         return RunStatus.TIMEOUT, error
-    if bad or run.error or not outcomes:
+    if told or run.error or not outcomes:
         return RunStatus.FAILURE, error or "no agent took part"
     return RunStatus.SUCCESS, ""

@@ -3,20 +3,35 @@
 Time is read, never trusted: the clock wakes whoever waits for it also when it was set, a slot is due only when
 the clock says so, the next one is strictly after the one claimed, and the ledger gives each slot to one run for
 ever (reliability U14 to U16, F-26, F-35 to F-37).
+
+A ceremony's slots are claimed in their order. So what waits (for the run before to end, or for storage) is kept in
+memory alone: after a restart it is what comes after the newest claim.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleetsim.caller.ceremonies.ceremony import Ceremony, CeremonyRow, ceremony_facts, next_due
+from fleetsim.caller.ceremonies.ceremony import (
+    CATCH_UP_SLOTS_MAX,
+    GRACE_S,
+    CatchUp,
+    Ceremony,
+    CeremonyRow,
+    Overlap,
+    ceremony_facts,
+    divide,
+    next_due,
+)
+from fleetsim.caller.ceremonies.cron import Cron
 from fleetsim.caller.ceremonies.folder import CeremonyFolder, FileProblem, FolderContents
-from fleetsim.caller.ceremonies.runs import CAUGHT_UP, Runs
+from fleetsim.caller.ceremonies.runs import CAUGHT_UP, OVERLAP, TOO_LATE, WAITED, Runs
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import CeremoniesLoaded, ConfigRejected, StorageFailed
 from fleetsim.caller.file_watch import LOOK_EVERY_S
@@ -31,14 +46,12 @@ from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
 
-GRACE_S = 60.0
-"""A slot no later than this simply fires: it was not missed, the hub was busy."""
-
 STORAGE_RETRY_S = 5.0
 SET_BACK_S = 1.0
 SET_BACK_UNNOTICED_S = 60.0
 """How long a clock may have been set back before it is noticed (``Clock.sleep_until``)."""
 
+SLOTS_WITHOUT_PAUSE = 100
 IDLE_S = 365 * 86_400.0
 RUNS_REMEMBERED = 1_000
 SLOTS_WALKED_MAX = 2_000
@@ -53,20 +66,32 @@ class CeremonyBusy(NotAccepting):
 
 @dataclass(slots=True)
 class _Entry:
-    """An enabled ceremony: ``cursor`` is the slot last dealt with, ``next_at`` the first one after it."""
+    """An enabled ceremony: ``cursor`` is the slot last looked at, ``next_at`` the first one after it.
+
+    ``backlog``: missed slots still to fire, oldest first. ``held``: the slot that waits for the run before to end.
+    ``let_go``: the newest slot that overlapped and is not recorded yet, and how many it stands for.
+    """
 
     ceremony: Ceremony
     cursor: datetime
-    next_at: datetime
+    next_at: datetime | None
     not_before: datetime = _LONG_AGO
+    backlog: deque[datetime] = field(default_factory=deque)
+    held: datetime | None = None
+    let_go: tuple[datetime, int] | None = None
 
     @classmethod
     def of(cls, ceremony: Ceremony, cursor: datetime) -> _Entry:
         return cls(ceremony, cursor, next_due(ceremony, cursor))
 
+    def look_from(self, cursor: datetime) -> None:
+        """Go on from another slot."""
+        self.cursor, self.next_at = cursor, next_due(self.ceremony, cursor)
+
     @property
-    def wake_at(self) -> datetime:
-        return max(self.next_at, self.not_before)
+    def waits(self) -> bool:
+        """Whether something is to be done once no run goes on."""
+        return bool(self.backlog or self.held)
 
 
 class Timer:
@@ -120,7 +145,7 @@ class Scheduler:
         self._judge = judge
         self._warnings: dict[str, tuple[str, ...]] = {}
         self._judged: tuple[Judge, FolderContents] | None = None
-        self._runs = Runs(runtime, events, ledger, wait=wait, resolve=resolve)
+        self._runs = Runs(runtime, events, ledger, wait=wait, resolve=resolve, ended=self._run_ended)
         self._workers = Workers("scheduler")
         self._entries: dict[str, _Entry] = {}
         self._past: dict[str, datetime] = {}
@@ -242,12 +267,14 @@ class Scheduler:
             old = self._entries.get(key)
             if not ceremony.enabled:
                 continue
-            if old is None:
-                kept[key] = _Entry.of(ceremony, min(self._past.get(key, now), now))
-            elif (old.ceremony.schedule, old.ceremony.timezone) != (ceremony.schedule, ceremony.timezone):
-                kept[key] = _Entry.of(ceremony, now)
+            if old is not None and _times(old.ceremony) == _times(ceremony):
+                old.ceremony, kept[key] = ceremony, old
+            elif ceremony.schedule is None:
+                # What fires once may have come while nobody looked; if it fired, its claim is in the ledger.
+                kept[key] = _Entry.of(ceremony, _LONG_AGO)
             else:
-                kept[key] = replace(old, ceremony=ceremony)
+                past = self._past.get(key, now) if old is None else now
+                kept[key] = _Entry.of(ceremony, min(past, now))
         self._entries = kept
         self._past.clear()  # what appears from now on has missed nothing
         self._judge_targets()
@@ -274,10 +301,21 @@ class Scheduler:
     async def _keep_time(self) -> None:
         while True:
             now = self._read_clock()
-            due = [entry for entry in self._entries.values() if entry.wake_at <= now]
-            await asyncio.gather(*(self._handle_due(entry, now) for entry in due))
             idle = now + timedelta(seconds=IDLE_S)
-            await self._timer.sleep_until(min((idle, *(entry.wake_at for entry in self._entries.values()))))
+            due = [entry for entry in self._entries.values() if self._wake_at(entry, idle) <= now]
+            await asyncio.gather(*(self._handle_due(entry, now) for entry in due))
+            await self._timer.sleep_until(min((idle, *(self._wake_at(e, idle) for e in self._entries.values()))))
+
+    def _wake_at(self, entry: _Entry, idle: datetime) -> datetime:
+        """When there is something to do for a ceremony; ``idle`` if its next slot is further away or there is none."""
+        if (entry.waits and not self._runs.overlaps(entry.ceremony)) or (entry.let_go and not entry.backlog):
+            return entry.not_before
+        return max(entry.next_at or idle, entry.not_before)
+
+    def _run_ended(self, ceremony_id: str) -> None:
+        entry = self._entries.get(ceremony_id)
+        if entry is not None and entry.waits:
+            self._timer.ring()
 
     def _read_clock(self) -> datetime:
         """Read the clock. If it was set back, look ahead again from where it was set to.
@@ -290,42 +328,82 @@ class Scheduler:
         self._looked = now, mono
         if now < before - timedelta(seconds=SET_BACK_S):
             start = now - timedelta(seconds=min(mono - before_mono, SET_BACK_UNNOTICED_S))
-            for key, entry in self._entries.items():
-                self._entries[key] = _Entry.of(entry.ceremony, min(entry.cursor, start))
+            for entry in self._entries.values():
+                entry.look_from(min(entry.cursor, start))
         return now
 
     async def _handle_due(self, entry: _Entry, now: datetime) -> None:
-        """Deal with every slot up to ``now``, then look past the newest of them."""
-        newest, missed = self._slots_until(entry, now)
+        """Deal with every slot up to ``now``, and with what waited for the run before to end."""
         try:
-            await self._fire_or_record(entry.ceremony, newest, missed, now)
+            slots = await self._slots_until(entry, now)
+            if slots:
+                await self._sort(entry, slots, now)
+                entry.look_from(slots[-1])
+            await self._work_off(entry)
         except NotAccepting as error:
             entry.not_before = now + timedelta(seconds=STORAGE_RETRY_S)
             self._events.publish(StorageFailed(reason=str(error)))
-            return
         except Exception:  # one ceremony must not stop the clock of the others
             log.exception("ceremony %s could not be fired", entry.ceremony.ceremony_id)
-        entry.cursor, entry.next_at = newest, next_due(entry.ceremony, newest)
+            entry.look_from(max(entry.cursor, now))
 
-    def _slots_until(self, entry: _Entry, now: datetime) -> tuple[datetime, list[datetime]]:
-        """The newest slot up to ``now`` and those before it, of which a long absence keeps only a part."""
-        slots = [entry.next_at]
-        while (slot := next_due(entry.ceremony, slots[-1])) <= now:
+    async def _slots_until(self, entry: _Entry, now: datetime) -> list[datetime]:
+        """The slots that came up to ``now``, oldest first; of a long absence only a part."""
+        slots: list[datetime] = []
+        slot = entry.next_at
+        while slot is not None and slot <= now:
             slots.append(slot)
-            if len(slots) == SLOTS_WALKED_MAX:
-                later = next_due(entry.ceremony, max(slot, now - WALKED_AT_LEAST))
-                slots += [later] if later <= now else []
-        return slots[-1], slots[:-1]
+            if len(slots) % SLOTS_WITHOUT_PAUSE == 0:
+                await asyncio.sleep(0)  # a thousand ceremonies that were away for a week are not walked in one breath
+            after = max(slot, now - WALKED_AT_LEAST) if len(slots) == SLOTS_WALKED_MAX else slot
+            slot = next_due(entry.ceremony, after)
+        return slots
 
-    async def _fire_or_record(self, ceremony: Ceremony, slot: datetime, missed: list[datetime], now: datetime) -> None:
-        """Fire the newest slot unless it is too late; the others are counted (F-35)."""
-        if (now - slot).total_seconds() > max(GRACE_S, ceremony.catch_up_s):
-            await self._runs.record_not_fired(ceremony, slot, RunStatus.MISSED, len(missed) + 1)
+    async def _sort(self, entry: _Entry, slots: list[datetime], now: datetime) -> None:
+        """Decide which of these slots fire, now or later, and record those that were missed (F-35)."""
+        ceremony = entry.ceremony
+        firing, missed = divide(ceremony, slots, now, room=CATCH_UP_SLOTS_MAX - len(entry.backlog))
+        if missed:
+            why = CAUGHT_UP if firing else TOO_LATE
+            await self._runs.record_not_fired(ceremony, missed[-1], RunStatus.MISSED, why, len(missed))
+        if not firing:
             return
-        if self._runs.overlaps(ceremony):
-            await self._runs.record_not_fired(ceremony, slot, RunStatus.SKIPPED)
-        elif await self._fire(ceremony, slot) and missed:
-            self._runs.publish_skipped(ceremony, missed[-1], CAUGHT_UP, len(missed))
+        late = (now - firing[0]).total_seconds() > GRACE_S
+        waiting = entry.waits or self._runs.overlaps(ceremony)
+        if not waiting or (ceremony.catch_up is CatchUp.ALL and late):
+            entry.backlog.extend(firing)
+        elif ceremony.overlap is Overlap.QUEUE:
+            if entry.held is not None:
+                self._let_go(entry, [entry.held])
+            self._let_go(entry, firing[:-1])
+            entry.held = firing[-1]
+        else:
+            self._let_go(entry, firing)
+
+    @staticmethod
+    def _let_go(entry: _Entry, slots: list[datetime]) -> None:
+        if slots:
+            entry.let_go = slots[-1], len(slots) + (entry.let_go[1] if entry.let_go else 0)
+
+    async def _work_off(self, entry: _Entry) -> None:
+        """Fire what waits, in the order of the slots, as far as no run goes on that it would overlap."""
+        while True:
+            if entry.let_go and not entry.backlog:
+                slot, count = entry.let_go
+                why = WAITED if entry.held else OVERLAP
+                await self._runs.record_not_fired(entry.ceremony, slot, RunStatus.SKIPPED, why, count)
+                entry.let_go = None
+            if not entry.waits or self._runs.overlaps(entry.ceremony):
+                return
+            if entry.held is not None and not entry.backlog:
+                entry.backlog.append(entry.held)
+                entry.held = None
+            slot = entry.backlog.popleft()  # before it fires: what fails in a way nobody foresaw is not tried for ever
+            try:
+                await self._fire(entry.ceremony, slot)
+            except NotAccepting:
+                entry.backlog.appendleft(slot)
+                raise
 
     async def _fire(self, ceremony: Ceremony, slot: datetime) -> bool:
         """Claim the slot together with its children; False if another hub was first."""
@@ -341,3 +419,8 @@ class Scheduler:
             if taken:
                 self._runs.begin(ceremony, run)
         return taken
+
+
+def _times(ceremony: Ceremony) -> tuple[Cron | None, datetime | None, str]:
+    """All that says when a ceremony fires."""
+    return ceremony.schedule, ceremony.at, ceremony.timezone

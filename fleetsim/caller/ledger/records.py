@@ -182,7 +182,10 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run of a ceremony; ``children`` are the correlation ids of its requests, one per target."""
+    """One run of a ceremony, or slots that did not fire; ``children`` are the ids of its requests, one per target.
+
+    ``late``: it began later than its ceremony allows. ``count``: how many slots it stands for, the newest is its own.
+    """
 
     claim: SlotClaim
     status: RunStatus = RunStatus.RUNNING
@@ -190,6 +193,8 @@ class RunRecord:
     ended_at: datetime | None = None
     children: tuple[str, ...] = ()
     error: str = ""
+    late: bool = False
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,7 +187,9 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
         duration(event.duration_ms),
         one_line(event.error),
     ),
+    e.CeremonyLate: lambda event: _joined(one_line(event.ceremony_id, 60), f"late by {duration(event.lateness_ms)}"),
     e.CeremonySkipped: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),
+    e.CeremonyMissed: lambda event: _joined(one_line(event.ceremony_id, 60), one_line(event.why)),
     e.CeremoniesLoaded: lambda event: _joined(
         plural(len(event.ceremonies), "ceremony", "ceremonies"), f"{len(event.errors)} broken" if event.errors else ""
     ),
