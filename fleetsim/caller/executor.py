@@ -42,7 +42,6 @@ from fleetsim.model.extensions import TRACE
 from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.task import Message, Role, Task, with_text
 from fleetsim.model.work import Answer, SkillRequest
-from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.signing import SCHEME, write_secret
 from fleetsim.wire.choice import Choice
 from fleetsim.wire.dialect import Reply, dialect
@@ -144,30 +143,25 @@ class Executor:
             self._clients.speaks(record.agent, record.sent_to, record.dialect)
         return _task_or_message(reply)
 
-    @asynccontextmanager
-    async def stream(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
+    def stream(self, record: RequestRecord) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]:
         """Send and stream."""
-        client = self._client(record)
-        allowed = replace(client.limits.stream, first_event_s=FIRST_EVENT_S)
-        async with self._opened(record, self._message(record, streaming=True), limits=allowed) as events:
-            yield events
+        return self._opened(record, self._message(record, streaming=True), first_event_s=FIRST_EVENT_S)
 
-    @asynccontextmanager
-    async def subscribe(self, record: RequestRecord) -> AsyncIterator[AsyncIterator[TaskEvent]]:
+    def subscribe(self, record: RequestRecord) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]:
         """Rejoin the stream of a bound task."""
-        async with self._opened(record, SubscribeToTask(task_id=_bound(record).task_id)) as events:
-            yield events
+        return self._opened(record, SubscribeToTask(task_id=_bound(record).task_id))
 
     @asynccontextmanager
     async def _opened(
-        self, record: RequestRecord, call: Call, limits: StreamLimits | None = None
+        self, record: RequestRecord, call: Call, *, first_event_s: float | None = None
     ) -> AsyncIterator[AsyncIterator[TaskEvent]]:
-        opened = self._client(record).events(
+        client = self._client(record)
+        opened = client.events(
             call,
             headers=_trace(record),
             choice=_as_dispatched(record),
             turns=self._limiter.meter.account(record.agent),
-            limits=limits,
+            limits=replace(client.limits.stream, first_event_s=first_event_s or client.limits.stream.first_event_s),
         )
         with self._without_credential(record):
             async with opened as events:

@@ -15,7 +15,7 @@ from fleetsim.dashboard.controls import Controls, WholeText
 from fleetsim.hub.hub import Hub
 from fleetsim.model.asking import answer_schema
 from fleetsim.model.errors import ConfigError, UnknownTarget, WireError
-from fleetsim.model.task import DataPart, answer_chars, answer_text
+from fleetsim.model.task import DataPart, answer_of
 from fleetsim.model.work import Answer, Decision
 from fleetsim.wire.json import parse_untrusted
 
@@ -63,7 +63,8 @@ class HubControls(Controls):
             return WholeText(text=question.text, chars=max(question.text_chars, len(question.text)))
         if track is not None:
             task = track.task
-            return WholeText(text=answer_text(task) if task else "", chars=answer_chars(task) if task else 0)
+            text, chars = answer_of(task) if task else ("", 0)
+            return WholeText(text=text, chars=chars)
         outcome = await self._hub.ledger.outcome(correlation_id)
         if outcome is None:
             raise UnknownTarget("the ledger has it no more")

@@ -25,7 +25,7 @@ from fleetsim.model.event import ArtifactUpdate, bounded
 from fleetsim.model.extensions import read_extras
 from fleetsim.model.limits import wire_bytes
 from fleetsim.model.parts import answer_parts
-from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Task, TaskState, answer_chars, answer_text, elsewhere
+from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Task, TaskState, answer_of, answer_text, elsewhere
 from fleetsim.model.text import one_line
 from fleetsim.model.work import MEANING, Cause
 from fleetsim.runtime.body import StreamLimits
@@ -277,7 +277,7 @@ def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, 
     ask = _in_its_dialect(ask, client)
     parts, parts_total = answer_parts(task)
     task = bounded(task, ask.text_max)
-    text, chars = answer_text(task), answer_chars(task)
+    text, chars = answer_of(task)
     bad = task.state in UNSUCCESSFUL
     waiting = task.state in INTERRUPTED
     wants_data = False

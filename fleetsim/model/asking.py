@@ -14,7 +14,7 @@ from fleetsim.model.extensions import is_payload
 from fleetsim.model.forms import asked_by, in_form
 from fleetsim.model.parts import ListedPart, answer_parts, listed_part, size_of, without_content
 from fleetsim.model.schema import Schema, problems
-from fleetsim.model.task import INTERRUPTED, DataPart, FilePart, Part, Task, TaskStatus, answer_chars, left_out
+from fleetsim.model.task import INTERRUPTED, DataPart, FilePart, Part, Task, TaskStatus, answer_of, left_out
 from fleetsim.model.text import one_line
 
 SILENT = "The agent asks for input and says no more."
@@ -55,7 +55,7 @@ def asking_of(task: Task) -> Prompt:
     else:
         beside = message.parts if message is not None else ()
         in_words = _in_words(beside)
-        text, chars = (in_words, len(in_words)) if in_words else (task.text, answer_chars(task) if task.text else 0)
+        text, chars = (in_words, len(in_words)) if in_words else (task.text, answer_of(task)[1] if task.text else 0)
         if not text:
             text = _in_words(part for artifact in task.artifacts for part in artifact.parts) or SILENT
             chars = len(text)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fleetsim.model.task import (
+    TERMINAL,
     Artifact,
     JsonObject,
     Message,
@@ -14,7 +15,6 @@ from fleetsim.model.task import (
     TaskState,
     TaskStatus,
     TextPart,
-    observe,
 )
 
 
@@ -95,7 +95,7 @@ def _blank(task_id: str, context_id: str) -> Task:
 def _merge_snapshot(task: Task, seen: Task) -> Task:
     """A snapshot is the truth about artifacts it has; it does not take away what a terminal task showed."""
     kept = task
-    if seen.artifacts or not task.terminal:
+    if seen.artifacts or task.status.state not in TERMINAL:
         kept = replace(kept, artifacts=seen.artifacts or task.artifacts)
     if seen.history:
         kept = replace(kept, history=seen.history)
@@ -105,9 +105,9 @@ def _merge_snapshot(task: Task, seen: Task) -> Task:
 
 
 def _with_status(task: Task, status: TaskStatus) -> Task:
-    if observe(task.state, status.state) is not status.state:
-        return task
-    if task.terminal and status.message is None:
+    """What a caller sees are samples: a terminal state stays, though a message may come late; all others follow."""
+    old = task.status.state
+    if old in TERMINAL and (status.state is not old or status.message is None):
         return task
     return replace(task, status=status)
 

@@ -1,7 +1,7 @@
 """A2A tasks as frozen values, and the one table of moves between their states.
 
 Nouns follow A2A 1.0 section 4.1 in snake case. The caller sees samples of a task, the agent owns it:
-``observe`` is the caller's rule and ``advance`` the agent's, and both read the same ``TERMINAL``.
+``event.fold`` has the caller's rule and ``advance`` the agent's, and both read the same ``TERMINAL``.
 """
 
 from __future__ import annotations
@@ -63,11 +63,6 @@ def advance(old: TaskState, new: TaskState) -> TaskState:
     if new not in MOVES[old]:
         raise InvalidMove(f"a task cannot go from {old} to {new}")
     return new
-
-
-def observe(old: TaskState, new: TaskState) -> TaskState:
-    """Return what a caller should believe after sampling ``new``: terminal states stay, others follow."""
-    return old if old in TERMINAL else new
 
 
 class Role(StrEnum):
@@ -193,12 +188,14 @@ def answer_text(task: Task) -> str:
     A failure speaks through its status message first, so that partial output never hides the reason;
     everything else through its artifacts first (seed "A2A Runtime": artifacts, then message).
     """
-    return "\n".join(text for parts in _answer(task) if (text := join_text(parts)))
+    return answer_of(task)[0]
 
 
-def answer_chars(task: Task) -> int:
-    """How many characters ``answer_text`` would have if none had been left out."""
-    return len(answer_text(task)) + sum(left_out(parts) for parts in _answer(task))
+def answer_of(task: Task) -> tuple[str, int]:
+    """The ``answer_text``, and how many characters it would have if none had been left out."""
+    answer = _answer(task)
+    text = "\n".join(text for parts in answer if (text := join_text(parts)))
+    return text, len(text) + sum(left_out(parts) for parts in answer)
 
 
 def left_out(parts: tuple[Part, ...]) -> int:
@@ -207,7 +204,7 @@ def left_out(parts: tuple[Part, ...]) -> int:
 
 
 def _answer(task: Task) -> tuple[tuple[Part, ...], ...]:
-    artifacts = tuple(a.parts for a in task.artifacts) if task.text else ()
+    artifacts = tuple(a.parts for a in task.artifacts) if any(_has_text(a.parts) for a in task.artifacts) else ()
     said = _spoken(task.status.message)
     if task.state in UNSUCCESSFUL:
         return said or _last_of_agent(task) or artifacts
@@ -231,8 +228,12 @@ def elsewhere(
     return tuple(told)
 
 
+def _has_text(parts: tuple[Part, ...]) -> bool:
+    return any(isinstance(part, TextPart) and part.text for part in parts)
+
+
 def _spoken(message: Message | None) -> tuple[tuple[Part, ...], ...]:
-    return (message.parts,) if message is not None and message.text else ()
+    return (message.parts,) if message is not None and _has_text(message.parts) else ()
 
 
 def _last_of_agent(task: Task) -> tuple[tuple[Part, ...], ...]:

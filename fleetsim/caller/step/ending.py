@@ -24,7 +24,7 @@ from fleetsim.model.errors import (
 )
 from fleetsim.model.extensions import Extras, read_extras
 from fleetsim.model.parts import answer_parts
-from fleetsim.model.task import TaskState, answer_chars, answer_text
+from fleetsim.model.task import TaskState, answer_of
 from fleetsim.model.text import one_line
 from fleetsim.model.work import BLAME, KIND_OF_STATE, Cause, Outcome, OutcomeKind, UpdateSource
 
@@ -144,7 +144,7 @@ def outcome_of(
     extras = read_extras(task) if task else Extras()
     end = kind or KIND_OF_STATE[task.state] if task else kind or OutcomeKind.UNKNOWN
     success = end is OutcomeKind.COMPLETED and not extras.denies_success
-    text, chars = (answer_text(task), answer_chars(task)) if task else ("", 0)
+    text, chars = answer_of(task) if task else ("", 0)
     parts, parts_total = answer_parts(task) if task else ((), 0)
     if end is OutcomeKind.COMPLETED and not success:
         reason = reason or "the agent said completed, and its own payload says success: false"

@@ -57,8 +57,7 @@ from fleetsim.model.task import (
     Task,
     TaskState,
     TaskStatus,
-    answer_chars,
-    answer_text,
+    answer_of,
     elsewhere,
 )
 from fleetsim.model.text import one_line
@@ -315,7 +314,7 @@ def _publish(context: StepContext, update: TaskUpdate, before: Task | None, task
             state=state.value,
             previous=before.status.state.value if before else None,
             via=via.value,
-            text=Excerpt.of(answer_text(task), answer_chars(task)),
+            text=Excerpt.of(*answer_of(task)),
         )
         context.effects.append(Publish(event=moved))
 
