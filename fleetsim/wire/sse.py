@@ -21,11 +21,13 @@ LONG_CHARS = 64 * 1024
 _HOLE = "\x00hole {}\x00"
 
 
-def frame(data: str, *, event: str | None = None, comment: str | None = None) -> bytes:
+def frame(data: str, *, event: str | None = None, comment: str | None = None, event_id: str | None = None) -> bytes:
     """One event; every line of ``data`` gets its own ``data:`` line (WHATWG HTML section 9.2)."""
     lines = [f": {line}" for line in _BREAK.split(comment)] if comment is not None else []
     if event is not None:
         lines.append(f"event: {_BREAK.sub(' ', event)}")
+    if event_id is not None:
+        lines.append(f"id: {_BREAK.sub(' ', event_id)}")
     lines += [f"data: {line}" for line in _BREAK.split(data)]
     return ("\n".join(lines) + "\n\n").encode("utf-8", "replace")
 

@@ -231,6 +231,10 @@ class Ledger:
         """The newest outcome of an agent's task, among the newest outcomes of all."""
         return await self._run(self._storage.read, partial(tables.last_of_task, agent=agent, task_id=task_id))
 
+    async def last_of_context(self, agent: str, context_id: str) -> Outcome | None:
+        """The newest outcome in an agent's context, among the newest of all (see ``Ledger``)."""
+        return await self._run(self._storage.read, partial(tables.last_of_context, agent=agent, context_id=context_id))
+
     async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:
         """Outcomes without an event in the journal, oldest first: a crash came between; a restart tells them.
 

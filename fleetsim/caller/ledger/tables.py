@@ -341,13 +341,24 @@ def outcomes(connection: Connection, since: int, limit: int) -> tuple[Outcome, .
 
 
 def last_of_task(connection: Connection, agent: str, task_id: str) -> Outcome | None:
-    """The newest outcome of an agent's task. No index knows tasks: few ask, and they ask soon after."""
+    """The newest outcome of an agent's task."""
+    return next((found for found in _newest(connection, agent, "task_id", task_id) if found.task_id == task_id), None)
+
+
+def last_of_context(connection: Connection, agent: str, context_id: str) -> Outcome | None:
+    """The newest outcome in a context of an agent's."""
+    found = _newest(connection, agent, "context_id", context_id)
+    return next((outcome for outcome in found if outcome.context_id == context_id), None)
+
+
+def _newest(connection: Connection, agent: str, member: str, value: str) -> Iterator[Outcome]:
+    """An agent's newest outcomes that may have the value. No index knows it: few ask, and they ask soon after."""
     rows = connection.execute(
         f"SELECT body, {checked('outcomes')} FROM outcomes"
         " WHERE seq > (SELECT max(seq) FROM outcomes) - ?1 AND agent = ?2 AND instr(body, ?3) ORDER BY seq DESC",
-        (RECENT_MAX, agent, f'"task_id":{encode(task_id)}'),
+        (RECENT_MAX, agent, f'"{member}":{encode(value)}'),
     )
-    return next((outcome for outcome in read(Outcome, rows) if outcome.task_id == task_id), None)
+    yield from read(Outcome, rows)
 
 
 def unannounced(connection: Connection, limit: int) -> tuple[Outcome, ...]:
