@@ -29,7 +29,8 @@ from fleetsim.caller.webhook_arrival import EarlyLimits
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import VERBS, LazyGroup, cli
 from fleetsim.client.remote_file import REMOTE_BYTES_MAX
-from fleetsim.hub.schemas import AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, payload_model, schemas
+from fleetsim.hub.endpoints import ENDPOINTS, Who
+from fleetsim.hub.schemas import AGENT_KEYS_SCHEMA, AGENTS_SCHEMA, API_SCHEMA, CEREMONY_SCHEMA, payload_model, schemas
 from fleetsim.model.errors import RPC_ERRORS
 from fleetsim.model.limits import (
     CHARACTER_BYTES_WORST,
@@ -287,7 +288,26 @@ def _says(thing: object) -> str:
     return " ".join((thing.__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
 
 
+def permissions() -> str:
+    """Who may do what with the hub's API."""
+    whose = {Who.ANYONE: "yes", Who.TOKEN: "no; the token of its task", Who.AGENT: "", Who.ADMIN: "no"}
+    rows = "".join(
+        f"| `{one.method} {one.path.replace(':path', '')}` | {one.does} | {'no' if one.who is Who.TOKEN else 'yes'} "
+        f"| {one.own or whose[one.who]} |\n"
+        for one in ENDPOINTS
+    )
+    return (
+        "# Who may do what\n\n"
+        + NOTE
+        + "Every endpoint of the hub's API, and what each kind of [key](agent-keys.md) does with it. What has no row "
+        "here cannot be reached. Where it says no, an agent's key is refused (403); where it says how far, what "
+        "lies beyond is answered as if it were not there (404). `GET /health` needs no key.\n\n"
+        "| endpoint | does | the hub's own key | an agent's key |\n|---|---|---|---|\n" + rows
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "permissions.md": permissions,
     "requests.md": requests,
     "events.md": events,
     "errors.md": errors,
@@ -308,6 +328,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "command": partial(keys_of, AGENTS_SCHEMA, "CommandSinkFile"),
     "ceremony": partial(keys_of, CEREMONY_SCHEMA),
     "request": partial(keys_of, API_SCHEMA, "RequestBody"),
+    "keys": partial(keys_of, AGENT_KEYS_SCHEMA, "AgentKeyEntry"),
     "answer": partial(keys_of, API_SCHEMA, "AnswerBody"),
 }
 """What stands in pages written by hand between two marks, by the name in the first."""

@@ -76,6 +76,8 @@ async def _up(
     from fleetsim.caller.ledger.sqlite import open_ledger
     from fleetsim.cli import dashboard
     from fleetsim.cli.logs import LOG_FORMAT
+    from fleetsim.hub.agent_keys import FILE as AGENT_KEYS_FILE
+    from fleetsim.hub.agent_keys import AgentKeys
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir, state_path
     from fleetsim.runtime.real import real_runtime
@@ -106,6 +108,7 @@ async def _up(
                 host=host,
                 port=port,
                 file=FleetFile(runtime.files, path, config, env=os.environ),
+                agent_keys=AgentKeys(runtime.files, os.environ, path.parent / AGENT_KEYS_FILE),
                 ceremonies=folder,
                 allow_remote=allow_remote,
             )
@@ -113,6 +116,7 @@ async def _up(
         # What is there now stays: the collector need not look through it again, 80 ms in which nobody is served.
         gc.collect()
         gc.freeze()
+        LOG_FORMAT.hide(hub.agent_keys.keys.values() if hub.agent_keys else ())
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:
             title = path.parent.resolve().name

@@ -8,25 +8,24 @@ taken for. Everything else under ``/api`` answers ``{"success": true, "data": â€
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fleetsim.caller.ceremonies.ceremony import ceremony_facts, run_facts
-from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event, HubStopping, OutcomeDecided, QuestionAsked
 from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.hub.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
-from fleetsim.hub.http import ApiGuard, answer, endpoint, hosts_of, read_body
+from fleetsim.hub.endpoints import ENDPOINTS, Who
+from fleetsim.hub.http import ApiGuard, answer, handler, hosts_of, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import CHALLENGE, prove
+from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.rows import (
     agent_row,
     known_row,
@@ -37,16 +36,13 @@ from fleetsim.hub.rows import (
     whole_question_row,
     with_content,
 )
+from fleetsim.hub.streams import EventStreams
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
 from fleetsim.runtime.inbound import Refusal
-from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
 
-STREAMS_MAX = 32
-KEEPALIVE_S = 15.0
-BATCH_MAX = 256
 WAIT_S_MAX = 60.0
 PAGE_MAX = 1_000
 
@@ -61,7 +57,7 @@ def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
         return hosts_of(hub.url, settings.base_url, settings.internal_base_url) | allowed
 
     app = Starlette(routes=[*api.routes(), *hub.receiver.routes()])
-    return ApiGuard(app, keys=hub.keys, hosts=hosts, running=lambda: hub.running)
+    return ApiGuard(app, keyring=hub.keyring, hosts=hosts, running=lambda: hub.running)
 
 
 class Api:
@@ -69,37 +65,18 @@ class Api:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._streams = 0
+        self._ownership = Ownership(hub.tracker, hub.ledger)
+        self._streams = EventStreams(hub, self._ownership)
 
     def routes(self) -> list[Route]:
         """Every route but the webhook's."""
-        get: dict[str, Any] = {
-            "/health": self.alive,
-            "/api/health": self.health,
-            "/api/agents": self.agents,
-            "/api/tasks": self.tasks,
-            "/api/tasks/{id}": self.task,
-            "/api/inbox": self.inbox,
-            "/api/ids": self.ids,
-            "/api/inbox/{id}": self.question,
-            "/api/ceremonies": self.ceremonies,
-            "/api/ceremonies/{id}/runs": self.runs,
-            "/api/journal": self.journal,
-            "/api/events": self.events,
-        }
-        post: dict[str, Any] = {
-            "/api/requests": self.request,
-            "/api/agents/{name}/refresh": self.refresh,
-            "/api/tasks/{id}/cancel": self.cancel,
-            "/api/tasks/{id}/veto": self.veto,
-            "/api/inbox/{id}/answer": self.reply,
-            "/api/ceremonies/{id}/run": self.run,
-        }
-        return [
-            Route(path, endpoint(handle), methods=[method])
-            for method, table in (("GET", get), ("POST", post))
-            for path, handle in table.items()
-        ]
+        found = []
+        for endpoint in ENDPOINTS:
+            if endpoint.who is not Who.TOKEN:
+                part = next(part for part in (self, self._streams) if hasattr(part, endpoint.name))
+                handle = handler(getattr(part, endpoint.name))
+                found.append(Route(endpoint.path, handle, methods=[endpoint.method]))
+        return found
 
     # ------------------------------------------------------------------ reading
 
@@ -123,7 +100,7 @@ class Api:
 
     async def tasks(self, request: Request) -> Response:
         """Requests in flight, and the newest of those that ended in the last day; their texts are excerpts."""
-        limit = _number(request, "limit", 50, PAGE_MAX)
+        limit = number(request, "limit", 50, PAGE_MAX)
         since = self._hub.runtime.clock.now() - WINDOW
         ended = await self._hub.ledger.outcomes(since=since, limit=max(1, limit)) if limit else ()
         recent = [outcome_row(outcome, chars_max=EXCERPT_CHARS_MAX) for outcome in reversed(ended)]
@@ -133,7 +110,8 @@ class Api:
     async def task(self, request: Request) -> Response:
         """One request; with ``?wait=SECONDS`` once it ended or needs somebody, or the time is up."""
         correlation_id = request.path_params["id"]
-        wait_s = _number(request, "wait", 0, int(WAIT_S_MAX))
+        await self._ownership.require(principal_of(request), correlation_id)
+        wait_s = number(request, "wait", 0, int(WAIT_S_MAX))
         if wait_s:
             await self._until_news(correlation_id, wait_s)
         track = self._hub.tracker.track(correlation_id)
@@ -191,52 +169,14 @@ class Api:
 
     async def runs(self, request: Request) -> Response:
         """A ceremony's runs, newest first."""
-        runs = await self._hub.ledger.runs(request.path_params["id"], limit=_number(request, "limit", 100, PAGE_MAX))
-        return answer([run_facts(run) for run in runs])
+        found = await self._hub.ledger.runs(request.path_params["id"], limit=number(request, "limit", 100, PAGE_MAX))
+        return answer([run_facts(run) for run in found])
 
     async def journal(self, request: Request) -> Response:
         """Recorded events after ``?after=SEQ``, oldest first."""
-        after = _number(request, "after", 0, 2**53)
-        limit = _number(request, "limit", 200, PAGE_MAX)
+        after = number(request, "after", 0, 2**53)
+        limit = number(request, "limit", 200, PAGE_MAX)
         return answer([to_wire(event) for event in await self._hub.ledger.events(after_seq=after, limit=limit)])
-
-    async def events(self, request: Request) -> Response:
-        """Events as they happen; with ``?after=SEQ`` those since then first."""
-        if self._streams >= STREAMS_MAX:
-            raise Refusal(429, "TOO_MANY_STREAMS", f"{STREAMS_MAX} event streams are open already")
-        after = _number(request, "after", self._hub.events.last_seq, 2**53)
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._follow(after), media_type=MEDIA_TYPE, headers=headers)
-
-    async def _follow(self, after: int) -> AsyncIterator[bytes]:
-        self._streams += 1
-        try:
-            # Listening begins before the journal is read, and the journal ends where memory begins: no gap, none twice.
-            async with self._hub.events.subscribe(after_seq=after) as heard:
-                kept = self._hub.events.recent(limit=KEEP_MAX)
-                first = kept[0].seq if kept else self._hub.events.last_seq + 1
-                while after < first - 1:
-                    page = await self._hub.ledger.events(after_seq=after, limit=BATCH_MAX)
-                    older = [event for event in page if event.seq < first]
-                    for event in older:
-                        yield _frame(event)
-                    if not older:
-                        break
-                    after = older[-1].seq
-                dropped = 0
-                while not self._hub.closing.is_set():
-                    try:
-                        async with asyncio.timeout(KEEPALIVE_S):
-                            batch = await heard.next_batch(BATCH_MAX)
-                    except TimeoutError:
-                        yield KEEPALIVE
-                        continue
-                    if heard.dropped > dropped:
-                        yield frame(json.dumps({"dropped": heard.dropped - dropped}), event="dropped")
-                        dropped = heard.dropped
-                    yield b"".join(_frame(event) for event in batch)
-        finally:
-            self._streams -= 1
 
     # ------------------------------------------------------------------ doing
 
@@ -245,7 +185,9 @@ class Api:
         body = await read_body(request, RequestBody)
         seq = self._hub.events.last_seq
         try:
-            ids = await self._hub.submit(body.request(self._hub.runtime.ids.new()))
+            asked = body.request(self._hub.runtime.ids.new())
+            given = body.correlation_id is not None
+            ids = await self._hub.submit(await self._ownership.stamped(asked, principal_of(request), given_id=given))
         except ValueError:
             raise Refusal(409, "ID_TAKEN", "a request with this correlationId was accepted before") from None
         return answer({"correlationIds": list(ids), "seq": seq}, 202)
@@ -257,7 +199,9 @@ class Api:
 
     async def cancel(self, request: Request) -> Response:
         await read_body(request, EmptyBody)
-        self._hub.tracker.cancel(request.path_params["id"], by="api")
+        principal = principal_of(request)
+        await self._ownership.require(principal, request.path_params["id"])
+        self._hub.tracker.cancel(request.path_params["id"], by=principal.agent or "api")
         return answer({"correlationId": request.path_params["id"]}, 202)
 
     async def veto(self, request: Request) -> Response:
@@ -281,17 +225,3 @@ class Api:
         await read_body(request, EmptyBody)
         run_id = await self._hub.require_scheduler().run_now(request.path_params["id"])
         return answer({"runId": run_id}, 202)
-
-
-def _number(request: Request, name: str, default: int, maximum: int) -> int:
-    """A whole number of the query. Raises Refusal."""
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 16):
-        raise Refusal(400, "BAD_REQUEST", f"{name}: a whole number is wanted")
-    return min(int(text), maximum)
-
-
-def _frame(event: Event) -> bytes:
-    return frame(json.dumps(to_wire(event), separators=(",", ":")))

@@ -1,12 +1,13 @@
 """In front of the hub's API: who may speak to it, in what form, and how it says no.
 
-Holds for every route: one Host that is ours (T-31), and for all but liveness and webhooks the API key, no
-foreign Origin, and JSON bodies of bounded size and time (T-30, T-32). Refusals carry no input.
+Holds for every route: one Host that is ours (T-31), and for all but liveness and webhooks a key that may do what is
+asked (``endpoints``), no foreign Origin, and JSON bodies of bounded size and time (T-30, T-32). Refusals carry no
+input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -17,9 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
 from fleetsim.caller.dispatcher import TaskBusy
-from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.jsonable import to_json
-from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.endpoints import Endpoint, Who, endpoints_at
+from fleetsim.hub.keys import Keyring, Principal
 from fleetsim.model.asking import UnfitAnswer
 from fleetsim.model.errors import ConfigError, FleetsimError, LimitReached, NotAccepting, UnknownTarget, WireError
 from fleetsim.model.limits import WIRE_BYTES_MAX
@@ -31,7 +32,8 @@ from fleetsim.wire.json import parse_untrusted
 BODY_BYTES_MAX = WIRE_BYTES_MAX
 BODY_S = 10.0
 _bodies = BodyReader(bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
-OPEN_PATHS = frozenset({"/health"})
+
+_PRINCIPAL = "fleetsim.principal"
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -54,20 +56,21 @@ def answer(data: Any, status: int = 200) -> Response:
 
 def refuse(error: FleetsimError) -> Response:
     """A failure: what happened, and what next."""
+    headers = {"Cache-Control": "no-store"}
     if isinstance(error, Refusal):
         status, code = error.status, error.code
+        headers.update(error.headers)
     else:
         status, code = next(((s, c) for kind, s, c in _STATUS if isinstance(error, kind)), (500, "INTERNAL"))
     body = {"success": False, "error": one_line(str(error), 500), "code": f"FLEETSIM_ERR_{code}"}
     if error.hint:
         body["hint"] = one_line(error.hint, 300)
-    headers = {"Cache-Control": "no-store"}
     if status == 503:
         headers["Retry-After"] = "5"
     return JSONResponse(body, status, headers)
 
 
-def endpoint(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def handler(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     """A handler whose FleetsimErrors become answers."""
 
     async def guarded(request: Request) -> Response:
@@ -92,6 +95,22 @@ async def read_body(request: Request, model: type[M]) -> M:
         raise Refusal(400, "BAD_REQUEST", "; ".join(problems)) from None
 
 
+def principal_of(request: Request) -> Principal:
+    """Whose key the guard let the request in with."""
+    principal: Principal = request.scope[_PRINCIPAL]
+    return principal
+
+
+def number(request: Request, name: str, default: int, maximum: int) -> int:
+    """A whole number of the query. Raises Refusal."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 16):
+        raise Refusal(400, "BAD_REQUEST", f"{name}: a whole number is wanted")
+    return min(int(text), maximum)
+
+
 def hosts_of(*urls: str | None) -> frozenset[str]:
     """Host headers that name one of these addresses; the loopback names stand for each other."""
     hosts: set[str] = set()
@@ -112,17 +131,17 @@ def hosts_of(*urls: str | None) -> frozenset[str]:
 
 
 class ApiGuard:
-    """ASGI middleware that lets in whoever may come in.
+    """ASGI middleware that lets in whoever may come in, and what has a row in the table of endpoints.
 
     ``hosts`` gives the Host headers that are ours now; ``running`` says whether the hub behind it works: a
     webhook that comes too early or too late is told to come again, not taken and lost.
     """
 
     def __init__(
-        self, app: ASGIApp, *, keys: HubKeys, hosts: Callable[[], Collection[str]], running: Callable[[], bool]
+        self, app: ASGIApp, *, keyring: Keyring, hosts: Callable[[], Collection[str]], running: Callable[[], bool]
     ) -> None:
         self._app = app
-        self._keys = keys
+        self._keyring = keyring
         self._hosts = hosts
         self._running = running
 
@@ -137,24 +156,39 @@ class ApiGuard:
     def _judge(self, scope: Scope) -> Refusal | None:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
         hosts = [value for name, value in headers if name == b"host"]
-        path: str = scope["path"]
+        path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
         # First of all: a page whose name was made to resolve to this machine asks like one of ours but for the Host.
         if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts() or not path.startswith("/"):
             return Refusal(421, "WRONG_HOST", "this is not the host you asked for")
-        if path in OPEN_PATHS:
+        here = endpoints_at(path)
+        endpoint = here.get(method)
+        if endpoint is not None and endpoint.who is Who.ANYONE:
             return None
         if not self._running():
             return Refusal(503, "NOT_ACCEPTING", "the hub is starting or closing", hint="try again in a moment")
-        if path.startswith(CALLBACK_PATH):  # an agent has no key of ours; its token is judged there
+        if endpoint is not None and endpoint.who is Who.TOKEN:
             return None
         for origin in (value.decode("latin-1").lower() for name, value in headers if name == b"origin"):
             scheme, _, host = origin.partition("://")
             if scheme not in {"http", "https"} or host not in self._hosts():
                 return Refusal(403, "FOREIGN_ORIGIN", "requests from other web pages are refused")
-        if not self._keys.opens(headers):
+        principal = self._keyring.principal(headers)
+        if principal is None:
             hint = "send the hub's API key as X-API-Key; it is in the state directory"
             return Refusal(401, "UNAUTHORIZED", "Unauthorized", hint=hint)
+        if endpoint is None:
+            return _unknown(here)
+        if not endpoint.allows(principal):
+            return Refusal(403, "ADMIN_ONLY", "this needs the hub's own key, not an agent's")
         kinds = [value.split(b";")[0].strip().lower() for name, value in headers if name == b"content-type"]
-        if scope["method"] not in {"GET", "HEAD"} and kinds != [b"application/json"]:
+        if method != "GET" and kinds != [b"application/json"]:
             return Refusal(415, "NOT_JSON", "send Content-Type: application/json")
+        scope[_PRINCIPAL] = principal
         return None
+
+
+def _unknown(here: Mapping[str, Endpoint]) -> Refusal:
+    if not here:
+        return Refusal(404, "NOT_FOUND", "there is nothing at this address")
+    allowed = ", ".join(sorted(here))
+    return Refusal(405, "METHOD_NOT_ALLOWED", f"this address takes {allowed}", headers={"allow": allowed})

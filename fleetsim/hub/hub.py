@@ -49,9 +49,11 @@ from fleetsim.caller.skill_policy import undeclared_effects
 from fleetsim.caller.track import Rules
 from fleetsim.caller.tracker import Tracker
 from fleetsim.client import AgentClient
+from fleetsim.hub.agent_keys import FILE as AGENT_KEYS_FILE
+from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.agents import AgentNotes, callback_base, route_of
 from fleetsim.hub.journal import Journal
-from fleetsim.hub.keys import HubKeys
+from fleetsim.hub.keys import HubKeys, Keyring
 from fleetsim.hub.rows import agent_facts
 from fleetsim.model.errors import AuthRefused, FleetsimError, RpcError, UnknownTarget
 from fleetsim.model.skills import DEFAULT_SKILL
@@ -84,6 +86,7 @@ class Hub:
         keys: HubKeys,
         url: str | None = None,
         file: FleetFile | None = None,
+        agent_keys: AgentKeys | None = None,
         ceremonies: Path | None = None,
         client_factory: Callable[[AgentEntry], AgentClient] | None = None,
         settled: Sequence[Callable[[Outcome], None]] = (),
@@ -94,6 +97,8 @@ class Hub:
         self.ledger = ledger
         ledger.fail_fast(self._ledger_failed)
         self.keys = keys
+        self.keyring = Keyring(keys.api_key)
+        self.agent_keys = agent_keys
         self.url = url
         settings = config.settings
         self.events = EventLog(runtime.clock)
@@ -142,6 +147,7 @@ class Hub:
         self.failed = asyncio.Event()
         self._notes = AgentNotes()
         self._warned = set(config.warnings)
+        self._key_problems: frozenset[str] = frozenset()
         self._workers = Workers("hub")
         self._stack = AsyncExitStack()
 
@@ -201,6 +207,7 @@ class Hub:
                 thresholds=to_json(self.config.settings.health),
             )
         )
+        await self.read_agent_keys()
         # Health is whole before work is taken up: what is decided while that happens is folded on top of it.
         for outcome in await self.ledger.outcomes(since=self.runtime.clock.now() - WINDOW):
             self.health.fold(outcome)
@@ -291,7 +298,21 @@ class Hub:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self.reload()
+            await self.read_agent_keys()
             await self.broker.release((track.record.agent, track.record.sent_to) for track in self.tracker.tracks())
+
+    async def read_agent_keys(self) -> None:
+        """Look at the keys of agents now, and take up what changed. What is wrong with them is told once."""
+        found = self.agent_keys
+        if found is None or not await found.poll(entry.name for entry in self.config.agents):
+            return
+        self.keyring.replace(found.keys)
+        problems = (*found.problems, *self.keyring.problems)
+        for problem in problems:
+            if problem not in self._key_problems:
+                log.error("%s", problem)
+                self.events.publish(ConfigRejected(path=str(found.path or AGENT_KEYS_FILE), error=problem))
+        self._key_problems = frozenset(problems)
 
     # ------------------------------------------------------------------ between parts
 

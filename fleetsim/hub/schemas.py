@@ -18,9 +18,11 @@ from fleetsim.caller.config import AgentsFile
 from fleetsim.caller.event_wire import PAYLOAD_MEMBERS
 from fleetsim.caller.events import ENVELOPE, Event
 from fleetsim.caller.jsonable import camel
+from fleetsim.hub.agent_keys import AgentKeysFile
 from fleetsim.hub.bodies import AnswerBody, RequestBody, VetoBody
 
 AGENTS_SCHEMA = "agents.schema.json"
+AGENT_KEYS_SCHEMA = "agent-keys.schema.json"
 CEREMONY_SCHEMA = "ceremony.schema.json"
 API_SCHEMA = "api.schema.json"
 EVENTS_SCHEMA = "events.schema.json"
@@ -39,10 +41,11 @@ def file_schemas() -> dict[str, str]:
         (AGENTS_SCHEMA, AgentsFile, "agents.yaml of fleetsim"),
         (CEREMONY_SCHEMA, CeremonyFile, "A ceremony of fleetsim: ceremonies/*.yaml"),
     )
-    return {
-        name: _text(title, model.model_json_schema(schema_generator=_Plain), keep_descriptions=False)
-        for name, model, title in files
-    }
+    return {name: _of_file(model, title) for name, model, title in files}
+
+
+def _of_file(model: type[BaseModel], title: str) -> str:
+    return _text(title, model.model_json_schema(schema_generator=_Plain), keep_descriptions=False)
 
 
 def schemas() -> dict[str, str]:
@@ -51,7 +54,12 @@ def schemas() -> dict[str, str]:
     _, schema = models_json_schema([(body, "validation") for body in bodies], schema_generator=_Plain)
     either = [{"$ref": f"#/$defs/{body.__name__}"} for body in bodies]
     title = "Bodies of the hub's API: of a request, an answer and a veto"
-    return {**file_schemas(), API_SCHEMA: _text(title, {"anyOf": either, **schema}), EVENTS_SCHEMA: _of_events()}
+    return {
+        **file_schemas(),
+        AGENT_KEYS_SCHEMA: _of_file(AgentKeysFile, "agent-keys.yaml of fleetsim"),
+        API_SCHEMA: _text(title, {"anyOf": either, **schema}),
+        EVENTS_SCHEMA: _of_events(),
+    }
 
 
 def _text(title: str, schema: dict[str, Any], *, keep_descriptions: bool = True) -> str:

@@ -17,6 +17,7 @@ from fleetsim.caller.events import LoopStalled
 from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.client import AgentClient
+from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
@@ -39,6 +40,7 @@ async def running_hub(
     host: str = "127.0.0.1",
     port: int = 0,
     file: FleetFile | None = None,
+    agent_keys: AgentKeys | None = None,
     ceremonies: Path | None = None,
     allow_hosts: Iterable[str] = (),
     allow_remote: bool = False,
@@ -47,7 +49,8 @@ async def running_hub(
     """A hub that answers at ``hub.url`` while the context lasts; port 0 picks a free one.
 
     With ``state`` its keys are kept there and other processes can find it; without, its keys last as long
-    as it does. ``ledger`` is open already. ``file`` is agents.yaml, to be taken up again when it changes.
+    as it does. ``ledger`` is open already. ``file`` is agents.yaml, to be taken up again when it changes. Without
+    ``agent_keys`` no agent has a key.
 
     Raises:
         ConfigError: the address cannot be had, is not loopback without ``allow_remote`` (T-32), or the state
@@ -69,6 +72,7 @@ async def running_hub(
             keys=keys,
             url=url,
             file=file,
+            agent_keys=agent_keys,
             ceremonies=ceremonies,
             client_factory=client_factory,
         )

@@ -24,9 +24,12 @@ _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLO
 class DiskFiles:
     """The real Files. Each call runs in a thread."""
 
-    async def read(self, path: Path, *, bytes_max: int) -> bytes:
-        """The content. Raises ConfigError if missing, unreadable, irregular or larger than ``bytes_max``."""
-        return await asyncio.to_thread(_read, path, bytes_max)
+    async def read(self, path: Path, *, bytes_max: int, private: bool = False) -> bytes:
+        """The content. Raises ConfigError if missing, unreadable, irregular or larger than ``bytes_max``.
+
+        ``private`` refuses a file that anybody but its owner can read.
+        """
+        return await asyncio.to_thread(_read, path, bytes_max, private)
 
     async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
         """Files by name with digests; hidden ones are left out, irregular ones marked. Raises ConfigError."""
@@ -68,8 +71,10 @@ def _said(path: Path, error: OSError | ValueError) -> ConfigError:
     return ConfigError(f"{one_line(str(path), 400)}: {reason.lower()}")
 
 
-def _read(path: Path, bytes_max: int) -> bytes:
+def _read(path: Path, bytes_max: int, private: bool) -> bytes:
     with open(_open(path), "rb") as file:
+        if private and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            raise ConfigError(f"{path}: others can read it", hint=f"chmod 600 {path}")
         data = file.read(bytes_max + 1)
     if len(data) > bytes_max:
         raise ConfigError(f"{path}: is larger than {bytes_max} bytes")

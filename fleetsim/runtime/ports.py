@@ -158,8 +158,11 @@ class FileStamp:
 class Files(Protocol):
     """Small files. Symlinks and non-regular files are refused."""
 
-    async def read(self, path: Path, *, bytes_max: int) -> bytes:
-        """The content. Raises ConfigError if missing, unreadable or larger than ``bytes_max``."""
+    async def read(self, path: Path, *, bytes_max: int, private: bool = False) -> bytes:
+        """The content. Raises ConfigError if missing, unreadable or larger than ``bytes_max``.
+
+        ``private`` refuses a file that anybody but its owner can read.
+        """
         ...
 
     async def listing(self, folder: Path, *, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:

@@ -26,11 +26,13 @@ class MemoryFiles:
         """The content. Raises KeyError if there is no such file."""
         return self._content[Path(path)]
 
-    async def read(self, path: Path, *, bytes_max: int) -> bytes:
-        """The content. Raises ConfigError if missing or larger than ``bytes_max``."""
+    async def read(self, path: Path, *, bytes_max: int, private: bool = False) -> bytes:
+        """The content. Raises ConfigError if missing, larger than ``bytes_max``, or not as ``private`` as asked."""
         content = self._content.get(path)
         if content is None:
             raise ConfigError(f"{path}: no such file")
+        if private and self.modes.get(path, 0o600) & 0o077:
+            raise ConfigError(f"{path}: others can read it", hint=f"chmod 600 {path}")
         if len(content) > bytes_max:
             raise ConfigError(f"{path}: larger than {bytes_max} bytes")
         return content

@@ -14,6 +14,7 @@ from fleetsim.caller.config import FleetFile, load_fleet
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
 from fleetsim.caller.ledger.sqlite import Ledger, open_ledger
+from fleetsim.hub.agent_keys import AgentKeys
 from fleetsim.hub.api import build_app
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
@@ -31,6 +32,7 @@ KEY = "k" * 43
 KEYS = HubKeys(api_key=KEY, callback={1: b"c" * 32}, proof="p" * 43)
 FOLDER = Path("ceremonies")
 AGENTS = Path("agents.yaml")
+AGENT_KEYS = Path("agent-keys.yaml")
 EVENTS_CHECKED = 500
 """Of the events of each test, the newest so many are held to the published schema."""
 
@@ -106,13 +108,15 @@ async def town(
     ledger: Ledger | None = None,
     entries: Mapping[str, Mapping[str, Any]] | None = None,
     agents_yaml: str | None = None,
+    agent_keys: Mapping[str, str] | None = None,
     peers: Mapping[str, App] | None = None,
     door: Callable[[Any], App] = lambda app: app,
     **settings: Any,
 ) -> AsyncIterator[Town]:
     """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
 
-    With ``agents_yaml`` that is the fleet, read from the file and again when the file changes. ``peers`` are agents by
+    With ``agents_yaml`` that is the fleet, read from the file and again when the file changes. ``agent_keys`` is the
+    environment as far as it holds keys of agents. ``peers`` are agents by
     name that are none of ours. ``door`` is put in front of the hub's face and of each agent's.
     """
     network = MemoryNetwork()
@@ -140,7 +144,16 @@ async def town(
     async with AsyncExitStack() as stack:
         own_ledger = open_ledger(None, clock=runtime.clock, storage="inline")
         kept: Ledger = ledger if ledger is not None else await stack.enter_async_context(own_ledger)
-        hub = Hub(config, runtime, kept, keys=KEYS, url=HUB, file=file, ceremonies=FOLDER)
+        hub = Hub(
+            config,
+            runtime,
+            kept,
+            keys=KEYS,
+            url=HUB,
+            file=file,
+            agent_keys=AgentKeys(files, agent_keys or {}, AGENT_KEYS),
+            ceremonies=FOLDER,
+        )
         network.mount(HUB, door(build_app(hub)))
         await stack.enter_async_context(network)
         await hub.__aenter__()

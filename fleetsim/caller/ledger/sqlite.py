@@ -232,7 +232,7 @@ class Ledger:
         return await self._run(self._storage.read, partial(tables.last_of_task, agent=agent, task_id=task_id))
 
     async def last_of_context(self, agent: str, context_id: str) -> Outcome | None:
-        """The newest outcome in an agent's context, among the newest of all (see ``Ledger``)."""
+        """The newest outcome in an agent's context, among the newest outcomes of all."""
         return await self._run(self._storage.read, partial(tables.last_of_context, agent=agent, context_id=context_id))
 
     async def unannounced(self, *, limit: int = 1_000) -> tuple[Outcome, ...]:

@@ -1,0 +1,151 @@
+"""Every endpoint of the hub's HTTP face and who may do it: the one table of both.
+
+The application's routes are made from it, the guard asks it before any of them is reached, and the page of permissions
+and the OpenAPI document are written from it. What has no row here is not reachable.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pydantic import BaseModel
+from starlette.routing import compile_path
+
+from fleetsim.caller.executor import CALLBACK_PATH
+from fleetsim.hub.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
+from fleetsim.hub.keys import Principal
+
+
+class Who(StrEnum):
+    """Who may do something. The hub's own key may do everything but stand in for the token of a webhook."""
+
+    ANYONE = "anyone"
+    TOKEN = "the token of its task"
+    AGENT = "agent"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One method of one path; ``name`` is that of the method that does it.
+
+    ``own`` says how far an agent's key goes; what lies beyond is as if it were not there. ``query`` are parameters with
+    their meanings, ``statuses`` how it answers if it is not refused.
+    """
+
+    method: str
+    path: str
+    name: str
+    who: Who
+    does: str
+    own: str = ""
+    body: type[BaseModel] | None = None
+    query: tuple[tuple[str, str], ...] = ()
+    statuses: tuple[int, ...] = (200,)
+
+    def allows(self, principal: Principal) -> bool:
+        """Whether it is for this one at all."""
+        return principal.is_admin or self.who in {Who.AGENT, Who.ANYONE}
+
+
+def _get(path: str, name: str, who: Who, does: str, own: str = "", query: tuple[tuple[str, str], ...] = ()) -> Endpoint:
+    return Endpoint(method="GET", path=path, name=name, who=who, does=does, own=own, query=query)
+
+
+def _post(
+    path: str,
+    name: str,
+    who: Who,
+    does: str,
+    body: type[BaseModel] | None,
+    own: str = "",
+    statuses: tuple[int, ...] = (200,),
+) -> Endpoint:
+    return Endpoint(method="POST", path=path, name=name, who=who, does=does, own=own, body=body, statuses=statuses)
+
+
+_LIMIT = ("limit", "at most so many")
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    _get(
+        "/health",
+        "alive",
+        Who.ANYONE,
+        "says that the process lives and, asked with a challenge, proves to be the hub it is taken for",
+        query=(("challenge", "16 to 128 of A-Za-z0-9_-"),),
+    ),
+    _get("/api/health", "health", Who.ADMIN, "fleet health"),
+    _get("/api/agents", "agents", Who.ADMIN, "every configured agent: address, dialect, skills, health"),
+    _post("/api/agents/{name}/refresh", "refresh", Who.ADMIN, "reads the agent's card now", EmptyBody),
+    _post(
+        "/api/requests",
+        "request",
+        Who.AGENT,
+        "asks for work",
+        RequestBody,
+        own="in its own name, and on tasks and contexts of its own requests",
+        statuses=(202,),
+    ),
+    _get("/api/tasks", "tasks", Who.ADMIN, "requests in flight, and the newest that ended", query=(_LIMIT,)),
+    _get(
+        "/api/tasks/{id}",
+        "task",
+        Who.AGENT,
+        "one request",
+        own="its own requests",
+        query=(("wait", "seconds to wait for its end or its question, at most 60"),),
+    ),
+    _post(
+        "/api/tasks/{id}/cancel",
+        "cancel",
+        Who.AGENT,
+        "asks for a request to be stopped",
+        EmptyBody,
+        own="its own requests",
+        statuses=(202,),
+    ),
+    _post("/api/tasks/{id}/veto", "veto", Who.ADMIN, "stops work whose veto window is open", VetoBody, statuses=(202,)),
+    _get("/api/ids", "ids", Who.ADMIN, "what an id, or its beginning, may mean", query=(("prefix", "of the id"),)),
+    _get("/api/inbox", "inbox", Who.ADMIN, "open questions, and work that may be vetoed"),
+    _get("/api/inbox/{id}", "question", Who.ADMIN, "one open question, whole"),
+    _post("/api/inbox/{id}/answer", "reply", Who.ADMIN, "answers or rejects a question", AnswerBody, statuses=(202,)),
+    _get("/api/ceremonies", "ceremonies", Who.ADMIN, "every ceremony, and what is wrong with files"),
+    _get("/api/ceremonies/{id}/runs", "runs", Who.ADMIN, "a ceremony's runs, newest first", query=(_LIMIT,)),
+    _post("/api/ceremonies/{id}/run", "run", Who.ADMIN, "fires a ceremony now", EmptyBody, statuses=(202,)),
+    _get(
+        "/api/journal",
+        "journal",
+        Who.ADMIN,
+        "recorded events, oldest first",
+        query=(("after", "the number of an event: those after it"), _LIMIT),
+    ),
+    _get(
+        "/api/events",
+        "events",
+        Who.AGENT,
+        "events as they happen, as server-sent events",
+        own="events of its own requests",
+        query=(("after", "the number of an event: those after it first"),),
+    ),
+    Endpoint(
+        method="POST",
+        path=CALLBACK_PATH + "{taskId:path}",
+        name="callback",
+        who=Who.TOKEN,
+        does="takes an agent's webhook about a task of its own",
+        statuses=(200, 202),
+    ),
+)
+
+_PATHS: tuple[tuple[re.Pattern[str], Endpoint], ...] = tuple((compile_path(one.path)[0], one) for one in ENDPOINTS)
+
+
+def endpoints_at(path: str) -> dict[str, Endpoint]:
+    """What can be done at a path, by method; nothing for a path without a row."""
+    found: dict[str, Endpoint] = {}
+    for pattern, endpoint in _PATHS:
+        if pattern.match(path):
+            found.setdefault(endpoint.method, endpoint)
+    return found

@@ -1,0 +1,102 @@
+"""Whose a request is: an agent's key reaches what was asked for with it, and nothing else is there for it.
+
+The mark is the ``user_id`` of a request's source. It is set here alone, so no body can carry it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.caller.tracker import Tracker
+from fleetsim.hub.keys import Principal
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.text import one_line
+from fleetsim.model.work import SkillRequest, Source
+from fleetsim.runtime.inbound import Refusal
+
+_REMEMBERED = 10_000
+
+
+class Ownership:
+    """Stamps requests with who made them, and says so later."""
+
+    def __init__(self, tracker: Tracker, ledger: Ledger) -> None:
+        self._tracker = tracker
+        self._ledger = ledger
+        self._owners: OrderedDict[str, str | None] = OrderedDict()
+
+    async def stamped(self, request: SkillRequest, principal: Principal, *, given_id: bool) -> SkillRequest:
+        """The request as this principal makes it: an agent asks in its own name, on what is its own. ``given_id``: its
+        id came with it.
+
+        Raises:
+            UnknownTarget: it goes on with a task or a context that is of nobody's, or somebody else's, request.
+            Refusal: it comes with an id. A request's id is the context it is in, unless it names another, and so might
+                be that of somebody else's conversation.
+        """
+        if principal.agent is None:
+            return request
+        if given_id:
+            raise Refusal(400, "BAD_REQUEST", "correlationId: the hub gives the ids of what agents ask for")
+        if request.context_id is not None and not request.targets:
+            raise UnknownTarget("a context is one agent's", hint="name that agent as the one target")
+        for agent in request.targets:
+            if request.context_id is not None:
+                await self._require_context(principal, agent, request.context_id)
+        for agent in request.targets:
+            if request.task_id is not None:  # last: nothing is waited for between this look and the dispatcher's
+                await self._require_task(principal, agent, request.task_id)
+        return replace(
+            request,
+            system_actor=principal.agent,
+            dispatcher_agent=principal.agent if request.dispatcher_agent else None,
+            source=Source(interface="api", user_id=principal.agent),
+        )
+
+    async def require(self, principal: Principal, correlation_id: str) -> None:
+        """Raises UnknownTarget unless the principal may see the request: as if there were none."""
+        if not principal.is_admin and not await self.owns(principal, correlation_id):
+            raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
+
+    async def owns(self, principal: Principal, correlation_id: str) -> bool:
+        """Whether it is a request that was made with the principal's key."""
+        if correlation_id not in self._owners:
+            track = self._tracker.track(correlation_id)
+            record = track.record if track is not None else await self._ledger.request(correlation_id)
+            if record is None:
+                return False
+            self._owners[correlation_id] = record.request.source.user_id
+            if len(self._owners) > _REMEMBERED:
+                self._owners.popitem(last=False)
+        return self._owners[correlation_id] == principal.agent
+
+    async def _require_task(self, principal: Principal, agent: str, task_id: str) -> None:
+        last = await self._ledger.last_of_task(agent, task_id)
+        record = await self._ledger.request(last.correlation_id) if last is not None else None
+        holder = self._tracker.find(agent, task_id)
+        if holder is not None:
+            track = self._tracker.track(holder)
+            record = track.record if track is not None else None
+        if record is None or not _made_by(record, principal):
+            raise UnknownTarget(f"no task “{one_line(task_id, 64)}” is known")
+
+    async def _require_context(self, principal: Principal, agent: str, context_id: str) -> None:
+        last = await self._ledger.last_of_context(agent, context_id)
+        ended = await self._ledger.request(last.correlation_id) if last is not None else None
+        found = [track.record for track in self._tracker.tracks() if _is_in(track.record, agent, context_id)]
+        newest = found[-1] if found else ended
+        if newest is None or not _made_by(newest, principal):
+            hint = "leave contextId out in the first turn; the answer has the one to go on with"
+            raise UnknownTarget(f"no context “{one_line(context_id, 64)}” is known", hint=hint)
+
+
+def _made_by(record: RequestRecord, principal: Principal) -> bool:
+    return record.request.source.user_id == principal.agent
+
+
+def _is_in(record: RequestRecord, agent: str, context_id: str) -> bool:
+    context = record.task.context_id if record.task is not None else record.request.context_id
+    return record.agent == agent and (context or record.request.correlation_id) == context_id

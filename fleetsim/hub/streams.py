@@ -1,0 +1,133 @@
+"""``GET /api/events``: events as they happen, and those after a given one first, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from fleetsim.caller.event_log import KEEP_MAX
+from fleetsim.caller.event_wire import to_wire
+from fleetsim.caller.events import Event, HubStopping
+from fleetsim.hub.http import number, principal_of
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.keys import Principal
+from fleetsim.hub.ownership import Ownership
+from fleetsim.runtime.inbound import Refusal
+from fleetsim.wire.sse import KEEPALIVE, MEDIA_TYPE, frame
+
+STREAMS_MAX = 256
+STREAMS_PER_AGENT_MAX = 16
+KEEPALIVE_S = 15.0
+BATCH_MAX = 256
+PATTERNS_MAX = 32
+PATTERN_CHARS_MAX = 300
+SEQ_MAX = 2**53
+
+
+class EventStreams:
+    """The open streams of events."""
+
+    def __init__(self, hub: Hub, ownership: Ownership) -> None:
+        self._hub = hub
+        self._ownership = ownership
+        self._open: Counter[str | None] = Counter()
+
+    async def events(self, request: Request) -> Response:
+        """Events as they happen; with ``?after=SEQ``, or ``Last-Event-ID`` from a reader that comes again, those since
+        then first. ``?topic=`` are patterns, of which one must fit.
+        """
+        principal = principal_of(request)
+        if self._open.total() >= STREAMS_MAX:
+            raise Refusal(429, "TOO_MANY_STREAMS", f"{STREAMS_MAX} event streams are open already")
+        if not principal.is_admin and self._open[principal.agent] >= STREAMS_PER_AGENT_MAX:
+            raise Refusal(429, "TOO_MANY_STREAMS", f"{STREAMS_PER_AGENT_MAX} event streams of yours are open already")
+        patterns = _patterns(request)
+        last = request.headers.get("last-event-id")
+        if last is not None and last.isascii() and last.isdigit() and len(last) <= 16:
+            after = min(int(last), SEQ_MAX)  # of a later moment than the address, which stays what it was
+        else:
+            after = number(request, "after", self._hub.events.last_seq, SEQ_MAX)
+
+        async def wanted(event: Event) -> bool:
+            fits = not patterns or any(topic_fits(pattern, event.topic) for pattern in patterns)
+            return fits and (principal.is_admin or await self._may_see(principal, event))
+
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._follow(principal, after, wanted), media_type=MEDIA_TYPE, headers=headers)
+
+    async def _may_see(self, principal: Principal, event: Event) -> bool:
+        """Whether an agent is told: of its own requests, and that the hub is going."""
+        if event.correlation_id is not None:
+            return await self._ownership.owns(principal, event.correlation_id)
+        return isinstance(event, HubStopping)
+
+    async def _follow(
+        self, principal: Principal, after: int, wanted: Callable[[Event], Awaitable[bool]]
+    ) -> AsyncIterator[bytes]:
+        now = asyncio.get_running_loop().time
+        self._open[principal.agent] += 1
+        try:
+            # Listening begins before the journal is read, and the journal ends where memory begins: no gap, none twice.
+            async with self._hub.events.subscribe(after_seq=after) as heard:
+                async for event in self._replayed(after):
+                    if await wanted(event):
+                        yield _frame(event)
+                dropped, quiet_until = 0, now() + KEEPALIVE_S
+                while not self._hub.closing.is_set():
+                    try:
+                        async with asyncio.timeout_at(quiet_until):
+                            batch = await heard.next_batch(BATCH_MAX)
+                    except TimeoutError:
+                        yield KEEPALIVE
+                        quiet_until = now() + KEEPALIVE_S
+                        continue
+                    told = b"".join([_frame(event) for event in batch if await wanted(event)])
+                    if heard.dropped > dropped:
+                        told = frame(json.dumps({"dropped": heard.dropped - dropped}), event="dropped") + told
+                        dropped = heard.dropped
+                    if told:
+                        yield told
+                        quiet_until = now() + KEEPALIVE_S
+        finally:
+            self._open[principal.agent] -= 1
+
+    async def _replayed(self, after: int) -> AsyncIterator[Event]:
+        """Events older than those kept in memory, from the journal."""
+        kept = self._hub.events.recent(limit=KEEP_MAX)
+        first = kept[0].seq if kept else self._hub.events.last_seq + 1
+        while after < first - 1:
+            page = await self._hub.ledger.events(after_seq=after, limit=BATCH_MAX)
+            older = [event for event in page if event.seq < first]
+            for event in older:
+                yield event
+            if not older:
+                return
+            after = older[-1].seq
+
+
+def topic_fits(pattern: str, topic: str) -> bool:
+    """Whether a topic is of a pattern: level by level, ``*`` is any one, ``#`` at the end any number, none too."""
+    wanted, levels = pattern.split("."), topic.split(".")
+    if wanted[-1] == "#":
+        wanted.pop()
+        levels = levels[: len(wanted)]
+    return len(wanted) == len(levels) and all(one in {"*", level} for one, level in zip(wanted, levels, strict=True))
+
+
+def _patterns(request: Request) -> list[str]:
+    """The patterns that are asked for. Raises Refusal."""
+    patterns = request.query_params.getlist("topic")
+    if len(patterns) > PATTERNS_MAX or any(len(pattern) > PATTERN_CHARS_MAX for pattern in patterns):
+        raise Refusal(400, "BAD_REQUEST", f"topic: at most {PATTERNS_MAX} patterns of {PATTERN_CHARS_MAX} characters")
+    if any("#" in pattern.split(".")[:-1] for pattern in patterns):
+        raise Refusal(400, "BAD_REQUEST", "topic: # stands at the end of a pattern, for any number of levels")
+    return patterns
+
+
+def _frame(event: Event) -> bytes:
+    return frame(json.dumps(to_wire(event), separators=(",", ":")), event_id=str(event.seq))

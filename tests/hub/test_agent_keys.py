@@ -1,0 +1,173 @@
+"""Agents' keys: where they come from, whose they are, and that no other opens anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fleetsim.caller.events import ConfigRejected
+from fleetsim.hub.agent_keys import RESERVED, AgentKeys
+from fleetsim.hub.keys import ADMIN, Keyring, Principal
+from fleetsim.runtime.files import DiskFiles
+from fleetsim.testbed.files import MemoryFiles
+from tests.hub.town import AGENT_KEYS, KEY, Town, town, worker
+
+QUINN, AVA = "q" * 40, "a" * 40
+ENV = {"WORKSTACEAN_API_KEY_QUINN": QUINN, "WORKSTACEAN_API_KEY_AVA": AVA}
+
+
+def holder(ring: Keyring, key: str) -> Principal | None:
+    return ring.principal([(b"x-api-key", key.encode("latin-1"))])
+
+
+async def found(env: Mapping[str, str], *agents: str, yaml: str | None = None, **files: str) -> AgentKeys:
+    held = MemoryFiles({**files, **({str(AGENT_KEYS): yaml} if yaml is not None else {})})
+    keys = AgentKeys(held, env, AGENT_KEYS)
+    await keys.poll(agents)
+    return keys
+
+
+async def opens(t: Town, key: str) -> bool:
+    """Whether the key lets anybody in."""
+    return (await t.http("GET", "/api/tasks/c-1", key=key)).status != 401
+
+
+def test_each_key_is_its_holders() -> None:
+    ring = Keyring(KEY)
+    ring.replace({"quinn": QUINN, "ava": AVA})
+    assert [holder(ring, key) for key in (KEY, QUINN, AVA, QUINN[:-1], "")] == [
+        ADMIN,
+        Principal("quinn"),
+        Principal("ava"),
+        None,
+        None,
+    ]
+    assert ring.problems == ()
+
+
+@pytest.mark.parametrize("key", ["", " ", "short", "x" * 15, "x" * 513, "with a blank in it", "é" * 20])
+def test_a_key_that_is_none_opens_nothing_whoevers_it_is(key: str) -> None:
+    """An unset key was the administrator's in the original."""
+    ring = Keyring(key)
+    ring.replace({"quinn": key})
+    assert holder(ring, key) is None
+    assert holder(ring, "") is None
+    assert len(ring.problems) == 2
+
+
+def test_incident_14_agents_that_share_a_key_have_none() -> None:
+    ring = Keyring(KEY)
+    ring.replace({"quinn": QUINN, "ava": QUINN, "frank": AVA})
+    assert holder(ring, QUINN) is None
+    assert holder(ring, AVA) == Principal("frank")
+    (problem,) = ring.problems
+    assert "agent ava and agent quinn have the same key" in problem
+    assert QUINN not in problem
+
+
+def test_incident_14_an_agent_with_the_hubs_own_key_is_not_the_hubs_owner() -> None:
+    ring = Keyring(KEY)
+    ring.replace({"quinn": KEY})
+    assert holder(ring, KEY) is None
+    assert "agent quinn and the hub itself have the same key" in ring.problems[0]
+    ring.replace({})
+    assert holder(ring, KEY) is ADMIN
+
+
+async def test_the_environment_names_agents_by_their_variables() -> None:
+    keys = await found({"WORKSTACEAN_API_KEY_MY_AGENT": QUINN, "WORKSTACEAN_API_KEY_FRANK": AVA}, "my-agent", "ava")
+    assert keys.keys == {"my-agent": QUINN, "frank": AVA}
+    assert (await found({"WORKSTACEAN_API_KEY": QUINN, "WORKSTACEAN_API_KEY_": AVA, "OTHER": AVA}, "ava")).keys == {}
+
+
+async def test_two_agents_of_one_variable_have_the_same_key_and_so_none() -> None:
+    keys = await found({"WORKSTACEAN_API_KEY_MY_AGENT": QUINN}, "my-agent", "my.agent")
+    ring = Keyring(KEY)
+    ring.replace(keys.keys)
+    assert holder(ring, QUINN) is None
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+async def test_nobody_has_a_key_under_a_name_that_stands_for_somebody_else(name: str) -> None:
+    keys = await found({f"WORKSTACEAN_API_KEY_{name.upper()}": QUINN})
+    assert keys.keys == {}
+    assert "is not an agent's" in keys.problems[0]
+    written = await found(ENV, yaml=f"keys:\n  {name.title()}: {{envKey: WORKSTACEAN_API_KEY_AVA}}\n")
+    assert "is not an agent's" in written.problems[0]
+
+
+async def test_the_file_wins_over_the_environment_and_names_where_a_key_is() -> None:
+    yaml = "keys:\n  quinn: {keyFile: secret/quinn}\n  frank: {envKey: FRANKS}\n"
+    keys = await found({**ENV, "FRANKS": "f" * 20}, "quinn", yaml=yaml, **{"secret/quinn": "n" * 32 + "\n"})
+    assert keys.keys == {"quinn": "n" * 32, "frank": "f" * 20, "ava": AVA}
+    assert keys.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("yaml", "says"),
+    [
+        ("keys: [", "agent-keys.yaml:2:1"),
+        ("keys:\n  quinn: {}\n", "in envKey or in keyFile"),
+        ("keys:\n  quinn: {envKey: A, keyFile: b}\n", "not in both"),
+        (f"keys:\n  quinn: {{key: {QUINN}}}\n", "agent-keys.yaml:2"),
+        ("keys:\n  ../quinn: {envKey: A}\n", "1 to 64 letters"),
+        ("keys:\n  quinn: {envKey: UNSET}\n", "UNSET holds no key"),
+        ("keys:\n  quinn: {keyFile: gone}\n", "gone"),
+        ("keys:\n  quinn: {keyFile: empty}\n", "empty holds no key"),
+    ],
+)
+async def test_what_is_wrong_is_told_and_gives_nobody_a_key(yaml: str, says: str) -> None:
+    keys = await found({}, yaml=yaml, empty="\n")
+    assert keys.keys == {}
+    (problem,) = keys.problems
+    assert says in problem
+    assert QUINN not in problem
+
+
+@pytest.mark.parametrize(("mode", "taken"), [(0o600, True), (0o400, True), (0o640, False), (0o604, False)])
+async def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path, mode: int, taken: bool) -> None:
+    (tmp_path / "quinn.key").write_text(QUINN)
+    (tmp_path / "quinn.key").chmod(mode)
+    (tmp_path / "agent-keys.yaml").write_text("keys:\n  quinn: {keyFile: quinn.key}\n")
+    keys = AgentKeys(DiskFiles(), {}, tmp_path / "agent-keys.yaml")
+    await keys.poll(())
+    assert keys.keys == ({"quinn": QUINN} if taken else {})
+    assert ("others can read it" in " ".join(keys.problems)) is not taken
+
+
+async def test_a_key_in_a_file_is_rotated_while_the_hub_runs_and_the_old_one_opens_nothing() -> None:
+    async with town(worker()) as t:
+        t.files.put("quinn.key", QUINN)
+        t.files.put(AGENT_KEYS, "keys:\n  quinn: {keyFile: quinn.key}\n")
+        await asyncio.sleep(5)
+        assert await opens(t, QUINN)
+        t.files.put("quinn.key", AVA)
+        await asyncio.sleep(5)
+        assert (await opens(t, QUINN), await opens(t, AVA)) == (False, True)
+        await t.files.remove(AGENT_KEYS)
+        await asyncio.sleep(6)
+        assert (await opens(t, AVA), await opens(t, KEY)) == (False, True)
+
+
+async def test_a_broken_file_changes_nobodys_key_and_is_told_once() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        t.files.put(AGENT_KEYS, "keys:\n  quinn: {envKey: WORKSTACEAN_API_KEY_AVA}\n  ava: {keyFile: none}\n")
+        await asyncio.sleep(5)
+        assert (await opens(t, AVA), await opens(t, QUINN)) == (True, False)
+        t.files.put(AGENT_KEYS, "keys: [")
+        await asyncio.sleep(20)
+        assert (await opens(t, AVA), await opens(t, QUINN)) == (True, False)
+        told = [event.error for event in t.events("config.rejected") if isinstance(event, ConfigRejected)]
+        assert len(told) == 2
+        assert all(QUINN not in error and AVA not in error for error in told)
+
+
+async def test_shared_secrets_are_told_when_the_hub_starts() -> None:
+    async with town(worker(), agent_keys={**ENV, "WORKSTACEAN_API_KEY_AVA": QUINN}) as t:
+        assert not await opens(t, QUINN)
+        (event,) = t.events("config.rejected")
+        assert "agent ava and agent quinn have the same key" in json.dumps(str(event))

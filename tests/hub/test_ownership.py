@@ -1,0 +1,166 @@
+"""An agent's key reaches what was asked for with it; what is anybody else's is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from fleetsim.hub.keys import API_KEY_HEADER
+from fleetsim.model.work import SkillRequest
+from fleetsim.runtime.body import read_events
+from fleetsim.runtime.ports import Limits, Request
+from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.town import HUB, KEY, Town, town, worker
+
+
+async def ask(t: Town, key: str, **body: Any) -> tuple[int, dict[str, Any]]:
+    reply = await t.http(
+        "POST", "/api/requests", json.dumps({"text": "x", "targets": ["quinn"], **body}).encode(), key=key
+    )
+    return reply.status, json.loads(reply.body)
+
+
+async def made(t: Town, key: str, **body: Any) -> str:
+    status, said = await ask(t, key, **body)
+    assert status == 202, said
+    (cid,) = said["data"]["correlationIds"]
+    return str(cid)
+
+
+async def get(t: Town, key: str, path: str) -> tuple[int, dict[str, Any]]:
+    reply = await t.http("GET", path, key=key)
+    return reply.status, json.loads(reply.body)
+
+
+async def test_who_asks_is_told_by_the_key_and_never_by_the_body() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        cid = await made(t, AVA, skill="echo", systemActor="operator", interface="cli", dispatcherAgent="quinn")
+        record = await t.ledger.request(cid)
+        assert record is not None
+        request = record.request
+        assert (request.system_actor, request.source.user_id, request.source.interface) == ("ava", "ava", "api")
+        assert request.dispatcher_agent == "ava"
+        of_admin = await made(t, KEY, skill="echo", systemActor="ava")
+        assert (await get(t, AVA, f"/api/tasks/{of_admin}"))[0] == 404
+
+
+@pytest.mark.parametrize("state", ["open", "ended"])
+@pytest.mark.parametrize("wait", ["", "?wait=1"])
+async def test_a_request_is_there_for_who_made_it_and_for_the_hubs_owner(state: str, wait: str) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        cid = await made(t, AVA, skill="ponder" if state == "open" else "echo")
+        await asyncio.sleep(3)
+        path = f"/api/tasks/{cid}{wait}"
+        assert [(await get(t, key, path))[0] for key in (KEY, AVA, QUINN)] == [200, 200, 404]
+        _, foreign = await get(t, QUINN, path)
+        _, unknown = await get(t, QUINN, f"/api/tasks/unknown{wait}")
+        assert foreign == {**unknown, "error": unknown["error"].replace("unknown", cid)}
+
+
+async def test_only_who_made_a_request_cancels_it() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        cid = await made(t, AVA, skill="ponder")
+        assert (await t.http("POST", f"/api/tasks/{cid}/cancel", b"{}", key=QUINN)).status == 404
+        await asyncio.sleep(2)
+        assert t.hub.tracker.track(cid) is not None
+        assert (await t.http("POST", f"/api/tasks/{cid}/cancel", b"{}", key=AVA)).status == 202
+        assert (await t.hub.tracker.wait(cid)).kind == "canceled"
+
+
+async def waiting(t: Town, key: str) -> tuple[str, str, str]:
+    """A request that asks something: its id, and its task and context at the agent."""
+    cid = await made(t, key, skill="ask")
+    await asyncio.sleep(3)
+    track = t.hub.tracker.track(cid)
+    assert track is not None
+    assert track.record.task is not None
+    return cid, track.record.task.task_id, track.record.task.context_id
+
+
+@pytest.mark.parametrize("key", [KEY, QUINN], ids=["of the owner", "of another agent"])
+async def test_a_question_of_somebody_elses_request_is_not_answered(key: str) -> None:  # T-40
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        cid, task_id, _ = await waiting(t, key)
+        assert (await ask(t, AVA, taskId=task_id))[0] == 404
+        track = t.hub.tracker.track(cid)
+        assert track is not None
+        assert track.asking.question is not None
+
+
+async def test_an_agent_answers_the_question_of_its_own_request() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        cid, task_id, _ = await waiting(t, AVA)
+        assert await made(t, AVA, taskId=task_id, text="main") == cid
+        assert (await t.hub.tracker.wait(cid)).text == "going with main"
+
+
+@pytest.mark.parametrize("state", ["open", "ended"])
+async def test_a_conversation_is_gone_on_with_by_who_began_it(state: str) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        cid = await made(t, AVA, skill="ponder" if state == "open" else "echo", conversation=True)
+        await asyncio.sleep(3)
+        row = (await get(t, AVA, f"/api/tasks/{cid}"))[1]["data"]
+        context = row["contextId"]
+        assert [(await ask(t, key, skill="echo", contextId=context))[0] for key in (QUINN, AVA, KEY)] == [404, 202, 202]
+        assert (await ask(t, QUINN, skill="echo", contextId=context, targets=[]))[0] == 404
+        assert (await ask(t, QUINN, skill="echo", contextId=context, targets=["all"]))[0] == 404
+        assert (await ask(t, QUINN, skill="echo", taskId=row["taskId"]))[0] == 404
+        assert (await ask(t, QUINN, skill="echo", correlationId=context))[0] == 400, "its id would be its context"
+
+
+async def test_what_nobody_asked_for_is_not_an_agents_to_go_on_with() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        assert (await ask(t, AVA, taskId="t-1"))[0] == 404
+        assert (await ask(t, AVA, skill="echo", contextId="c-1"))[0] == 404
+        assert (await ask(t, KEY, skill="echo", contextId="c-1"))[0] == 202
+
+
+async def told(t: Town, key: str, count: int, query: str = "?after=0") -> list[dict[str, Any]]:
+    """The first events that a stream with this key tells; fewer if no more come within a minute."""
+    sent = Request(
+        method="GET",
+        url=f"{HUB}/api/events{query}",
+        headers={API_KEY_HEADER: key},
+        limits=Limits(total_s=None, body_bytes_max=2**30),
+        streaming=True,
+    )
+    found: list[dict[str, Any]] = []
+    try:
+        async with asyncio.timeout(60), t.runtime.transport.open(sent) as incoming:
+            assert incoming.status == 200
+            async for event in read_events(incoming):
+                found.append(json.loads(event.data))
+                assert event.id == str(found[-1]["seq"])
+                if len(found) == count:
+                    break
+    except TimeoutError:
+        pass
+    return found
+
+
+@pytest.mark.parametrize("when", ["live", "from memory", "from the journal"])
+async def test_an_agent_is_told_of_its_own_requests_alone(when: str) -> None:
+    async with town(worker(), agent_keys=ENV, ceremony=None) as t:
+        await asyncio.sleep(1)
+        listening = asyncio.ensure_future(told(t, AVA, 1_000, "")) if when == "live" else None
+        await asyncio.sleep(1)
+        mine, theirs, owners = await made(t, AVA, skill="echo"), await made(t, QUINN, skill="echo"), "c-admin"
+        await t.hub.submit(SkillRequest(correlation_id=owners, text="x", skill="echo", targets=("quinn",)))
+        await asyncio.sleep(3)
+        if when == "from the journal":
+            t.hub.events._kept.clear()
+        found = await (listening if listening is not None else told(t, AVA, 1_000))
+        assert {event["correlationId"] for event in found} == {mine}
+        assert "agent.skill.request" in {event["topic"] for event in found}
+        assert "autonomous.outcome.ava.echo" in {event["topic"] for event in found}
+        assert theirs

@@ -1,0 +1,103 @@
+"""Who may do what: every endpoint with every kind of key, and nothing reachable that the table does not name."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from fleetsim.hub.api import Api
+from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, endpoints_at
+from fleetsim.hub.http import ApiGuard
+from fleetsim.runtime.ports import Request as Outgoing
+from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.town import HUB, KEY, Town, town, worker
+
+KEYED = [one for one in ENDPOINTS if one.who in {Who.AGENT, Who.ADMIN}]
+
+
+def of(endpoint: Endpoint) -> str:
+    return f"{endpoint.method} {endpoint.path}"
+
+
+def example(endpoint: Endpoint) -> str:
+    return re.sub(r"{[^}]+}", "c-1", endpoint.path)
+
+
+async def asked(t: Town, endpoint: Endpoint, key: str) -> int:
+    body = b"{}" if endpoint.method == "POST" else b""
+    if endpoint.name == "events" and key in {KEY, QUINN, AVA}:  # a stream of its own kind: it begins, and goes on
+        async with asyncio.timeout(1):
+            return await _begun(t, example(endpoint), key)
+    return (await t.http(endpoint.method, example(endpoint), body, key=key)).status
+
+
+async def _begun(t: Town, path: str, key: str) -> int:
+    sent = Outgoing(method="GET", url=HUB + path, headers={"x-api-key": key}, streaming=True)
+    async with t.runtime.transport.open(sent) as incoming:
+        return incoming.status
+
+
+def test_every_route_has_its_row_and_every_row_its_route() -> None:
+    names = {one.name for one in ENDPOINTS}
+    assert len(names) == len(ENDPOINTS), "two operations of one name"
+    assert len({of(one) for one in ENDPOINTS}) == len(ENDPOINTS)
+    assert all(endpoints_at(example(one))[one.method] is one for one in ENDPOINTS)
+    assert all(one.own for one in ENDPOINTS if one.who is Who.AGENT), "how far an agent's key goes"
+    assert not any(one.own for one in ENDPOINTS if one.who is not Who.AGENT)
+
+
+async def test_the_application_has_the_routes_of_the_table_and_no_others() -> None:
+    async with town(worker()) as t:
+        routes = {(method, route.path) for route in Api(t.hub).routes() for method in route.methods or ()}
+        table = {(one.method, one.path) for one in ENDPOINTS if one.who is not Who.TOKEN}
+        assert {found for found in routes if found[0] != "HEAD"} == table
+
+
+async def test_a_route_without_a_row_cannot_be_reached_with_any_key() -> None:
+    async def secret(_: Request) -> Response:
+        return PlainTextResponse("reached")
+
+    async with town(worker()) as t:
+        app = Starlette(routes=[Route("/api/secret", secret, methods=["GET", "POST"])])
+        await t.network.unmount(HUB)
+        t.network.mount(
+            HUB, ApiGuard(app, keyring=t.hub.keyring, hosts=lambda: {"hub.example:8080"}, running=lambda: True)
+        )
+        for method in ("GET", "POST", "PUT", "HEAD", "OPTIONS"):
+            reply = await t.http(method, "/api/secret", b"{}")
+            assert (reply.status, b"reached" in reply.body) == (404, False)
+
+
+@pytest.mark.parametrize("endpoint", KEYED, ids=of)
+async def test_without_a_key_nothing_is_done(endpoint: Endpoint) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        assert [await asked(t, endpoint, key) for key in ("", "wrong", QUINN + "x")] == [401, 401, 401]
+
+
+@pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one.who is Who.ADMIN], ids=of)
+async def test_an_agents_key_does_nothing_that_is_the_hubs_owners(endpoint: Endpoint) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        before = t.hub.events.last_seq
+        assert [await asked(t, endpoint, key) for key in (QUINN, AVA)] == [403, 403]
+        assert t.hub.events.last_seq == before
+
+
+@pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one.who is Who.AGENT], ids=of)
+async def test_what_is_for_agents_is_not_closed_to_them(endpoint: Endpoint) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        assert await asked(t, endpoint, QUINN) not in {401, 403}
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+async def test_a_method_without_a_row_is_refused_and_told_what_there_is(method: str) -> None:
+    async with town(worker()) as t:
+        reply = await t.http(method, "/api/requests", b"{}")
+        assert (reply.status, reply.headers["allow"]) == (405, "POST")
