@@ -544,6 +544,31 @@ class WebhooksDegraded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeDelivered(Event):
+    """People were told of something: one sink of a channel took it."""
+
+    TOPIC: ClassVar[str] = "channel.{channel}.delivered"
+    level: Level = Level.DEBUG
+    channel: str
+    sink: str
+    kind: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeFailed(Event):
+    """A sink of a channel did not take a notice, or, with no `sink`, its owner may not use the channel."""
+
+    TOPIC: ClassVar[str] = "channel.{channel}.failed"
+    level: Level = Level.WARN
+    channel: str
+    sink: str
+    kind: str
+    attempts: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigLoaded(Event):
     """Agents.yaml was read; `thresholds` are those of `fleet.health`."""
 

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from fleetsim.cli import render
+from fleetsim.cli.channel import failing
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import at_hub
 from fleetsim.cli.main import CommonOptions
+from fleetsim.hub.remote import HubRemote
 from fleetsim.model.errors import Blame
 from fleetsim.model.text import one_line
 from fleetsim.model.work import WHOSE
@@ -25,9 +27,13 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool) -> 
 
     Only what an agent answers for is in its figures: its successes, and the failures blamed on it. What people,
     callers and the network did is counted BESIDE. Latency is the time the agent had, without people's and the
-    queue's. Under the table: why an agent is not up, and since when (UTC).
+    queue's. Under the table: why an agent is not up, and since when (UTC). On stderr: channels that fail.
     """
-    fleet = at_hub(common, lambda hub: hub.get("/health"))
+
+    async def read(hub: HubRemote) -> tuple[Any, Any]:
+        return await hub.get("/health"), await hub.get("/channels")
+
+    fleet, channels = at_hub(common, read)
     shown = [row for row in fleet["agents"] if not agents or row["agentName"] in agents]
     if agents and not shown:
         common.note(f"no such agent: {', '.join(agents)}")
@@ -36,6 +42,8 @@ def health(common: CommonOptions, agents: Sequence[str], fail_if_down: bool) -> 
         render.emit_json({**fleet, "agents": shown})
     else:
         show(common, shown)
+    for line in failing(channels):
+        common.note(line)
     return Exit.FAILED if fail_if_down and any(row["health"] == "down" for row in shown) else Exit.OK
 
 

@@ -35,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "task": ("fleetsim.cli.task:task", "Look at requests in flight, or cancel one."),
     "inbox": ("fleetsim.cli.inbox:inbox", "Read and answer what agents ask."),
     "ceremony": ("fleetsim.cli.ceremony:ceremony", "List ceremonies, or fire one now."),
+    "channel": ("fleetsim.cli.channel:channel", "See where people are told of what happens, and test it."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
     "card": ("fleetsim.cli.card:card", "Read an agent's card and say how it would be called."),
     "events": ("fleetsim.cli.events:events", "Follow what the hub says happens."),

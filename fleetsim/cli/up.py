@@ -117,6 +117,7 @@ async def _up(
         gc.collect()
         gc.freeze()
         LOG_FORMAT.hide(hub.agent_keys.keys.values() if hub.agent_keys else ())
+        LOG_FORMAT.hide(sink.url for channel in config.channels.values() for sink in channel.sinks)
         LOG_FORMAT.hide([hub.keys.api_key, *(key.decode("latin-1") for key in hub.keys.callback.values())])
         if drawn:
             title = path.parent.resolve().name

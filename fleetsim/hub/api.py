@@ -172,6 +172,10 @@ class Api:
         found = await self._hub.ledger.runs(request.path_params["id"], limit=number(request, "limit", 100, PAGE_MAX))
         return answer([run_facts(run) for run in found])
 
+    async def channels(self, _: Request) -> Response:
+        """Where people are told of what happens, and how each sink has fared."""
+        return answer(list(self._hub.channels.rows()))
+
     async def journal(self, request: Request) -> Response:
         """Recorded events after ``?after=SEQ``, oldest first."""
         after = number(request, "after", 0, 2**53)
@@ -225,3 +229,8 @@ class Api:
         await read_body(request, EmptyBody)
         run_id = await self._hub.require_scheduler().run_now(request.path_params["id"])
         return answer({"runId": run_id}, 202)
+
+    async def test_channel(self, request: Request) -> Response:
+        """Send a test notice to each sink of a channel, and wait for what became of it."""
+        await read_body(request, EmptyBody)
+        return answer(list(await self._hub.channels.test(request.path_params["id"])))

@@ -114,6 +114,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _get("/api/ceremonies", "ceremonies", Who.ADMIN, "every ceremony, and what is wrong with files"),
     _get("/api/ceremonies/{id}/runs", "runs", Who.ADMIN, "a ceremony's runs, newest first", query=(_LIMIT,)),
     _post("/api/ceremonies/{id}/run", "run", Who.ADMIN, "fires a ceremony now", EmptyBody, statuses=(202,)),
+    _get("/api/channels", "channels", Who.ADMIN, "where people are told of what happens, and how each sink has fared"),
+    _post("/api/channels/{id}/test", "test_channel", Who.ADMIN, "sends a test notice to a channel's sinks", EmptyBody),
     _get(
         "/api/journal",
         "journal",

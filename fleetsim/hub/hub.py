@@ -17,6 +17,7 @@ from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
+from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog, publish_outcome
@@ -71,8 +72,8 @@ class Hub:
     """A running caller. ``url`` is where its own HTTP face can be reached, None without one (polling only).
 
     Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` (None
-    without a ceremonies folder), ``desk``, ``receiver``, ``limiter``, ``registry``. ``failed`` is set, and
-    ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it then.
+    without a ceremonies folder), ``desk``, ``channels``, ``receiver``, ``limiter``, ``registry``. ``failed`` is
+    set, and ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it then.
     """
 
     failure: LedgerBroken | None = None
@@ -103,6 +104,7 @@ class Hub:
         settings = config.settings
         self.events = EventLog(runtime.clock)
         self.health = FleetHealth(thresholds=settings.health)
+        self.channels = Channels(runtime, self.events, config.channels)
         self.broker = CardBroker(runtime, config, self.events, ledger=ledger, client_factory=client_factory)
         self.registry = Registry(
             self.broker.offers,
@@ -213,6 +215,7 @@ class Hub:
             self.health.fold(outcome)
         await enter(self._workers)
         self._workers.start(self._follow_events(), name="events")
+        await enter(self.channels)
         await enter(self.broker)
         await enter(self.tracker)
         await enter(self.desk)
@@ -291,6 +294,7 @@ class Hub:
                 self._notes.forget(entry.name)
         self.broker.apply(config)
         self.limiter.apply(config.settings)
+        self.channels.apply(config.channels)
         self.tracker.rules = _rules_of(config.settings)
         self.dispatcher.cooldowns_s = config.settings.cooldowns_s
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fleetsim.agent import Agent, SkillContext, SkillFailed
+from fleetsim.caller.channels.channel import Channel
 from fleetsim.caller.config import FleetFile, load_fleet
 from fleetsim.caller.events import Event
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings
@@ -111,6 +112,7 @@ async def town(
     agent_keys: Mapping[str, str] | None = None,
     peers: Mapping[str, App] | None = None,
     door: Callable[[Any], App] = lambda app: app,
+    channels: Sequence[Channel] = (),
     **settings: Any,
 ) -> AsyncIterator[Town]:
     """Agents at http://NAME.example:8000/a2a and a hub at ``HUB`` that they can reach.
@@ -136,7 +138,9 @@ async def town(
         network.mount(f"http://{name}.example:8000", peer)
         url = f"http://{name}.example:8000/a2a"
         made.append(AgentEntry(**{"name": name, "url": url, **(entries or {}).get(name, {})}))
-    config, file = FleetConfig(agents=tuple(made), settings=FleetSettings(base_url=HUB, **settings)), None
+    by_id = {channel.channel_id: channel for channel in channels}
+    config = FleetConfig(agents=tuple(made), settings=FleetSettings(base_url=HUB, **settings), channels=by_id)
+    file = None
     if agents_yaml is not None:
         files.put(AGENTS, agents_yaml)
         config = await load_fleet(AGENTS, files=files, env=os.environ)

@@ -208,6 +208,10 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
     e.WebhookRejected: lambda event: _joined("401", one_line(event.why), _by("from", event.peer)),
     e.WebhookRegistered: lambda event: "the agent took our webhook",
     e.WebhooksDegraded: lambda event: _joined("polling instead:", one_line(event.why)),
+    e.NoticeDelivered: lambda event: _joined("told", one_line(event.channel, 60), one_line(event.sink)),
+    e.NoticeFailed: lambda event: _joined(
+        "not told:", one_line(event.channel, 60), one_line(event.sink), one_line(event.reason)
+    ),
     e.ConfigLoaded: lambda event: _joined(plural(len(event.agents), "agent"), one_line(event.path, 300)),
     e.ConfigReloaded: _reloaded,
     e.ConfigRejected: lambda event: _joined(one_line(event.error, 400), "last good kept"),

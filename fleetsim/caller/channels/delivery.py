@@ -1,0 +1,296 @@
+"""Delivering notices: each sink has a queue of its own, so that one that fails holds up nothing and nobody else.
+
+Nothing here is waited for by whoever has something to tell. A webhook is tried again as the agents' webhooks are; a
+command is run once. What became of each notice is an event, and each sink says how it has fared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fleetsim.caller.channels import notice as put
+from fleetsim.caller.channels.channel import OPERATOR, Channel, Sink, SinkKind
+from fleetsim.caller.channels.notice import Notice, Tone
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.events import NoticeDelivered, NoticeFailed
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.text import one_line
+from fleetsim.runtime.address import AddressPolicy, AllowEntry, parse_webhook_url
+from fleetsim.runtime.explain import did_you_mean
+from fleetsim.runtime.limits import TokenBucket
+from fleetsim.runtime.ports import Program, Runtime
+from fleetsim.runtime.programs import desktop_program
+from fleetsim.runtime.retry import DELAYS_S
+from fleetsim.runtime.signing import SCHEME, write_secret
+from fleetsim.runtime.webhook import Delivery, WebhookSender
+from fleetsim.runtime.workers import Workers
+from fleetsim.wire.json import dump
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX = 100
+"""Notices that wait for one sink; beyond, the oldest is left out."""
+
+APART_S, BURST = 2.0, 5.0
+"""So many notices at once, then one in so many seconds: what Discord takes, and more than a person reads."""
+
+CLOSE_S = 3.0
+TEST_S = 12.0
+REASON_CHARS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkRow:
+    """How one sink has fared since the hub started. ``failing_since`` is None while the last notice arrived."""
+
+    sink: str
+    kind: str
+    delivered: int = 0
+    failed: int = 0
+    left_out: int = 0
+    waiting: int = 0
+    last_at: datetime | None = None
+    failing_since: datetime | None = None
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelRow:
+    """A channel and its sinks."""
+
+    id: str
+    agents: tuple[str, ...]
+    sinks: tuple[SinkRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkResult:
+    """What became of one notice at one sink; ``reason`` is empty if it arrived."""
+
+    sink: str
+    attempts: int = 1
+    reason: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """The notices of one sink, oldest first, and its figures."""
+
+    channel_id: str
+    sink: Sink
+    rate: TokenBucket
+    waiting: deque[Notice] = field(default_factory=deque)
+    worker: asyncio.Task[None] | None = None
+    delivered: int = 0
+    failed: int = 0
+    left_out: int = 0
+    last_at: datetime | None = None
+    failing_since: datetime | None = None
+    last_error: str = ""
+
+    def row(self) -> SinkRow:
+        return SinkRow(
+            sink=self.sink.shown,
+            kind=self.sink.kind.value,
+            delivered=self.delivered,
+            failed=self.failed,
+            left_out=self.left_out,
+            waiting=len(self.waiting),
+            last_at=self.last_at,
+            failing_since=self.failing_since,
+            last_error=self.last_error,
+        )
+
+
+class Channels:
+    """The channels in force. ``async with``; leaving gives notices under way a moment."""
+
+    def __init__(self, runtime: Runtime, events: EventLog, channels: Mapping[str, Channel]) -> None:
+        self._runtime = runtime
+        self._events = events
+        self._channels: Mapping[str, Channel] = {}
+        self._queues: dict[tuple[str, Sink], _Queue] = {}
+        self._senders: dict[tuple[str, bool, bool], WebhookSender] = {}
+        self._workers = Workers("channels")
+        self.apply(channels)
+
+    async def __aenter__(self) -> Channels:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._workers.drain(CLOSE_S)
+        if lost := sum(len(queue.waiting) for queue in self._queues.values()):
+            log.warning("%d notices were not delivered before the hub stopped", lost)
+        await self._workers.close()
+
+    def apply(self, channels: Mapping[str, Channel]) -> None:
+        """Take over what agents.yaml says now. A sink that stays keeps its queue and figures; the others end."""
+        kept: dict[tuple[str, Sink], _Queue] = {}
+        for key, channel in channels.items():
+            for sink in channel.sinks:
+                rate = TokenBucket(self._runtime.clock, per_s=1 / APART_S, burst=BURST)
+                kept[key, sink] = self._queues.get((key, sink)) or _Queue(key, sink, rate)
+        for at, queue in self._queues.items():
+            if at not in kept and queue.worker is not None:
+                queue.worker.cancel()
+        self._channels, self._queues = channels, kept
+
+    def rows(self) -> tuple[ChannelRow, ...]:
+        """Every channel, in the order of the file."""
+        return tuple(
+            ChannelRow(
+                id=key, agents=channel.agents, sinks=tuple(self._queues[key, sink].row() for sink in channel.sinks)
+            )
+            for key, channel in self._channels.items()
+        )
+
+    def send(self, channel_id: str, notice: Notice, *, owner: str = OPERATOR) -> None:
+        """Have every sink of the channel told, soon; nothing is waited for.
+
+        A channel that is not configured tells nobody: the ceremonies of the seeds name those of another program. One
+        that ``owner`` may not use is an event.
+        """
+        channel = self._channels.get(channel_id)
+        if channel is None:
+            return
+        if refusal := channel.refusal(owner):
+            self._publish_failure(channel_id, notice, SinkResult(sink="", attempts=0, reason=refusal))
+            return
+        for sink in channel.sinks:
+            queue = self._queues[channel_id, sink]
+            queue.waiting.append(notice)
+            while len(queue.waiting) > WAITING_MAX:
+                queue.waiting.popleft()
+                queue.left_out += 1
+            if queue.worker is None or queue.worker.done():
+                queue.worker = self._workers.start(self._serve(queue), name=f"{channel_id} {sink.kind.value}")
+
+    async def test(self, channel_id: str) -> tuple[SinkResult, ...]:
+        """Tell every sink of the channel that this is a test, once and now, and how that went.
+
+        Raises:
+            UnknownTarget: there is no such channel.
+        """
+        channel = self._channels.get(channel_id)
+        if channel is None:
+            near = did_you_mean(channel_id, self._channels)
+            raise UnknownTarget(f"there is no channel “{one_line(channel_id, 64)}”{near}", hint="see channels.md")
+        notice = Notice(
+            kind="test",
+            at=self._runtime.clock.now(),
+            tone=Tone.PLAIN,
+            headline=f"test of channel {channel_id}",
+            text="If you read this, notices arrive here.",
+        )
+        queues = [self._queues[channel_id, sink] for sink in channel.sinks]
+        return tuple(await asyncio.gather(*(self._tell_once(queue, notice) for queue in queues)))
+
+    async def _tell_once(self, queue: _Queue, notice: Notice) -> SinkResult:
+        try:
+            async with asyncio.timeout(TEST_S):
+                result = await self._tell(queue, notice, retried=False)
+        except TimeoutError:
+            result = SinkResult(sink=queue.sink.shown, reason=f"no end within {TEST_S:g} s")
+        self._note(queue, notice, result)
+        return result
+
+    async def _serve(self, queue: _Queue) -> None:
+        """Tell a sink what waits for it, one at a time, until there is nothing."""
+        while queue.waiting:
+            await queue.rate.turn()
+            notice = queue.waiting[0]
+            result = await self._tell(queue, notice, retried=True)
+            if queue.waiting and queue.waiting[0] is notice:
+                queue.waiting.popleft()
+            self._note(queue, notice, result)
+
+    async def _tell(self, queue: _Queue, notice: Notice, *, retried: bool) -> SinkResult:
+        """Never raises for a bad sink."""
+        try:
+            attempts, reason = await self._deliver(queue.sink, queue.channel_id, notice, retried=retried)
+        except Exception as error:  # whatever a sink makes of a notice is its own trouble and nobody else's
+            log.exception("a notice for channel %s was lost", queue.channel_id)
+            attempts, reason = 1, type(error).__name__
+        return SinkResult(sink=queue.sink.shown, attempts=attempts, reason=one_line(reason, REASON_CHARS_MAX))
+
+    async def _deliver(self, sink: Sink, channel_id: str, notice: Notice, *, retried: bool) -> tuple[int, str]:
+        """How often it was tried, and why it did not arrive."""
+        match sink.kind:
+            case SinkKind.LOG:
+                log.info("channel %s: %s", channel_id, put.log_line(notice))
+                return 1, ""
+            case SinkKind.COMMAND:
+                program = Program(argv=sink.argv, stdin=put.plain(notice).encode(), seconds=sink.timeout_s)
+                return 1, (await self._runtime.programs.run(program)).reason
+            case SinkKind.DESKTOP:
+                return 1, (await self._runtime.programs.run(desktop_program(*put.desktop_texts(notice)))).reason
+            case SinkKind.DISCORD:
+                body = put.discord(notice)
+            case SinkKind.SLACK:
+                body = put.slack(notice)
+            case SinkKind.WEBHOOK:
+                body = put.webhook(notice, channel_id)
+        result = await self._sender(sink, retried=retried).deliver(
+            Delivery(
+                url=sink.url,
+                body=dump(body),
+                scheme=SCHEME if sink.secret else None,
+                credentials=write_secret(sink.secret) if sink.secret else None,
+                task_id=f"channel:{channel_id}",
+                state=notice.kind,
+            )
+        )
+        return result.attempts, result.reason
+
+    def _sender(self, sink: Sink, *, retried: bool) -> WebhookSender:
+        """A sender that reaches this sink's host and port alone."""
+        url = parse_webhook_url(sink.url)
+        at = f"{url.host}:{url.port}"
+        key = at, sink.internal, retried
+        if key not in self._senders:
+            if sink.internal:
+                entry = AllowEntry.parse(at)
+            else:
+                entry = AllowEntry(ports=range(url.port, url.port + 1), networks=(), host=url.host, public=True)
+            policy = AddressPolicy(allow=(entry,), ports=frozenset())
+            self._senders[key] = WebhookSender(self._runtime, policy, delays_s=DELAYS_S if retried else ())
+        return self._senders[key]
+
+    def _note(self, queue: _Queue, notice: Notice, result: SinkResult) -> None:
+        now = self._runtime.clock.now()
+        queue.last_at = now
+        if result.reason:
+            queue.failed += 1
+            queue.failing_since = queue.failing_since or now
+            queue.last_error = result.reason
+            log.warning("channel %s: %s was not told: %s", queue.channel_id, result.sink, result.reason)
+            self._publish_failure(queue.channel_id, notice, result)
+            return
+        queue.delivered += 1
+        queue.failing_since = None
+        self._events.publish(
+            NoticeDelivered(
+                correlation_id=notice.correlation_id,
+                channel=queue.channel_id,
+                sink=result.sink,
+                kind=notice.kind,
+                attempts=result.attempts,
+            )
+        )
+
+    def _publish_failure(self, channel_id: str, notice: Notice, result: SinkResult) -> None:
+        self._events.publish(
+            NoticeFailed(
+                correlation_id=notice.correlation_id,
+                channel=channel_id,
+                sink=result.sink,
+                kind=notice.kind,
+                attempts=result.attempts,
+                reason=result.reason,
+            )
+        )

@@ -1,0 +1,73 @@
+"""Telling people, on the machine's own loopback: a real receiver, a real program, a hub in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fleetsim.runtime.limits import ServerLimits
+from fleetsim.runtime.server import listen, serving
+from fleetsim.runtime.signing import verify, write_secret
+from tests.cli.world import Shell
+
+pytestmark = pytest.mark.sockets
+
+SECRET = b"canary-secret-of-the-webhook"
+
+
+async def test_people_are_told_by_a_signed_webhook_and_a_program_and_no_secret_is_shown(tmp_path: Path) -> None:
+    taken: list[tuple[dict[str, str], bytes]] = []
+    page = tmp_path / "page.py"
+    page.write_text(f"import sys; open({str(tmp_path / 'paged')!r}, 'a').write(sys.stdin.read())\n")
+
+    async def receive(request: Request) -> Response:
+        taken.append((dict(request.headers), await request.body()))
+        return Response(status_code=200 if request.url.path == "/canary-in" else 500)
+
+    app = Starlette(routes=[Route("/{rest:path}", receive, methods=["POST"])])
+    async with serving(app, ServerLimits(), listen("127.0.0.1", 0)) as url:
+        shell = Shell(tmp_path, env={"OPS_URL": f"{url}/canary-in", "OPS_HOOK": write_secret(SECRET)})
+        shell.write(
+            "agents.yaml",
+            "agents: []\n"
+            "channels:\n"
+            "  ops:\n"
+            "    sinks:\n"
+            "      - {kind: webhook, url: '${OPS_URL}', secretEnv: OPS_HOOK, internal: true}\n"
+            f"      - {{kind: command, argv: ['{sys.executable}', '{page}']}}\n"
+            "  broken:\n"
+            f"    sinks: [{{kind: slack, url: '{url}/canary-gone', internal: true}}]\n",
+        )
+        with shell.up():
+            done = await shell.arun("channel", "test", "ops")
+            assert (done.returncode, done.stdout) == (
+                0,
+                f"webhook 127.0.0.1: delivered\ncommand {sys.executable}: delivered\n",
+            )
+            broken = await shell.arun("channel", "test", "broken")
+            assert (broken.returncode, broken.stdout) == (1, "slack 127.0.0.1: HTTP 500\n")
+            listing = await shell.arun("channel", "list")
+            rows = await asyncio.to_thread(shell.json, "channel", "list")
+            health = await shell.arun("health")
+        headers, body = taken[0]
+        assert verify(headers.items(), SECRET, time.time(), body)
+        assert (tmp_path / "paged").read_text().startswith("· test of channel ops\n")
+        assert [line.split()[:2] for line in listing.stdout.splitlines()[1:]] == [
+            ["ops", "webhook"],
+            ["ops", "command"],
+            ["broken", "slack"],
+        ]
+        assert "channel broken: slack 127.0.0.1 fails since" in listing.stderr
+        assert "channel broken: slack 127.0.0.1 fails since" in health.stderr
+        assert [row["sinks"][0]["failed"] for row in rows] == [0, 1]
+        said = f"{done}{broken}{listing}{rows}{health}{shell.said}"
+        assert "canary" not in said
+        assert write_secret(SECRET) not in said

@@ -1,0 +1,63 @@
+"""Channels of a whole hub: over its API, and as agents.yaml changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.events import ConfigReloaded
+from fleetsim.testbed.programs import MemoryPrograms
+from tests.hub.town import AGENTS, Town, town, worker
+
+PAGE = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
+OPS = Channel(channel_id="ops", sinks=(PAGE,), agents=("quinn",))
+
+
+def told(t: Town) -> list[str]:
+    """What was read from standard input by programs of channels, in order."""
+    assert isinstance(t.runtime.programs, MemoryPrograms)
+    return [run.stdin.decode() for run in t.runtime.programs.runs]
+
+
+async def data(t: Town, method: str, path: str, status: int = 200) -> Any:
+    reply = await t.http(method, path, b"{}" if method == "POST" else b"")
+    assert reply.status == status
+    return json.loads(reply.body).get("data")
+
+
+async def test_the_api_lists_channels_and_tests_one() -> None:
+    async with town(worker(), channels=[OPS]) as t:
+        assert await data(t, "POST", "/api/channels/ops/test") == [
+            {"sink": "command /usr/bin/page", "attempts": 1, "reason": ""}
+        ]
+        (row,) = await data(t, "GET", "/api/channels")
+        (sink,) = row["sinks"]
+        assert (row["id"], row["agents"]) == ("ops", ["quinn"])
+        assert sink["lastAt"] is not None
+        assert {**sink, "lastAt": None} == {
+            "sink": "command /usr/bin/page",
+            "kind": "command",
+            "delivered": 1,
+            "failed": 0,
+            "leftOut": 0,
+            "waiting": 0,
+            "lastAt": None,
+            "failingSince": None,
+            "lastError": "",
+        }
+        await data(t, "POST", "/api/channels/pos/test", 404)
+        assert len(told(t)) == 1
+
+
+async def test_a_channel_that_is_written_into_agents_yaml_is_there_within_five_seconds() -> None:
+    fleet = "agents: [{name: quinn, url: 'http://quinn.example:8000/a2a'}]\n"
+    async with town(worker(), agents_yaml=fleet) as t:
+        assert await data(t, "GET", "/api/channels") == []
+        t.files.put(AGENTS, fleet + "channels: {ops: {sinks: [{kind: command, argv: [page]}]}}\n")
+        await asyncio.sleep(5)
+        assert [row["id"] for row in await data(t, "GET", "/api/channels")] == ["ops"]
+        assert [event.settings for event in t.hub.events.recent() if isinstance(event, ConfigReloaded)] == [
+            ("channels",)
+        ]
