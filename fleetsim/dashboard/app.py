@@ -213,10 +213,10 @@ class FleetApp(App[None]):
         pieces += [line((piece, MUTED)) for piece in pane.status(view).split("   ")]
         return line(" ", fitted(pieces, self.size.width - 2, gap=3))
 
-    def say(self, words: str, tone: Tone = Tone.PLAIN, seconds: float = SAID_S) -> None:
+    def say(self, text: str, tone: Tone = Tone.PLAIN, seconds: float = SAID_S) -> None:
         """Show a message in the status line for a while."""
         glyph = {Tone.BAD: "✗ ", Tone.GOOD: "✓ ", Tone.WARN: "! ", Tone.ACCENT: "? "}.get(tone, "")
-        self._message = line((f" {glyph}{one_line(words, 300)}", tone)), self._clock.now() + timedelta(seconds=seconds)
+        self._message = line((f" {glyph}{one_line(text, 300)}", tone)), self._clock.now() + timedelta(seconds=seconds)
         self._status.show([self._message[0]])
 
     def _fit(self, size: geometry.Size) -> None:

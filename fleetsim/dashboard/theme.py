@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import StringIO
+from typing import Any
 
 from rich.console import Console
 from rich.style import Style
@@ -12,73 +13,59 @@ from textual.theme import Theme
 
 from fleetsim.dashboard.labels import Tone
 
-_DARK = {
-    "foreground": "#d3dae3",
-    "background": "#0e1319",
-    "surface": "#0e1319",
-    "panel": "#2b3542",
-    "dark": True,
-}
-_DARK_VARIABLES = {
+
+def _theme(name: str, *, ground: str, panel: str, colours: Mapping[str, str], **named: Any) -> Theme:
+    """A theme on one ground, scrollbars and all; ``colours`` are those that Textual has no parameter for."""
+    bars = dict.fromkeys(("background", "corner-color", "background-hover", "background-active"), ground)
+    variables = {"scrollbar": panel, **{f"scrollbar-{part}": colour for part, colour in bars.items()}, **colours}
+    variables["block-cursor-text-style"] = "none"
+    return Theme(name=name, background=ground, surface=ground, panel=panel, variables=variables, **named)
+
+
+_DARK: Mapping[str, Any] = {"ground": "#0e1319", "foreground": "#d3dae3", "panel": "#2b3542", "dark": True}
+_DARK_COLOURS = {
     "quiet": "#7f8b99",
     "calm": "#3f7f66",
     "cursor-row": "#1d2733",
-    "scrollbar": "#2b3542",
-    "scrollbar-background": "#0e1319",
-    "scrollbar-corner-color": "#0e1319",
     "scrollbar-hover": "#4a5a6d",
     "scrollbar-active": "#6cb6ff",
-    "scrollbar-background-hover": "#0e1319",
-    "scrollbar-background-active": "#0e1319",
-    "block-cursor-text-style": "none",
 }
 
-NIGHT = Theme(
-    name="fleetsim-night",
+NIGHT = _theme(
+    "fleetsim-night",
     primary="#6cb6ff",
     secondary="#7ee0d0",
     accent="#d7a6ff",
     success="#5fcf98",
     warning="#e6b450",
     error="#f4726b",
-    variables=_DARK_VARIABLES,
-    **_DARK,  # type: ignore[arg-type]
+    colours=_DARK_COLOURS,
+    **_DARK,
 )
-BLUE_ORANGE = Theme(
-    name="fleetsim-blue-orange",
+BLUE_ORANGE = _theme(
+    "fleetsim-blue-orange",
     primary="#9ecbff",
     secondary="#b8c4d0",
     accent="#ffffff",
     success="#4ea3ff",
     warning="#f2c14e",
     error="#ff8f3f",
-    variables={**_DARK_VARIABLES, "calm": "#35689c"},
-    **_DARK,  # type: ignore[arg-type]
+    colours=_DARK_COLOURS | {"calm": "#35689c"},
+    **_DARK,
 )
-DAY = Theme(
-    name="fleetsim-day",
+DAY = _theme(
+    "fleetsim-day",
+    ground="#fbfcfd",
+    foreground="#1d242c",
+    panel="#cfd7df",
+    dark=False,
     primary="#0b63c5",
     secondary="#0b7d6e",
     accent="#8430c9",
     success="#13763f",
     warning="#8a5a00",
     error="#b5261e",
-    foreground="#1d242c",
-    background="#fbfcfd",
-    surface="#fbfcfd",
-    panel="#cfd7df",
-    dark=False,
-    variables={
-        "quiet": "#5d6975",
-        "calm": "#5aa580",
-        "cursor-row": "#e3eefb",
-        "scrollbar": "#cfd7df",
-        "scrollbar-background": "#fbfcfd",
-        "scrollbar-corner-color": "#fbfcfd",
-        "scrollbar-background-hover": "#fbfcfd",
-        "scrollbar-background-active": "#fbfcfd",
-        "block-cursor-text-style": "none",
-    },
+    colours={"quiet": "#5d6975", "calm": "#5aa580", "cursor-row": "#e3eefb"},
 )
 THEMES = (NIGHT, BLUE_ORANGE, DAY)
 """Night, one pair of colours that everybody can tell apart, and day."""

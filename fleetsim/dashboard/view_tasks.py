@@ -7,19 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 
-from fleetsim.caller.events import (
-    CallRetried,
-    Event,
-    Excerpt,
-    OutcomeDecided,
-    PollingStopped,
-    RequestAccepted,
-    RequestAnswered,
-    StreamReceived,
-    TaskBound,
-    TaskMoved,
-    UpdateIgnored,
-)
+from fleetsim.caller import events
+from fleetsim.caller.events import Event, Excerpt
 from fleetsim.dashboard import read
 from fleetsim.model.task import INTERRUPTED, TaskState
 from fleetsim.model.text import neutralise, one_line
@@ -260,7 +249,7 @@ class TaskFold:
         task.copied = task.detail = self._rows = None
         return task
 
-    def request(self, event: RequestAccepted) -> None:
+    def request(self, event: events.RequestAccepted) -> None:
         if task := self._of(event):
             row, targets = task.row, read.lines(event.targets)
             if not row.agent and len(targets) == 1:
@@ -270,7 +259,7 @@ class TaskFold:
             row.sent = read.parts(event.parts)
             task.step(event, "→", "request accepted")
 
-    def bound(self, event: TaskBound) -> None:
+    def bound(self, event: events.TaskBound) -> None:
         if task := self._of(event):
             row, state, via = task.row, one_line(event.state, 40), one_line(event.via, 20)
             row.context_id = one_line(event.context_id or "")
@@ -279,7 +268,7 @@ class TaskFold:
             task.move(state, event.at)
             task.step(event, "←", f"task {row.task_id or '?'}", via, state)
 
-    def moved(self, event: TaskMoved) -> None:
+    def moved(self, event: events.TaskMoved) -> None:
         """Its state or text is another. Off a stream, the text of a task at work is all it has written so far."""
         task = self._of(event)
         if task is None:
@@ -295,25 +284,25 @@ class TaskFold:
             what = text if moved or not task.live.chunks else f"{event.text.chars} characters"
             task.step(event, "←", what, via, state)
 
-    def stale(self, event: UpdateIgnored) -> None:
+    def stale(self, event: events.UpdateIgnored) -> None:
         if task := self._of(event):
             what = f"came too late, not applied: {one_line(event.why)}"
             task.step(event, "←", what, one_line(event.via, 20), one_line(event.state or "", 40))
 
-    def retry(self, event: CallRetried) -> None:
+    def retry(self, event: events.CallRetried) -> None:
         """A call is made again; the same attempt in another form says 0."""
         if task := self._of(event):
             task.row.attempt = max(task.row.attempt, event.attempt)
             task.row.last = f"retry in {event.in_seconds:.0f}s: {one_line(event.reason)}"
             task.step(event, "→", task.row.last)
 
-    def unwatched(self, event: PollingStopped) -> None:
+    def unwatched(self, event: events.PollingStopped) -> None:
         """Nobody polls it: only a stream, a webhook or an answer can tell of it now."""
         if task := self._of(event):
             task.row.last = f"polling stopped: {one_line(event.why)}"
             task.step(event, "·", task.row.last)
 
-    def inbound(self, event: StreamReceived) -> None:
+    def inbound(self, event: events.StreamReceived) -> None:
         """Text grows the live text, a status line becomes the last update."""
         task = self._of(event)
         if task is None:
@@ -333,13 +322,13 @@ class TaskFold:
             task.live.add(event.artifact_id or "", text.text, event.append is True, text.chars)
             row.last = "writing"
 
-    def response(self, event: RequestAnswered) -> None:
+    def response(self, event: events.RequestAnswered) -> None:
         if (task := self._of(event)) and task.final is None:
             answer = event.content or Excerpt.of(event.error or "")
             task.final = neutralise(answer.text, limit=LIVE_CHARS_MAX) or None
             task.final_chars = answer.chars
 
-    def outcome(self, event: OutcomeDecided) -> TaskRow | None:
+    def outcome(self, event: events.OutcomeDecided) -> TaskRow | None:
         """The end. Returns the row, or None if this task had ended before."""
         task = self._of(event)
         if task is None or task.row.ended_at is not None:
