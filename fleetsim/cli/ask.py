@@ -54,11 +54,12 @@ class AskOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskResult:
-    """What came of it. ``code`` is the exit code without ``--exit-status``.
+    """What came of it, or of one turn of a conversation. ``code`` is the exit code without ``--exit-status``.
 
     ``text`` is what the agent said, whatever came of it; ``text_chars`` how much that was in all, and ``rest`` the
     command that shows all of it. ``download`` is the command that saves its ``parts``. ``denied``: the agent said
-    completed, and its own payload says ``success: false``.
+    completed, and its own payload says ``success: false``. In a conversation ``task_id`` is set while the agent waits
+    for the next turn.
     """
 
     state: str
@@ -84,22 +85,3 @@ class AskResult:
     def truncated(self) -> bool:
         """Whether ``text`` is only the beginning of what the agent said."""
         return self.text_chars > len(self.text)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnAnswer:
-    """What one turn of a conversation brought. ``task_id`` is set while the agent waits for the next turn.
-
-    ``download`` is what saves its ``parts``, if a hub has them.
-    """
-
-    state: str
-    text: str
-    context_id: str | None
-    task_id: str | None
-    text_chars: int = 0
-    rest: str = ""
-    warnings: tuple[str, ...] = ()
-    parts: tuple[ListedPart, ...] = ()
-    parts_total: int = 0
-    download: str = ""

@@ -52,15 +52,12 @@ def card(common: CommonOptions, /, url: str, **how: Any) -> None:
 
 
 async def _read(url: str, how: Mapping[str, Any]) -> dict[str, Any]:
-    from fleetsim.runtime.real import real_runtime
+    from fleetsim.runtime.real import running_runtime
 
-    runtime = real_runtime()
-    try:
+    async with running_runtime() as runtime:
         client = client_for(url, runtime, **how)
         card = await client.discover()
         choice = await client.choice()
-    finally:
-        await runtime.transport.aclose()
     return {
         "name": card.name,
         "description": card.description,

@@ -11,7 +11,7 @@ import click
 
 from fleetsim.caller.part_rows import part_row
 from fleetsim.cli import render
-from fleetsim.cli.ask import AskOptions, TurnAnswer
+from fleetsim.cli.ask import AskOptions, AskResult
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import call_options, timeout_option, within
 from fleetsim.cli.parts import list_parts
@@ -27,7 +27,7 @@ class ChatSession(Protocol):
         """The conversation's, once the agent made one."""
         ...
 
-    async def say(self, text: str) -> TurnAnswer:
+    async def say(self, text: str) -> AskResult:
         """Say ``text`` and wait for the answer or the agent's next question."""
         ...
 
@@ -87,12 +87,12 @@ async def _talk(common: CommonOptions, ask: AskOptions) -> None:
             )
 
 
-def _show(common: CommonOptions, turn: TurnAnswer) -> None:
+def _show(common: CommonOptions, turn: AskResult) -> None:
     if common.as_json:
         row = {
             "state": turn.state,
             "text": turn.text,
-            "truncated": turn.text_chars > len(turn.text),
+            "truncated": turn.truncated,
             "textChars": max(turn.text_chars, len(turn.text)),
             "contextId": turn.context_id,
             "taskId": turn.task_id,
@@ -104,7 +104,7 @@ def _show(common: CommonOptions, turn: TurnAnswer) -> None:
     else:
         render.say(turn.text)
         list_parts(common, turn.parts, turn.parts_total, next_step=turn.download)
-    if turn.text_chars > len(turn.text):
+    if turn.truncated:
         common.warn(*render.cut_short(len(turn.text), turn.text_chars, turn.rest))
     if turn.state != "completed":
         common.note(render.word(turn.state, plain=common.ascii))

@@ -159,9 +159,9 @@ def _plan(url: str, requirements: tuple[Requirement, ...], options: dict[str, An
             jobs=options["jobs"],
         ),
         requirements=requirements,
-        listen=_place(options["webhook_listen"]),
+        listen=_host_port(options["webhook_listen"]),
         seen_as=options["webhook_url"],
-        reports=tuple(_report(text) for text in options["reports"]),
+        reports=tuple(_report_file(text) for text in options["reports"]),
         baseline=options["baseline"],
         write_baseline=options["write_baseline"],
         strict=options["strict"],
@@ -194,7 +194,7 @@ def _headers(key_env: str | None, bearer_env: str | None) -> dict[str, str]:
     return headers
 
 
-def _place(text: str | None) -> tuple[str, int] | None:
+def _host_port(text: str | None) -> tuple[str, int] | None:
     if text is None:
         return None
     host, _, port = text.rpartition(":")
@@ -203,7 +203,7 @@ def _place(text: str | None) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-def _report(text: str) -> tuple[str, Path]:
+def _report_file(text: str) -> tuple[str, Path]:
     kind, _, path = text.partition("=")
     if kind not in FORMATS or not path:
         raise ConfigError(f"{one_line(text)} is no report", hint=f"FORMAT=PATH with {', '.join(FORMATS)}")

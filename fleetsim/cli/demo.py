@@ -101,9 +101,8 @@ async def demo_hub(home: Path) -> AsyncIterator[Hub]:
     from fleetsim.cli.demo_fleet import demo_agents
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir
-    from fleetsim.runtime.real import real_runtime
+    from fleetsim.runtime.real import running_runtime
 
-    runtime = real_runtime()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -111,7 +110,7 @@ async def demo_hub(home: Path) -> AsyncIterator[Hub]:
     shipped = package / "shipped" if (package / "shipped").is_dir() else package.parent  # as installed, or a checkout
     agents_log = logging.getLogger("fleetsim.agent")
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(runtime.transport.aclose)
+        runtime = await stack.enter_async_context(running_runtime())
         stack.callback(agents_log.setLevel, agents_log.level)
         urls = {}
         for agent in demo_agents(f"127.0.0.1:{port}"):

@@ -12,7 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetsim.cli import render
-from fleetsim.cli.ask import REASON_MAX, AskOptions, AskResult, TurnAnswer
+from fleetsim.cli.ask import REASON_MAX, AskOptions, AskResult
 from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import with_scheme, within
@@ -29,8 +29,9 @@ from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Task, TaskState, answ
 from fleetsim.model.text import one_line
 from fleetsim.model.work import MEANING, Cause
 from fleetsim.runtime.body import StreamLimits
+from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.ports import Runtime
-from fleetsim.runtime.real import real_runtime
+from fleetsim.runtime.real import running_runtime
 from fleetsim.wire.choice import disagreement
 
 if TYPE_CHECKING:
@@ -50,12 +51,8 @@ async def agent_entry(common: CommonOptions, name: str) -> AgentEntry:
     """The entry of that name in agents.yaml. Raises ConfigError naming what there is."""
     from fleetsim.caller.config import load_fleet
 
-    runtime = real_runtime()
     path = common.require_agents_yaml()
-    try:
-        fleet = await load_fleet(path, files=runtime.files, env=os.environ)
-    finally:
-        await runtime.transport.aclose()
+    fleet = await load_fleet(path, files=DiskFiles(), env=os.environ)
     for entry in fleet.agents:
         if entry.name == name:
             return entry
@@ -63,35 +60,33 @@ async def agent_entry(common: CommonOptions, name: str) -> AgentEntry:
     raise ConfigError(f"{path} has no agent {name!r}", hint=f"one of: {names}; or give a URL")
 
 
-async def send(common: CommonOptions, ask: AskOptions, entry: AgentEntry | None) -> AskResult:
+async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
     """Send, follow to the end or to a question, and say what came of it."""
-    runtime = real_runtime()
-    client_ = client(ask, entry, runtime)
-    began = runtime.clock.monotonic()
-    following = client_.follow(
-        ask.text,
-        skill=ask.skill,
-        parts=ask.parts,
-        metadata={**ask.metadata, **({"parentId": ask.parent_id} if ask.parent_id else {})},
-        headers={"X-Parent-Id": ask.parent_id} if ask.parent_id else {},
-        task_id=ask.task_id,
-        context_id=ask.context_id,
-        stream=ask.stream and not ask.detach,
-        fell_back=lambda error: common.note(
-            f"the stream broke off ({error}); polling" if following.task else "no streaming after all: sending plainly"
-        ),
-        timeout_s=ask.timeout_s + MARGIN_S,
-    )
-    try:
+    async with agent_client(common, ask) as client:
+        began = asyncio.get_running_loop().time()
+        following = client.follow(
+            ask.text,
+            skill=ask.skill,
+            parts=ask.parts,
+            metadata={**ask.metadata, **({"parentId": ask.parent_id} if ask.parent_id else {})},
+            headers={"X-Parent-Id": ask.parent_id} if ask.parent_id else {},
+            task_id=ask.task_id,
+            context_id=ask.context_id,
+            stream=ask.stream and not ask.detach,
+            fell_back=lambda error: common.note(
+                f"the stream broke off ({error}); polling"
+                if following.task
+                else "no streaming after all: sending plainly"
+            ),
+            timeout_s=ask.timeout_s + MARGIN_S,
+        )
         async with (
-            within(ask.timeout_s, lambda: _timed_out(_in_its_dialect(ask, client_), following)),
+            within(ask.timeout_s, lambda: _timed_out(_in_its_dialect(ask, client), following)),
             Progress(f"{ask.agent} is at work", quiet=common.quiet or ask.stream) as progress,
         ):
             shown = await _show(common, following, ask, progress)
-    finally:
-        await runtime.transport.aclose()
     assert following.task is not None  # it said something, or there was an error
-    return _result(ask, client_, following.task, runtime.clock.monotonic() - began, shown=shown)
+    return _result(ask, client, following.task, asyncio.get_running_loop().time() - began, shown=shown)
 
 
 async def _show(common: CommonOptions, following: Following, ask: AskOptions, progress: Progress) -> bool:
@@ -128,13 +123,8 @@ def _in_its_dialect(ask: AskOptions, client: AgentClient) -> AskOptions:
 
 @asynccontextmanager
 async def chat(common: CommonOptions, ask: AskOptions) -> AsyncIterator[DirectChat]:
-    runtime = real_runtime()
-    entry = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
-    try:
-        client_ = client(ask, entry, runtime)
-        yield DirectChat(Conversation(client_, context_id=ask.context_id, skill=ask.skill), ask.timeout_s)
-    finally:
-        await runtime.transport.aclose()
+    async with agent_client(common, ask) as client:
+        yield DirectChat(Conversation(client, context_id=ask.context_id, skill=ask.skill), ask.timeout_s)
 
 
 class DirectChat:
@@ -147,12 +137,12 @@ class DirectChat:
     def context_id(self) -> str | None:
         return self._conversation.context_id
 
-    async def say(self, text: str) -> TurnAnswer:
+    async def say(self, text: str) -> AskResult:
         """Say ``text`` and wait for the answer or the agent's next question. Raises as ``Conversation.say``."""
         self._asking = True
         turn = await self._conversation.say(text, timeout_s=self._timeout_s + MARGIN_S)
         self._asking = False
-        return TurnAnswer(
+        return AskResult(
             state=turn.state.value,
             text=turn.text or turn.error or "",
             context_id=turn.context_id,
@@ -166,32 +156,36 @@ class DirectChat:
         return "left without the answer: the agent may go on with it" if self._asking else ""
 
 
-def client(ask: AskOptions, entry: AgentEntry | None, runtime: Runtime) -> AgentClient:
-    """The client of the agent asked for: by its entry, or by the URL given. Its answers may be ``text_max`` long."""
+@asynccontextmanager
+async def agent_client(common: CommonOptions, ask: AskOptions) -> AsyncIterator[AgentClient]:
+    """The client of the agent asked for, by its entry or by the URL given. Its answers may be ``text_max`` long."""
     size = wire_bytes(ask.text_max)
     stream = StreamLimits(line_bytes_max=size, event_bytes_max=size, stream_bytes_max=2 * size)
     limits = ClientLimits(body_bytes_max=size, stream=stream)
-    if entry is None:
-        return client_for(
-            ask.agent,
-            runtime,
-            api_key_env=ask.api_key_env,
-            bearer_env=ask.bearer_env,
-            dialect=ask.dialect,
+    entry = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
+    async with running_runtime() as runtime:
+        if entry is None:
+            yield client_for(
+                ask.agent,
+                runtime,
+                api_key_env=ask.api_key_env,
+                bearer_env=ask.bearer_env,
+                dialect=ask.dialect,
+                limits=limits,
+                rpc_url=ask.rpc_url,
+                card_url=ask.card_url,
+            )
+            return
+        yield AgentClient(
+            entry.url,
+            rpc_url=ask.rpc_url or entry.rpc_url,
+            card_url=ask.card_url or entry.card_url,
+            runtime=runtime,
+            credential=entry.auth.credential() if entry.auth else None,
+            headers=tuple(entry.headers.items()),
+            dialect=ask.dialect or entry.wire,
             limits=limits,
-            rpc_url=ask.rpc_url,
-            card_url=ask.card_url,
         )
-    return AgentClient(
-        entry.url,
-        rpc_url=ask.rpc_url or entry.rpc_url,
-        card_url=ask.card_url or entry.card_url,
-        runtime=runtime,
-        credential=entry.auth.credential() if entry.auth else None,
-        headers=tuple(entry.headers.items()),
-        dialect=ask.dialect or entry.wire,
-        limits=limits,
-    )
 
 
 def client_for(
@@ -253,17 +247,13 @@ def _call_options(ask: AskOptions) -> str:
 
 async def read_task(common: CommonOptions, ask: AskOptions, task_id: str, *, wait: bool) -> AskResult:
     """A task of the agent's own, read from it; ``wait`` until it ended or waits for somebody."""
-    runtime = real_runtime()
-    entry = None if is_url(ask.agent) else await agent_entry(common, ask.agent)
-    client_, began = client(ask, entry, runtime), runtime.clock.monotonic()
-    following = client_.follow_task(task_id, timeout_s=ask.timeout_s + MARGIN_S)
-    try:
-        async with within(ask.timeout_s, lambda: _timed_out(_in_its_dialect(ask, client_), following)):
+    async with agent_client(common, ask) as client:
+        began = asyncio.get_running_loop().time()
+        following = client.follow_task(task_id, timeout_s=ask.timeout_s + MARGIN_S)
+        async with within(ask.timeout_s, lambda: _timed_out(_in_its_dialect(ask, client), following)):
             await (following.end() if wait else following.first())
-    finally:
-        await runtime.transport.aclose()
     assert following.task is not None  # it showed one, or there was an error
-    return _result(ask, client_, following.task, runtime.clock.monotonic() - began)
+    return _result(ask, client, following.task, asyncio.get_running_loop().time() - began)
 
 
 def download_command(ask: AskOptions, task_id: str) -> str:

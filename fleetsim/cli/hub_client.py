@@ -14,7 +14,7 @@ from fleetsim.hub.state import HubAddress, StateDir, state_path
 from fleetsim.model.errors import ConfigError, UnknownTarget, Unreachable
 from fleetsim.model.limits import PREFIX_CHARS_MIN
 from fleetsim.model.text import one_line
-from fleetsim.runtime.real import real_runtime
+from fleetsim.runtime.real import running_runtime
 
 _START = "start one with `fleetsim up`, or look at a demo with `fleetsim demo`"
 _BEGIN = "write agents.yaml with `fleetsim init URL`, then start one with `fleetsim up`; or `fleetsim demo`"
@@ -41,13 +41,11 @@ async def connect(common: CommonOptions) -> AsyncIterator[HubRemote]:
         )
     if address.demo:
         common.note("no hub of yours is running: this is the demo's")
-    runtime = real_runtime()
-    try:
-        yield HubRemote(address, runtime)
-    except Unreachable as error:
-        raise Unreachable(f"the hub at {address.url} does not answer: {error}", hint=_START) from error
-    finally:
-        await runtime.transport.aclose()
+    async with running_runtime() as runtime:
+        try:
+            yield HubRemote(address, runtime)
+        except Unreachable as error:
+            raise Unreachable(f"the hub at {address.url} does not answer: {error}", hint=_START) from error
 
 
 def at_hub(common: CommonOptions, work: Callable[[HubRemote], Awaitable[Any]]) -> Any:

@@ -91,14 +91,14 @@ async def _read_all(
     """The agents at the addresses, each once, in the order given. Raises ConfigError for what is no address."""
     from fleetsim.cli.direct import client_for
     from fleetsim.cli.scaffold import ReadableAgent, UnreadableAgent, agent_name
-    from fleetsim.runtime.real import real_runtime
+    from fleetsim.runtime.real import running_runtime
 
-    runtime = real_runtime()
     turns = asyncio.Semaphore(_AT_ONCE)
-    clients = [client_for(url, runtime, api_key_env=api_key_env, bearer_env=bearer_env) for url in urls]
-    clients = list({client.url.rstrip("/"): client for client in reversed(clients)}.values())[::-1]
+    read: list[ReadableAgent] = []
+    failed: list[UnreadableAgent] = []
+    names = list(taken)
 
-    async def card_of(client: AgentClient) -> FleetsimError | None:
+    async def read_card(client: AgentClient) -> FleetsimError | None:
         async with turns:
             try:
                 await client.choice()
@@ -108,15 +108,17 @@ async def _read_all(
                 return error
         return None
 
-    try:
-        errors = await asyncio.gather(*(card_of(client) for client in clients))
-        read: list[ReadableAgent] = []
-        names = list(taken)
-        for client, error in zip(clients, errors, strict=True):
-            if error is None:
-                card, choice = await client.discover(), await client.choice()
-                names.append(agent_name(card.name, names))
-                agent = ReadableAgent(
+    async with running_runtime() as runtime:
+        clients = [client_for(url, runtime, api_key_env=api_key_env, bearer_env=bearer_env) for url in urls]
+        clients = list({client.url.rstrip("/"): client for client in reversed(clients)}.values())[::-1]
+        for client, error in zip(clients, await asyncio.gather(*map(read_card, clients)), strict=True):
+            if error is not None:
+                failed.append(UnreadableAgent(url=client.url, error=error))
+                continue
+            card, choice = await client.discover(), await client.choice()
+            names.append(agent_name(card.name, names))
+            read.append(
+                ReadableAgent(
                     name=names[-1],
                     url=client.url,
                     card=card,
@@ -126,12 +128,7 @@ async def _read_all(
                     api_key_env=api_key_env,
                     bearer_env=None if api_key_env else bearer_env,
                 )
-                read.append(agent)
-    finally:
-        await runtime.transport.aclose()
-    failed = [
-        UnreadableAgent(url=c.url, error=error) for c, error in zip(clients, errors, strict=True) if error is not None
-    ]
+            )
     return read, failed
 
 

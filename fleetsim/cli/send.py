@@ -123,13 +123,12 @@ def send(
 async def _carry_out(common: CommonOptions, ask: AskOptions) -> AskResult:
     from fleetsim.cli import direct
 
-    if direct.is_url(ask.agent):
-        return await direct.send(common, ask, None)
-    from fleetsim.cli import through_hub  # a third of the time it takes to begin
+    if not direct.is_url(ask.agent) and ask.text_max == TEXT_CHARS_MAX:
+        from fleetsim.cli import through_hub  # a third of the time it takes to begin
 
-    if ask.text_max == TEXT_CHARS_MAX and await through_hub.applies_to(common, ask.agent):
-        return await through_hub.send(common, ask)
-    return await direct.send(common, ask, await direct.agent_entry(common, ask.agent))
+        if await through_hub.applies_to(common, ask.agent):
+            return await through_hub.send(common, ask)
+    return await direct.send(common, ask)
 
 
 def _show(common: CommonOptions, ask: AskOptions, result: AskResult, saved: SavedParts | None) -> None:

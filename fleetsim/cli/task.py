@@ -23,7 +23,7 @@ from fleetsim.model.parts import ListedPart
 from fleetsim.model.task import TERMINAL, TaskState
 from fleetsim.model.text import placeholder
 from fleetsim.runtime.address import AddressPolicy
-from fleetsim.runtime.real import real_runtime
+from fleetsim.runtime.real import running_runtime
 from fleetsim.runtime.saving import safe_name
 from fleetsim.wire.dialect import DIALECTS
 
@@ -96,7 +96,7 @@ def get(
     elif how["text_max"] is not None:
         raise click.UsageError("--text-max goes with --agent: the hub has no more than it shows")
     else:
-        row = asyncio.run(_one(common, task_id, wait, timeout_s))
+        row = asyncio.run(_of_hub(common, task_id, wait, timeout_s))
     if common.as_json:
         render.emit_json(row)
     else:
@@ -227,14 +227,11 @@ async def _download(
     chosen = [part for part in parts if not wanted or part.index in wanted]
     if missing := set(wanted) - {part.index for part in chosen}:
         raise UnknownTarget(f"it has no file or data {min(missing)}", hint=f"see: fleetsim task get {task_id}")
-    runtime = real_runtime()
-    try:
+    async with running_runtime() as runtime:
         return parts, total, await save_parts(chosen, out, runtime=runtime, policy=policy)
-    finally:
-        await runtime.transport.aclose()
 
 
-async def _one(common: CommonOptions, task_id: str, wait: bool, timeout_s: float) -> Any:
+async def _of_hub(common: CommonOptions, task_id: str, wait: bool, timeout_s: float) -> Any:
     late = TimedOut(f"the hub did not answer within {timeout_s:g} s", hint="is it busy? see `fleetsim health`")
     deadline = asyncio.get_running_loop().time() + timeout_s
     async with within(timeout_s + MARGIN_S, lambda: late), connect(common) as hub:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fleetsim.caller.part_rows import read_part_row
 from fleetsim.cli import direct, render
-from fleetsim.cli.ask import AskOptions, AskResult, TurnAnswer, reply_command, whole_at
+from fleetsim.cli.ask import AskOptions, AskResult, reply_command, whole_at
 from fleetsim.cli.exit_codes import Exit, NoAnswer
 from fleetsim.cli.hub_client import connect, find_hub
 from fleetsim.cli.main import CommonOptions
@@ -206,7 +206,7 @@ class HubChat:
         self._request: str | None = None
         self._question: str | None = None
 
-    async def say(self, text: str) -> TurnAnswer:
+    async def say(self, text: str) -> AskResult:
         """Say ``text`` and wait for the answer or the agent's next question.
 
         Raises NoAnswer where the agent gave no end of its own, and as ``HubRemote``.
@@ -234,7 +234,7 @@ class HubChat:
         if (code := _code(row)) is not Exit.OK:
             raise NoAnswer(row.get("reason") or f"the request ended as {row['state']}", code, row["correlationId"])
         good = row.get("success") or self._question is not None
-        return TurnAnswer(
+        return AskResult(
             state=row["state"],
             text=(row.get("text") if good else row.get("reason")) or "",
             context_id=self.context_id,

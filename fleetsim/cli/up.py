@@ -80,13 +80,12 @@ async def _up(
     from fleetsim.hub.agent_keys import AgentKeys
     from fleetsim.hub.server import running_hub
     from fleetsim.hub.state import StateDir, state_path
-    from fleetsim.runtime.real import real_runtime
+    from fleetsim.runtime.real import running_runtime
 
-    runtime = real_runtime()
     path = common.require_agents_yaml()
     drawn = not headless and dashboard.has_terminal()
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(runtime.transport.aclose)
+        runtime = await stack.enter_async_context(running_runtime())
         config = await load_fleet(path, files=runtime.files, env=os.environ, strict=strict)
         for warning in config.warnings:
             common.note(f"warning: {warning}")
