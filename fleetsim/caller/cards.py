@@ -19,7 +19,6 @@ from fleetsim.caller.fleet import AgentEntry, FleetConfig
 from fleetsim.caller.ledger import CardSnapshot
 from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.client import AgentClient, ClientLimits
-from fleetsim.client.address import origin_of
 from fleetsim.model.card import AgentCard, Capabilities
 from fleetsim.model.errors import (
     AuthRefused,
@@ -33,7 +32,7 @@ from fleetsim.model.errors import (
 from fleetsim.model.text import one_line
 from fleetsim.runtime.ports import Runtime
 from fleetsim.runtime.workers import Workers
-from fleetsim.wire.choice import Choice
+from fleetsim.wire.choice import Choice, origin_of
 from fleetsim.wire.dialect import read_card, write_card
 
 RETRY_WAITS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from urllib.parse import urlsplit
 
 from fleetsim.model.errors import BlockedAddress, ConfigError
 from fleetsim.model.text import one_line
+from fleetsim.wire.choice import origin_of
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 """Where a card may be, newest first (A2A 0.3 section 5.3 and 0.2)."""
 
-_PORTS = {"http": 80, "https": 443}
 _PLAIN = re.compile(r"[\x21-\x7e]+", re.ASCII)
 
 
@@ -75,16 +74,3 @@ def _checked(url: str, name: str) -> tuple[str, tuple[str, str, int]]:
     if origin is None or "@" in urlsplit(url).netloc:
         raise ConfigError(f"{name} must be http:// or https:// with a host and without a password")
     return url, origin
-
-
-@lru_cache(maxsize=1024)  # asked several times for each call
-def origin_of(url: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port of an http(s) address; None for anything else."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return None
-    if parts.scheme not in _PORTS or not parts.hostname or port == 0:
-        return None
-    return parts.scheme, parts.hostname.removesuffix("."), port or _PORTS[parts.scheme]

@@ -7,11 +7,10 @@ a dialect adds its method names, the calls it takes, and what it spells otherwis
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from fleetsim.model.call import (
     STREAMING,
@@ -59,43 +58,48 @@ Reply: TypeAlias = Task | Message | TaskPage | TaskPush | tuple[TaskPush, ...] |
 Decoder = Callable[[JsonObject], Call]
 
 
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Turn what is wrong with a call's parameters into the JSON-RPC error for it."""
-    try:
-        yield
-    except WireError as error:
-        raise InvalidParams(f"{InvalidParams.title}: {error}") from None
-
-
 def data_metadata(part: DataPart) -> dict[str, Any]:
     """A data part's metadata with its media type in ``mimeType``, where extension payloads name themselves."""
     named = {} if part.media_type is None else {"mimeType": part.media_type}
     return {**part.metadata, **named}
 
 
-class DialectBase(ABC):
-    """Method names, reading, and the members that dialects share. Subclasses say what is their own.
+class Dialect(ABC):
+    """One version of the wire: operations to method names, values to JSON and back. Subclasses say what is their own.
 
-    ``tag`` is the member that says what a part is; ``kinds`` whether objects name themselves in ``kind``.
+    Encoding fails only for an operation the dialect lacks. Decoding what an agent sent raises WireError,
+    decoding what a caller sent raises MethodNotFound or InvalidParams, whatever the bytes were.
     """
 
     name: str
-    extensions_header: str
-    methods: Mapping[Operation, tuple[str, ...]]
-    loses: tuple[str, ...]
-    rejoins: bool = True
-    guessed: bool = True
-    caller_names_task: bool = False
-    question_ends_stream: bool = False
-    says_version: bool = False
-    takes_tenant: bool = False
-    details_errors: bool = False
-    own_codes: frozenset[int] = frozenset()
     card_version: str
-    decoders: Mapping[Operation, Decoder]
+    """What a card calls it."""
+    methods: ClassVar[Mapping[Operation, tuple[str, ...]]]
+    """The method to write first, and those also read after it."""
+    decoders: ClassVar[Mapping[Operation, Decoder]]
+    extensions_header: str = "X-A2A-Extensions"
+    loses: tuple[str, ...]
+    """What a value may have that this dialect cannot carry."""
+    rejoins: bool = True
+    """Whether a broken stream is joined again by a caller that can also poll (docs/decisions/0008)."""
+    guessed: bool = True
+    """Whether a card may mean it without saying so (docs/decisions/0013)."""
+    caller_names_task: bool = False
+    """Whether the id of a new task is whoever asks' word."""
+    question_ends_stream: bool = False
+    """Whether a stream is over when the task waits for somebody, which older dialects say with ``final``."""
+    says_version: bool = False
+    """Whether each request names it in ``A2A-Version``."""
+    takes_tenant: bool = False
+    """Whether parameters may name a tenant."""
+    details_errors: bool = False
+    """Whether errors say more in a list (``jsonrpc``)."""
+    own_codes: frozenset[int] = frozenset()
+    """Error codes that mean something else here than in the specification."""
     tag: str = "kind"
+    """The member that says what a part is."""
     kinds: bool = False
+    """Whether objects name themselves in ``kind``."""
 
     def speaks(self, version: str) -> bool:
         """Whether a protocol version on a card means this dialect; what none speaks is taken for ``UNSAID``."""
@@ -123,7 +127,7 @@ class DialectBase(ABC):
         return names[0]
 
     def operation(self, method: str) -> Operation:
-        """The operation a method name stands for. Raises MethodNotFound."""
+        """Of a method name, aliases included. Raises MethodNotFound."""
         for operation, names in self.methods.items():
             if method in names:
                 return operation
@@ -132,8 +136,10 @@ class DialectBase(ABC):
     def decode_call(self, method: str, params: JsonObject) -> Call:
         """Read a call. Raises MethodNotFound, or InvalidParams naming the member that is wrong."""
         decode = self.decoders[self.operation(method)]
-        with refusing():
+        try:
             return decode(params)
+        except WireError as error:
+            raise InvalidParams(f"{InvalidParams.title}: {error}") from None
 
     def decode_reply(self, operation: Operation, result: Any) -> Reply:
         """Read the result of a call. A stream's operations read as a send does, for peers that answer without a stream.
@@ -181,7 +187,6 @@ class DialectBase(ABC):
         return self.method(call.operation), self.write_params(call)
 
     def write_params(self, call: Call) -> dict[str, Any]:
-        """The parameters of a call."""
         match call:
             case SendMessage():
                 return self.write_send(call)
@@ -201,12 +206,14 @@ class DialectBase(ABC):
                 return {}
 
     @abstractmethod
-    def write_send(self, call: SendMessage) -> dict[str, Any]:
-        """The parameters of a send."""
+    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
+        """The webhook body for ``event``, which left the task as ``task``."""
         ...
 
+    @abstractmethod
+    def write_send(self, call: SendMessage) -> dict[str, Any]: ...
+
     def write_push_ids(self, task_id: str, config_id: str | None) -> dict[str, Any]:
-        """A task and one of its webhooks."""
         return {"id": task_id, **present(pushNotificationConfigId=config_id)}
 
     def encode_reply(self, call: Call, reply: Reply) -> Any:
@@ -257,7 +264,6 @@ class DialectBase(ABC):
                 }
 
     def kind(self, name: str) -> dict[str, str]:
-        """What an object says that it is."""
         return {"kind": name} if self.kinds else {}
 
     def write_state(self, state: TaskState) -> str:

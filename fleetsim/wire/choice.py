@@ -7,6 +7,7 @@ address is only a base (decision 0012), the path; it can never move the call to 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fleetsim.model.card import AgentCard, AgentInterface
@@ -87,7 +88,8 @@ def _choose(card: AgentCard, configured_url: str, found_at: str, rpc_url: str, d
     if inside:
         usable = inside
     elif endpoint not in {"", "/"}:
-        usable = [item for item in usable if _same_path(item.url, endpoint)] or usable
+        paths = {item.url: parts.path.rstrip("/") for item in usable if (parts := _split(item.url)) is not None}
+        usable = [item for item in usable if paths.get(item.url) == endpoint.rstrip("/")] or usable
     picked = next(
         (item for item in usable if dialect_name is None or _dialect_of(item) == dialect_name), next(iter(usable), None)
     )
@@ -142,13 +144,13 @@ def _split(url: str) -> SplitResult | None:
     return found if usable else None
 
 
-def _same_path(url: str, path: str) -> bool:
-    found = _split(url)
-    return found is not None and found.path.rstrip("/") == path.rstrip("/")
-
-
-def _origin(url: SplitResult) -> tuple[str, str, int]:
-    return url.scheme, (url.hostname or "").rstrip("."), url.port or _PORTS[url.scheme]
+@lru_cache(maxsize=1024)  # asked several times for each call
+def origin_of(url: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of an http(s) address; None for anything else."""
+    parts = _split(url)
+    if parts is None:
+        return None
+    return parts.scheme, (parts.hostname or "").removesuffix("."), parts.port or _PORTS[parts.scheme]
 
 
 def _address(
@@ -156,7 +158,7 @@ def _address(
 ) -> str:
     origin = f"{base.scheme}://{base.netloc}"
     said = _split(picked.url) if picked else None
-    if picked is not None and (said is None or _origin(said) != _origin(base)):
+    if picked is not None and origin_of(picked.url) != origin_of(base.geturl()):
         shown = f" {said.scheme}://{one_line(said.netloc.rpartition('@')[2], 120)}" if said else " something unreadable"
         warnings.append(f"the card advertises{shown}, which is not the configured address; using {base.netloc}")
     if rpc_url:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from fleetsim.model.call import Call, Operation
 from fleetsim.model.card import AgentCard
 from fleetsim.model.errors import ConfigError, MethodNotFound, VersionNotSupported
-from fleetsim.model.event import TaskEvent
-from fleetsim.model.task import JsonObject, Task
-from fleetsim.wire.base import Reply
+from fleetsim.model.task import JsonObject
+from fleetsim.wire.base import Dialect, Reply
 from fleetsim.wire.cards import is_current, read_card, write_card
 from fleetsim.wire.v0_1 import V01
 from fleetsim.wire.v0_3 import V03
@@ -41,90 +39,6 @@ VERSION_HEADER = "A2A-Version"
 
 CARD_HEADERS: Mapping[str, str] = {"accept": "application/json", VERSION_HEADER.lower(): "1.0"}
 """Go with the request for a card: some agents change theirs by the version (interop.md section 6)."""
-
-
-class Dialect(Protocol):
-    """One version of the wire: operations to method names, values to JSON and back.
-
-    Encoding fails only for an operation the dialect lacks. Decoding what an agent sent raises WireError,
-    decoding what a caller sent raises MethodNotFound or InvalidParams, whatever the bytes were.
-    ``methods`` names the method to write first and those also read after it; ``loses`` says what a value may
-    have that this dialect cannot carry; ``rejoins`` whether a broken stream is joined again by a caller that can also
-    poll (docs/decisions/0008). ``guessed`` is a dialect that a card may mean without saying so (docs/decisions/0013);
-    ``caller_names_task``: the id of a new task is whoever asks' word; ``question_ends_stream``: a stream is over when
-    the task waits for somebody, which older dialects say with ``final``; ``says_version``: each request names it in
-    ``A2A-Version``; ``takes_tenant``: parameters may name a tenant; ``details_errors``: errors say more in a list
-    (``jsonrpc``); ``own_codes``: error codes that mean something else here than in the specification; ``card_version``:
-    what a card calls it.
-    """
-
-    name: str
-    extensions_header: str
-    methods: Mapping[Operation, tuple[str, ...]]
-    loses: tuple[str, ...]
-    rejoins: bool
-    guessed: bool
-    caller_names_task: bool
-    question_ends_stream: bool
-    says_version: bool
-    takes_tenant: bool
-    details_errors: bool
-    own_codes: frozenset[int]
-    card_version: str
-
-    def speaks(self, version: str) -> bool:
-        """Whether a protocol version on a card means this dialect."""
-        ...
-
-    def asked_by(self, version_header: str | None) -> bool:
-        """Whether the value of ``A2A-Version`` asks for this dialect."""
-        ...
-
-    def claims(self, method: str, params: JsonObject) -> bool:
-        """Whether a request is in this dialect whose method newer ones have too. The oldest that claims it has it."""
-        ...
-
-    def headers(self, operation: Operation) -> Mapping[str, str]:
-        """The HTTP headers of a call, beside its content type and credentials."""
-        ...
-
-    def method(self, operation: Operation) -> str:
-        """The method name to write. Raises UnsupportedOperation."""
-        ...
-
-    def operation(self, method: str) -> Operation:
-        """The operation of a method name, aliases included. Raises MethodNotFound."""
-        ...
-
-    def encode_call(self, call: Call) -> tuple[str, dict[str, Any]]:
-        """Method name and parameters. Raises UnsupportedOperation."""
-        ...
-
-    def decode_call(self, method: str, params: JsonObject) -> Call:
-        """A call from its method and parameters. Raises MethodNotFound, InvalidParams."""
-        ...
-
-    def encode_reply(self, call: Call, reply: Reply) -> Any:
-        """The ``result`` of the answer to ``call``."""
-        ...
-
-    def decode_reply(self, operation: Operation, result: Any) -> Reply:
-        """The answer from its ``result``. Raises WireError."""
-        ...
-
-    def encode_event(self, event: TaskEvent) -> dict[str, Any]:
-        """The ``result`` of one streamed answer."""
-        ...
-
-    def decode_event(self, value: Any) -> TaskEvent:
-        """An event from the ``result`` of a streamed answer. Raises WireError."""
-        ...
-
-    def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:
-        """The webhook body for ``event``, which left the task as ``task``."""
-        ...
-
-    def event_name(self, event: TaskEvent) -> str | None: ...
 
 
 DIALECTS: Mapping[str, Dialect] = {known.name: known for known in (V10(), V03(), V01())}

@@ -139,23 +139,15 @@ def read_response(data: Any, *, expect_id: RequestId, dialect_name: str | None =
     if problem is None and not {"result", "id", "jsonrpc"} & obj.keys():
         raise WireError("not a JSON-RPC answer")
     answered = obj.get("id")
-    if not _same_id(answered, expect_id) and not (problem is not None and answered is None):
+    same = _is_id(answered) and (answered == expect_id or str(answered) == str(expect_id))
+    if not same and not (problem is not None and answered is None):
         raise WireError("the answer's id is not the request's")
-    if problem is not None:
-        raise _read_error(mapping(problem, "error"), dialect_name)
-    return obj.get("result")
-
-
-def _same_id(answered: Any, expected: RequestId) -> bool:
-    return _is_id(answered) and (answered == expected or str(answered) == str(expected))
-
-
-def _read_error(obj: JsonObject, dialect_name: str | None) -> RpcError:
-    code = obj.get("code")
+    if problem is None:
+        return obj.get("result")
+    told = mapping(problem, "error")
+    code, said = told.get("code"), told.get("message")
     if isinstance(code, bool) or not isinstance(code, int) or abs(code) >= 2**31:
         raise WireError("error.code must be an integer")
-    said = obj.get("message")
-    message = one_line(said) if isinstance(said, str) else None
     own = dialect_name is not None and code in DIALECTS[dialect_name].own_codes
     kind = RpcError if own else RPC_ERRORS.get(code, RpcError)
-    return kind(message, data=obj.get("data"), code=code)
+    raise kind(one_line(said) if isinstance(said, str) else None, data=told.get("data"), code=code)

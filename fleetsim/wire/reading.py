@@ -476,12 +476,17 @@ def read_push_config(value: Any) -> PushConfig:
     url = text(obj, "url", chars_max=URL_CHARS_MAX)
     if not url:
         raise WireError("url is missing or empty")
-    scheme, credentials = _read_authentication(obj.get("authentication"))
-    bearer = credentials if is_bearer(scheme) else None
+    scheme = credentials = None
+    if obj.get("authentication") is not None:
+        shown = mapping(obj["authentication"], "authentication")
+        schemes = texts(shown, "schemes")
+        bearer = next((name for name in schemes if name.lower() == "bearer"), None)
+        scheme = text(shown, "scheme") or bearer or next(iter(schemes), None) or None
+        credentials = text(shown, "credentials", chars_max=URL_CHARS_MAX) or None
     return PushConfig(
         url=url,
         config_id=identifier(obj, "id"),
-        token=text(obj, "token", chars_max=URL_CHARS_MAX) or bearer,
+        token=text(obj, "token", chars_max=URL_CHARS_MAX) or (credentials if is_bearer(scheme) else None),
         scheme=scheme,
         credentials=credentials,
         events=texts(obj, "events") if obj.get("events") is not None else None,
@@ -490,16 +495,6 @@ def read_push_config(value: Any) -> PushConfig:
 
 def is_bearer(scheme: str | None) -> bool:
     return scheme is None or scheme.lower() == "bearer"
-
-
-def _read_authentication(value: Any) -> tuple[str | None, str | None]:
-    if value is None:
-        return None, None
-    obj = mapping(value, "authentication")
-    schemes = texts(obj, "schemes")
-    bearer = next((scheme for scheme in schemes if scheme.lower() == "bearer"), None)
-    scheme = text(obj, "scheme") or bearer or next(iter(schemes), None)
-    return scheme or None, text(obj, "credentials", chars_max=URL_CHARS_MAX) or None
 
 
 def read_task_push(value: Any) -> TaskPush:

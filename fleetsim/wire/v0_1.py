@@ -8,39 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fleetsim.model.call import Call, GetTask, Operation, PushConfig, SendMessage, SetPush, TaskPush
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import TERMINAL, JsonObject, Message, Task, TaskState, TaskStatus
 from fleetsim.wire import base, reading
 from fleetsim.wire.json import present
-
-LOSES: tuple[str, ...] = (
-    "operations list, push-list, push-delete and extended-card",
-    "states rejected (written as failed) and auth-required (as input-required)",
-    "ids, references and extensions of a message; its context is the session, its task the request's",
-    "context, metadata and artifacts of an update, and final on one that is not terminal",
-    "a message without a task: it is written as a completed task",
-    "whether to wait: 0.1 answers at once",
-    "media type of a text part",
-    "a file's address when its content is there too",
-    "microseconds of a time stamp",
-    "messages of a history, where the agent keeps the task's past states, which stand there instead",
-    "id of a push configuration, and all its schemes but one",
-)
-"""What a value may have that 0.1 cannot carry."""
-
-METHODS: Mapping[Operation, tuple[str, ...]] = {
-    Operation.SEND: ("tasks/send",),
-    Operation.STREAM: ("tasks/sendSubscribe",),
-    Operation.GET: ("tasks/get",),
-    Operation.CANCEL: ("tasks/cancel",),
-    Operation.SUBSCRIBE: ("tasks/resubscribe",),
-    Operation.PUSH_SET: ("tasks/pushNotification/set",),
-    Operation.PUSH_GET: ("tasks/pushNotification/get",),
-}
-"""Almanac seeds, steps 1 to 5; ``tasks/resubscribe`` came to 0.1 with its last drafts."""
 
 _STATES = {TaskState.REJECTED: "failed", TaskState.AUTH_REQUIRED: "input-required"}
 
@@ -86,30 +60,47 @@ def _read_set_push(params: JsonObject) -> SetPush:
     return SetPush(task_id=reading.need_identifier(params, "id", "taskId"), config=config)
 
 
-DECODERS: Mapping[Operation, base.Decoder] = {
-    Operation.SEND: lambda params: _read_send(params, streaming=False),
-    Operation.STREAM: lambda params: _read_send(params, streaming=True),
-    Operation.GET: base.read_get,
-    Operation.CANCEL: base.read_cancel,
-    Operation.SUBSCRIBE: base.read_subscribe,
-    Operation.PUSH_SET: _read_set_push,
-    Operation.PUSH_GET: base.read_get_push,
-}
-
-
-class V01(base.DialectBase):
+class V01(base.Dialect):
     """Legacy A2A 0.1."""
 
     name = "0.1"
-    extensions_header = "X-A2A-Extensions"
-    methods = METHODS
-    loses = LOSES
+    methods: ClassVar = {
+        Operation.SEND: ("tasks/send",),
+        Operation.STREAM: ("tasks/sendSubscribe",),
+        Operation.GET: ("tasks/get",),
+        Operation.CANCEL: ("tasks/cancel",),
+        Operation.SUBSCRIBE: ("tasks/resubscribe",),
+        Operation.PUSH_SET: ("tasks/pushNotification/set",),
+        Operation.PUSH_GET: ("tasks/pushNotification/get",),
+    }
+    """Almanac seeds, steps 1 to 5; ``tasks/resubscribe`` came to 0.1 with its last drafts."""
+    loses = (
+        "operations list, push-list, push-delete and extended-card",
+        "states rejected (written as failed) and auth-required (as input-required)",
+        "ids, references and extensions of a message; its context is the session, its task the request's",
+        "context, metadata and artifacts of an update, and final on one that is not terminal",
+        "a message without a task: it is written as a completed task",
+        "whether to wait: 0.1 answers at once",
+        "media type of a text part",
+        "a file's address when its content is there too",
+        "microseconds of a time stamp",
+        "messages of a history, where the agent keeps the task's past states, which stand there instead",
+        "id of a push configuration, and all its schemes but one",
+    )
     tag = "type"
     guessed = False
     caller_names_task = True
     card_version = "0.1.0"
     own_codes = frozenset({-32003, -32004})  # out of resources, webhook without TLS
-    decoders = DECODERS
+    decoders: ClassVar = {
+        Operation.SEND: lambda params: _read_send(params, streaming=False),
+        Operation.STREAM: lambda params: _read_send(params, streaming=True),
+        Operation.GET: base.read_get,
+        Operation.CANCEL: base.read_cancel,
+        Operation.SUBSCRIBE: base.read_subscribe,
+        Operation.PUSH_SET: _read_set_push,
+        Operation.PUSH_GET: base.read_get_push,
+    }
 
     def claims(self, method: str, params: JsonObject) -> bool:
         """By its shape alone: 0.3 knows these methods by the same names, and answers the rest of those both have.

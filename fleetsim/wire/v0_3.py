@@ -5,8 +5,7 @@ Also takes the older names that peers of 0.2 and selectools still send. 0.2.x is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from fleetsim.model.call import Call, GetExtendedCard, Operation, SendMessage
 from fleetsim.model.card import AgentCard
@@ -15,30 +14,6 @@ from fleetsim.model.task import TERMINAL, JsonObject, Task
 from fleetsim.wire import base, reading
 from fleetsim.wire.cards import write_card
 from fleetsim.wire.json import present
-
-LOSES: tuple[str, ...] = (
-    "operation list: 0.3 has none over JSON-RPC",
-    "media type of a text part",
-    "a file's address when its content is there too",
-    "microseconds of a time stamp",
-    "events of a push configuration, and all its schemes but one",
-    "artifacts beside a status update that is streamed",
-)
-"""What a value may have that 0.3 cannot carry."""
-
-METHODS: Mapping[Operation, tuple[str, ...]] = {
-    Operation.SEND: ("message/send", "tasks/send"),
-    Operation.STREAM: ("message/stream", "message/sendStream"),
-    Operation.GET: ("tasks/get",),
-    Operation.CANCEL: ("tasks/cancel",),
-    Operation.SUBSCRIBE: ("tasks/resubscribe",),
-    Operation.PUSH_SET: ("tasks/pushNotificationConfig/set", "tasks/pushNotification/set"),
-    Operation.PUSH_GET: ("tasks/pushNotificationConfig/get", "tasks/pushNotification/get"),
-    Operation.PUSH_LIST: ("tasks/pushNotificationConfig/list",),
-    Operation.PUSH_DELETE: ("tasks/pushNotificationConfig/delete",),
-    Operation.EXTENDED_CARD: ("agent/getAuthenticatedExtendedCard", "agent/authenticatedExtendedCard"),
-}
-"""A2A 0.3.0 section 3.5.6; the second names are interop.md section 5's and the seed guide's."""
 
 
 def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
@@ -55,30 +30,45 @@ def _read_send(params: JsonObject, *, streaming: bool) -> SendMessage:
     )
 
 
-DECODERS: Mapping[Operation, base.Decoder] = {
-    Operation.SEND: lambda params: _read_send(params, streaming=False),
-    Operation.STREAM: lambda params: _read_send(params, streaming=True),
-    Operation.GET: base.read_get,
-    Operation.CANCEL: base.read_cancel,
-    Operation.SUBSCRIBE: base.read_subscribe,
-    Operation.PUSH_SET: base.read_set_push,
-    Operation.PUSH_GET: base.read_get_push,
-    Operation.PUSH_LIST: base.read_list_push,
-    Operation.PUSH_DELETE: base.read_delete_push,
-    Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
-}
-
-
-class V03(base.DialectBase):
+class V03(base.Dialect):
     """A2A 0.3."""
 
     name = "0.3"
-    extensions_header = "X-A2A-Extensions"
-    methods = METHODS
-    loses = LOSES
+    methods: ClassVar = {
+        Operation.SEND: ("message/send", "tasks/send"),
+        Operation.STREAM: ("message/stream", "message/sendStream"),
+        Operation.GET: ("tasks/get",),
+        Operation.CANCEL: ("tasks/cancel",),
+        Operation.SUBSCRIBE: ("tasks/resubscribe",),
+        Operation.PUSH_SET: ("tasks/pushNotificationConfig/set", "tasks/pushNotification/set"),
+        Operation.PUSH_GET: ("tasks/pushNotificationConfig/get", "tasks/pushNotification/get"),
+        Operation.PUSH_LIST: ("tasks/pushNotificationConfig/list",),
+        Operation.PUSH_DELETE: ("tasks/pushNotificationConfig/delete",),
+        Operation.EXTENDED_CARD: ("agent/getAuthenticatedExtendedCard", "agent/authenticatedExtendedCard"),
+    }
+    """A2A 0.3.0 section 3.5.6; the second names are interop.md section 5's and the seed guide's."""
+    loses = (
+        "operation list: 0.3 has none over JSON-RPC",
+        "media type of a text part",
+        "a file's address when its content is there too",
+        "microseconds of a time stamp",
+        "events of a push configuration, and all its schemes but one",
+        "artifacts beside a status update that is streamed",
+    )
     rejoins = False
     card_version = "0.3.0"
-    decoders = DECODERS
+    decoders: ClassVar = {
+        Operation.SEND: lambda params: _read_send(params, streaming=False),
+        Operation.STREAM: lambda params: _read_send(params, streaming=True),
+        Operation.GET: base.read_get,
+        Operation.CANCEL: base.read_cancel,
+        Operation.SUBSCRIBE: base.read_subscribe,
+        Operation.PUSH_SET: base.read_set_push,
+        Operation.PUSH_GET: base.read_get_push,
+        Operation.PUSH_LIST: base.read_list_push,
+        Operation.PUSH_DELETE: base.read_delete_push,
+        Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
+    }
     kinds = True
 
     def write_send(self, call: SendMessage) -> dict[str, Any]:

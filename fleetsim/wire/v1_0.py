@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fleetsim.model.call import (
     Call,
@@ -25,7 +25,7 @@ from fleetsim.model.call import (
     TaskPush,
 )
 from fleetsim.model.card import AgentCard
-from fleetsim.model.errors import WireError
+from fleetsim.model.errors import InvalidParams, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate, TaskEvent
 from fleetsim.model.task import (
     TERMINAL,
@@ -43,31 +43,8 @@ from fleetsim.wire import base, reading
 from fleetsim.wire.cards import write_card
 from fleetsim.wire.json import present
 
-LOSES: tuple[str, ...] = (
-    "a file's address when its content is there too",
-    "microseconds of a time stamp",
-    "events of a push configuration",
-    "final, and artifacts, beside a status update that is streamed",
-)
-"""What a value may have that 1.0 cannot carry."""
-
 PAGE_SIZE_MAX = 100
 """Most tasks on one page (A2A 1.0 section 3.1.4)."""
-
-METHODS: Mapping[Operation, tuple[str, ...]] = {
-    Operation.SEND: ("SendMessage",),
-    Operation.STREAM: ("SendStreamingMessage",),
-    Operation.GET: ("GetTask",),
-    Operation.LIST: ("ListTasks",),
-    Operation.CANCEL: ("CancelTask",),
-    Operation.SUBSCRIBE: ("SubscribeToTask",),
-    Operation.PUSH_SET: ("CreateTaskPushNotificationConfig",),
-    Operation.PUSH_GET: ("GetTaskPushNotificationConfig",),
-    Operation.PUSH_LIST: ("ListTaskPushNotificationConfigs",),
-    Operation.PUSH_DELETE: ("DeleteTaskPushNotificationConfig",),
-    Operation.EXTENDED_CARD: ("GetExtendedAgentCard",),
-}
-"""A2A 1.0 section 9.4."""
 
 
 _VERSION = re.compile(r"1(\.\d{1,6}){0,2}")
@@ -121,34 +98,51 @@ def _task(params: JsonObject) -> str:
     return reading.need_identifier(params, "taskId")
 
 
-DECODERS: Mapping[Operation, base.Decoder] = {
-    Operation.SEND: lambda params: _read_send(params, streaming=False),
-    Operation.STREAM: lambda params: _read_send(params, streaming=True),
-    Operation.GET: base.read_get,
-    Operation.LIST: _read_list,
-    Operation.CANCEL: base.read_cancel,
-    Operation.SUBSCRIBE: base.read_subscribe,
-    Operation.PUSH_SET: _read_set_push,
-    Operation.PUSH_GET: lambda params: GetPush(task_id=_task(params), config_id=reading.identifier(params, "id")),
-    Operation.PUSH_LIST: lambda params: ListPush(task_id=_task(params)),
-    Operation.PUSH_DELETE: lambda params: DeletePush(task_id=_task(params), config_id=reading.identifier(params, "id")),
-    Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
-}
-
-
-class V10(base.DialectBase):
+class V10(base.Dialect):
     """A2A 1.0."""
 
     name = "1.0"
     extensions_header = "A2A-Extensions"
-    methods = METHODS
-    loses = LOSES
+    methods: ClassVar = {
+        Operation.SEND: ("SendMessage",),
+        Operation.STREAM: ("SendStreamingMessage",),
+        Operation.GET: ("GetTask",),
+        Operation.LIST: ("ListTasks",),
+        Operation.CANCEL: ("CancelTask",),
+        Operation.SUBSCRIBE: ("SubscribeToTask",),
+        Operation.PUSH_SET: ("CreateTaskPushNotificationConfig",),
+        Operation.PUSH_GET: ("GetTaskPushNotificationConfig",),
+        Operation.PUSH_LIST: ("ListTaskPushNotificationConfigs",),
+        Operation.PUSH_DELETE: ("DeleteTaskPushNotificationConfig",),
+        Operation.EXTENDED_CARD: ("GetExtendedAgentCard",),
+    }
+    """A2A 1.0 section 9.4."""
+    loses = (
+        "a file's address when its content is there too",
+        "microseconds of a time stamp",
+        "events of a push configuration",
+        "final, and artifacts, beside a status update that is streamed",
+    )
     question_ends_stream = True
     says_version = True
     takes_tenant = True
     details_errors = True
     card_version = "1.0"
-    decoders = DECODERS
+    decoders: ClassVar = {
+        Operation.SEND: lambda params: _read_send(params, streaming=False),
+        Operation.STREAM: lambda params: _read_send(params, streaming=True),
+        Operation.GET: base.read_get,
+        Operation.LIST: _read_list,
+        Operation.CANCEL: base.read_cancel,
+        Operation.SUBSCRIBE: base.read_subscribe,
+        Operation.PUSH_SET: _read_set_push,
+        Operation.PUSH_GET: lambda params: GetPush(task_id=_task(params), config_id=reading.identifier(params, "id")),
+        Operation.PUSH_LIST: lambda params: ListPush(task_id=_task(params)),
+        Operation.PUSH_DELETE: lambda params: DeletePush(
+            task_id=_task(params), config_id=reading.identifier(params, "id")
+        ),
+        Operation.EXTENDED_CARD: lambda params: GetExtendedCard(),
+    }
 
     def speaks(self, version: str) -> bool:
         """Every 1.x."""
@@ -163,8 +157,10 @@ class V10(base.DialectBase):
 
     def decode_call(self, method: str, params: JsonObject) -> Call:
         """As every dialect, in either spelling of ProtoJSON. Raises MethodNotFound, InvalidParams."""
-        with base.refusing():
+        try:
             params = reading.camel_case(params)
+        except WireError as error:
+            raise InvalidParams(f"{InvalidParams.title}: {error}") from None
         return super().decode_call(method, params)
 
     def decode_reply(self, operation: Operation, result: Any) -> base.Reply:

@@ -13,11 +13,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetsim.client import AgentClient, Credential
-from fleetsim.client.address import AgentUrl, origin_of
+from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import AuthRefused, BlockedAddress, ConfigError, FleetsimError
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from fleetsim.wire.choice import origin_of
 from tests.client.mounted import PATH, RPC, mounted
 from tests.client.scripted import CARD, ScriptedAgent, task
 
