@@ -142,11 +142,9 @@ class Agent:
 
     @property
     def settings(self) -> AgentSettings:
-        """What the agent is made of, skills included."""
         return self._settings
 
     def add(self, skill: Skill) -> None:
-        """Offer one more skill."""
         self._settings = self._settings.with_skill(skill)
 
     @overload

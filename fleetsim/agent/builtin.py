@@ -6,6 +6,7 @@ Each shows one thing an agent can do, in as few lines as a person would write.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from fleetsim.agent.agent import Agent
 from fleetsim.agent.skills import Effect, Skill, SkillContext, SkillFailed, SkillRejected, skill
@@ -17,7 +18,6 @@ FLAKY_BLOCK = 10
 
 @skill("echo", description="Returns the text it was sent", tags=("demo", "quick"), examples=("/echo hello",))
 async def echo(task: SkillContext) -> str:
-    """The quickest skill there is."""
     return task.text
 
 
@@ -29,8 +29,10 @@ async def echo(task: SkillContext) -> str:
     hitl="veto",
 )
 async def slow(task: SkillContext) -> str:
-    """Progress that late readers see too."""
-    seconds = _seconds(task.text, 5.0)
+    seconds = 5.0
+    with suppress(ValueError):
+        asked = float(task.text.strip() or seconds)
+        seconds = min(max(asked, 0.0), SLOW_SECONDS_MAX) if asked == asked else seconds
     for step in range(1, SLOW_STEPS + 1):
         await task.status(f"step {step} of {SLOW_STEPS}")
         await asyncio.sleep(seconds / SLOW_STEPS)
@@ -45,7 +47,6 @@ async def slow(task: SkillContext) -> str:
     cost=True,
 )
 async def stream(task: SkillContext) -> None:
-    """Chunks as they come; together they are the answer."""
     words = task.text.split(" ")
     for at, word in enumerate(words):
         await task.say(word if at == 0 else f" {word}")
@@ -61,7 +62,6 @@ async def stream(task: SkillContext) -> None:
     hitl="gated",
 )
 async def ask(task: SkillContext) -> str:
-    """Waits for a person, as long as it takes."""
     name = (await task.ask("Who shall I greet?")).strip()
     if not name:
         raise SkillFailed("no name was given")
@@ -70,26 +70,22 @@ async def ask(task: SkillContext) -> str:
 
 @skill("auth", description="Waits until somebody says they have signed in", tags=("demo", "human-in-the-loop"))
 async def auth(task: SkillContext) -> str:
-    """As ``ask``, in auth-required."""
     await task.ask("Sign in at the vault, then say so.", auth=True)
     return "signed in"
 
 
 @skill("fail", description="Fails, with the text as its reason", tags=("demo", "failing"), examples=("/fail no disk",))
 async def fail(task: SkillContext) -> str:
-    """A failure is a state, not an answer that says so."""
     raise SkillFailed(task.text or "it was asked to")
 
 
 @skill("reject", description="Refuses what it is asked", tags=("demo", "failing"))
 async def reject(task: SkillContext) -> str:
-    """Some things are not done at all."""
     raise SkillRejected("this agent does not do that")
 
 
 @skill("crash", description="Breaks in a way nobody foresaw", tags=("demo", "failing"))
 async def crash(task: SkillContext) -> str:
-    """The caller learns the type of the error, the log the rest."""
     raise RuntimeError(f"unexpected: {task.text}")
 
 
@@ -111,7 +107,6 @@ def flaky_skill() -> Skill:
 
 @skill("estimate", description="Estimates, with cost and confidence", tags=("demo", "extensions"), cost=True, sure=True)
 async def estimate(task: SkillContext) -> str:
-    """What cost-v1 and confidence-v1 are for."""
     task.use(input_tokens=120, output_tokens=40, cost_usd=0.0042, model="abacus")
     task.confidence(0.8, "two of three sources agree")
     return f"{len(task.text)} characters, give or take"
@@ -125,7 +120,6 @@ async def estimate(task: SkillContext) -> str:
     radius="project",
 )
 async def file_bug(task: SkillContext) -> str:
-    """A change of the world, declared on the card and reported when it happened."""
     task.effect("board", "bugs.open", "inc", 1)
     return f"filed: {task.text or 'untitled'}"
 
@@ -139,11 +133,3 @@ def reference_agent(name: str = "reference", **options: object) -> Agent:
     """The agent that ``fleetsim agent`` runs. ``options`` are those of ``Agent``."""
     description = "The fleet's reference agent: one skill for everything an agent can do"
     return Agent(name, **{"description": description, "skills": builtin_skills(), **options})  # type: ignore[arg-type]
-
-
-def _seconds(text: str, otherwise: float) -> float:
-    try:
-        seconds = float(text.strip() or otherwise)
-    except ValueError:
-        seconds = otherwise
-    return min(max(seconds, 0.0), SLOW_SECONDS_MAX) if seconds == seconds else otherwise

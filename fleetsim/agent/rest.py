@@ -90,7 +90,8 @@ class RestEndpoint:
                 return Response(status_code=400)
             return _problem(problem_of(refusal), refusal.status, refusal.headers)
         except RpcError as problem:
-            return _problem(problem, _status(problem))
+            status = next((status for kind, status in STATUSES.items() if isinstance(problem, kind)), 400)
+            return _problem(problem, status)
         except Exception:
             log.exception("%s %s failed", request.method, request.url.path)
             return _problem(InternalError(), 500)
@@ -152,10 +153,6 @@ class RestEndpoint:
     @staticmethod
     def _call(operation: Operation, params: Mapping[str, Any]) -> Call:
         return WIRE.decode_call(WIRE.method(operation), params)
-
-
-def _status(problem: RpcError) -> int:
-    return next((status for kind, status in STATUSES.items() if isinstance(problem, kind)), 400)
 
 
 def _problem(problem: RpcError, status: int, headers: Mapping[str, str] | None = None) -> Response:

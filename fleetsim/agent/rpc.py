@@ -31,7 +31,6 @@ class RpcEndpoint:
         self._limits, self._dialects, self._behaviours = settings.limits, settings.dialects, settings.behaviours
 
     async def answer(self, request: Request, operations: Operations) -> Response:
-        """Answer one POST."""
         version = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER)
         try:
             owner = self._guard.admit(request)

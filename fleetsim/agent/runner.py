@@ -40,16 +40,13 @@ class Job:
     worker: asyncio.Task[None] | None = None
 
     def put(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Add to the task's artifacts. Raises TaskEnded, OutputLimit."""
         self.store.put(self.key, artifact, append=append, last_chunk=last_chunk)
 
     def note(self, text: str) -> None:
-        """Show what the skill is doing. Raises TaskEnded, OutputLimit."""
         cut = len(text) > NOTE_CHARS_MAX
         self.store.note(self.key, text[: NOTE_CHARS_MAX - 1] + "…" if cut else text)
 
     async def ask(self, question: str, *, auth: bool) -> Message:
-        """Wait for an answer in input-required or auth-required. Raises TaskEnded."""
         if self.answer is not None:
             raise RuntimeError("a skill asks one question at a time")
         self.answer = asyncio.get_running_loop().create_future()
@@ -61,7 +58,6 @@ class Job:
             self.answer = None
 
     def unread(self) -> tuple[Message, ...]:
-        """Take the messages nobody asked for."""
         taken = tuple(self.inbox)
         self.inbox.clear()
         return taken

@@ -98,17 +98,14 @@ class Interceptor:
         return call
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Pass on a call."""
         return await self.inner.call(await self.before(call, caller), caller)
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """Pass on a call that is answered by a stream."""
         passed = await self.before(call, caller)
         assert isinstance(passed, SendMessage | SubscribeToTask), "a call stays of its kind"
         return await self.inner.stream(passed, caller)
 
     def dialect_of(self, owner: str, task_id: str) -> str | None:
-        """Pass on the question."""
         return self.inner.dialect_of(owner, task_id)
 
 
@@ -141,7 +138,6 @@ class Service:
         self.stopping = False
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Carry out a call that is answered once. Raises RpcError."""
         reply: Reply
         match call:
             case SendMessage():
@@ -176,7 +172,6 @@ class Service:
         return reply
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """Carry out a call that is answered by a stream; the watch must be closed. Raises RpcError."""
         if not self._settings.streaming:
             raise UnsupportedOperation("this agent does not stream")
         task_id = call.task_id or (call.message.task_id if isinstance(call, SendMessage) else None)
@@ -198,7 +193,6 @@ class Service:
             raise
 
     def dialect_of(self, owner: str, task_id: str) -> str | None:
-        """The dialect the owner's task was born in, or None if there is no such task."""
         key = (owner, task_id)
         return self._store.read(key).dialect if self._store.knows(key) else None
 
@@ -295,7 +289,9 @@ class Service:
         fitting = self._store.select(
             caller.owner, context_id=call.context_id, state=call.state, changed_since=call.updated_after
         )
-        below = _read_page_token(call.page_token)
+        if call.page_token and not _PAGE_TOKEN.fullmatch(call.page_token):
+            raise InvalidParams("pageToken is not one this agent gave out")
+        below = int(call.page_token, 16) if call.page_token else None  # the place in the order of changes
         rest = [pair for pair in fitting if below is None or pair[0] < below]
         page = rest[:size]
         tasks = (with_history(self._store.read(key).task, call.history_length) for _, key in page)
@@ -316,7 +312,9 @@ class Service:
             return _shown(record.task_id, push)
         if isinstance(call, ListPush):
             return tuple(_shown(record.task_id, push) for push in record.pushes)
-        push_found = _find(record.pushes, call.config_id)
+        push_found = next((push for push in record.pushes if push.config_id == call.config_id), None)
+        if push_found is None and record.pushes and call.config_id in {None, DEFAULT_CONFIG}:
+            push_found = record.pushes[0]
         if isinstance(call, DeletePush):
             if push_found is not None:
                 self._store.delete_push(key, push_found.config_id)
@@ -377,23 +375,6 @@ def with_history(task: Task, length: int | None) -> Task:
     if length is None or len(task.history) <= length:
         return task
     return replace(task, history=task.history[len(task.history) - length :] if length > 0 else ())
-
-
-def _read_page_token(token: str | None) -> int | None:
-    """The place in the order of changes below which the page begins. Raises InvalidParams."""
-    if not token:
-        return None
-    if not _PAGE_TOKEN.fullmatch(token):
-        raise InvalidParams("pageToken is not one this agent gave out")
-    return int(token, 16)
-
-
-def _find(pushes: tuple[PushTarget, ...], config_id: str | None) -> PushTarget | None:
-    """The config of that id; without one, or asked for the default, the only one or the first."""
-    for push in pushes:
-        if push.config_id == config_id:
-            return push
-    return pushes[0] if pushes and config_id in {None, DEFAULT_CONFIG} else None
 
 
 def _shown(task_id: str, push: PushTarget) -> TaskPush:

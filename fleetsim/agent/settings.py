@@ -131,7 +131,6 @@ class AgentSettings:
     middleware: tuple[Callable[[ASGIApp], ASGIApp], ...] = ()
 
     def with_skill(self, skill: Skill) -> AgentSettings:
-        """These settings with one more skill."""
         return replace(self, skills=(*self.skills, skill))
 
     def authenticator(self) -> Authenticator:

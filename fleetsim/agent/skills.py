@@ -89,7 +89,8 @@ class SkillContext:
     @property
     def text(self) -> str:
         """The text of the message, without a leading ``/skill`` command."""
-        return _without_command(self.message.text, self.skill.skill_id)
+        command, _, rest = self.message.text.lstrip().partition(" ")
+        return rest.lstrip() if command == f"/{self.skill.skill_id}" else self.message.text
 
     @property
     def data(self) -> tuple[Any, ...]:
@@ -297,11 +298,6 @@ def _from_function(function: SkillFunction) -> Skill:
     return Skill(
         skill_id=name, name=name.replace("_", " ").capitalize(), description=lines[0] if lines else "", run=function
     )
-
-
-def _without_command(text: str, skill_id: str) -> str:
-    command, _, rest = text.lstrip().partition(" ")
-    return rest.lstrip() if command == f"/{skill_id}" else text
 
 
 def choose_skill(skills: Mapping[str, Skill], default: str, metadata: JsonObject, text: str) -> Skill | None:

@@ -69,7 +69,6 @@ class Store:
         return self.retention.get(key).snapshot()
 
     def knows(self, key: TaskKey) -> bool:
-        """Whether there is such a task."""
         return key in self.retention
 
     def state(self, key: TaskKey) -> TaskState:
@@ -431,7 +430,6 @@ class Retention:
         return tuple(key for key in self._entries if key not in self._finished)
 
     def add(self, entry: Entry) -> None:
-        """Keep an entry."""
         owner = entry.key[0]
         self._entries[entry.key] = entry
         self._owned[owner] = self._owned.get(owner, 0) + 1

@@ -86,7 +86,6 @@ class Watch:
 
     @property
     def about(self) -> str:
-        """What log lines call it."""
         return f"task {one_line(self.record.task_id, 128)}"
 
     def close(self) -> None:
@@ -145,7 +144,6 @@ class DirectWatch:
         """Nothing is held."""
 
     async def events(self) -> AsyncGenerator[TaskEvent | None, None]:
-        """The message."""
         yield DirectReply(message=self.message)
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import groupby
 from typing import Any, TypeAlias
 
 from fleetsim.agent.limits import AgentLimits, OutputLimit
@@ -220,12 +221,18 @@ class ArtifactBuilder:
     def close(self, state: TaskState, text: str | None, duration_ms: int) -> FinalArtifact | None:
         """Finish the main artifact: the final text in place of the pieces if given, then what it used.
 
-        A completed task always has an artifact; others only if they had something to show.
+        A completed task always has an artifact; others only if they had something to show. Raises OutputLimit before
+        anything changes.
         """
         extra, uris = self.usage.parts(state, duration_ms)
         piece = self._pieces.get(self.main_id)
         told: tuple[Part, ...] = piece.artifact().parts if piece else ()
-        body = told if text is None else self._replaced(told, text)
+        body = told
+        if text is not None:
+            chars = self.chars - sum(map(weigh_part, told)) + len(text)
+            if chars > self._chars_max:
+                raise OutputLimit(f"a task may hold at most {self._chars_max} characters of output")
+            self.chars, body = chars, (TextPart(text=text),)
         added = extra if body == told else None
         others = {name: other for name, other in self._pieces.items() if name != self.main_id}
         if not body and state is TaskState.COMPLETED and not others:
@@ -235,14 +242,6 @@ class ArtifactBuilder:
         main = Artifact(artifact_id=self.main_id, name=MAIN_NAME, parts=(*body, *extra), extensions=uris)
         self._pieces = {self.main_id: _Piece(head=main, parts=list(main.parts)), **others}
         return FinalArtifact(main, added)
-
-    def _replaced(self, body: tuple[Part, ...], text: str) -> tuple[Part, ...]:
-        """The final text instead of what was said on the way. Raises OutputLimit before anything changes."""
-        chars = self.chars - sum(map(weigh_part, body)) + len(text)
-        if chars > self._chars_max:
-            raise OutputLimit(f"a task may hold at most {self._chars_max} characters of output")
-        self.chars = chars
-        return (TextPart(text=text),)
 
 
 def weigh_part(part: Part) -> int:
@@ -316,47 +315,22 @@ class TaskFeed:
 def _joined(events: list[TaskEvent]) -> tuple[TaskEvent, ...]:
     """Join runs of appended text to the same artifact; nothing else is touched or reordered."""
     joined: list[TaskEvent] = []
-    run: list[str] = []
-    for event in events:
-        if _is_text_delta(event) and joined and _same_target(joined[-1], event):
-            run.append(_delta(event))
-            continue
-        _close_run(joined, run)
-        joined.append(event)
-        run = [_delta(event)] if _is_text_delta(event) else []
-    _close_run(joined, run)
+    for target, run in groupby(events, key=_appended_to):
+        first, *more = run
+        if target is not None and isinstance(first, ArtifactUpdate) and more:
+            text = "".join(event.artifact.text for event in (first, *more) if isinstance(event, ArtifactUpdate))
+            joined.append(replace(first, artifact=replace(first.artifact, parts=(TextPart(text=text),))))
+        else:
+            joined += (first, *more)
     return tuple(joined)
 
 
-def _is_text_delta(event: TaskEvent) -> bool:
-    return (
-        isinstance(event, ArtifactUpdate)
-        and event.append
-        and not event.last_chunk
-        and len(event.artifact.parts) == 1
-        and isinstance(event.artifact.parts[0], TextPart)
-    )
-
-
-def _delta(event: TaskEvent) -> str:
-    return event.artifact.text if isinstance(event, ArtifactUpdate) else ""
-
-
-def _same_target(last: TaskEvent, event: TaskEvent) -> bool:
-    return (
-        _is_text_delta(last)
-        and isinstance(last, ArtifactUpdate)
-        and isinstance(event, ArtifactUpdate)
-        and last.artifact.artifact_id == event.artifact.artifact_id
-    )
-
-
-def _close_run(joined: list[TaskEvent], run: list[str]) -> None:
-    if len(run) < 2:
-        return
-    last = joined[-1]
-    if isinstance(last, ArtifactUpdate):
-        joined[-1] = replace(last, artifact=replace(last.artifact, parts=(TextPart(text="".join(run)),)))
+def _appended_to(event: TaskEvent) -> str | None:
+    """The artifact that the event appends nothing but a piece of text to; None for any other event."""
+    if not isinstance(event, ArtifactUpdate) or not event.append or event.last_chunk:
+        return None
+    parts = event.artifact.parts
+    return event.artifact.artifact_id if len(parts) == 1 and isinstance(parts[0], TextPart) else None
 
 
 TRANSITIONS_MAX = 200
@@ -393,7 +367,6 @@ class Entry:
 
     @property
     def state(self) -> TaskState:
-        """Short for ``status.state``."""
         return self.status.state
 
     def remember(self, message: Message, limits: AgentLimits) -> int:
@@ -448,21 +421,18 @@ class Entry:
         if self.transitions is not None:
             self.transitions = (*self.transitions, self.status)[-TRANSITIONS_MAX:]
 
-    def _transition_history(self) -> JsonObject:
-        if self.transitions is None:
-            return {}
-        seen = [{"state": s.state.value, "timestamp": s.timestamp.isoformat()} for s in self.transitions if s.timestamp]
-        return {TRANSITIONS: seen}
-
     def snapshot(self) -> Record:
-        """The task as it is, frozen."""
+        metadata = dict(self.metadata)
+        if self.transitions is not None:
+            past = [(s.state.value, s.timestamp.isoformat()) for s in self.transitions if s.timestamp]
+            metadata[TRANSITIONS] = [{"state": state, "timestamp": at} for state, at in past]
         task = Task(
             task_id=self.key[1],
             context_id=self.context_id,
             status=self.status,
             artifacts=self.results.artifacts(),
             history=self.history,
-            metadata={**self.metadata, **self._transition_history()},
+            metadata=metadata,
         )
         return Record(
             key=self.key,

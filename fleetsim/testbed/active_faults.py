@@ -39,12 +39,10 @@ class ActiveFaults:
         self._weather: list[Weather] = []
 
     def put_up(self, weather: Weather) -> Weather:
-        """Add to the weather; returns it."""
         self._weather.append(weather)
         return weather
 
     def clear(self) -> None:
-        """Lift everything."""
         for weather in self._weather:
             weather.lift()
         self._weather.clear()

@@ -203,7 +203,6 @@ class Lifespan:
             self.started.set()
 
     def stop(self) -> None:
-        """Let the application shut down."""
         self._stop.set()
 
 

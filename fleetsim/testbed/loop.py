@@ -125,7 +125,6 @@ class VirtualLoop(base_events.BaseEventLoop):
         return self._time
 
     def now(self) -> datetime:
-        """The virtual wall time."""
         return self.start + timedelta(seconds=self._time)
 
     def call_at(

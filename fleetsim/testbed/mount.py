@@ -40,7 +40,6 @@ class Mount:
             await self.start(spec_version)
 
     def call(self, scope: Scope, body: bytes, *, where: str) -> AsgiCall:
-        """Let a request in."""
         self._births += 1
         birth = self._births
         call = self.calls[birth] = AsgiCall(self.app, scope, body, where=where)
@@ -49,7 +48,6 @@ class Mount:
         return call
 
     def drop(self, reason: str) -> None:
-        """Break every connection."""
         for call in list(self.calls.values()):
             call.leave(reason)
 

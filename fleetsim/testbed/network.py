@@ -91,7 +91,6 @@ class MemoryNetwork:
         mount.drop("connection reset by peer")
 
     def up(self, origin: str) -> None:
-        """Undo ``down``."""
         self._at(origin).up = True
 
     def seen_from(self, source: str) -> Link:
@@ -134,15 +133,12 @@ class MemoryNetwork:
     # The Transport port.
 
     def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
-        """As ``Transport.open``."""
         return self._open(request, "", None)
 
     async def exchange(self, request: Request) -> Reply:
-        """As ``Transport.exchange``."""
         return await exchange(self.open, request)
 
     def guarded(self, policy: AddressPolicy) -> Link:
-        """As ``Transport.guarded``."""
         return Link(self, "", policy)
 
     async def aclose(self) -> None:
@@ -218,15 +214,12 @@ class Link:
         self._policy = policy
 
     def open(self, request: Request) -> AbstractAsyncContextManager[IncomingResponse]:
-        """As ``Transport.open``."""
         return self._network._open(request, self._source, self._policy)
 
     async def exchange(self, request: Request) -> Reply:
-        """As ``Transport.exchange``."""
         return await exchange(self.open, request)
 
     def guarded(self, policy: AddressPolicy) -> Link:
-        """As ``Transport.guarded``."""
         return Link(self._network, self._source, policy)
 
     async def aclose(self) -> None:
@@ -247,7 +240,6 @@ class InProcess(MemoryNetwork):
         self._at(str(self._only)).up = True
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
-        """The application, whatever the origin."""
         return super().mount_at(self._only, self._known(self._only.host))
 
     def _known(self, host: str) -> tuple[str, ...]:

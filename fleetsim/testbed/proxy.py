@@ -70,7 +70,6 @@ class FaultProxy:
         )
 
     def heal(self) -> None:
-        """Take every fault down."""
         self._active_faults.clear()
 
     async def up(self) -> None:

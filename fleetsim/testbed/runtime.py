@@ -26,7 +26,6 @@ class VirtualClock:
         self._seen_s = 0.0
 
     def now(self) -> datetime:
-        """The virtual wall time, in UTC."""
         return self._start + timedelta(seconds=self.monotonic())
 
     def monotonic(self) -> float:
@@ -72,7 +71,6 @@ class CountedIds:
         return f"{self._prefix}-0000-4000-8000-{self._ids:012x}"
 
     def secret(self) -> str:
-        """The next secret: 43 URL-safe characters."""
         self._secrets += 1
         digest = hashlib.sha256(f"{self._key}/secret/{self._secrets}".encode()).digest()
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

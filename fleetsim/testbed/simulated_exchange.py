@@ -41,17 +41,13 @@ class SeenRequest:
 class NetworkPort(Protocol):
     """What an exchange asks of its network."""
 
-    async def resolve(self, host: str, port: int) -> tuple[str, ...]:
-        """Names to addresses."""
-        ...
+    async def resolve(self, host: str, port: int) -> tuple[str, ...]: ...
 
     def mount_at(self, origin: Origin, addresses: tuple[str, ...]) -> Mount:
         """Who listens there."""
         ...
 
-    def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]:
-        """What weather there is."""
-        ...
+    def over(self, request: Request, source: str) -> list[tuple[Fault, Moment]]: ...
 
 
 class SimulatedExchange:

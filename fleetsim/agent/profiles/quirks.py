@@ -20,15 +20,7 @@ from fleetsim.agent.limits import AtCapacity
 from fleetsim.agent.service import Interceptor, Principal, Reply
 from fleetsim.agent.skills import Skill, choose_skill
 from fleetsim.agent.streams import DirectWatch, Watch
-from fleetsim.model.call import (
-    Call,
-    CancelTask,
-    GetTask,
-    Operation,
-    SendMessage,
-    SetPush,
-    SubscribeToTask,
-)
+from fleetsim.model.call import Call, CancelTask, GetTask, Operation, SendMessage, SetPush, SubscribeToTask
 from fleetsim.model.errors import InvalidParams, MethodNotFound, RpcError, TaskNotCancelable, UnsupportedOperation
 from fleetsim.model.task import JsonObject, Role, Task, TextPart
 from fleetsim.model.task import Message as TaskMessage
@@ -39,7 +31,6 @@ class NeedsText(Interceptor):
     """Refuses messages without a text part."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Look for one."""
         if isinstance(call, SendMessage) and not any(isinstance(part, TextPart) for part in call.message.parts):
             raise InvalidParams("message has no text part")
         return call
@@ -49,7 +40,6 @@ class ForgetsTasks(Interceptor):
     """Takes every message for a new task."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Leave out the task it is for."""
         return replace(call, message=replace(call.message, task_id=None)) if isinstance(call, SendMessage) else call
 
 
@@ -57,7 +47,6 @@ class Selectools(Interceptor):
     """Sends, reads, and cancels nothing; every send waits, even if asked not to."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Refuse what it has no method for."""
         if call.operation not in {Operation.SEND, Operation.GET, Operation.CANCEL}:
             raise MethodNotFound
         if isinstance(call, CancelTask):
@@ -75,7 +64,6 @@ class SelectoolsHttp:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection; no answer is a stream."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -127,14 +115,12 @@ class Almanac(Interceptor):
     """Webhooks over HTTPS alone, a code of its own when full, and streams alone at the path for streams."""
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Refuse a webhook of another scheme."""
         push = call.config if isinstance(call, SetPush) else call.push if isinstance(call, SendMessage) else None
         if push is not None and push.url.partition(":")[0].lower() != "https":
             raise RpcError("a webhook must use https", code=-32004)
         return call
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Refuse what is no stream where streams are asked for."""
         if (refused := _at_subscribe.get()) is not None:
             refused.append("Only streaming calls are taken at /subscribe")
             raise UnsupportedOperation
@@ -144,7 +130,6 @@ class Almanac(Interceptor):
             raise RpcError(str(full), code=-32003) from None
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """Say in its own way that it is full."""
         try:
             return await super().stream(call, caller)
         except AtCapacity as full:
@@ -158,7 +143,6 @@ class AlmanacHttp:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         root = scope.get("root_path", "")
         if scope["type"] != "http" or scope["path"] != f"{root}/subscribe":
             await self._app(scope, receive, send)
@@ -204,17 +188,14 @@ class ConformanceKit(Interceptor):
     DIRECT = "tck-message-response"
 
     async def before(self, call: Call, caller: Principal) -> Call:
-        """Look for the id."""
         if isinstance(call, SendMessage) and not call.message.message_id:
             raise InvalidParams("message.messageId is missing or empty")
         return call
 
     async def call(self, call: Call, caller: Principal) -> Reply:
-        """Answer directly where the kit wants that."""
         return (isinstance(call, SendMessage) and _direct(call.message)) or await super().call(call, caller)
 
     async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        """A stream of the one message where the kit wants that."""
         direct = _direct(call.message) if isinstance(call, SendMessage) else None
         return DirectWatch(direct) if direct else await super().stream(call, caller)
 
@@ -238,7 +219,6 @@ class ConformanceKitHttp:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
 
         async def edited(message: Message) -> None:
             await send({**message, "status": 200} if message.get("status") == 415 else message)

@@ -41,7 +41,6 @@ def _spend(task: SkillContext, answer: str) -> None:
     hitl="autonomous",
 )
 async def qa_report(task: SkillContext) -> str:
-    """A report in markdown."""
     for tool in ("list_test_runs", "list_bugs"):
         await _tool(task, tool)
     answer = "## QA report\n\n- 412 tests passed, 0 failed\n- 3 bugs open"
@@ -60,7 +59,6 @@ async def qa_report(task: SkillContext) -> str:
     hitl="notification",
 )
 async def board_audit(task: SkillContext) -> str:
-    """Findings, with how sure it is."""
     await _tool(task, "list_board")
     answer = "## Board audit\n\n- 2 items without an owner"
     _spend(task, answer)
@@ -80,7 +78,6 @@ async def board_audit(task: SkillContext) -> str:
     hitl="notification",
 )
 async def bug_triage(task: SkillContext) -> str:
-    """A change of the world that the card declares."""
     await _tool(task, "file_bug")
     answer = f"## Filed\n\n{task.prompt}"
     _spend(task, answer)
@@ -99,7 +96,6 @@ async def bug_triage(task: SkillContext) -> str:
     hitl="autonomous",
 )
 async def pr_review(task: SkillContext) -> str:
-    """Fails when there is nothing to review: completed would say the goal was met."""
     await _tool(task, "get_pull_request")
     if not task.text.strip():
         _spend(task, "")
@@ -119,13 +115,11 @@ def quinn_skills() -> tuple[Skill, ...]:
 
 @skill("summarize", name="summarize", description="Summarize a text", tags=("tool",))
 async def summarize(task: SkillContext) -> str:
-    """Text first; data as JSON in the prompt, files named and not read."""
     return f"Summary: {task.prompt}"
 
 
 @skill("explode", name="explode", description="Raise, to show what callers see of it", tags=("tool",))
 async def explode(task: SkillContext) -> str:
-    """The caller learns the type only."""
     raise SkillFailed(f"Agent execution failed ({ValueError.__name__})")
 
 
@@ -139,7 +133,6 @@ def selectools_skills() -> tuple[Skill, ...]:
 
 @skill("analyze", description="Analyses a dataset", tags=("data",), examples=("Analyze my dataset",))
 async def analyze(task: SkillContext) -> str:
-    """Asks which dataset if none is named."""
     await _tool(task, "load")
     subject = task.text.strip() or await task.ask("Which dataset?")
     await _tool(task, "analyze")
@@ -227,7 +220,6 @@ PLAYS: dict[str, Callable[[SkillContext], Awaitable[str | None]]] = {
 
 @skill("tck", description="Does what the conformance kit's message id asks for", tags=("conformance",))
 async def tck(task: SkillContext) -> str | None:
-    """The longest fitting prefix decides."""
     message_id = task.message.message_id
     fitting = [prefix for prefix in (*ARTIFACTS, *PLAYS) if message_id.startswith(prefix)]
     prefix = max(fitting, key=len, default="")
