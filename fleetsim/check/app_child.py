@@ -208,15 +208,13 @@ def store(spec: str) -> object:
 def _in_one_line(error: BaseException) -> str:
     """An error in one line, and where in the agent it came from."""
     text = " ".join(str(error).split())[:300]
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _ours(frame.filename)]
+    not_its = (__file__, "<frozen", f"{os.sep}importlib{os.sep}")
+    places = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in places if not any(part in frame.filename for part in not_its)]
     where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
     if isinstance(error, SyntaxError):
         where = ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
-
-
-def _ours(path: str) -> bool:
-    return path.startswith("<frozen") or path == __file__ or f"{os.sep}importlib{os.sep}" in path
 
 
 # In real time, on a port.

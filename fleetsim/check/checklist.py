@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from fleetsim.check.requirement import NEEDS, ONCE, Requirement
 from fleetsim.check.sections import REQUIREMENTS
@@ -25,26 +25,23 @@ What a row may need:
 
 def page(requirements: Iterable[Requirement] = REQUIREMENTS.values()) -> str:
     """docs/reference/checklist.md, whole; for tests also of a few requirements alone."""
-    return "\n".join(_lines(tuple(requirements))) + "\n"
-
-
-def _lines(requirements: tuple[Requirement, ...]) -> Iterator[str]:
-    yield INTRODUCTION
-    yield from (f"- `{name}`: {text}" for name, text in NEEDS.items())
+    lines = [INTRODUCTION, *(f"- `{name}`: {text}" for name, text in NEEDS.items())]
     section = ""
     for requirement in requirements:
         if requirement.section != section:
             section = requirement.section
-            yield f"\n## {section}"
+            lines.append(f"\n## {section}")
         dialects = "once" if requirement.dialects == ONCE else ", ".join(requirement.dialects)
         needs = f"; needs {', '.join(sorted(requirement.needs))}" if requirement.needs else ""
-        yield f"\n### {requirement.id} {requirement.title}\n"
         source = f"Source ({', '.join(requirement.covers)}): {requirement.source}."
-        yield f"**{requirement.severity}**, {dialects}{needs}. {source}\n"
-        yield f"- Probe: {requirement.how}"
-        yield f"- Fix: {requirement.remedy}"
-        if requirement.incident:
-            yield f"- Seen: {requirement.incident}"
+        lines += [
+            f"\n### {requirement.id} {requirement.title}\n",
+            f"**{requirement.severity}**, {dialects}{needs}. {source}\n",
+            f"- Probe: {requirement.how}",
+            f"- Fix: {requirement.remedy}",
+        ]
+        lines += [f"- Seen: {requirement.incident}"] if requirement.incident else []
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -113,6 +113,11 @@ class Exchange:
         """The answer's media type in lower case, without parameters such as the charset; empty if none was sent."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
+    @property
+    def granted(self) -> bool:
+        """Whether HTTP 200 came, and no JSON-RPC error."""
+        return self.status == 200 and self.error is None
+
     def says(self) -> str:
         """The answer in a few words, for a sentence."""
         if self.problem:
@@ -136,19 +141,16 @@ class Exchange:
         status = f"HTTP {self.status}" if self.status is not None else "no answer"
         lines += ["", f"<- {status} after {self.seconds:.3f} s", *_headers(self.headers)]
         if self.frames:
-            lines += self._frames_shown()
+            half = FRAMES_SHOWN // 2
+            whole = [f"  +{frame.at - self.began:.3f} s  {_trim(frame.text, 400)}" for frame in self.frames]
+            if len(whole) > FRAMES_SHOWN:
+                whole = [*whole[:half], f"  … {len(whole) - FRAMES_SHOWN} more …", *whole[-half:]]
+            lines += ["", *whole, "  (the stream ended)" if self.ended else "  (still open)"]
         elif self.body:
             lines += ["", _trim(self.body.decode("utf-8", "replace"), SHOWN_CHARS)]
         if self.problem:
             lines.append(f"!! {self.problem}")
         return masked(neutralise("\n".join(lines), limit=8_000), self.secrets)
-
-    def _frames_shown(self) -> list[str]:
-        half = FRAMES_SHOWN // 2
-        whole = [f"  +{frame.at - self.began:.3f} s  {_trim(frame.text, 400)}" for frame in self.frames]
-        if len(whole) > FRAMES_SHOWN:
-            whole = [*whole[:half], f"  … {len(whole) - FRAMES_SHOWN} more …", *whole[-half:]]
-        return ["", *whole, "  (the stream ended)" if self.ended else "  (still open)"]
 
 
 def masked(text: str, secrets: Iterable[str] = ()) -> str:

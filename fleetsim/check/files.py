@@ -65,19 +65,14 @@ def junit(report: Report) -> str:
             body.text = _xml("\n\n".join([f"fix: {finding.requirement.remedy}", *finding.evidence]))
         elif finding.verdict is not Verdict.PASS:
             skipped += 1
-            ET.SubElement(case, "skipped", message=_xml(_skip_reason(finding)))
+            word = f"warning, {finding.requirement.severity} failed" if finding.failed else finding.verdict.value
+            told = f"{word}: {finding.reason}" if finding.accepted is None else f"accepted failure: {finding.accepted}"
+            ET.SubElement(case, "skipped", message=_xml(told))
     suite.set("tests", str(len(report.findings)))
     suite.set("failures", str(failures))
     suite.set("skipped", str(skipped))
     suite.set("time", f"{report.seconds:.3f}")
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
-
-
-def _skip_reason(finding: Finding) -> str:
-    if finding.accepted is not None:
-        return f"accepted failure: {finding.accepted}"
-    word = f"warning, {finding.requirement.severity} failed" if finding.failed else finding.verdict.value
-    return f"{word}: {finding.reason}"
 
 
 def _xml(text: str) -> str:

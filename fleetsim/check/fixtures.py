@@ -56,7 +56,14 @@ async def all_streams(session: Session) -> list[Exchange]:
 async def register(session: Session, task_id: str, hook: WebhookAddress, **config: Any) -> Exchange:
     """Register a webhook by the dialect's own method; ``config`` are members such as ``id`` and ``token``."""
     params = session.dialect.set_hook(task_id, session.dialect.hook(hook.url, **config))
-    return await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
+    return await session.rpc(Operation.PUSH_SET, params)
+
+
+async def registered(session: Session, task_id: str, hook: WebhookAddress, **config: Any) -> Exchange:
+    """``register``, and the answer. Raises NotPassed (not tested) if it is refused."""
+    exchange = await register(session, task_id, hook, **config)
+    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
+    return exchange
 
 
 async def reachable_listener(session: Session) -> None:
@@ -74,9 +81,7 @@ async def reachable_listener(session: Session) -> None:
         f"(for fleetsim's: --allow-webhook {place})",
         exchange,
     )
-    not_tested_unless(
-        exchange.error is None and exchange.status == 200, f"registering a webhook gave {exchange.says()}", exchange
-    )
+    not_tested_unless(exchange.granted, f"registering a webhook gave {exchange.says()}", exchange)
 
 
 async def delivered_webhook(session: Session) -> tuple[str, WebhookAddress, Exchange]:

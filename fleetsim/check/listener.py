@@ -91,6 +91,10 @@ class WebhookAddress:
             note_timeout()
             return None
 
+    async def anything(self, seconds: float) -> ReceivedWebhook | None:
+        """The first arrival, or None after ``seconds``."""
+        return await self.until(lambda _arrival: True, seconds)
+
 
 class Sink:
     """The ASGI application behind a listener: hands what comes to a hook's path to that hook."""
@@ -108,7 +112,9 @@ class Sink:
     ) -> None:
         """Serve one connection of the server."""
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            while (kind := (await receive())["type"]) != "lifespan.shutdown":
+                await send({"type": f"{kind}.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
         elif scope["type"] == "http":
             await self._answer(scope, receive, send)
 
@@ -135,14 +141,6 @@ class Sink:
             self.strays.append(scope["path"])
         await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0"), *more]})
         await send({"type": "http.response.body", "body": b""})
-
-
-async def _lifespan(receive: Callable[[], Awaitable[Asgi]], send: Callable[[Asgi], Awaitable[None]]) -> None:
-    while True:
-        kind = (await receive())["type"]
-        await send({"type": f"{kind}.complete"})
-        if kind == "lifespan.shutdown":
-            return
 
 
 @dataclass(frozen=True, slots=True)

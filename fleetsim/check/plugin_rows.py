@@ -87,7 +87,11 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
     option = config.getoption
     headers, other = _headers(config)
     app = option("--fleetsim-app")
-    url = _path(option("--fleetsim-agent")) if app else _address(option("--fleetsim-agent"))
+    url = option("--fleetsim-agent") or ""
+    if app and url and not url.startswith("/"):  # run here, it has no other address beforehand
+        raise ConfigError(f"--fleetsim-app runs the agent itself, and {url!r} is elsewhere", hint="a path, as /a2a")
+    if not app and "://" not in url:
+        url = f"http://{url}"
     target = Target(url=url, headers=headers, other_headers=other)
     options = Options(
         seed=option("--fleetsim-seed"),
@@ -108,17 +112,6 @@ async def _check(config: pytest.Config, rows: Iterable[Requirement]) -> Report:
             spec = AppSpec(app=app)
             return await check_app_process(spec, target, runtime, listener=listener, options=options, requirements=rows)
         return await run_check(target, runtime, listener=listener, options=options, requirements=rows)
-
-
-def _address(url: str) -> str:
-    return url if "://" in url else f"http://{url}"
-
-
-def _path(text: str | None) -> str:
-    """The path of an agent that is run here; it has no other address beforehand."""
-    if text and not text.startswith("/"):
-        raise ConfigError(f"--fleetsim-app runs the agent itself, and {text!r} is elsewhere", hint="a path, as /a2a")
-    return text or ""
 
 
 def _hints(words: Iterable[str]) -> dict[str, Hint]:

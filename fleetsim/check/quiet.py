@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 
 from fleetsim.check.exchange import Exchange
 from fleetsim.check.raw_dialect import mapping
@@ -56,7 +55,7 @@ async def _takes_s(session: Session) -> float:
 
 async def _waits_behind_the_slow(session: Session, alone_s: float) -> bool:
     async with asyncio.TaskGroup() as group:
-        slow = group.create_task(_sent(session), name="slow")
+        slow = group.create_task(session.send(session.hint("slow")), name="slow")
         await asyncio.sleep(SOON_S)
         try:
             return await _takes_s(session) > 2 * alone_s + 2 * DIFFERS_S
@@ -64,11 +63,6 @@ async def _waits_behind_the_slow(session: Session, alone_s: float) -> bool:
             return True
         finally:
             slow.cancel()  # it goes on at the agent, and is no matter if it holds nobody up
-
-
-async def _sent(session: Session) -> None:
-    with suppress(NotPassed):
-        await session.begin(session.hint("slow"))
 
 
 async def settle(session: Session, asked: Iterable[Exchange]) -> None:

@@ -51,15 +51,13 @@ def select(patterns: Iterable[str]) -> tuple[Requirement, ...]:
     wanted = [pattern.lower() for pattern in patterns]
     if not wanted:
         return tuple(REQUIREMENTS.values())
-    return tuple(
-        requirement for requirement in REQUIREMENTS.values() if any(_fits(requirement, pattern) for pattern in wanted)
-    )
 
+    def fits(one: Requirement, pattern: str) -> bool:
+        if any(fnmatchcase(text, pattern) for text in (one.id.lower(), one.section.lower())):
+            return True
+        return len(pattern) > 3 and pattern in f"{one.section} {one.title}".lower()
 
-def _fits(requirement: Requirement, pattern: str) -> bool:
-    if any(fnmatchcase(text, pattern) for text in (requirement.id.lower(), requirement.section.lower())):
-        return True
-    return len(pattern) > 3 and pattern in f"{requirement.section} {requirement.title}".lower()
+    return tuple(one for one in REQUIREMENTS.values() if any(fits(one, pattern) for pattern in wanted))
 
 
 async def run_check(

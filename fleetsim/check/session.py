@@ -135,7 +135,7 @@ class Session:
 
     async def rpc(
         self,
-        method: str,
+        method: str | Operation,
         params: Any = _UNSAID,
         *,
         request_id: Any = _UNSAID,
@@ -143,19 +143,20 @@ class Session:
         url: str | None = None,
         credentials: Mapping[str, str] | None = None,
     ) -> Exchange:
-        """Call a method by its name on the wire; params and id are left out or odd if the probe wants so."""
+        """Call an operation, or a method by its name on the wire; params and id are left out or odd if wanted so."""
         body = written(self.envelope(method, params, request_id))
         return await self.raw(body, headers=headers, url=url, credentials=credentials)
 
-    def envelope(self, method: str, params: Any = _UNSAID, request_id: Any = _UNSAID) -> dict[str, Any]:
+    def envelope(self, method: str | Operation, params: Any = _UNSAID, request_id: Any = _UNSAID) -> dict[str, Any]:
         """A JSON-RPC request as an object, for probes that break it before it is sent."""
+        name = self.dialect.method(method) if isinstance(method, Operation) else method
         number = self.number() if request_id is _UNSAID else request_id
-        envelope = {"jsonrpc": "2.0", "id": number, "method": method}
+        envelope = {"jsonrpc": "2.0", "id": number, "method": name}
         return envelope if params is _UNSAID else {**envelope, "params": params}
 
     async def call(self, operation: Operation, params: Any = _UNSAID, **more: Any) -> Exchange:
         """Call an operation, and remember the task it shows."""
-        exchange = await self.rpc(self.dialect.method(operation), params, **more)
+        exchange = await self.rpc(operation, params, **more)
         if task := self.dialect.task(exchange.result):
             self.tasks.append((task, exchange))
         return exchange
@@ -235,8 +236,7 @@ class Session:
 
         An agent that knows streams by their old name alone is asked by that name from then on (M-02 and M-03 tell).
         """
-        method = operation if not isinstance(operation, Operation) else self.dialect.method(operation)
-        body = written(self.envelope(str(method), params, request_id))
+        body = written(self.envelope(operation, params, request_id))
         async with self.reading("POST", self.endpoint, body, ours=True) as stream:
             if not await self._unknown_stream(operation, stream):
                 yield stream
@@ -246,6 +246,13 @@ class Session:
             await stream.peek(FIRST_S)
             if stream.exchange.code != -32601:
                 self.dialect.use_name(Operation.STREAM, OLD_STREAM)
+            yield stream
+
+    @asynccontextmanager
+    async def streaming(self, hint: Hint) -> AsyncIterator[Stream]:
+        """Open a stream of a send. Raises NotPassed (not tested) if what comes is no stream."""
+        async with self.stream(Operation.STREAM, self.params(hint)) as stream:
+            not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
             yield stream
 
     async def _unknown_stream(self, operation: Operation | str, stream: Stream) -> bool:
@@ -314,19 +321,15 @@ class Stream:
             await self._read_whole()
             yield
             return
-        counted = IncomingResponse(status=200, headers=exchange.headers, chunks=self._counted())
+        counted = IncomingResponse(status=200, headers=exchange.headers, chunks=self._chunks(exchange.arrivals))
         async with aclosing(read_events(counted, limits=_STREAM)) as events:
             self._events = events
             yield
 
-    async def _counted(self) -> AsyncIterator[bytes]:
-        async for chunk in self._chunks():
-            self.exchange.arrivals.append(self._session.now())
-            yield chunk
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
+    async def _chunks(self, arrivals: list[float]) -> AsyncIterator[bytes]:
         if self._incoming is not None:
             async for chunk in self._incoming.chunks:
+                arrivals.append(self._session.now())
                 yield chunk
 
     async def _read_whole(self) -> None:
@@ -334,7 +337,7 @@ class Stream:
         body = bytearray()
         try:
             async with asyncio.timeout(20):
-                async for chunk in self._chunks():
+                async for chunk in self._chunks([]):
                     body += chunk
                     if len(body) > BODY_BYTES_MAX:
                         break

@@ -47,9 +47,16 @@ def _lines(report: Report, verbose: bool, plain: bool, strict: bool, command: st
         yield "Accepted failures (baseline):"
         yield from (f"  {f.key:<11} {f.requirement.title}: {one_line(f.accepted or '', 100)}" for f in accepted)
     if verbose:
-        yield from _all(report, plain)
+        yield ""
+        yield "Every row:"
+        for finding in report.findings:
+            reason = f": {finding.reason}" if finding.reason else ""
+            yield f"  {MARKS[finding.verdict][plain]} {finding.key:<9} {finding.requirement.title}{reason}"
     yield ""
-    yield from _totals(report)
+    yield f"{'':<22}{'pass':>7}{'fail':>7}{'n/a':>7}{'untested':>10}"
+    for name, counts in report.section_totals().items():
+        passed, failed, not_applicable, not_tested = (counts[verdict] for verdict in Verdict)
+        yield f"{name:<22}{passed:>7}{failed:>7}{not_applicable:>7}{not_tested:>10}"
     yield from _untested(report, command, verbose)
 
 
@@ -104,21 +111,6 @@ def _untested(report: Report, command: str, verbose: bool) -> Iterator[str]:
     yield f"  {' '.join([command, *added])}"
     if any(m.option == "--webhook-listen" for m in missing):
         yield f"  and let your agent call {LISTEN} (fleetsim agent --allow-webhook {LISTEN})"
-
-
-def _all(report: Report, plain: bool) -> Iterator[str]:
-    yield ""
-    yield "Every row:"
-    for finding in report.findings:
-        reason = f": {finding.reason}" if finding.reason else ""
-        yield f"  {MARKS[finding.verdict][plain]} {finding.key:<9} {finding.requirement.title}{reason}"
-
-
-def _totals(report: Report) -> Iterator[str]:
-    yield f"{'':<22}{'pass':>7}{'fail':>7}{'n/a':>7}{'untested':>10}"
-    for name, counts in report.section_totals().items():
-        passed, failed, not_applicable, not_tested = (counts[verdict] for verdict in Verdict)
-        yield f"{name:<22}{passed:>7}{failed:>7}{not_applicable:>7}{not_tested:>10}"
 
 
 def explain(requirement: Requirement) -> str:

@@ -30,7 +30,6 @@ class ScatteredIds(CountedIds):
     """Ids that do not count up, the same for a seed."""
 
     def new(self) -> str:
-        """The next id."""
         digest = hashlib.sha256(super().new().encode()).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
 
@@ -86,7 +85,6 @@ class Outcome:
 
     @property
     def caught(self) -> bool:
-        """Whether its row failed."""
         return self.mutant.row in self.failed
 
     @property

@@ -34,8 +34,6 @@ def sending(to: Callable[[Delivery], Delivery | None]) -> type[WebhookSender]:
     """A sender that changes each delivery first; None swallows it, as if it had been taken."""
 
     class Edited(WebhookSender):
-        """Changes what it delivers."""
-
         async def deliver(self, delivery: Delivery) -> DeliveryResult:
             edited = to(delivery)
             if edited is None:
@@ -131,8 +129,6 @@ def trusting(*networks: str) -> type[WebhookSender]:
     known = [ipaddress.ip_network(network) for network in networks]
 
     class Gap(ResolvingSender):
-        """Forgets some addresses."""
-
         async def vet(self, url: str) -> WebhookUrl:
             parsed = parse_webhook_url(url, schemes=SCHEMES)
             with suppress(TransportError, ValueError):
@@ -196,7 +192,6 @@ class _Following:
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[IncomingResponse]:
-        """Once more, at the address that is named."""
         async with self._inner.open(request) as incoming:
             if incoming.status not in {301, 302, 303, 307, 308}:
                 yield incoming
@@ -206,11 +201,9 @@ class _Following:
             yield incoming
 
     async def exchange(self, request: Request) -> Reply:
-        """Not used by senders."""
         return await self._inner.exchange(request)
 
     def guarded(self, policy: AddressPolicy) -> Transport:
-        """The same behind the policy."""
         return _Following(self._inner.guarded(policy))
 
 
@@ -327,16 +320,12 @@ class Untold:
         self.untold: set[tuple[str, str]] = set()
 
     def sender(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> WebhookSender:
-        """Swallows what is for one of them."""
         return sending(lambda d: None if (d.task_id, d.url) in self.untold else d)(runtime, policy, **options)
 
     def intercept(self, inner: Operations) -> Operations:
-        """Notes every new webhook."""
         notes = self
 
         class Noting(Interceptor):
-            """Registers what is never told."""
-
             async def before(self, call: Call, caller: Principal) -> Call:
                 if isinstance(call, SetPush) and (task := await task_of(self.inner, call.task_id, caller)):
                     known = {push.config.config_id for push in await webhooks_of(self.inner, call.task_id, caller)}
@@ -354,12 +343,9 @@ class Fragile:
         self.failed: set[str] = set()
 
     def sender(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> WebhookSender:
-        """Notes whose delivery failed, at the first try."""
         failed = self.failed
 
         class Noting(OneShotSender):
-            """Tries again by itself."""
-
             async def deliver(self, delivery: Delivery) -> DeliveryResult:
                 for delay_s in (*DELAYS_S, None):
                     result = await super().deliver(delivery)
@@ -374,12 +360,9 @@ class Fragile:
         return Noting(runtime, policy, **options)
 
     def intercept(self, inner: Operations) -> Operations:
-        """Tells that the task has failed."""
         failed = self.failed
 
         class Failing(Retelling):
-            """Tells of failures that are none."""
-
             def retold(self, task: Task) -> Task:
                 gone = replace(task.status, state=TaskState.FAILED)
                 return replace(task, status=gone) if task.task_id in failed else task

@@ -86,7 +86,6 @@ class _Unanswered:
         self._ask = writer.ask
 
     async def ask(self, question: str, *, auth: bool) -> Message:
-        """Ask, and wait for ever."""
         await self._ask(question, auth=auth)
         unheard: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         return await unheard
@@ -104,7 +103,6 @@ class _CountedIds:
         self.secret = ids.secret
 
     def new(self) -> str:
-        """The next number, behind a word."""
         self._made += 1
         return f"task-{self._made}"
 
@@ -256,10 +254,7 @@ add(
         ),
     ),
 )
-add(
-    "T-28 data-part-500: a data part is HTTP 500",
-    answer_as(_has_data, _crash),
-)
+add("T-28 data-part-500: a data part is HTTP 500", answer_as(_has_data, _crash))
 add(
     "T-29 output-modes-demanded: a send without acceptedOutputModes is HTTP 500",
     answer_as(_no_output_modes, _crash),

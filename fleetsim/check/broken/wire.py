@@ -55,7 +55,6 @@ class Asked:
 
     @property
     def method(self) -> str:
-        """The JSON-RPC method, or empty."""
         return str(self.call.get("method", ""))
 
     @property
@@ -65,7 +64,6 @@ class Asked:
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The parameters, or an empty object."""
         params = self.call.get("params")
         return params if isinstance(params, dict) else {}
 
@@ -137,7 +135,6 @@ class Rewired:
         self._app, self._edits = app, tuple(edits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

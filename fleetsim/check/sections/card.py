@@ -171,11 +171,11 @@ async def push_is_true(session: Session) -> None:
     task_id, _ = await session.begin()
     url = session.agent.listener.origin + "/flag" if session.agent.listener else "https://example.com/flag"
     params = session.dialect.set_hook(task_id, session.dialect.hook(url, id="flag"))
-    exchange = await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
+    exchange = await session.rpc(Operation.PUSH_SET, params)
     if session.agent.push:
         taken = exchange.status == 200 and (exchange.error is None or exchange.code == -32602)
         fail_unless(taken, f"the card says pushNotifications: true, but registering gave {exchange.says()}", exchange)
-        await session.rpc(session.dialect.method(Operation.PUSH_DELETE), session.dialect.of_hook(task_id, "flag"))
+        await session.rpc(Operation.PUSH_DELETE, session.dialect.of_hook(task_id, "flag"))
         return
     fail_unless(
         exchange.code == -32003,

@@ -37,7 +37,7 @@ async def card_is_public(session: Session) -> None:
 )
 async def no_credentials(session: Session) -> None:
     """POST a call without credentials."""
-    exchange = await session.rpc(session.dialect.method(Operation.SEND), session.params(), credentials={})
+    exchange = await session.rpc(Operation.SEND, session.params(), credentials={})
     fail_unless(exchange.status == 401, f"a call without credentials gave {exchange.says()}", exchange)
 
 

@@ -40,7 +40,7 @@ async def no_json(session: Session) -> None:
 )
 async def no_jsonrpc(session: Session) -> None:
     """POST a request without the "jsonrpc" member."""
-    body = session.envelope(session.dialect.method(Operation.GET), session.dialect.by_id(NOWHERE))
+    body = session.envelope(Operation.GET, session.dialect.by_id(NOWHERE))
     del body["jsonrpc"]
     fail_unless_error(await session.raw(written(body)), "a request without jsonrpc", -32600)
 
@@ -53,7 +53,7 @@ async def no_jsonrpc(session: Session) -> None:
 )
 async def other_jsonrpc(session: Session) -> None:
     """POST a request with "jsonrpc": "1.0"."""
-    body = session.envelope(session.dialect.method(Operation.GET), session.dialect.by_id(NOWHERE))
+    body = session.envelope(Operation.GET, session.dialect.by_id(NOWHERE))
     fail_unless_error(await session.raw(written({**body, "jsonrpc": "1.0"})), 'a request with jsonrpc "1.0"', -32600)
 
 
@@ -96,7 +96,7 @@ async def unknown_method(session: Session) -> None:
 async def params_no_object(session: Session) -> None:
     """Call the get method with an array and with a string as params."""
     for params in ([1, 2], "task"):
-        exchange = await session.rpc(session.dialect.method(Operation.GET), params)
+        exchange = await session.rpc(Operation.GET, params)
         fail_unless_error(exchange, f"params {params!r}", -32602, *((-32600,) if isinstance(params, str) else ()))
 
 
@@ -111,7 +111,7 @@ async def no_message(session: Session) -> None:
     name = {"id": session.new()} if session.dialect.legacy else {}
     wrong = ((name, "a send without a message"), ({**name, "message": "hello"}, "a send whose message is a text"))
     for params, what in wrong:
-        fail_unless_error(await session.rpc(session.dialect.method(Operation.SEND), params), what, -32602)
+        fail_unless_error(await session.rpc(Operation.SEND, params), what, -32602)
 
 
 @should(
@@ -270,7 +270,7 @@ async def huge_body(session: Session) -> None:
     params["message"]["parts"] = [session.dialect.part("x" * (9 * 1024 * 1024))]
     if "configuration" in params:
         params["configuration"]["historyLength"] = 0  # or the answer would be as large
-    body = written(session.envelope(session.dialect.method(Operation.SEND), params))
+    body = written(session.envelope(Operation.SEND, params))
     exchange = await session.raw(body)
     exchange.sent = body[:200]
     closed = exchange.status is None and exchange.problem
@@ -326,11 +326,7 @@ async def unknown_fields(session: Session) -> None:
     params["message"]["parts"][0]["fleetsimExtra"] = 1
     params["configuration"]["fleetsimExtra"] = True
     exchange = await session.call(Operation.SEND, params)
-    fail_unless(
-        exchange.error is None and exchange.status == 200,
-        f"a send with unknown fields gave {exchange.says()}",
-        exchange,
-    )
+    fail_unless(exchange.granted, f"a send with unknown fields gave {exchange.says()}", exchange)
 
 
 @should(

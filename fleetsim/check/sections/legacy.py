@@ -92,7 +92,7 @@ async def no_more_moves(session: Session) -> None:
 
 async def _set(session: Session, task_id: str, url: str) -> Exchange:
     params = session.dialect.set_hook(task_id, session.dialect.hook(url))
-    return await session.rpc(session.dialect.method(Operation.PUSH_SET), params)
+    return await session.rpc(Operation.PUSH_SET, params)
 
 
 @must(
@@ -108,7 +108,7 @@ async def set_and_get(session: Session) -> None:
     task_id, _ = await session.finished()
     exchange = await _set(session, task_id, hook.url)
     fail_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange.says()}", exchange)
-    read = await session.rpc(session.dialect.method(Operation.PUSH_GET), {"id": task_id})
+    read = await session.rpc(Operation.PUSH_GET, {"id": task_id})
     fail_unless(read.error is None, f"tasks/pushNotification/get gave {read.says()}", read)
     found = mapping(mapping(read.result).get("pushNotificationConfig")) or mapping(read.result)
     fail_unless(found.get("url") == hook.url, f"get shows the url {found.get('url')!r}", exchange, read)

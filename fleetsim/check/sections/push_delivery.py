@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from fleetsim.check.exchange import Exchange
-from fleetsim.check.fixtures import delivered_webhook, register
+from fleetsim.check.fixtures import delivered_webhook, register, registered
 from fleetsim.check.listener import ReceivedWebhook, WebhookAddress, state_of, tells_the_end
 from fleetsim.check.options import Hint
 from fleetsim.check.raw_dialect import KINDS, among, answer_text, listed, mapping, texts
@@ -71,8 +71,7 @@ async def webhook_on_running_task(session: Session, **config: Any) -> tuple[str,
     """A task of the slow skill with a webhook registered while it runs. Raises NotPassed if it is refused."""
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
-    exchange = await register(session, task_id, hook, **config)
-    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
+    exchange = await registered(session, task_id, hook, **config)
     return task_id, hook, exchange
 
 
@@ -138,8 +137,7 @@ async def after_the_end(session: Session) -> None:
     """Register on a finished task and wait for the webhook."""
     hook = session.hook()
     task_id, _ = await session.finished()
-    exchange = await register(session, task_id, hook)
-    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
+    exchange = await registered(session, task_id, hook)
     arrival = await hook.until(tells_the_end, 5)
     fail_unless(arrival, "a webhook registered after the end was not called", exchange)
 
@@ -168,9 +166,7 @@ async def tried_again(session: Session) -> None:
     """Answer the first delivery with 500 and wait for the second."""
     hook = session.hook(answers=(500,))
     exchange = await send_with_webhook(session, None, hook)
-    not_tested_unless(
-        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", exchange
-    )
+    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", exchange)
     # An agent may go on to the next state before it tries again: what counts is the first one's state once more.
     again = await hook.until(
         lambda _arrival: any(state_of(later) == state_of(hook.arrivals[0]) for later in hook.arrivals[1:]), 10
@@ -189,8 +185,7 @@ async def not_tried_again(session: Session) -> None:
     """Answer a delivery with 400 and wait 6 s: no second attempt of it."""
     hook = session.hook(otherwise=400)
     task_id, _ = await session.finished()
-    exchange = await register(session, task_id, hook)
-    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
+    exchange = await registered(session, task_id, hook)
     if await hook.until(tells_the_end, 3) is None:
         exchange = await send_with_webhook(session, None, hook)
         not_tested_unless(
@@ -213,10 +208,8 @@ async def no_redirects(session: Session) -> None:
     other, hook = session.hook(), session.hook(answers=(307,))
     hook.location = other.url
     exchange = await send_with_webhook(session, None, hook)
-    not_tested_unless(
-        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", exchange
-    )
-    followed = await other.until(lambda _arrival: True, 2)
+    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", exchange)
+    followed = await other.anything(2)
     fail_unless(followed is None, "the redirect of a webhook was followed", exchange, *_seen(followed))
 
 
@@ -266,7 +259,7 @@ async def task_is_untouched(session: Session) -> None:
     hook = session.hook(otherwise=500)
     task_id, exchange = await session.begin(push=session.dialect.hook(hook.url))
     await session.until(task_id)
-    await hook.until(lambda _arrival: True, session.options.patience_s)
+    await hook.anything(session.options.patience_s)
     await asyncio.sleep(0.5)  # what the refusal does to the task shows after it
     read = await session.get(task_id)
     hook.otherwise = 200
@@ -286,13 +279,10 @@ async def backs_off(session: Session) -> None:
     """Answer every delivery with 500 for 20 s and look at the attempts: two to four, with growing gaps."""
     hook = session.hook(otherwise=500)
     task_id, _ = await session.finished()
-    exchange = await register(session, task_id, hook)
-    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
-    if await hook.until(lambda _arrival: True, 3) is None:
+    exchange = await registered(session, task_id, hook)
+    if await hook.anything(3) is None:
         exchange = await send_with_webhook(session, None, hook)
-    not_tested_unless(
-        await hook.until(lambda _arrival: True, session.options.patience_s), "no webhook came at all", exchange
-    )
+    not_tested_unless(await hook.anything(session.options.patience_s), "no webhook came at all", exchange)
     await asyncio.sleep(RETRIES_S)
     same = [a for a in hook.arrivals if a.body == hook.arrivals[0].body]
     fail_unless(
@@ -343,13 +333,12 @@ async def cancel_is_told_once(session: Session) -> None:
 async def _first_webhook(session: Session, **config: Any) -> tuple[ReceivedWebhook, Exchange]:
     hook = session.hook()
     task_id, _ = await session.finished()
-    exchange = await register(session, task_id, hook, **config)
-    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
-    arrival = await hook.until(lambda _arrival: True, 5)
+    exchange = await registered(session, task_id, hook, **config)
+    arrival = await hook.anything(5)
     if arrival is None:  # an agent that does not deliver late still delivers what is registered inline
         hook = session.hook()
         exchange = await send_with_webhook(session, None, hook, **config)
-        arrival = await hook.until(lambda _arrival: True, session.options.patience_s)
+        arrival = await hook.anything(session.options.patience_s)
     not_tested_unless(arrival, "no webhook came at all", exchange)
     assert arrival is not None
     return arrival, exchange

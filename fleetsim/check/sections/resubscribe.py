@@ -24,8 +24,7 @@ AT_ONCE_S = 1.0
 
 async def dropped_stream(session: Session) -> tuple[str, Exchange]:
     """A slow task whose stream was dropped after the first sign of progress (or a second)."""
-    async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as stream:
-        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+    async with session.streaming(session.hint("slow")) as stream:
         not_tested_unless(await stream.next(5), "no event came", stream.exchange)
         await stream.until(lambda kind, content: kind == "status-update" and bool(message_text(content)), 1)
         state = session.dialect.state(mapping(session.dialect.event(stream.exchange.frames[-1].result)[1]))
@@ -90,8 +89,7 @@ def _text_of(session: Session, exchange: Exchange) -> str:
 async def _half_a_stream(session: Session) -> tuple[str, Exchange, str]:
     hint = session.hint("stream")
     long = type(hint)(hint.skill, " ".join(["word"] * 40) if hint.text == "one two three four" else hint.text)
-    async with session.stream(Operation.STREAM, session.params(long)) as stream:
-        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+    async with session.streaming(long) as stream:
         count = 0
 
         def third(kind: str, _content: Mapping[str, Any]) -> bool:

@@ -157,8 +157,7 @@ async def final_is_told(session: Session) -> None:
 )
 async def closes(session: Session) -> None:
     """Read on after the terminal event; the connection must close within 2 s, with no further event."""
-    async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
-        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+    async with session.streaming(session.quick()) as stream:
         last = await stream.until(lambda _kind, content: session.dialect.state(content) in TERMINAL, STREAM_S)
         exchange = stream.exchange
         if last is not None and session.dialect.event(last.result)[0] == "task":
@@ -320,8 +319,7 @@ async def one_snapshot(session: Session) -> None:
 async def keeps_alive(session: Session) -> None:
     """Stream from the slow skill and leave it silent for a minute: something must come every 30 s."""
     hint = session.hint("slow")
-    async with session.stream(Operation.STREAM, session.params(type(hint)(hint.skill, "400"))) as stream:
-        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+    async with session.streaming(type(hint)(hint.skill, "400")) as stream:
         exchange = await stream.drain(100)
     times = [exchange.began, *exchange.arrivals]
     gap = max(after - before for before, after in zip(times, [*times[1:], exchange.at], strict=True))
@@ -337,8 +335,7 @@ async def keeps_alive(session: Session) -> None:
 )
 async def question_ends_the_stream(session: Session) -> None:
     """Stream from the asking skill: the input-required update is final and the stream ends."""
-    async with session.stream(Operation.STREAM, session.params(session.hint("ask"))) as stream:
-        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+    async with session.streaming(session.hint("ask")) as stream:
         asked = await stream.until(lambda _kind, content: session.dialect.state(content) in INTERRUPTED, 10)
         exchange = stream.exchange
         not_tested_unless(asked, "no question came over the stream", exchange)
@@ -357,8 +354,7 @@ async def question_ends_the_stream(session: Session) -> None:
 )
 async def events_come_early(session: Session) -> None:
     """The first event of the slow skill's stream must come within 2 s, well before the last."""
-    async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as stream:
-        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+    async with session.streaming(session.hint("slow")) as stream:
         exchange = await stream.drain(STREAM_S)
     not_tested_unless(exchange.frames, "the stream had no events", exchange)
     first, last = exchange.frames[0].at - exchange.began, exchange.frames[-1].at - exchange.began
@@ -392,8 +388,7 @@ async def slow_reader(session: Session) -> None:
     hint = session.agent.hints.get("stream", session.quick())
     if hint.text == DEFAULT_TEXTS["stream"]:
         hint = Hint(hint.skill, " ".join(["word" * 15_000] * 12))  # more than the buffers in between can hold
-    async with session.stream(Operation.STREAM, session.params(hint)) as stream:
-        not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+    async with session.streaming(hint) as stream:
         await asyncio.sleep(2)
         exchange = await stream.drain(STREAM_S)
     said = sum(len(frame.text) for frame in exchange.frames)
