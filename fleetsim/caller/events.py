@@ -390,6 +390,8 @@ class CeremonyLate(Event):
     scheduled_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
     lateness_ms: int
     notify_channel: str = ""
+    name: str = ""
+    created_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,6 +406,8 @@ class CeremonyCompleted(Event):
     error: str
     correlation_ids: tuple[str, ...]
     notify_channel: str = ""
+    name: str = ""
+    created_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,6 +422,8 @@ class CeremonySkipped(Event):
     count: int = 1
     next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
     notify_channel: str = ""
+    name: str = ""
+    created_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,6 +438,8 @@ class CeremonyMissed(Event):
     count: int = 1
     next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
     notify_channel: str = ""
+    name: str = ""
+    created_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.channels.delivery import Channels
+from fleetsim.caller.channels.notifier import Notifier
 from fleetsim.caller.config import FleetFile
 from fleetsim.caller.dispatcher import AgentRoute, Dispatcher
 from fleetsim.caller.event_log import EventLog, publish_outcome
@@ -216,6 +217,7 @@ class Hub:
         await enter(self._workers)
         self._workers.start(self._follow_events(), name="events")
         await enter(self.channels)
+        await enter(Notifier(self.events, self.channels, outcome=self.ledger.outcome))
         await enter(self.broker)
         await enter(self.tracker)
         await enter(self.desk)

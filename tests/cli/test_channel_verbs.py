@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from fleetsim.agent.builtin import reference_agent
 from fleetsim.runtime.limits import ServerLimits
 from fleetsim.runtime.server import listen, serving
 from fleetsim.runtime.signing import verify, write_secret
@@ -71,3 +73,40 @@ async def test_people_are_told_by_a_signed_webhook_and_a_program_and_no_secret_i
         said = f"{done}{broken}{listing}{rows}{health}{shell.said}"
         assert "canary" not in said
         assert write_secret(SECRET) not in said
+
+
+async def test_a_ceremony_on_loopback_tells_a_real_receiver_how_it_went(tmp_path: Path) -> None:
+    taken: asyncio.Queue[tuple[dict[str, str], bytes]] = asyncio.Queue()
+
+    async def receive(request: Request) -> Response:
+        taken.put_nowait((dict(request.headers), await request.body()))
+        return Response()
+
+    app = Starlette(routes=[Route("/in", receive, methods=["POST"])])
+    async with serving(app, ServerLimits(), listen("127.0.0.1", 0)) as url, reference_agent("scout").serving() as agent:
+        shell = Shell(tmp_path, env={"OPS_URL": f"{url}/in", "OPS_HOOK": write_secret(SECRET)})
+        shell.write(
+            "agents.yaml",
+            f"agents: [{{name: scout, url: '{agent}/a2a'}}]\n"
+            "channels:\n"
+            "  '1469080556720623699':\n"
+            "    sinks: [{kind: webhook, url: '${OPS_URL}', secretEnv: OPS_HOOK, internal: true}]\n",
+        )
+        shell.write(
+            "ceremonies/scout.digest.yaml",
+            "id: scout.digest\nname: Scout Daily Digest\nschedule: '0 14 1 1 *'\nskill: echo\ntargets: [scout]\n"
+            "notifyChannel: '1469080556720623699'\nprompt: all is well\n",
+        )
+        with shell.up():
+            done = await shell.arun("ceremony", "run", "scout.digest", "--wait")
+            assert done.returncode == 0, done.stderr
+            async with asyncio.timeout(20):
+                headers, body = await taken.get()
+        assert verify(headers.items(), SECRET, time.time(), body)
+        told = json.loads(body)
+        assert (told["type"], told["data"]["ceremonyId"], told["data"]["text"]) == (
+            "fleetsim.run",
+            "scout.digest",
+            "all is well",
+        )
+        assert told["data"]["headline"].startswith("✓ Scout Daily Digest [scout.digest]: success in ")

@@ -286,7 +286,7 @@ class CeremonyFile(BaseModel):
     enabled: bool = True
     """A disabled ceremony fires neither by schedule nor by hand."""
     notify_channel: Annotated[str, Field(max_length=200)] | int | None = None
-    """Kept and shown."""
+    """The channel of agents.yaml that is told how each run went."""
     notify_webhook_env: str | None = None
     """Accepted for old files; without effect."""
     created_by: Annotated[str, Field(min_length=1, max_length=128)] = "system"

@@ -151,6 +151,8 @@ class Runs:
                     scheduled_at=claim.scheduled_at,
                     lateness_ms=lateness_ms(run),
                     notify_channel=ceremony.notify_channel,
+                    name=ceremony.name,
+                    created_by=ceremony.created_by,
                 )
             )
         self._follow(run, ceremony)
@@ -175,6 +177,8 @@ class Runs:
             "count": count,
             "next_fire_at": self._next(ceremony, slot),
             "notify_channel": ceremony.notify_channel,
+            "name": ceremony.name,
+            "created_by": ceremony.created_by,
         }
         skipped = status is RunStatus.SKIPPED
         self._events.publish(CeremonySkipped(**members) if skipped else CeremonyMissed(**members))
@@ -235,6 +239,8 @@ class Runs:
                 error=run.error,
                 correlation_ids=run.children,
                 notify_channel=ceremony.notify_channel if ceremony else "",
+                name=ceremony.name if ceremony else "",
+                created_by=ceremony.created_by if ceremony else "",
             )
         )
 

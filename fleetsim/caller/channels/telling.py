@@ -1,0 +1,93 @@
+"""What is told of what happened: events become notices. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetsim.caller.channels.notice import TEXT_CHARS_MAX, Notice, Tone
+from fleetsim.caller.events import CeremonyCompleted, CeremonyLate, CeremonyMissed, CeremonySkipped
+from fleetsim.caller.jsonable import iso
+from fleetsim.caller.ledger import RunStatus
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Outcome
+
+_ANSWERS_MAX = 10
+
+
+def of_run(event: CeremonyCompleted, outcomes: Sequence[Outcome]) -> Notice:
+    """How a ceremony's run went: name, status, skill, who did it, how long it took, and what was answered."""
+    agents = ", ".join(dict.fromkeys(outcome.agent for outcome in outcomes)) or "nobody"
+    lasted = "" if event.duration_ms is None else f" in {event.duration_ms / 1000:.1f} s"
+    headline = f"{_name(event)}: {event.status}{lasted} ({one_line(event.skill or '', 60)}, {one_line(agents, 60)})"
+    (command,) = [f"fleetsim task get {outcome.correlation_id}" for outcome in outcomes] if len(outcomes) == 1 else [""]
+    return Notice(
+        kind="run",
+        at=event.at,
+        tone=Tone.GOOD if event.status == RunStatus.SUCCESS.value else Tone.BAD,
+        headline=headline,
+        text=_answers(outcomes) or event.error,
+        command=command,
+        correlation_id=event.run_id,
+        facts={
+            "ceremonyId": event.ceremony_id,
+            "runId": event.run_id,
+            "status": event.status,
+            "skill": event.skill,
+            "durationMs": event.duration_ms,
+            "error": event.error,
+            "outcomes": [_facts(outcome) for outcome in outcomes],
+        },
+    )
+
+
+def of_slot(event: CeremonyLate | CeremonyMissed | CeremonySkipped) -> Notice:
+    """A slot that fired late, or not at all."""
+    match event:
+        case CeremonyLate():
+            what, why, count = "late", f"began {event.lateness_ms / 1000:.0f} s after its time", 1
+        case CeremonyMissed():
+            what, why, count = "missed", event.why, event.count
+        case CeremonySkipped():
+            what, why, count = "skipped", event.why, event.count
+    slots = f", {count} slots" if count > 1 else ""
+    return Notice(
+        kind="run",
+        at=event.at,
+        tone=Tone.BAD,
+        headline=f"{_name(event)}: {what}{slots} ({one_line(event.skill or '', 60)})",
+        text=why,
+        correlation_id=event.correlation_id,
+        facts={
+            "ceremonyId": event.ceremony_id,
+            "status": what,
+            "skill": event.skill,
+            "scheduledAt": iso(event.scheduled_at) if event.scheduled_at else None,
+            "slots": count,
+            "error": why,
+        },
+    )
+
+
+def _name(event: CeremonyCompleted | CeremonyLate | CeremonyMissed | CeremonySkipped) -> str:
+    return f"{one_line(event.name, 80)} [{event.ceremony_id[:60]}]" if event.name else event.ceremony_id
+
+
+def _answers(outcomes: Sequence[Outcome]) -> str:
+    """What was answered, or why it was not; of several agents a part of each."""
+    said = [(outcome.agent, outcome.text.strip() or outcome.reason) for outcome in outcomes[:_ANSWERS_MAX]]
+    if len(said) == 1:
+        return said[0][1]
+    share = TEXT_CHARS_MAX // max(1, len(said)) - 80
+    lines = [f"{one_line(agent, 64)}: {one_line(text, share)}" for agent, text in said]
+    more = len(outcomes) - len(said)
+    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _facts(outcome: Outcome) -> dict[str, object]:
+    return {
+        "correlationId": outcome.correlation_id,
+        "agent": one_line(outcome.agent, 128),
+        "state": outcome.kind.value,
+        "success": outcome.success,
+        "costUsd": outcome.cost_usd,
+    }

@@ -1,0 +1,206 @@
+"""A ceremony's ``notifyChannel`` is told how its runs went, and nothing about that touches the run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fleetsim.caller.ceremonies.scheduler import Scheduler
+from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.events import CeremonyCompleted, NoticeFailed
+from fleetsim.caller.ledger import RunStatus
+from fleetsim.testbed.runtime import VirtualClock
+from tests.hub.test_hub_channels import told
+from tests.hub.town import FOLDER, Town, town, worker
+
+DIGEST = "1469080556720623699"
+PAGE = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
+HOOK = Sink(kind=SinkKind.WEBHOOK, url="https://chat.example/in", secret=b"s" * 32)
+CHANNEL = Channel(channel_id=DIGEST, sinks=(PAGE,), agents=("quinn",))
+
+
+def ceremony(skill: str = "echo", targets: str = "quinn", more: str = "", schedule: str = "0 14 * * *") -> str:
+    return (
+        f"id: quinn.daily-digest\nname: Quinn Daily QA Digest\nschedule: '{schedule}'\nskill: {skill}\n"
+        f"targets: [{targets}]\nnotifyChannel: '{DIGEST}'\nprompt: all of today\n{more}"
+    )
+
+
+async def fire(t: Town) -> CeremonyCompleted:
+    await asyncio.sleep(1)
+    assert isinstance(t.hub.scheduler, Scheduler)
+    await t.hub.scheduler.run_now("quinn.daily-digest")
+    return await completed(t)
+
+
+async def completed(t: Town) -> CeremonyCompleted:
+    await asyncio.sleep(1_000)
+    (event,) = (event for event in t.hub.events.recent(limit=20_000) if isinstance(event, CeremonyCompleted))
+    return event
+
+
+async def test_the_channel_is_told_name_skill_agent_outcome_and_text() -> None:
+    async with town(worker(), ceremony=ceremony(), channels=[CHANNEL]) as t:
+        (cid,) = (await fire(t)).correlation_ids
+        (text,) = told(t)
+        headline, _, rest = text.partition("\n")
+        assert headline.startswith("✓ Quinn Daily QA Digest [quinn.daily-digest]: success in ")
+        assert headline.endswith(" s (echo, quinn)")
+        assert rest == f"\nyou said all of today\n\nfleetsim task get {cid}\n"
+
+
+async def test_a_failure_is_told_with_its_reason() -> None:
+    async with town(worker(), ceremony=ceremony("fail"), channels=[CHANNEL]) as t:
+        await fire(t)
+        (text,) = told(t)
+        assert text.startswith("✗ Quinn Daily QA Digest [quinn.daily-digest]: failure in ")
+        assert "the disk is full" in text
+
+
+async def test_of_several_agents_each_has_a_line() -> None:
+    async with town(worker(), worker("ava"), ceremony=ceremony(targets="all"), channels=[CHANNEL]) as t:
+        await fire(t)
+        (text,) = told(t)
+        assert "(echo, quinn, ava)\n\nquinn: you said all of today\nava: you said all of today\n" in text
+        assert "fleetsim" not in text
+
+
+async def test_a_run_nobody_could_do_is_told_too() -> None:
+    async with town(worker(), ceremony=ceremony(skill="nothing", schedule="* * * * *"), channels=[CHANNEL]) as t:
+        await asyncio.sleep(70)
+        headline, _, why = told(t)[0].partition("\n")
+        assert headline == "✗ Quinn Daily QA Digest [quinn.daily-digest]: failure in 0.0 s (nothing, nobody)"
+        assert "nothing" in why
+
+
+async def test_an_agent_that_is_not_there_is_told_with_the_reason() -> None:
+    async with town(worker(), ceremony=ceremony(), channels=[CHANNEL]) as t:
+        await asyncio.sleep(1)
+        t.network.down("http://quinn.example:8000")
+        (cid,) = (await fire(t)).correlation_ids
+        outcome = await t.ledger.outcome(cid)
+        assert outcome is not None
+        assert (outcome.text, bool(outcome.reason)) == ("", True)
+        assert f"\n{outcome.reason}\n" in told(t)[0]
+
+
+async def test_a_slot_that_was_missed_is_told() -> None:
+    text = ceremony(more="catchUp: none\n")
+    async with town(worker(), ceremony=text, channels=[CHANNEL]) as t:
+        await asyncio.sleep(1)
+        assert isinstance(t.runtime.clock, VirtualClock)
+        t.runtime.clock.jump(2 * 86_400)
+        await asyncio.sleep(120)
+        assert [line.partition("\n")[0] for line in told(t)] == [
+            "✗ Quinn Daily QA Digest [quinn.daily-digest]: missed, 2 slots (echo)"
+        ]
+
+
+async def test_a_slot_that_was_skipped_since_the_run_before_goes_on_is_told() -> None:
+    async with town(worker(), ceremony=ceremony("ponder", schedule="*/5 * * * *"), channels=[CHANNEL]) as t:
+        await asyncio.sleep(700)
+        assert told(t)[0].startswith("✗ Quinn Daily QA Digest [quinn.daily-digest]: skipped (ponder)\n")
+
+
+async def test_facts_for_a_program_of_ones_own_are_in_its_webhook() -> None:
+    taken: list[dict[str, Any]] = []
+
+    async def take(request: Request) -> Response:
+        taken.append(await request.json())
+        return Response()
+
+    channel = Channel(channel_id=DIGEST, sinks=(HOOK,))
+    async with town(worker(), ceremony=ceremony(), channels=[channel]) as t:
+        t.network.mount("https://chat.example", Starlette(routes=[Route("/in", take, methods=["POST"])]))
+        run = await fire(t)
+        (notice,) = taken
+        data = notice["data"]
+        assert (notice["type"], data["channel"], data["correlationId"]) == ("fleetsim.run", DIGEST, run.run_id)
+        assert (data["ceremonyId"], data["status"], data["skill"]) == ("quinn.daily-digest", "success", "echo")
+        (outcome,) = data["outcomes"]
+        assert outcome == {
+            "correlationId": run.correlation_ids[0],
+            "agent": "quinn",
+            "state": "completed",
+            "success": True,
+            "costUsd": 0.25,
+        }
+
+
+async def test_a_channel_nobody_configured_changes_nothing() -> None:
+    async with town(worker(), ceremony=ceremony()) as t:
+        assert (await fire(t)).status == "success"
+        assert t.events("channel.") == []
+
+
+@pytest.mark.parametrize("owner", ["ava", "quinn"])
+async def test_a_ceremony_of_an_agent_tells_only_on_channels_that_list_the_agent(owner: str) -> None:
+    async with town(worker(), ceremony=ceremony(more=f"createdBy: {owner}\n"), channels=[CHANNEL]) as t:
+        assert (await fire(t)).status == "success"
+        assert len(told(t)) == (owner == "quinn")
+        refused = [event.reason for event in t.hub.events.recent() if isinstance(event, NoticeFailed)]
+        assert refused == ([] if owner == "quinn" else [f"channel “{DIGEST}” does not list “ava” under agents"])
+
+
+async def test_a_sink_that_fails_leaves_run_and_task_as_they_are() -> None:
+    channel = Channel(channel_id=DIGEST, sinks=(HOOK,))  # nobody is at its address
+    async with town(worker(), ceremony=ceremony(), channels=[channel]) as t:
+        run = await fire(t)
+        outcome = await t.ledger.outcome(run.correlation_ids[0])
+        assert outcome is not None
+        assert (run.status, outcome.success, outcome.text) == ("success", True, "you said all of today")
+        (saved,) = await t.ledger.runs("quinn.daily-digest")
+        assert (saved.status, saved.error) == (RunStatus.SUCCESS, "")
+        failed = [event for event in t.hub.events.recent() if isinstance(event, NoticeFailed)]
+        assert [(event.attempts, event.correlation_id) for event in failed] == [(4, run.run_id)]
+
+
+async def test_a_run_that_ends_after_a_restart_is_told_with_its_text() -> None:
+    async with town(worker(), ceremony=ceremony("ponder", more="timeoutMs: 900000\n"), channels=[CHANNEL]) as t:
+        await asyncio.sleep(1)
+        assert isinstance(t.hub.scheduler, Scheduler)
+        await t.hub.scheduler.run_now("quinn.daily-digest")
+        await asyncio.sleep(60)
+        await t.restart()
+        await completed(t)
+        (text,) = told(t)
+        assert "success" in text
+        assert "at last" in text
+
+
+async def test_a_ceremony_that_is_deleted_during_its_run_is_told_to_where_it_was_fired_for() -> None:
+    async with town(worker(), ceremony=ceremony("ponder", more="timeoutMs: 900000\n"), channels=[CHANNEL]) as t:
+        await asyncio.sleep(1)
+        assert isinstance(t.hub.scheduler, Scheduler)
+        await t.hub.scheduler.run_now("quinn.daily-digest")
+        await t.files.remove(FOLDER / "a.yaml")
+        await completed(t)
+        assert len(told(t)) == 1
+
+
+async def test_what_an_agent_answered_is_bounded_and_calls_nobody() -> None:
+    taken: list[str] = []
+
+    async def take(request: Request) -> Response:
+        taken.append((await request.body()).decode())
+        return Response()
+
+    chats = tuple(Sink(kind=kind, url=f"https://chat.example/{kind}") for kind in (SinkKind.DISCORD, SinkKind.SLACK))
+    hostile = "@everyone <!channel> ``` " * 200
+    text = ceremony().replace("all of today", json.dumps(hostile))
+    async with town(worker(), ceremony=text, channels=[Channel(channel_id=DIGEST, sinks=chats)]) as t:
+        t.network.mount("https://chat.example", Starlette(routes=[Route("/{x}", take, methods=["POST"])]))
+        await fire(t)
+        discord, slack = sorted(taken, key=lambda body: "allowed_mentions" not in body)
+        assert json.loads(discord)["allowed_mentions"] == {"parse": []}
+        assert "<!channel>" not in slack
+        for content in (json.loads(discord)["content"], json.loads(slack)["text"]):
+            assert content.count("```") == 2
+            assert len(content) < 2_000
