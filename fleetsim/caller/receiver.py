@@ -22,7 +22,7 @@ from fleetsim.caller.events import Level, UpdateIgnored, WebhookAccepted, Webhoo
 from fleetsim.caller.executor import CALLBACK_PATH
 from fleetsim.caller.ledger import RequestRecord
 from fleetsim.caller.meter import Meter
-from fleetsim.caller.step.following import state_of
+from fleetsim.caller.step.following import state_of, task_id_of
 from fleetsim.caller.tokens import CallbackTokens, TokenClaims
 from fleetsim.caller.tracker import Tracker
 from fleetsim.model.errors import FleetsimError, NotAccepting
@@ -38,7 +38,7 @@ from fleetsim.runtime.limits import TokenBuckets
 from fleetsim.runtime.ports import Clock
 from fleetsim.runtime.signing import TOLERANCE_S, verify
 from fleetsim.wire.json import parse_untrusted
-from fleetsim.wire.reading import push_task_id, read_push_body
+from fleetsim.wire.reading import read_push_body
 
 SEEN_S = 2 * TOLERANCE_S
 """How long a signed webhook's id is remembered: as long as any copy of it can pass for timely."""
@@ -223,7 +223,7 @@ class CallbackReceiver:
         cid, last = bearer.correlation_id, request.path_params["task_id"]
         named, state = set[str](), None
         for event in events:
-            named |= {task_id} if (task_id := push_task_id(event)) else set()
+            named |= {task_id} if (task_id := task_id_of(event)) else set()
             state = state or state_of(event)
         track = self._tracker.track(cid)
         record = track.record if track else await self._records.request(cid)

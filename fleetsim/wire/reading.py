@@ -449,17 +449,6 @@ def read_push_body(value: Any) -> tuple[TaskEvent, ...]:
     return read_events(obj)
 
 
-def push_task_id(event: TaskEvent) -> str:
-    """The task an event speaks of; empty for a message outside any task."""
-    match event:
-        case Snapshot(task=task):
-            return task.task_id
-        case StatusUpdate() | ArtifactUpdate():
-            return event.task_id
-        case DirectReply(message=message):
-            return message.task_id or ""
-
-
 # -- webhook registrations ----------------------------------------------------------------------------------------
 # Both token shapes are read. Whether an address may be called is the address policy's business, not the wire's.
 

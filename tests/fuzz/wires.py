@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.call import Operation
 from fleetsim.model.errors import ConnectionLost, LimitReached, RpcError, TimedOut, WireError
 from fleetsim.model.event import fold
@@ -18,7 +19,7 @@ from fleetsim.wire import jsonrpc
 from fleetsim.wire.choice import choose
 from fleetsim.wire.dialect import DIALECTS, dialect, for_request, read_card
 from fleetsim.wire.json import dump, parse_untrusted
-from fleetsim.wire.reading import push_task_id, read_push_body, read_push_config
+from fleetsim.wire.reading import read_push_body, read_push_config
 from tests.fuzz.target import Target, mutated
 
 _GOLDEN = [
@@ -122,7 +123,7 @@ def push(data: bytes) -> bool:
         return False
     taken = False
     try:
-        assert all(len(push_task_id(one)) <= 1_024 for one in read_push_body(value))
+        assert all(len(task_id_of(one)) <= 1_024 for one in read_push_body(value))
         taken = True
     except WireError:
         pass

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.call import Operation, SendMessage
 from fleetsim.model.errors import InvalidParams, InvalidRequest, MethodNotFound, ParseError, RpcError, WireError
 from fleetsim.model.event import Snapshot, fold
@@ -20,7 +21,7 @@ from fleetsim.wire import jsonrpc
 from fleetsim.wire.choice import choose
 from fleetsim.wire.dialect import DIALECTS, dialect, error_dialect, for_request, read_card, write_card
 from fleetsim.wire.json import dump, parse_untrusted
-from fleetsim.wire.reading import push_task_id, read_push_body
+from fleetsim.wire.reading import read_push_body
 
 GOLDEN = [json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "golden").glob("*.json"))]
 CALLS = [doc for doc in GOLDEN if "method" in doc]
@@ -98,7 +99,7 @@ def test_any_webhook_body_is_read_or_is_a_wire_error(value: Any) -> None:
     except WireError:
         return
     assert events
-    assert all(len(push_task_id(event)) <= 1024 for event in events)
+    assert all(len(task_id_of(event)) <= 1024 for event in events)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.call import CancelTask, GetPush, GetTask, Operation, PushConfig, SendMessage, SetPush, TaskPush
 from fleetsim.model.errors import InvalidParams, WireError
 from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUpdate
@@ -500,7 +501,7 @@ def test_every_webhook_body_in_use_is_read_and_names_its_task(name: str) -> None
     body, kind = BODIES[name]
     (event,) = reading.read_push_body(body)
     assert type(event) is kind
-    assert reading.push_task_id(event) == "t"
+    assert task_id_of(event) == "t"
 
 
 def test_a_fleet_webhooks_lone_artifact_is_kept() -> None:
@@ -529,7 +530,7 @@ def test_of_several_wrapped_events_the_results_come_before_the_status() -> None:
 
 def test_a_message_outside_any_task_names_none() -> None:
     (event,) = reading.read_push_body({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "x"}]}})
-    assert reading.push_task_id(event) == ""
+    assert task_id_of(event) == ""
 
 
 @pytest.mark.parametrize(

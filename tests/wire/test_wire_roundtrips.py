@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.call import (
     Call,
     CancelTask,
@@ -45,7 +46,7 @@ from fleetsim.model.task import (
 )
 from fleetsim.wire.dialect import DIALECTS, dialect, read_card, write_card
 from fleetsim.wire.json import dump, parse_untrusted
-from fleetsim.wire.reading import push_task_id, read_push_body
+from fleetsim.wire.reading import read_push_body
 
 pytestmark = pytest.mark.slow
 
@@ -348,7 +349,7 @@ def test_webhook_bodies_name_their_task_and_carry_the_results_of_a_finished_one(
     body = over_the_wire(dialect(version).encode_push(event, task))
     (heard,) = read_push_body(body)
     if isinstance(event, StatusUpdate | Snapshot):
-        assert push_task_id(heard) == task.task_id
+        assert task_id_of(heard) == task.task_id
         seen = fold(None, heard)
         state = event.status.state if isinstance(event, StatusUpdate) else task.state
         assert seen.state is kept_status(TaskStatus(state=state), version).state

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.step.following import task_id_of
 from fleetsim.model.call import (
     GetTask,
     Operation,
@@ -22,7 +23,7 @@ from fleetsim.model.event import ArtifactUpdate, DirectReply, Snapshot, StatusUp
 from fleetsim.model.task import Artifact, DataPart, FilePart, Message, Role, Task, TaskState, TaskStatus, TextPart
 from fleetsim.wire import base, reading
 from fleetsim.wire.dialect import DIALECTS, dialect
-from fleetsim.wire.reading import push_task_id, read_push_body
+from fleetsim.wire.reading import read_push_body
 
 STATUS = {"state": "working"}
 PART = {"text": "hi"}
@@ -55,7 +56,7 @@ SAID = {"messageId": "m", "role": "agent", "parts": [PART]}
 def test_the_kind_is_believed_before_the_shape(said: dict[str, Any], kind: type) -> None:
     event = reading.read_event(said)
     assert type(event) is kind
-    assert push_task_id(event) == ("" if kind is DirectReply else "t")
+    assert task_id_of(event) == ("" if kind is DirectReply else "t")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_a_flat_body_that_tells_of_one_artifact_says_nothing_of_the_others(said:
 )
 def test_a_webhook_body_names_its_task_in_every_wrapping(said: dict[str, Any], names: str) -> None:
     (event,) = read_push_body(said)
-    assert push_task_id(event) == names
+    assert task_id_of(event) == names
 
 
 @pytest.mark.parametrize(
@@ -324,7 +325,7 @@ def test_a_webhook_of_0_x_has_the_results_beside_a_state_that_ends_the_task(vers
         assert body["timestamp"] == "2026-01-02T03:04:05.000Z"
         assert "timestamp" not in dialect(version).encode_push(Snapshot(task=task), task)
     (event,) = read_push_body(body)
-    assert push_task_id(event) == "t"
+    assert task_id_of(event) == "t"
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.1"])

@@ -126,7 +126,8 @@ def state_of(event: TaskEvent) -> TaskState | None:
             return None
 
 
-def _task_id(event: TaskEvent) -> str:
+def task_id_of(event: TaskEvent) -> str:
+    """The task an event speaks of; empty for a message outside any task."""
     match event:
         case Snapshot(task=task):
             return task.task_id
@@ -144,7 +145,7 @@ def _shows_the_past(context: StepContext, update: TaskUpdate) -> bool:
 def _stale(context: StepContext, update: TaskUpdate) -> str | None:
     """Why news must not be applied, or None. Agents' own time stamps are hints and are not read."""
     track, event, via = context.track, update.event, update.via
-    task, named = track.record.task, _task_id(event)
+    task, named = track.record.task, task_id_of(event)
     if task is None:
         return "a webhook without a task id" if via is UpdateSource.PUSH and not named else None
     if named not in {"", task.task_id}:
