@@ -191,12 +191,23 @@ class FleetHealth:
             SkillHealth(agent_name=agent, skill=skill, figures=bucket.figures(at))
             for (agent, skill), bucket in sorted(self._skills.items())
         )
+        worked = {skill for (_, skill), bucket in self._skills.items() if bucket.successes()}
+        answered = {skill for (_, skill), bucket in self._skills.items() if bucket.answered_at}
         return HealthSnapshot(
             collected_at=now.astimezone(UTC),
             agents=agents,
             skills=skills,
-            system_actors=tuple(_actor(name, bucket) for name, bucket in sorted(self._actors.items())),
-            orphaned_skills=self._orphaned(),
+            system_actors=tuple(
+                SystemActor(
+                    system_actor=name,
+                    total_outcomes=len(bucket.rows),
+                    success_count=bucket.successes(),
+                    failure_count=bucket.failures_blamed(),
+                    beside_counts=bucket.beside(),
+                )
+                for name, bucket in sorted(self._actors.items())
+            ),
+            orphaned_skills=tuple(sorted(answered - worked)),
             total_outcomes=len(self._known),
             total_cost_usd_1d=sum(bucket.cost_usd() for bucket in self._agents.values()),
             max_failure_rate_1h=max((a.figures.failure_rate_1h for a in agents), default=0.0),
@@ -208,10 +219,6 @@ class FleetHealth:
         figures = bucket.figures(now)
         word, why, since = judge(bucket, figures, condition, self.thresholds)
         return AgentHealth(agent_name=name, health=word, why=why, since=since, figures=figures)
-
-    def _orphaned(self) -> tuple[str, ...]:
-        worked = {skill for (_, skill), bucket in self._skills.items() if bucket.successes()}
-        return tuple(sorted({skill for (_, skill), bucket in self._skills.items() if bucket.answered_at} - worked))
 
     def _shed_oldest(self) -> None:
         """Make room: the oldest tenth goes, and is counted as shed."""
@@ -274,13 +281,3 @@ _NOT_THERE = frozenset({Cause.UNREACHABLE, Cause.NEVER_SENT})
 def _earliest(*moments: datetime | None) -> datetime | None:
     """The first of what is known; outcomes remember more than a hub that was started again."""
     return min((moment for moment in moments if moment is not None), default=None)
-
-
-def _actor(name: str, bucket: Bucket) -> SystemActor:
-    return SystemActor(
-        system_actor=name,
-        total_outcomes=len(bucket.rows),
-        success_count=bucket.successes(),
-        failure_count=bucket.failures_blamed(),
-        beside_counts=bucket.beside(),
-    )

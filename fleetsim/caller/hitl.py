@@ -19,7 +19,6 @@ from datetime import datetime, timedelta
 from fleetsim.caller.dispatcher import Dispatcher
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.events import (
-    Event,
     GateSkipped,
     NotifiedWorkStarted,
     OutcomeDecided,
@@ -94,19 +93,13 @@ class HitlDesk:
         async with events:
             async for batch in events:
                 for event in batch:
-                    self._see(event)
-
-    def _see(self, event: Event) -> None:
-        cid = event.correlation_id
-        if cid is None:
-            return
-        match event:
-            case TaskBound():
-                self._started(cid)
-            case QuestionAsked():
-                self._asked(cid, event.question_id)
-            case OutcomeDecided():
-                self._ended(cid, event)
+                    match event:
+                        case TaskBound(correlation_id=str(cid)):
+                            self._started(cid)
+                        case QuestionAsked(correlation_id=str(cid)):
+                            self._asked(cid, event.question_id)
+                        case OutcomeDecided(correlation_id=str(cid)):
+                            self._ended(cid, event)
 
     def _started(self, cid: str) -> None:
         track = self._tracker.track(cid)
@@ -187,8 +180,9 @@ class HitlDesk:
             why = "no answer in time"
         except FleetsimError as error:
             why = str(error)
-        if not self._is_open(question):
-            return
+        track = self._tracker.track(question.correlation_id)
+        if track is None or track.asking.question != question:
+            return  # somebody else was quicker
         self._events.publish(
             QuestionEscalated(
                 correlation_id=question.correlation_id,
@@ -198,10 +192,6 @@ class HitlDesk:
                 why=f"{dispatcher}: {why}",
             )
         )
-
-    def _is_open(self, question: Question) -> bool:
-        track = self._tracker.track(question.correlation_id)
-        return track is not None and track.asking.question is not None and track.asking.question == question
 
     def _ended(self, cid: str, event: OutcomeDecided) -> None:
         if self._vetoes.pop(cid, None) is not None:

@@ -104,6 +104,16 @@ class OutcomeRow:
 
 def row_of(outcome: Outcome) -> OutcomeRow:
     """What counts of an outcome: its text is let go, the reason of a failure becomes one harmless line."""
+    failure = None
+    if not outcome.success:
+        failure = RecentFailure(
+            timestamp=outcome.ended_at,
+            skill=outcome.skill,
+            correlation_id=outcome.correlation_id,
+            kind=outcome.kind,
+            blame=outcome.blame,
+            failure_reason=one_line(outcome.reason or outcome.kind.value),
+        )
     return OutcomeRow(
         outcome.ended_at.timestamp(),
         outcome.correlation_id,
@@ -116,18 +126,7 @@ def row_of(outcome: Outcome) -> OutcomeRow:
         round((outcome.cost_usd or 0.0) * _NANO),
         outcome.confidence,
         outcome.usage,
-        None if outcome.success else _failure(outcome),
-    )
-
-
-def _failure(outcome: Outcome) -> RecentFailure:
-    return RecentFailure(
-        timestamp=outcome.ended_at,
-        skill=outcome.skill,
-        correlation_id=outcome.correlation_id,
-        kind=outcome.kind,
-        blame=outcome.blame,
-        failure_reason=one_line(outcome.reason or outcome.kind.value),
+        failure,
     )
 
 

@@ -114,7 +114,8 @@ class CallbackReceiver:
 
     async def receive(self, request: Request) -> Response:
         """Handle one webhook."""
-        bearer = self._bearer(request)
+        token = given_token(request)
+        bearer = None if token is None else self._tokens.verify(token)
         if bearer is None:
             return self._refuse(request, "no token of ours")
         debt_s = self._meter.account(bearer.agent).debt_s()
@@ -149,8 +150,9 @@ class CallbackReceiver:
         if isinstance(body, Response):
             return body
         signed_id = None
-        if bearer.signed:
-            signed_id = self._signed_id(request, bearer, body)
+        if bearer.signed:  # only what is genuine and timely counts (T-13)
+            secret = self._tokens.signing_secret(bearer.agent, bearer.correlation_id, epoch=bearer.epoch)
+            signed_id = verify(request.headers.items(), secret, self._clock.now().timestamp(), body)
             if signed_id is None:
                 return self._refuse(request, "the signature is missing, wrong or too old")
             if (bearer.correlation_id, signed_id) in self._seen:
@@ -167,21 +169,12 @@ class CallbackReceiver:
             self._remember(bearer.correlation_id, signed_id)
         return response
 
-    def _signed_id(self, request: Request, bearer: TokenClaims, body: bytes) -> str | None:
-        """The id of a signed webhook that is genuine and timely (T-13)."""
-        secret = self._tokens.signing_secret(bearer.agent, bearer.correlation_id, epoch=bearer.epoch)
-        return verify(request.headers.items(), secret, self._clock.now().timestamp(), body)
-
     def _remember(self, correlation_id: str, signed_id: str) -> None:
         """A copy of a webhook that was taken is thanked for and read no further."""
         now = self._clock.monotonic()
         self._seen[correlation_id, signed_id] = now + SEEN_S
         while self._seen and (len(self._seen) > SEEN_MAX or next(iter(self._seen.values())) <= now):
             self._seen.popitem(last=False)
-
-    def _bearer(self, request: Request) -> TokenClaims | None:
-        token = given_token(request)
-        return None if token is None else self._tokens.verify(token)
 
     async def _body(self, request: Request, bearer: TokenClaims) -> bytes | Response:
         """The body, of so many of an agent at once: with one more, the time of the one that came first is over.
@@ -280,12 +273,10 @@ class CallbackReceiver:
 def given_token(request: Request) -> str | None:
     """The token of either header, unverified; None if there is none, or if both are sent and differ."""
     authorization = request.headers.getlist("authorization")
-    given = [*map(_scheme_free, authorization), *request.headers.getlist("x-a2a-notification-token")]
-    if len(given) not in {1, 2} or len(authorization) > 1 or len(set(given)) != 1:
+    tokens = request.headers.getlist("x-a2a-notification-token")
+    for value in authorization:
+        scheme, _, credentials = value.partition(" ")
+        tokens.append(credentials if scheme.lower() == "bearer" else "")
+    if len(tokens) not in {1, 2} or len(authorization) > 1 or len(set(tokens)) != 1:
         return None
-    return given[0].strip()
-
-
-def _scheme_free(value: str) -> str:
-    scheme, _, credentials = value.partition(" ")
-    return credentials if scheme.lower() == "bearer" else ""
+    return tokens[0].strip()

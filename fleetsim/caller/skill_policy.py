@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from fleetsim.model.card import AgentCard
 from fleetsim.model.extensions import EFFECT_DOMAIN, HITL_MODE, declared
@@ -127,17 +126,12 @@ def _effects(card: AgentCard | None, skill: str) -> tuple[PromisedEffect, ...] |
     listed = entry.get("effects") if entry else None
     if not isinstance(listed, list):
         return None
-    promised = (_effect(item) for item in listed[:PROMISED_MAX])
-    return tuple(sorted({effect for effect in promised if effect is not None}))
-
-
-def _effect(item: Any) -> PromisedEffect | None:
-    if not isinstance(item, Mapping):
-        return None
-    domain, path = item.get("domain"), item.get("path")
-    if not isinstance(domain, str) or not isinstance(path, str):
-        return None
-    return PromisedEffect(domain[:PROMISED_CHARS_MAX], path[:PROMISED_CHARS_MAX])
+    promised = set()
+    for item in listed[:PROMISED_MAX]:
+        match item:
+            case {"domain": str(domain), "path": str(path)}:
+                promised.add(PromisedEffect(domain[:PROMISED_CHARS_MAX], path[:PROMISED_CHARS_MAX]))
+    return tuple(sorted(promised))
 
 
 def undeclared_effects(promised: SkillPolicy, outcome: Outcome) -> list[str]:

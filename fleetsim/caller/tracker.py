@@ -325,8 +325,16 @@ class Tracker:
         new, effects = step(track, signal, now, self.rules)
         self._tracks[correlation_id] = new
         if track.record.task is None and new.record.task is not None and not self._bind(new, new.record.task):
-            new = self._tracks[correlation_id] = replace(new, outcome=_stolen(new, now, self.rules), timers={})
-            effects = (Close(outcome=new.outcome),) if new.outcome else ()
+            outcome = outcome_of(
+                new,
+                now,
+                kind=OutcomeKind.PROTOCOL_ERROR,
+                reason="the agent answered with a task id that belongs to another request",
+                cause=Cause.PROTOCOL,
+                rates=self.rules.rates,
+            )
+            new = self._tracks[correlation_id] = replace(new, outcome=outcome, timers={})
+            effects = (Close(outcome=outcome),)
         self._carry_out(correlation_id, new, effects)
         self._rearm(correlation_id, new)
 
@@ -549,18 +557,6 @@ class Tracker:
             if not any(t.outcome is None for t in flying) and not self._closing:
                 return
             await asyncio.sleep(0.05)
-
-
-def _stolen(track: Track, now: Now, rules: Rules) -> Outcome:
-    """The outcome of a request whose agent answered with a task id that another request already has (F-20)."""
-    return outcome_of(
-        track,
-        now,
-        kind=OutcomeKind.PROTOCOL_ERROR,
-        reason="the agent answered with a task id that belongs to another request",
-        cause=Cause.PROTOCOL,
-        rates=rules.rates,
-    )
 
 
 def _failure(effect: Effect, error: FleetsimError, silent: bool) -> Signal:

@@ -60,7 +60,11 @@ class EarlyWebhooks:
         try:
             await self._ledger.keep_webhook(webhook)
         except BaseException as error:
-            self._drop(webhook)
+            others = self._sizes.get(webhook.correlation_id, [])
+            if others:  # its request has not ended meanwhile
+                others.remove((webhook.agent, webhook.body_bytes))
+                self._count[webhook.agent] -= 1
+                self._bytes[webhook.agent] -= webhook.body_bytes
             if isinstance(error, ValueError):
                 raise NotAccepting(f"the webhook cannot be recorded: {error}") from error
             raise
@@ -92,14 +96,6 @@ class EarlyWebhooks:
         self._sizes.setdefault(webhook.correlation_id, []).append((webhook.agent, webhook.body_bytes))
         self._count[webhook.agent] += 1
         self._bytes[webhook.agent] += webhook.body_bytes
-
-    def _drop(self, webhook: EarlyWebhook) -> None:
-        """It was not recorded after all. Its request may have ended meanwhile."""
-        others = self._sizes.get(webhook.correlation_id, [])
-        if others:
-            others.remove((webhook.agent, webhook.body_bytes))
-            self._count[webhook.agent] -= 1
-            self._bytes[webhook.agent] -= webhook.body_bytes
 
 
 class PushWatch:

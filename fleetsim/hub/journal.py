@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Event
@@ -60,19 +61,14 @@ class Journal:
             try:
                 await self._write()
             except NotAccepting:
-                await self._hold()
+                while self._batch:
+                    await asyncio.sleep(RETRY_S)
+                    with suppress(NotAccepting):
+                        await self._write()
             if self._heard.dropped > lost:
                 log.warning("%d events were not written to the journal", self._heard.dropped - lost)
                 lost = self._heard.dropped
             await asyncio.sleep(GATHER_S if self._heard.behind < BATCH_MAX else 0)
-
-    async def _hold(self) -> None:
-        while self._batch:
-            await asyncio.sleep(RETRY_S)
-            try:
-                await self._write()
-            except NotAccepting:
-                continue
 
     async def _write(self) -> None:
         """Append the batch, which is forgotten only then."""

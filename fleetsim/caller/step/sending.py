@@ -77,7 +77,7 @@ def send(context: StepContext) -> None:
 def left(context: StepContext, _: Left) -> None:
     """Its turn has come, and bytes may leave: whatever is saved of it from here on must say so (F-29).
 
-    It is the runner of effects that records it, before the first byte; here it is only not taken back.
+    It is the tracker that records it, before the first byte; here it is only not taken back.
     """
     track = context.track
     context.agents_turn()
@@ -110,13 +110,16 @@ def send_failed(context: StepContext, signal: SendFailed) -> None:
     elif isinstance(error, EmptyStream):
         track.sending = replace(sending, silent=True)
         _reply_lost(context, str(error))
-    elif record.cancel_wanted and _certainly_refused(error):
+    elif record.cancel_wanted and not (
+        # An answer that cannot be read, or that speaks of trouble inside, may come from an agent at work.
+        _maybe_accepted(error) or isinstance(error, WireError | LimitReached | InternalError)
+    ):
         close(context, OutcomeKind.UNDELIVERABLE, Cause.CANCELED_BY_PERSON, "cancelled before it was sent")
     elif sending.stream and isinstance(error, MethodNotFound | UnsupportedOperation):
         track.sending = replace(sending, stream=False)
         _send_otherwise(context, "no streaming after all: sending plainly")
     elif isinstance(error, _UNKNOWN) and record.other is not None:
-        _turn(context, record.other, error)
+        _try_other_dialect(context, record.other, error)
     elif isinstance(error, InvalidParams | PushNotSupported) and record.push and not record.register_push:
         track.record = replace(record, push=False)
         event = WebhooksDegraded(why=f"refused with the send: {error}", refused=True)
@@ -145,7 +148,7 @@ def _send_otherwise(context: StepContext, reason: str) -> None:
     send(context)
 
 
-def _turn(context: StepContext, other: OtherWay, error: RpcError) -> None:
+def _try_other_dialect(context: StepContext, other: OtherWay, error: RpcError) -> None:
     """The agent does not know the dialect its card reads as: the other one, once (decision 0013)."""
     track = context.track
     track.sending = replace(track.sending, stream=False)
@@ -163,11 +166,6 @@ def _turn(context: StepContext, other: OtherWay, error: RpcError) -> None:
 
 def _maybe_accepted(error: FleetsimError) -> bool:
     return isinstance(error, TransportError | HttpRefused) and error.sent
-
-
-def _certainly_refused(error: FleetsimError) -> bool:
-    """An answer that cannot be read, or that speaks of trouble inside, may come from an agent at work."""
-    return not _maybe_accepted(error) and not isinstance(error, WireError | LimitReached | InternalError)
 
 
 def _retry(context: StepContext, error: FleetsimError) -> None:
