@@ -1,14 +1,17 @@
 """Fleet health: outcomes of the last 24 hours, folded one by one, read at any moment. Pure.
 
-The numbers are Workstacean's (docs/reference/health.md), its faults repaired: an outcome counts once
+The numbers are Workstacean's, each defined in docs/reference/health.md, its faults repaired: an outcome counts once
 per correlation id and for the agent that did the work; whoever asked is counted beside it; success rate
-and latency are taken over outcomes the agent answers for.
+and latency are taken over outcomes the agent answers for. They are kept as sums while outcomes come and go: reading
+never walks the rows, and times and durations are kept sorted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
@@ -16,12 +19,301 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 from pydantic import ConfigDict, Field
 
 from fleetsim.caller.jsonable import to_json
-from fleetsim.caller.outcome_stats import WINDOW, Bucket, OutcomeStats, row_of
 from fleetsim.caller.registry import weight
-from fleetsim.model.work import Cause, Outcome
+from fleetsim.model.errors import Blame
+from fleetsim.model.extensions import Usage
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Cause, Outcome, OutcomeKind, UpdateSource
 from fleetsim.runtime.explain import DECLARED
 
 OUTCOMES_MAX = 200_000
+WINDOW = timedelta(hours=24)
+RECENT = timedelta(hours=1)
+FAILURES_SHOWN = 10
+TREND_BUCKETS = 16
+CONFIDENT_AT = 0.8
+"""From here on an agent was sure of itself; failing then is worth a count."""
+_NANO = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentFailure:
+    """One outcome that was not a success, and whose doing that was; ``failure_reason`` is one harmless line."""
+
+    timestamp: datetime
+    skill: str
+    correlation_id: str
+    kind: OutcomeKind
+    blame: Blame
+    failure_reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendBucket:
+    """1.5 hours: how many outcomes the agent answers for, and how many of them were successes."""
+
+    outcomes: int
+    successes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeStats:
+    """The numbers of one set of outcomes. Rates are 0 to 1, None without data; latencies 0 without data.
+
+    ``answered_outcomes`` are those the agent answers for: its successes, and the failures blamed on it
+    (``failure_count``). ``beside_counts`` has all the others, by whose doing they were.
+    """
+
+    total_outcomes: int = 0
+    answered_outcomes: int = 0
+    success_count: int = 0
+    failure_count: int = 0
+    beside_counts: Mapping[str, int] = field(default_factory=dict)
+    unknown_count: int = 0
+    undeliverable_count: int = 0
+    success_rate: float | None = None
+    p50_latency_ms: int = 0
+    p95_latency_ms: int = 0
+    max_latency_ms: int = 0
+    total_cost_usd: float = 0.0
+    cost_per_successful_outcome: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    failure_rate_1h: float = 0.0
+    mean_confidence: float | None = None
+    confident_failures: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    channels: Mapping[str, int] = field(default_factory=dict)
+    recent_failures: tuple[RecentFailure, ...] = ()
+    trend: tuple[TrendBucket, ...] = ()
+    last_outcome_at: datetime | None = None
+    last_outcome_kind: OutcomeKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    """What counts of one outcome, and no more: a day may bring 200,000. ``agent_ms`` is without others' time."""
+
+    at: float
+    correlation_id: str
+    kind: OutcomeKind
+    via: UpdateSource
+    success: bool
+    blame: Blame
+    cause: Cause | None
+    agent_ms: int
+    cost_nano_usd: int
+    confidence: float | None
+    usage: Usage | None
+    failure: RecentFailure | None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the agent answers for it (``Outcome.counts``)."""
+        return self.success or self.blame is Blame.AGENT
+
+
+def row_of(outcome: Outcome) -> OutcomeRow:
+    """What counts of an outcome: its text is let go, the reason of a failure becomes one harmless line."""
+    failure = None
+    if not outcome.success:
+        failure = RecentFailure(
+            timestamp=outcome.ended_at,
+            skill=outcome.skill,
+            correlation_id=outcome.correlation_id,
+            kind=outcome.kind,
+            blame=outcome.blame,
+            failure_reason=one_line(outcome.reason or outcome.kind.value),
+        )
+    return OutcomeRow(
+        outcome.ended_at.timestamp(),
+        outcome.correlation_id,
+        outcome.kind,
+        outcome.via,
+        outcome.success,
+        outcome.blame,
+        outcome.cause,
+        outcome.duration_ms if outcome.agent_ms is None else outcome.agent_ms,
+        round((outcome.cost_usd or 0.0) * _NANO),
+        outcome.confidence,
+        outcome.usage,
+        failure,
+    )
+
+
+def _at(row: OutcomeRow) -> float:
+    return row.at
+
+
+class Bucket:
+    """A set of rows with every sum kept as rows come and go, so that reading never walks them."""
+
+    def __init__(self) -> None:
+        self.rows: list[OutcomeRow] = []
+        self.failures: list[OutcomeRow] = []
+        self.answered_at: list[float] = []
+        self.success_at: list[float] = []
+        self.durations: list[int] = []
+        self.sums: Counter[str] = Counter()
+
+    def add(self, row: OutcomeRow) -> None:
+        """Count a row, in whatever order rows arrive."""
+        insort(self.rows, row, key=_at)
+        if row.answered:
+            insort(self.answered_at, row.at)
+            insort(self.durations, row.agent_ms)
+        if row.success:
+            insort(self.success_at, row.at)
+        else:
+            insort(self.failures, row, key=_at)
+        self._count(row, 1)
+
+    def drop_before(self, cutoff: float) -> list[OutcomeRow]:
+        """Forget rows older than ``cutoff`` and return them."""
+        gone = self.rows[: bisect_left(self.rows, cutoff, key=_at)]
+        if not gone:
+            return gone
+        del self.rows[: len(gone)]
+        for times in (self.answered_at, self.success_at):
+            del times[: bisect_left(times, cutoff)]
+        del self.failures[: bisect_left(self.failures, cutoff, key=_at)]
+        if len(gone) > len(self.rows) // 8:
+            self.durations = sorted(r.agent_ms for r in self.rows if r.answered)
+        else:
+            for row in gone:
+                if row.answered:
+                    self.durations.pop(bisect_left(self.durations, row.agent_ms))
+        for row in gone:
+            self._count(row, -1)
+        return gone
+
+    def _count(self, row: OutcomeRow, by: int) -> None:
+        sums = self.sums
+        sums["kind:" + row.kind] += by
+        sums["via:" + row.via] += by
+        sums["cost"] += by * row.cost_nano_usd
+        if row.answered:
+            sums["own cost"] += by * row.cost_nano_usd
+        else:
+            sums["beside:" + row.blame] += by
+        if row.usage is not None:
+            sums["input"] += by * row.usage.input_tokens
+            sums["output"] += by * row.usage.output_tokens
+        if row.confidence is not None:
+            sums["confidence"] += by * round(row.confidence * _NANO)
+            sums["confident"] += by
+            sums["confident failure"] += by * (row.confidence >= CONFIDENT_AT and row.answered and not row.success)
+
+    def _group(self, prefix: str) -> dict[str, int]:
+        return {k[len(prefix) :]: n for k, n in sorted(self.sums.items()) if k.startswith(prefix) and n}
+
+    def successes(self) -> int:
+        """How many outcomes met their goal."""
+        return len(self.success_at)
+
+    def failures_blamed(self) -> int:
+        """How many failures are the agent's."""
+        return len(self.answered_at) - len(self.success_at)
+
+    def beside(self) -> dict[str, int]:
+        """The outcomes that are not the agent's, by whose doing they were."""
+        return self._group("beside:")
+
+    def cost_usd(self) -> float:
+        """US dollars of all outcomes, failures included."""
+        return self.sums["cost"] / _NANO
+
+    def rate(self) -> float | None:
+        """Successes over outcomes the agent answers for; None without any."""
+        return len(self.success_at) / len(self.answered_at) if self.answered_at else None
+
+    def cost_per_success(self) -> float:
+        """US dollars of the outcomes the agent answers for over its successes; 0 without a success."""
+        return self.sums["own cost"] / _NANO / len(self.success_at) if self.success_at else 0.0
+
+    def low_since(self, below: float, outcomes_min: int) -> datetime | None:
+        """Since when the success rate, over the rows kept, has been under ``below``; None if it is not.
+
+        Exact for the newest outcomes; further back it looks at fewer of them, so that a day costs some hundred looks.
+        """
+        n = size = len(self.answered_at)
+        since = None
+        while size >= outcomes_min:
+            at = self.answered_at[size - 1]
+            if bisect_right(self.success_at, at) / bisect_right(self.answered_at, at) >= below:
+                break
+            since = at
+            size -= max(1, (n - size) // 64)
+        return None if since is None else datetime.fromtimestamp(since, UTC)
+
+    def slow_since(self, limit_ms: int) -> datetime | None:
+        """When the oldest outcome ended that took the agent longer than ``limit_ms``."""
+        at = next((row.at for row in self.rows if row.answered and row.agent_ms > limit_ms), None)
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
+    def streak_since(self, causes: Collection[Cause]) -> datetime | None:
+        """When the newest run of outcomes with one of these causes began; None if the last had another."""
+        since = None
+        for row in reversed(self.rows):
+            if row.cause not in causes:
+                break
+            since = row.at
+        return None if since is None else datetime.fromtimestamp(since, UTC)
+
+    def _failure_rate_since(self, cutoff: float) -> float:
+        answered = len(self.answered_at) - bisect_left(self.answered_at, cutoff)
+        successes = len(self.success_at) - bisect_left(self.success_at, cutoff)
+        return (answered - successes) / answered if answered else 0.0
+
+    def _quantile(self, share: float) -> int:
+        """Value at index min(floor(n × share), n − 1) of the sorted durations."""
+        n = len(self.durations)
+        return self.durations[min(int(n * share), n - 1)] if n else 0
+
+    def _trend(self, now: float) -> tuple[TrendBucket, ...]:
+        width = WINDOW.total_seconds() / TREND_BUCKETS
+        edges = [now - WINDOW.total_seconds() + width * n for n in range(TREND_BUCKETS)]
+        outcomes = [bisect_left(self.answered_at, edge) for edge in edges] + [len(self.answered_at)]
+        successes = [bisect_left(self.success_at, edge) for edge in edges] + [len(self.success_at)]
+        return tuple(
+            TrendBucket(outcomes=outcomes[n + 1] - outcomes[n], successes=successes[n + 1] - successes[n])
+            for n in range(TREND_BUCKETS)
+        )
+
+    def figures(self, now: float) -> OutcomeStats:
+        """All figures at ``now``, in seconds since 1970."""
+        last = self.rows[-1] if self.rows else None
+        rated = self.sums["confident"]
+        return OutcomeStats(
+            total_outcomes=len(self.rows),
+            answered_outcomes=len(self.answered_at),
+            success_count=self.successes(),
+            failure_count=self.failures_blamed(),
+            beside_counts=self.beside(),
+            unknown_count=self.sums["kind:" + OutcomeKind.UNKNOWN],
+            undeliverable_count=self.sums["kind:" + OutcomeKind.UNDELIVERABLE],
+            success_rate=self.rate(),
+            p50_latency_ms=self._quantile(0.5),
+            p95_latency_ms=self._quantile(0.95),
+            max_latency_ms=self.durations[-1] if self.durations else 0,
+            total_cost_usd=self.cost_usd(),
+            cost_per_successful_outcome=self.cost_per_success(),
+            input_tokens=self.sums["input"],
+            output_tokens=self.sums["output"],
+            failure_rate_1h=self._failure_rate_since(now - RECENT.total_seconds()),
+            mean_confidence=self.sums["confidence"] / _NANO / rated if rated else None,
+            confident_failures=self.sums["confident failure"],
+            kinds=self._group("kind:"),
+            channels=self._group("via:"),
+            recent_failures=tuple(row.failure for row in reversed(self.failures[-FAILURES_SHOWN:]) if row.failure),
+            trend=self._trend(now),
+            last_outcome_at=datetime.fromtimestamp(last.at, UTC) if last else None,
+            last_outcome_kind=last.kind if last else None,
+        )
+
+
+# ------------------------------------------------------------------ the fleet
+
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1, strict=True)]
 
 

@@ -11,7 +11,6 @@ import math
 from collections import Counter, OrderedDict, deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,7 +19,7 @@ from starlette.routing import Route
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import Level, UpdateIgnored, WebhookAccepted, WebhookRejected
 from fleetsim.caller.executor import CALLBACK_PATH
-from fleetsim.caller.ledger import RequestRecord
+from fleetsim.caller.ledger.sqlite import Ledger
 from fleetsim.caller.meter import Meter
 from fleetsim.caller.step.following import state_of, task_id_of
 from fleetsim.caller.tokens import CallbackTokens, TokenClaims
@@ -68,18 +67,6 @@ class ReceiverLimits:
     reading_max: int = 32
 
 
-class RequestRecords(Protocol):
-    """Where requests are looked up that are not in flight: the ledger."""
-
-    async def request(self, correlation_id: str) -> RequestRecord | None:
-        """A request as it was last recorded."""
-        ...
-
-    async def outcome(self, correlation_id: str) -> Outcome | None:
-        """What a request ended with."""
-        ...
-
-
 class CallbackReceiver:
     """Answers webhooks: 401 for every token that is not ours, 202 for early ones, 200 for all others."""
 
@@ -91,7 +78,7 @@ class CallbackReceiver:
         clock: Clock,
         *,
         meter: Meter,
-        records: RequestRecords,
+        records: Ledger,
         limits: ReceiverLimits | None = None,
         room: Room | None = None,
     ) -> None:

@@ -12,8 +12,16 @@ from enum import StrEnum
 
 from fleetsim.caller import events
 from fleetsim.caller.events import Event
-from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, Thresholds
-from fleetsim.caller.outcome_stats import Bucket, OutcomeStats, row_of
+from fleetsim.caller.health import (
+    AgentHealth,
+    Bucket,
+    Condition,
+    FleetHealth,
+    HealthWord,
+    OutcomeStats,
+    Thresholds,
+    row_of,
+)
 from fleetsim.dashboard import read
 from fleetsim.dashboard.labels import HEALTH_ORDER
 from fleetsim.model.errors import Blame

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from fleetsim.caller.ceremonies.ceremony import ceremony_facts, run_facts
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.events import Event, HubStopping, OutcomeDecided, QuestionAsked
-from fleetsim.caller.outcome_stats import WINDOW
+from fleetsim.caller.health import WINDOW
 from fleetsim.hub.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.http import ApiGuard, answer, handler, hosts_of, number, principal_of, read_body

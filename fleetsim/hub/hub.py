@@ -39,12 +39,11 @@ from fleetsim.caller.events import (
 from fleetsim.caller.executor import Executor
 from fleetsim.caller.file_watch import LOOK_EVERY_S
 from fleetsim.caller.fleet import AgentEntry, FleetConfig, FleetSettings, difference
-from fleetsim.caller.health import Condition, FleetHealth, HealthSnapshot
+from fleetsim.caller.health import WINDOW, Condition, FleetHealth, HealthSnapshot
 from fleetsim.caller.hitl import HitlDesk
 from fleetsim.caller.jsonable import to_json
 from fleetsim.caller.ledger import EarlyWebhook, LedgerBroken
 from fleetsim.caller.ledger.sqlite import Ledger
-from fleetsim.caller.outcome_stats import WINDOW
 from fleetsim.caller.receiver import CallbackReceiver
 from fleetsim.caller.registry import Judge, Registry
 from fleetsim.caller.skill_policy import undeclared_effects

@@ -10,8 +10,18 @@ from typing import Any
 
 import pytest
 
-from fleetsim.caller.health import AgentHealth, Condition, FleetHealth, HealthWord, SystemActor, Thresholds
-from fleetsim.caller.outcome_stats import Bucket, OutcomeStats, RecentFailure, TrendBucket
+from fleetsim.caller.health import (
+    AgentHealth,
+    Bucket,
+    Condition,
+    FleetHealth,
+    HealthWord,
+    OutcomeStats,
+    RecentFailure,
+    SystemActor,
+    Thresholds,
+    TrendBucket,
+)
 from fleetsim.caller.rates import BUILT_IN, DEFAULT, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage

@@ -41,7 +41,7 @@ CLAIM = SlotClaim(ceremony_id="daily", scheduled_at=START, run_id="r-1")
                 "rpc_url": "",
                 "tenant": None,
                 "other": None,
-                "turned": False,
+                "other_taken": False,
                 "hint": None,
                 "streaming": False,
                 "rejoin": True,

@@ -15,7 +15,7 @@ WORDS = """
     formatter frame grid group guard health hint interface internals job journal keys kit layout lifespan limiter
     limits line link listener lock mark marks member meter migration mode mount note notes notice notifier now
     operations options origin overlap pacer page palette pane pattern phase pipeline place plan policy polling
-    principal problem profile program progress prompt protocol proxy pushing query rate rates reader receiver records
+    principal problem profile program progress prompt protocol proxy pushing query rate rates reader receiver
     registry remote report response retention role room route rows rule rules scheduler screen sender server
     service settings severity sink size slots snapshot source spec stamp stats storage store subscription target
     term text thresholds timeouts timer tokens tone totals transactions transition trend update url usage variable veto

@@ -8,9 +8,8 @@ from pydantic import BaseModel
 from fleetsim.caller.ceremonies.ceremony import CeremonyFile
 from fleetsim.caller.config import AgentFile
 from fleetsim.caller.fleet import FleetSettings
-from fleetsim.caller.health import FleetHealth, HealthWord
+from fleetsim.caller.health import FleetHealth, HealthWord, OutcomeStats
 from fleetsim.caller.jsonable import camel
-from fleetsim.caller.outcome_stats import OutcomeStats
 from fleetsim.caller.rates import BUILT_IN
 from fleetsim.hub.api import Api
 from fleetsim.hub.bodies import AnswerBody, RequestBody
