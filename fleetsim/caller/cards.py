@@ -312,17 +312,15 @@ class CardBroker:
     async def _keep_fresh(self, desk: _Desk) -> None:
         while True:
             desk.wake.clear()
-            view = await self._refresh(desk)
+            if failures := (await self._refresh(desk)).failures:
+                pause_s = RETRY_WAITS_S[min(failures, len(RETRY_WAITS_S)) - 1]
+            else:
+                pause_s = self._settings.card_refresh_s * self._rng.uniform(1 - REFRESH_JITTER, 1 + REFRESH_JITTER)
             try:
-                async with asyncio.timeout(self._pause(view)):
+                async with asyncio.timeout(pause_s):
                     await desk.wake.wait()
             except TimeoutError:
                 continue
-
-    def _pause(self, view: AgentView) -> float:
-        if view.failures:
-            return RETRY_WAITS_S[min(view.failures, len(RETRY_WAITS_S)) - 1]
-        return self._settings.card_refresh_s * self._rng.uniform(1 - REFRESH_JITTER, 1 + REFRESH_JITTER)
 
     async def _fetched(self, desk: _Desk, card: AgentCard, latency_ms: int) -> None:
         before = desk.view
@@ -444,7 +442,10 @@ class CardBroker:
         """Take up the cards of an earlier run, for agents whose address is still the same."""
         for snapshot in await self._ledger.cards() if self._ledger is not None else ():
             desk = self._desks.get(snapshot.agent)
-            if desk is None or not _is_there(desk.view.entry, snapshot):
+            if desk is None:
+                continue
+            entry = desk.view.entry
+            if entry.url != snapshot.url or entry.card_url not in {None, snapshot.found_at}:
                 continue
             try:
                 card = read_card(snapshot.card)
@@ -453,11 +454,6 @@ class CardBroker:
             except FleetsimError:
                 continue
             desk.view = replace(view, fetched_at=snapshot.fetched_at, stale_reason=_FROM_LAST_RUN)
-
-
-def _is_there(entry: AgentEntry, snapshot: CardSnapshot) -> bool:
-    """Whether a card of an earlier run is from where the agent's card is now."""
-    return entry.url == snapshot.url and (entry.card_url is None or entry.card_url == snapshot.found_at)
 
 
 def _with_card(view: AgentView, card: AgentCard, choice: Choice) -> AgentView:

@@ -83,7 +83,13 @@ class EventStream(AsyncIterator[TaskEvent]):
                 try:
                     event = read_frame(frame.data, asked)
                 except WireError as error:
-                    self._skip(error, asked)
+                    self.skipped += 1
+                    why = one_line(str(error))
+                    if self.skipped == 1:
+                        log.warning("%s: a frame of the stream was skipped: %s", asked.where, why)
+                    if self.skipped >= BAD_FRAMES_MAX:
+                        told = f"{self.skipped} frames of the stream were no events, the last: {why}"
+                        raise WireError(f"{asked.where}: {told}") from error
                     continue
                 if isinstance(event, DirectReply):
                     messages.hear(event.message)
@@ -113,15 +119,6 @@ class EventStream(AsyncIterator[TaskEvent]):
                 return await anext(frames, None)
         except (TimeoutError, TransportError):
             return None  # a message is whole in itself: how the connection ends takes nothing from it
-
-    def _skip(self, error: WireError, asked: AnswerRequest) -> None:
-        self.skipped += 1
-        if self.skipped == 1:
-            log.warning("%s: a frame of the stream was skipped: %s", asked.where, one_line(str(error)))
-        if self.skipped >= BAD_FRAMES_MAX:
-            raise WireError(
-                f"{asked.where}: {self.skipped} frames of the stream were no events, the last: {one_line(str(error))}"
-            ) from error
 
 
 class _Messages:

@@ -35,12 +35,12 @@ def neutralise(text: str, *, limit: int = 65_536, lines: bool = True) -> str:
 
 def escape(json_text: str) -> str:
     """JSON that prints harmlessly and still says the same: what could fool a terminal is written ``\\uXXXX``."""
-    return _UNSAFE.sub(lambda found: _escaped(found[0]), json_text)
 
+    def escaped(match: re.Match[str]) -> str:
+        units = match[0].encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return _UNSAFE.sub(escaped, json_text)
 
 
 def _fewer_marks(text: str) -> str:

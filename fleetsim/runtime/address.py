@@ -102,9 +102,12 @@ class AllowEntry:
         where, _, port_text = text.strip().rpartition(":")
         ports = _entry_ports(text, port_text)
         host, equals, cidr = where.partition("=")
+        network = _network(cidr if equals else where)
         if equals:
-            return cls(ports=ports, host=_entry_host(text, host), networks=(_entry_network(text, cidr),))
-        network = _network(where)
+            name = _entry_host(text, host)
+            if network is None:
+                raise _bad_entry(text, "what follows = is no network")
+            return cls(ports=ports, host=name, networks=(network,))
         if network is not None:
             return cls(ports=ports, networks=(network,))
         name = _entry_host(text, where)
@@ -143,13 +146,6 @@ def _network(text: str) -> Network | None:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
         return None
-
-
-def _entry_network(text: str, cidr: str) -> Network:
-    network = _network(cidr)
-    if network is None:
-        raise _bad_entry(text, "what follows = is no network")
-    return network
 
 
 def _entry_host(text: str, host: str) -> str:

@@ -112,7 +112,10 @@ class HttpTransport:
             if self._session is None:  # not sooner: a session belongs to the loop it is made in
                 self._session = new_session(self._resolver, self._policy, self._tls or authorities(), HEADERS)
             async with progress.deadline:
-                headers, body = _whole(request) if len(request.body) <= PIECE_BYTES else _in_pieces(request)
+                headers: Mapping[str, str] = request.headers
+                body: bytes | AsyncIterator[bytes] | None = request.body or None
+                if len(request.body) > PIECE_BYTES:  # in pieces, so that writing it does not hold up the loop
+                    headers, body = {**headers, "content-length": str(len(request.body))}, _pieces(request.body)
                 url = request.url.replace(" ", "%20")  # which it would write as "+" in a query
                 return await self._session.request(
                     request.method, url, headers=headers, data=body, allow_redirects=False
@@ -143,15 +146,6 @@ class _Chunks(AsyncIterator[bytes]):
         if not chunk:
             raise StopAsyncIteration
         return chunk
-
-
-def _whole(request: Request) -> tuple[Mapping[str, str], bytes | None]:
-    return request.headers, request.body or None
-
-
-def _in_pieces(request: Request) -> tuple[Mapping[str, str], AsyncIterator[bytes]]:
-    """A large body goes out in pieces, so that writing it does not hold up the loop."""
-    return {**request.headers, "content-length": str(len(request.body))}, _pieces(request.body)
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

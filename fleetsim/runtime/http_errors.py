@@ -55,42 +55,34 @@ def translate(error: Exception, *, where: str, sent: bool) -> FleetsimError:
 
 
 def unusable(where: str) -> FleetsimError:
-    """The address is none."""
     return Unreachable(f"{where}: not a usable http(s) address")
 
 
 def unresolved(where: str) -> FleetsimError:
-    """The name has no address."""
     return Unreachable(f"{where}: the name does not resolve")
 
 
 def refused(where: str, cause: BaseException) -> FleetsimError:
-    """Nobody took the connection."""
     return Unreachable(f"{where}: {reason_of(cause)}", hint="is it running, and is the port right?")
 
 
 def tls_failed(where: str, cause: BaseException) -> FleetsimError:
-    """The connection could not be made a safe one."""
     return Unreachable(f"{where}: TLS failed: {reason_of(cause)}", hint="check the certificate and the scheme")
 
 
 def unwritable(where: str, error: Exception, *, sent: bool) -> FleetsimError:
-    """The request holds what cannot be put on a wire."""
     return Unreachable(f"{where}: the request could not be written ({type(error).__name__})", sent=sent)
 
 
 def broken(where: str) -> FleetsimError:
-    """The connection ended while, or before, the answer came."""
     return ConnectionLost(f"{where}: the connection broke before the answer was complete")
 
 
 def headers_flood(where: str) -> FleetsimError:
-    """The answer's head has no end, or too many lines."""
     return LimitReached(f"{where}: more response headers than allowed")
 
 
 def not_http(where: str) -> FleetsimError:
-    """Something else answers there."""
     return WireError(f"{where}: the answer is not HTTP", hint="is this the port of an HTTP server?")
 
 

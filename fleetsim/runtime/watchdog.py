@@ -102,7 +102,11 @@ class Watchdog:
         takes its monotonic clock along on Linux; nothing is late then.)
         """
         frame = sys._current_frames().get(ident)
-        if frame is None or _waits_for_events(frame) or not self._first_to_tell(due):
+        if frame is None:
+            return
+        # The loop itself waits, or just did. A selector that a coroutine blocks in has another caller.
+        waiting = frame.f_back if frame.f_code.co_name == "select" and frame.f_back is not None else frame
+        if waiting.f_code.co_name == "_run_once" or not self._first_to_tell(due):
             return
         log.warning("the event loop has not come round for %d ms; it is in\n%s", late_s * 1000, _stack(frame))
 
@@ -123,26 +127,14 @@ def stood_still(overslept_s: float, worked_s: float, stall_s: float) -> bool:
     return overslept_s >= stall_s / 2 and worked_s < overslept_s / 2
 
 
-def _waits_for_events(frame: FrameType) -> bool:
-    """Whether the loop itself waits, or just did; a selector that a coroutine blocks in has another caller."""
-    if frame.f_code.co_name == "select" and frame.f_back is not None:
-        frame = frame.f_back
-    return frame.f_code.co_name == "_run_once"
-
-
 def _stack(innermost: FrameType) -> str:
     """The innermost frames, the last call last: places and names, no values, for a value may be a secret."""
     lines: list[str] = []
     frame: FrameType | None = innermost
     while frame is not None and len(lines) < FRAMES_MAX:
-        lines.append(f"  {_place(frame)}:{frame.f_lineno} {frame.f_code.co_qualname}")
+        parts = PurePath(frame.f_code.co_filename).parts
+        name = str(frame.f_globals.get("__name__", ""))
+        depth = name.count(".") + 1 + (parts[-1:] == ("__init__.py",))  # from its package down
+        lines.append(f"  {'/'.join(parts[-depth:])}:{frame.f_lineno} {frame.f_code.co_qualname}")
         frame = frame.f_back
     return "\n".join(reversed(lines))
-
-
-def _place(frame: FrameType) -> str:
-    """The file from its package down: where a package is installed is nobody's business."""
-    parts = PurePath(frame.f_code.co_filename).parts
-    name = str(frame.f_globals.get("__name__", ""))
-    depth = name.count(".") + 1 + (parts[-1:] == ("__init__.py",))
-    return "/".join(parts[-depth:])

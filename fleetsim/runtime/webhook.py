@@ -16,7 +16,7 @@ from fleetsim.model.errors import BlockedAddress, FleetsimError, TransportError
 from fleetsim.model.limits import WIRE_BYTES_MAX
 from fleetsim.model.text import one_line
 from fleetsim.runtime.address import AddressPolicy, WebhookUrl, blocked, parse_webhook_url
-from fleetsim.runtime.ports import IncomingResponse, Limits, Request, Runtime
+from fleetsim.runtime.ports import Limits, Request, Runtime
 from fleetsim.runtime.retry import DELAYS_S, RETRY_STATUSES, jittered, retry_after_s
 from fleetsim.runtime.signing import is_signing, read_secret, sign
 
@@ -120,17 +120,32 @@ class WebhookSender:
     async def _attempt(self, delivery: Delivery, attempt: int) -> tuple[DeliveryResult | None, float]:
         """One try: the final result, or None and the seconds the receiver asked us to wait."""
         began = self._runtime.clock.monotonic()
-        status, asked_s, refusal = None, 0.0, None
+        status, asked_s, refusal, origin = None, 0.0, None, "(refused URL)"
         try:
+            parsed = parse_webhook_url(delivery.url)
+            origin = f"{parsed.scheme}://{parsed.host}:{parsed.port}"  # a path or query may hold a secret
             async with self._transport.open(self._request(delivery)) as incoming:
                 status = incoming.status
                 if status in {429, 503}:
                     asked_s = retry_after_s(incoming.headers, self._runtime.clock.now()) or 0.0
-                await _discard(incoming)
+                seen = 0
+                async for chunk in incoming.chunks:  # so that the connection can serve again, unless it is too much
+                    seen += len(chunk)
+                    if seen > REPLY_BYTES_MAX:
+                        break
         except FleetsimError as error:
             refusal = error if status is None else None
         final, reason = _verdict(status, refusal)
-        self._log(delivery, attempt, status, reason, self._runtime.clock.monotonic() - began)
+        log.info(
+            "webhook %s task=%s state=%s attempt=%d status=%s %s in %d ms",
+            origin,
+            one_line(delivery.task_id, 128),
+            one_line(delivery.state, 32),
+            attempt,
+            "-" if status is None else status,
+            f"not delivered ({one_line(reason, 120)})" if reason else "delivered",
+            round((self._runtime.clock.monotonic() - began) * 1000),
+        )
         if not final and attempt <= len(self._delays_s):
             return None, asked_s
         gone = status == 410
@@ -145,18 +160,6 @@ class WebhookSender:
         headers = _headers(delivery, round(self._runtime.clock.now().timestamp()))
         return Request(method="POST", url=delivery.url, headers=headers, body=delivery.body, limits=self._limits)
 
-    def _log(self, delivery: Delivery, attempt: int, status: int | None, reason: str, took_s: float) -> None:
-        log.info(
-            "webhook %s task=%s state=%s attempt=%d status=%s %s in %d ms",
-            _origin(delivery.url),
-            one_line(delivery.task_id, 128),
-            one_line(delivery.state, 32),
-            attempt,
-            "-" if status is None else status,
-            f"not delivered ({one_line(reason, 120)})" if reason else "delivered",
-            round(took_s * 1000),
-        )
-
 
 def _verdict(status: int | None, refusal: FleetsimError | None) -> tuple[bool, str]:
     """(final, reason): an empty reason is success. 2xx alone is success; a redirect is a refusal."""
@@ -166,15 +169,6 @@ def _verdict(status: int | None, refusal: FleetsimError | None) -> tuple[bool, s
     if 200 <= status < 300:
         return True, ""
     return status < 500 and status not in RETRY_STATUSES, f"HTTP {status}"
-
-
-async def _discard(incoming: IncomingResponse) -> None:
-    """Read the answer so that the connection can serve again; give up on it beyond the cap."""
-    seen = 0
-    async for chunk in incoming.chunks:
-        seen += len(chunk)
-        if seen > REPLY_BYTES_MAX:
-            return
 
 
 def check_secret(text: str | None) -> None:
@@ -200,12 +194,3 @@ def _headers(delivery: Delivery, seconds: int) -> Mapping[str, str]:
     elif delivery.scheme and delivery.credentials:
         headers["authorization"] = f"{delivery.scheme} {delivery.credentials}"
     return headers
-
-
-def _origin(url: str) -> str:
-    """Scheme, host and port: a path or query may hold a secret."""
-    try:
-        parsed = parse_webhook_url(url)
-    except BlockedAddress:
-        return "(refused URL)"
-    return f"{parsed.scheme}://{parsed.host}:{parsed.port}"

@@ -98,7 +98,13 @@ def load(
     Raises:
         ConfigError: "source:line:col: what is wrong".
     """
-    decoded = _decode(text, source, bytes_max)
+    try:
+        data = text.encode() if isinstance(text, str) else text
+        decoded = data.decode("utf-8-sig")
+    except UnicodeError as error:
+        raise ConfigError(f"{source}:1:1: not UTF-8 text") from error
+    if len(data) > bytes_max:
+        raise ConfigError(f"{source}:1:1: larger than {bytes_max} bytes")
     builder = _Builder(source, nodes_max)
     try:
         for event in yaml.parse(decoded, Loader=_LOADER):
@@ -107,28 +113,13 @@ def load(
         mark = error.problem_mark or error.context_mark
         place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
         said = one_line(error.problem or error.context or "not YAML", 160)
-        raise ConfigError(f"{source}:{place}: {said}", hint=_syntax_hint(decoded, mark)) from error
+        lines = decoded.splitlines()
+        tabbed = mark is not None and mark.line < len(lines) and "\t" in lines[mark.line][: mark.column + 1]
+        hint = "indent with spaces, not tabs" if tabbed else None
+        raise ConfigError(f"{source}:{place}: {said}", hint=hint) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}:1:1: {one_line(str(error), 160)}") from error
     return YamlDocument(source=source, value=builder.value, places=builder.places, keys=builder.keys)
-
-
-def _decode(text: str | bytes, source: str, bytes_max: int) -> str:
-    try:
-        data = text.encode() if isinstance(text, str) else text
-        decoded = data.decode("utf-8-sig")
-    except UnicodeError as error:
-        raise ConfigError(f"{source}:1:1: not UTF-8 text") from error
-    if len(data) > bytes_max:
-        raise ConfigError(f"{source}:1:1: larger than {bytes_max} bytes")
-    return decoded
-
-
-def _syntax_hint(text: str, mark: Any) -> str | None:
-    lines = text.splitlines()
-    if mark is not None and mark.line < len(lines) and "\t" in lines[mark.line][: mark.column + 1]:
-        return "indent with spaces, not tabs"
-    return None
 
 
 class _Frame:
@@ -181,7 +172,9 @@ class _Builder:
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
             self._key(frame, event)
             return
-        path = self._path(frame)
+        path: Path = ()
+        if frame is not None:
+            path = (*frame.path, len(frame.value) if isinstance(frame.value, list) else frame.key or "")
         self.places[path] = _place(event)
         if isinstance(event, yaml.ScalarEvent):
             self._put(frame, self._scalar(event))
@@ -203,13 +196,6 @@ class _Builder:
             raise self._error(event, f"the key {shown!r} stands here twice; first on line {first.line}")
         frame.key = event.value
         self.keys[(*frame.path, event.value)] = _place(event)
-
-    def _path(self, frame: _Frame | None) -> Path:
-        if frame is None:
-            return ()
-        if isinstance(frame.value, list):
-            return (*frame.path, len(frame.value))
-        return (*frame.path, frame.key or "")
 
     def _put(self, frame: _Frame | None, value: Any) -> None:
         if frame is None:

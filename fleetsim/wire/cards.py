@@ -31,14 +31,30 @@ def read_card(value: Any) -> AgentCard:
         raise WireError("not an agent card: an object with a name and skills, url or interfaces is expected")
     if _CURRENT_MARKS & value.keys():
         value = camel_case(value)
-    provider = _object(value, "provider")
+    provider, said = _object(value, "provider"), _object(value, "capabilities")
+    extended = said.get("extendedAgentCard") is True or value.get("supportsAuthenticatedExtendedCard") is True
     return AgentCard(
         name=_text(value, "name"),
         description=_text(value, "description"),
         version=_text(value, "version"),
         interfaces=_interfaces(value),
-        capabilities=_capabilities(value),
-        skills=tuple(_skills(value)),
+        capabilities=Capabilities(
+            streaming=said.get("streaming") is True,
+            push_notifications=said.get("pushNotifications") is True,
+            state_transition_history=said.get("stateTransitionHistory") is True,
+            extended_card=extended,
+            extensions=tuple(
+                AgentExtension(
+                    uri=uri,
+                    description=_text(item, "description") or None,
+                    required=item.get("required") is True,
+                    params=_object(item, "params"),
+                )
+                for item in _objects(said, "extensions")
+                if (uri := _text(item, "uri", URL_CHARS_MAX))
+            ),
+        ),
+        skills=_skills(value),
         default_input_modes=_texts(value, "defaultInputModes") or ("text/plain",),
         default_output_modes=_texts(value, "defaultOutputModes") or ("text/plain",),
         provider_organization=_text(provider, "organization") or None,
@@ -102,42 +118,22 @@ def major_minor(version: str) -> str:
     return ".".join(version.strip().split(".")[:2])
 
 
-def _capabilities(card: JsonObject) -> Capabilities:
-    said = _object(card, "capabilities")
-    return Capabilities(
-        streaming=said.get("streaming") is True,
-        push_notifications=said.get("pushNotifications") is True,
-        state_transition_history=said.get("stateTransitionHistory") is True,
-        extended_card=said.get("extendedAgentCard") is True or card.get("supportsAuthenticatedExtendedCard") is True,
-        extensions=tuple(
-            AgentExtension(
-                uri=uri,
-                description=_text(item, "description") or None,
-                required=item.get("required") is True,
-                params=_object(item, "params"),
-            )
-            for item in _objects(said, "extensions")
-            if (uri := _text(item, "uri", URL_CHARS_MAX))
-        ),
-    )
-
-
-def _skills(card: JsonObject) -> Iterator[AgentSkill]:
-    seen: set[str] = set()
+def _skills(card: JsonObject) -> tuple[AgentSkill, ...]:
+    """The first of each id."""
+    found: dict[str, AgentSkill] = {}
     for item in _objects(card, "skills"):
         skill_id = _text(item, "id", ID_CHARS_MAX) or _text(item, "name", ID_CHARS_MAX)
-        if not skill_id or skill_id in seen:
-            continue
-        seen.add(skill_id)
-        yield AgentSkill(
-            skill_id=skill_id,
-            name=_text(item, "name") or skill_id,
-            description=_text(item, "description"),
-            tags=_texts(item, "tags"),
-            examples=_texts(item, "examples"),
-            input_modes=_texts(item, "inputModes"),
-            output_modes=_texts(item, "outputModes"),
-        )
+        if skill_id and skill_id not in found:
+            found[skill_id] = AgentSkill(
+                skill_id=skill_id,
+                name=_text(item, "name") or skill_id,
+                description=_text(item, "description"),
+                tags=_texts(item, "tags"),
+                examples=_texts(item, "examples"),
+                input_modes=_texts(item, "inputModes"),
+                output_modes=_texts(item, "outputModes"),
+            )
+    return tuple(found.values())
 
 
 def write_card(card: AgentCard, *, older: bool | None = None, current: bool | None = None) -> dict[str, Any]:
@@ -146,83 +142,71 @@ def write_card(card: AgentCard, *, older: bool | None = None, current: bool | No
     The 0.3 shape (``older``) is written when an interface below 1.0 is offered, the 1.0 shape (``current``)
     when one of 1.0 is; so a card for one dialect is exactly that dialect's. Either can be said instead.
     """
-    older = _offers_older(card) if older is None else older
-    current = any(is_current(item) for item in card.interfaces) if current is None else current
+    offered = [item for item in card.interfaces if not is_current(item)]
+    older = bool(offered or not card.interfaces) if older is None else older
+    current = len(offered) < len(card.interfaces) if current is None else current
+    said, written = card.capabilities, dict[str, Any]()
+    if older and offered:  # 0.3.0 sections 5.5 and 5.6: one address, and all of them again as additional ones
+        numbers = offered[0].protocol_version.split(".")
+        written = {
+            "protocolVersion": ".".join([*numbers, "0", "0"][: max(3, len(numbers))]),
+            "url": offered[0].url,
+            "preferredTransport": offered[0].binding,
+            "additionalInterfaces": [{"transport": item.binding, "url": item.url} for item in offered],
+        }
+    if current:  # 1.0 section 4.4.6
+        written["supportedInterfaces"] = [
+            {
+                "url": item.url,
+                "protocolBinding": item.binding,
+                "protocolVersion": major_minor(item.protocol_version),
+                **present(tenant=item.tenant),
+            }
+            for item in card.interfaces
+        ]
+    provider = {"organization": card.provider_organization or "", "url": card.provider_url or ""}
     return {
         "name": card.name,
         "description": card.description,
         "version": card.version,
-        **(_write_address(card.interfaces) if older else {}),
-        **(_write_interfaces(card.interfaces) if current else {}),
-        "capabilities": _write_capabilities(card.capabilities, older=older, current=current),
+        **written,
+        "capabilities": {
+            "streaming": said.streaming,
+            "pushNotifications": said.push_notifications,
+            **({"stateTransitionHistory": said.state_transition_history} if older else {}),
+            **({"extendedAgentCard": said.extended_card} if current else {}),
+            **present(
+                extensions=[
+                    {
+                        "uri": item.uri,
+                        **present(description=item.description),
+                        "required": item.required,
+                        **present(params=dict(item.params)),
+                    }
+                    for item in said.extensions
+                ]
+            ),
+        },
         "defaultInputModes": list(card.default_input_modes),
         "defaultOutputModes": list(card.default_output_modes),
         "skills": [_write_skill(skill) for skill in card.skills],
-        **_write_optional(card),
-        **({"supportsAuthenticatedExtendedCard": card.capabilities.extended_card} if older else {}),
+        **present(
+            provider=provider
+            if any(given is not None for given in (card.provider_organization, card.provider_url))
+            else None,
+            documentationUrl=card.documentation_url,
+            iconUrl=card.icon_url,
+        ),
+        **({"supportsAuthenticatedExtendedCard": said.extended_card} if older else {}),
         **write_schemes(card.security_schemes, older=older, current=current),
         **write_requirements(card.security, older=older, current=current),
     }
-
-
-def _offers_older(card: AgentCard) -> bool:
-    return not card.interfaces or any(not is_current(item) for item in card.interfaces)
-
-
-def _write_address(interfaces: tuple[AgentInterface, ...]) -> dict[str, Any]:
-    """A2A 0.3.0 sections 5.5 and 5.6: one address, and all of them again as additional ones."""
-    offered = [item for item in interfaces if not is_current(item)]
-    if not offered:
-        return {}
-    return {
-        "protocolVersion": _three_numbers(offered[0].protocol_version),
-        "url": offered[0].url,
-        "preferredTransport": offered[0].binding,
-        "additionalInterfaces": [{"transport": item.binding, "url": item.url} for item in offered],
-    }
-
-
-def _write_interfaces(interfaces: tuple[AgentInterface, ...]) -> dict[str, Any]:
-    """A2A 1.0 section 4.4.6."""
-    written = [
-        {
-            "url": item.url,
-            "protocolBinding": item.binding,
-            "protocolVersion": major_minor(item.protocol_version),
-            **present(tenant=item.tenant),
-        }
-        for item in interfaces
-    ]
-    return {"supportedInterfaces": written}
 
 
 def is_current(interface: AgentInterface) -> bool:
     """Whether an interface speaks 1.0 or newer; anything that is no number counts as older."""
     major = interface.protocol_version.strip().split(".")[0]
     return major.isascii() and major.isdigit() and int(major[:9]) >= 1
-
-
-def _three_numbers(version: str) -> str:
-    numbers = version.split(".")
-    return ".".join([*numbers, "0", "0"][: max(3, len(numbers))])
-
-
-def _write_capabilities(said: Capabilities, *, older: bool, current: bool) -> dict[str, Any]:
-    extensions = [
-        {
-            "uri": item.uri,
-            **present(description=item.description),
-            "required": item.required,
-            **present(params=dict(item.params)),
-        }
-        for item in said.extensions
-    ]
-    written: dict[str, Any] = {"streaming": said.streaming, "pushNotifications": said.push_notifications}
-    if older:
-        written["stateTransitionHistory"] = said.state_transition_history
-    if current:
-        written["extendedAgentCard"] = said.extended_card
-    return written | present(extensions=extensions)
 
 
 def _write_skill(skill: AgentSkill) -> dict[str, Any]:
@@ -235,13 +219,6 @@ def _write_skill(skill: AgentSkill) -> dict[str, Any]:
             examples=list(skill.examples), inputModes=list(skill.input_modes), outputModes=list(skill.output_modes)
         ),
     }
-
-
-def _write_optional(card: AgentCard) -> dict[str, Any]:
-    provider = {}
-    if card.provider_organization is not None or card.provider_url is not None:
-        provider = {"organization": card.provider_organization or "", "url": card.provider_url or ""}
-    return present(provider=provider, documentationUrl=card.documentation_url, iconUrl=card.icon_url)
 
 
 # -- security -----------------------------------------------------------------------------------------------------
