@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.house.tree import TOP, functions, sources
+from tests.house.tree import TOP, names_of_tests, sources
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def test_every_fault_has_one_row_and_every_row_is_whole() -> None:
 
 
 def test_every_fault_names_tests_that_exist() -> None:
-    known = {name for path in sources("tests") for name, _ in functions(path)}
+    known = {name for path in sources("tests") for name in names_of_tests(path)}
     missing = {row[0]: [test for test in named(row[5]) if test not in known] for row in rows()}
     assert {fault: tests for fault, tests in missing.items() if tests} == {}
     assert [row[0] for row in rows() if not named(row[5])] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
 from tests.house.tree import TOP, parsed, shown, sources
 
@@ -41,30 +42,32 @@ OTHERWISE = {
 def test_a_class_is_called_by_a_noun_that_the_glossary_or_the_field_has() -> None:
     glossary = (TOP / "docs" / "glossary.md").read_text()
     known = FIELD | {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", glossary)}
+    classes = _classes()
     errors = {"Exception", "RuntimeError", "Warning"}
     for _ in range(5):  # errors are named for what happened, and so are those that are made of them
-        errors |= {
-            node.name
-            for path in sources("fleetsim")
-            for node in ast.walk(parsed(path))
-            if isinstance(node, ast.ClassDef) and any(ast.unparse(base).split(".")[-1] in errors for base in node.bases)
-        }
+        errors |= {node.name for _, node in classes if any(_last(base) in errors for base in node.bases)}
     strange = [
         f"{shown(path)}: {node.name}"
-        for path in sources("fleetsim")
+        for path, node in classes
         if "broken" not in path.parts and shown(path) not in OTHERWISE
-        for node in parsed(path).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in errors
+        if not node.name.startswith("_") and node.name not in errors
         if _head(node.name) not in known and _head(node.name).removesuffix("s") not in known
     ]
     assert strange == []
 
 
 def test_the_list_of_the_fields_words_holds_no_word_twice_told() -> None:
-    used = {
-        _head(node.name) for path in sources("fleetsim") for node in parsed(path).body if isinstance(node, ast.ClassDef)
-    }
-    assert sorted(FIELD - used) == []
+    assert sorted(FIELD - {_head(node.name) for _, node in _classes()}) == []
+
+
+def _classes() -> list[tuple[Path, ast.ClassDef]]:
+    """The classes that stand in a module by themselves."""
+    files = [(path, parsed(path).body) for path in sources("fleetsim")]
+    return [(path, node) for path, body in files for node in body if isinstance(node, ast.ClassDef)]
+
+
+def _last(base: ast.expr) -> str:
+    return ast.unparse(base).split(".")[-1]
 
 
 def _head(name: str) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.house.tree import TOP, functions, parsed, shown, sources
+from tests.house.tree import TOP, functions, names_of_tests, parsed, shown, sources
 
 
 def test_the_tests_are_no_packages_and_their_names_are_unique() -> None:
@@ -33,8 +33,10 @@ def test_nothing_is_mocked_and_nothing_sleeps_to_wait() -> None:
                 found.append(f"{shown(path)}:{node.lineno} mock")
             if isinstance(node, ast.Import) and any(alias.name in {"unittest.mock", "mock"} for alias in node.names):
                 found.append(f"{shown(path)}:{node.lineno} mock")
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep" and shown(path) not in SLEEPERS:
-                found.append(f"{shown(path)}:{node.lineno} time.sleep")
+            called = node.func if isinstance(node, ast.Call) else None
+            sleeps = isinstance(called, ast.Attribute) and called.attr == "sleep"
+            if called and sleeps and ast.unparse(called) == "time.sleep" and shown(path) not in SLEEPERS:
+                found.append(f"{shown(path)}:{called.lineno} time.sleep")
     assert found == []
 
 
@@ -50,23 +52,27 @@ SLEEPERS: dict[str, str] = {
 @pytest.mark.slow
 def test_every_test_asserts_something() -> None:
     """An assert or a ``pytest.raises``, of its own or in a helper of the tests that it calls."""
-    places = [(path, *one) for path in sources("tests") for one in functions(path)]
-    called = {id(node): {_callee(part) for part in ast.walk(node) if isinstance(part, ast.Call)} for *_, node in places}
-    own = {id(node) for *_, node in places if any(isinstance(part, ast.Assert) for part in ast.walk(node))}
-    telling = {"raises", "fail", "warns", "run_state_machine_as_test"}
-    while more := {node.name for *_, node in places if id(node) in own or called[id(node)] & telling} - telling:
+    places = [(path, name, _told_by(node)) for path in sources("tests") for name, node in functions(path)]
+    telling = {"assert", "raises", "fail", "warns", "run_state_machine_as_test"}
+    while more := {name.rpartition(".")[2] for _, name, told in places if told & telling} - telling:
         telling |= more
     silent = [
         f"{shown(path)}::{name}"
-        for path, name, node in places
-        if path.name.startswith("test_") and node.name.startswith("test_")
-        if id(node) not in own and not called[id(node)] & telling
+        for path, name, told in places
+        if path.name.startswith("test_") and name.rpartition(".")[2].startswith("test_") and not told & telling
     ]
     assert silent == []
 
 
-def _callee(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+def _told_by(function: ast.AST) -> set[str]:
+    """What a function calls, and "assert" if it asserts itself."""
+    parts = [*ast.walk(function)]
+    called = {
+        part.func.attr if isinstance(part.func, ast.Attribute) else getattr(part.func, "id", "")
+        for part in parts
+        if isinstance(part, ast.Call)
+    }
+    return called | {"assert" for part in parts if isinstance(part, ast.Assert)}
 
 
 def test_names_are_sentences_of_outcome() -> None:
@@ -74,7 +80,7 @@ def test_names_are_sentences_of_outcome() -> None:
         f"{shown(path)}::{name}"
         for path in sources("tests")
         if path.name.startswith("test_")
-        for name, node in functions(path)
-        if node.name.startswith("test_") and len(node.name.split("_")) < 4
+        for name in names_of_tests(path)
+        if len(name.split("_")) < 4
     ]
     assert terse == []

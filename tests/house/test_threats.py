@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.house.tree import TOP, functions
+from tests.house.tree import TOP, names_of_tests
 
 PAGE = TOP / "docs" / "reference" / "threats.md"
 EXPECTED = [f"T-{n:02}" for n in (*range(1, 19), *range(20, 28), *range(30, 48))]
@@ -37,6 +37,6 @@ def test_every_row_says_what_and_names_code_and_tests_that_exist() -> None:
         for path, test in cited:
             if path not in known:
                 there = (TOP / path).is_file()
-                known[path] = {found for found, _ in functions(TOP / path)} if there else set()
+                known[path] = set(names_of_tests(TOP / path)) if there else set()
             missing += [f"{name}: {path}::{test}"] * (test not in known[path])
     assert missing == []

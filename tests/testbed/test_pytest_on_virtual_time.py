@@ -13,7 +13,7 @@ TESTS = Path(__file__).resolve().parents[1]
 WRONG = """
 import asyncio
 
-async def test_right():
+async def test_that_is_right():
     await asyncio.sleep(86_400)
 
 async def test_waits_for_nothing():
@@ -25,7 +25,7 @@ async def test_loses_an_error():
     asyncio.get_running_loop().create_task(fails())
     await asyncio.sleep(1)
 
-async def test_reaches_outside():
+async def test_that_reaches_outside():
     await asyncio.open_connection("127.0.0.1", 9)
 
 async def test_uses_what_is_there(network, runtime):
@@ -59,7 +59,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_right_test_passes_and_fixtures_share_its_loop(report: str) -> None:
-    assert "PASSED test_wrong.py::test_right" in report
+    assert "PASSED test_wrong.py::test_that_is_right" in report
     assert "PASSED test_wrong.py::test_uses_what_is_there" in report
 
 
@@ -81,5 +81,5 @@ def test_a_lost_error_fails_the_test_that_lost_it(report: str) -> None:
 
 
 def test_reaching_outside_fails_with_what_to_do_instead(report: str) -> None:
-    assert "FAILED test_wrong.py::test_reaches_outside" in report
+    assert "FAILED test_wrong.py::test_that_reaches_outside" in report
     assert "pytest.mark.sockets" in report
