@@ -25,9 +25,16 @@ from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.loop import VirtualLoop
 from fleetsim.testbed.network import MemoryNetwork
 from fleetsim.testbed.runtime import virtual_runtime
+from tests.volume import volume
 
 # How long an example takes is the machine's business, and a submission is judged on the same examples each time.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile(
+    "house",
+    max_examples=volume(settings.default.max_examples),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
 settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "house")
 

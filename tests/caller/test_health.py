@@ -15,6 +15,7 @@ from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.model.errors import Blame
 from fleetsim.model.extensions import Usage
 from fleetsim.model.work import Cause, Outcome, OutcomeKind
+from tests.volume import volume
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 UP = {"quinn": Condition(reachable=True)}
@@ -306,7 +307,7 @@ OUTCOMES = st.lists(
 
 
 @given(OUTCOMES, st.lists(st.integers(0, 20 * 3600), max_size=4).map(sorted))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=volume(200), deadline=None)
 def test_the_rolling_figures_equal_a_recount_at_every_moment(outcomes: list[Outcome], steps: list[int]) -> None:
     health, first = FleetHealth(), dict[str, Outcome]()
     for one in outcomes:

@@ -19,6 +19,7 @@ from fleetsim.caller.ledger import CardSnapshot, EarlyWebhook, LedgerDamaged, Re
 from fleetsim.caller.ledger.tables import decoder, encode, link, micros, moment, row_sum
 from fleetsim.model.work import Answer, Outcome, Question
 from tests.caller.ledgers import outcome, record
+from tests.volume import volume
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     "kind", [RequestRecord, Outcome, Question, Answer, RunRecord, CardSnapshot, EarlyWebhook, Event]
 )
 def test_every_value_of_every_recorded_kind_comes_back_equal(kind: type[Any]) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=volume(100), deadline=None)
     @given(values(kind))
     def comes_back(value: Any) -> None:
         assert decoder(kind)(encode(value)) == value

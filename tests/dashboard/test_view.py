@@ -23,6 +23,7 @@ from fleetsim.model.extensions import Usage
 from tests.dashboard.journal import NOW, Journal, an_hour, flood
 from tests.dashboard.stage import fold_view
 from tests.recorded import recorded
+from tests.volume import volume
 
 
 def journal() -> Journal:
@@ -491,7 +492,7 @@ NAMES = st.none() | st.sampled_from(("a", "b", "\x1b[31m", ""))
         max_size=12,
     )
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=volume(100), deadline=None)
 def test_no_payload_breaks_the_fold(events: list[Event]) -> None:
     builder = ViewBuilder()
     builder.fold_all(events)

@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """The same examples each time, and no time spent on making a counterexample small."""
     plain = hypothesis.settings(
         hypothesis.settings.get_profile("ci"),
+        max_examples=100,
         database=None,
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
         report_multiple_bugs=False,

@@ -50,7 +50,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     assert conftest.count("CPU_S_MAX = 120.0") == 1
     (folder / "conftest.py").write_text(conftest.replace("CPU_S_MAX = 120.0", "CPU_S_MAX = 1.0"))
     (folder / "test_wrong.py").write_text(WRONG)
-    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    (folder / "pytest.ini").write_text(
+        f"[pytest]\npythonpath = {TESTS.parent}\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
     options = ["-p", "no:cacheprovider", "-rA", "--tb=line", "-W", "error"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options], cwd=folder, capture_output=True, text=True, check=False
