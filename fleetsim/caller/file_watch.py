@@ -52,5 +52,11 @@ class FileWatch:
         self._seen.update({path: listed[path] for path in new})
         return Changes(changed=tuple(sorted(new)), gone=gone)
 
+    def note(self, path: Path, stamp: FileStamp | None) -> None:
+        """What somebody else has read, or seen to be gone, is no change any more."""
+        self._seen.pop(path, None)
+        if stamp is not None:
+            self._seen[path] = stamp.digest
+
     async def _list(self) -> dict[Path, str]:
         return {stamp.path: stamp.digest for stamp in await self._listing()}

@@ -17,6 +17,7 @@ from fleetsim.caller.agent_limiter import AgentLimiter
 from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
+from fleetsim.caller.ceremonies.store import CeremonyStore
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.channels.notifier import Notifier
 from fleetsim.caller.config import FleetFile
@@ -71,9 +72,10 @@ _NO_TASK = "fleetsim-credential-check"
 class Hub:
     """A running caller. ``url`` is where its own HTTP face can be reached, None without one (polling only).
 
-    Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` (None
-    without a ceremonies folder), ``desk``, ``channels``, ``receiver``, ``limiter``, ``registry``. ``failed`` is
-    set, and ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it then.
+    Its parts are public: ``events``, ``ledger``, ``broker``, ``tracker``, ``dispatcher``, ``scheduler`` and
+    ``ceremonies`` (None without a ceremonies folder), ``desk``, ``channels``, ``receiver``, ``limiter``, ``registry``.
+    ``failed`` is set, and ``failure`` says why, once the ledger failed for good: whoever runs the hub is to end it
+    then.
     """
 
     failure: LedgerBroken | None = None
@@ -143,7 +145,13 @@ class Hub:
             room=runtime.room,
             records=ledger,
         )
-        self.scheduler = self._scheduler(ceremonies) if ceremonies is not None else None
+        self.scheduler: Scheduler | None = None
+        self.ceremonies: CeremonyStore | None = None
+        if ceremonies is not None:
+            folder = CeremonyFolder(runtime.files, ceremonies)
+            self.scheduler = self._scheduler(folder)
+            changed = self.scheduler.follow_folder
+            self.ceremonies = CeremonyStore(folder, runtime.files, runtime.clock, changed=changed)
         self.running = False
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
@@ -354,12 +362,12 @@ class Hub:
     def _weights(self) -> dict[str, float]:
         return self.health.weights(self.runtime.clock.now(), self.conditions())
 
-    def _scheduler(self, folder: Path) -> Scheduler:
+    def _scheduler(self, folder: CeremonyFolder) -> Scheduler:
         return Scheduler(
             self.runtime,
             self.events,
             self.ledger,
-            CeremonyFolder(self.runtime.files, folder),
+            folder,
             dispatch=self.dispatcher.submit_run,
             wait=self.tracker.wait,
             resolve=self.registry.resolve,

@@ -51,7 +51,13 @@ class FleetsimError(Exception):
 
 
 class ConfigError(FleetsimError):
-    """A file, flag or variable a person wrote is wrong."""
+    """A file, flag or variable a person wrote is wrong.
+
+    Of a value in a file, ``path`` is its keys from the root, and ``said`` what is wrong without the place.
+    """
+
+    path: tuple[str | int, ...] = ()
+    said: str = ""
 
 
 class UnknownTarget(FleetsimError):

@@ -134,7 +134,9 @@ def _either(said: str, words: str) -> str:
 def combine(problems: tuple[ConfigError, ...]) -> ConfigError:
     """All problems as one error to raise: the first line is the first problem, one line each."""
     hint = next((problem.hint for problem in problems if problem.hint), None)
-    return ConfigError("\n".join(str(problem) for problem in problems), hint=hint)
+    error = ConfigError("\n".join(str(problem) for problem in problems), hint=hint)
+    error.path, error.said = (problems[0].path, problems[0].said) if problems else ((), "")
+    return error
 
 
 def _real_path(document: YamlDocument, problem: dict[str, Any]) -> Path:

@@ -43,9 +43,16 @@ class DiskFiles:
         """One file with its digest, an irregular one marked; None if there is none."""
         return await asyncio.to_thread(_stamp, path)
 
-    async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
-        """Replace atomically: temporary file beside it, sync, rename, sync the folder. Raises ConfigError."""
+    async def write(self, path: Path, data: bytes, *, mode: int | None = 0o600) -> None:
+        """Replace atomically: temporary file beside it, sync, rename, sync the folder. Raises ConfigError.
+
+        ``mode`` None: that of the file replaced.
+        """
         await asyncio.to_thread(_write, path, data, mode)
+
+    async def create(self, path: Path, data: bytes, *, mode: int = 0o600) -> bool:
+        """Write a new file, and its folder if that is missing. False: there is one already. Raises ConfigError."""
+        return await asyncio.to_thread(_create, path, data, mode)
 
     async def remove(self, path: Path) -> None:
         """Delete if there."""
@@ -113,23 +120,62 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
+def _write(path: Path, data: bytes, mode: int | None) -> None:
+    temporary = None
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = _beside(path, data, mode if mode is not None else stat.S_IMODE(path.stat().st_mode))
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+        raise _said(path, error) from error
+    _sync_folder(path.parent)
+
+
+def _create(path: Path, data: bytes, mode: int) -> bool:
+    """A link to a file that is complete: it fails where there is one, and nobody ever sees half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _beside(path, data, mode)
+        try:
+            _link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
     except OSError as error:
         raise _said(path, error) from error
+    _sync_folder(path.parent)
+    return True
+
+
+def _link(temporary: str, path: Path) -> None:
+    """Give a complete file its name, unless that is taken (FileExistsError)."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: the name is taken by an empty file first
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.replace(temporary, path)
+
+
+def _beside(path: Path, data: bytes, mode: int) -> str:
+    """A complete, synced temporary file in the same folder. Raises OSError."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
     try:
         with open(descriptor, "wb") as file:
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
+    except OSError:
         with suppress(OSError):
             os.unlink(temporary)
-        raise _said(path, error) from error
-    _sync_folder(path.parent)
+        raise
+    return temporary
 
 
 def _sync_folder(folder: Path) -> None:

@@ -180,8 +180,12 @@ class Files(Protocol):
         """One file as ``listing`` would show it, hidden or not; None if there is none."""
         ...
 
-    async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
-        """Replace atomically (temporary file, sync, rename)."""
+    async def write(self, path: Path, data: bytes, *, mode: int | None = 0o600) -> None:
+        """Replace atomically (temporary file, sync, rename). ``mode`` None: that of the file replaced."""
+        ...
+
+    async def create(self, path: Path, data: bytes, *, mode: int = 0o600) -> bool:
+        """Write a new file, whole or not at all, and its folder if that is missing. False: there is one already."""
         ...
 
     async def remove(self, path: Path) -> None:

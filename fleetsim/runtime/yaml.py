@@ -77,7 +77,9 @@ class YamlDocument:
 
     def error(self, path: Path, message: str, *, key: bool = False, hint: str | None = None) -> ConfigError:
         """The error to raise about a value: one line that says where and what."""
-        return ConfigError(f"{self.where(path, key=key)}: {message}", hint=hint)
+        error = ConfigError(f"{self.where(path, key=key)}: {message}", hint=hint)
+        error.path, error.said = path, message
+        return error
 
     def at(self, path: Path) -> Any:
         """The value at ``path``, None if there is none."""

@@ -57,10 +57,18 @@ class MemoryFiles:
         content = self._content.get(path)
         return None if content is None else FileStamp(path=path, digest=hashlib.sha256(content).hexdigest())
 
-    async def write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    async def write(self, path: Path, data: bytes, *, mode: int | None = 0o600) -> None:
         """Replace at once; the mode is kept in ``modes``."""
         self._content[path] = data
-        self.modes[path] = mode
+        if mode is not None:
+            self.modes[path] = mode
+
+    async def create(self, path: Path, data: bytes, *, mode: int = 0o600) -> bool:
+        """Write a new file. False: there is one already."""
+        if path in self._content:
+            return False
+        await self.write(path, data, mode=mode)
+        return True
 
     async def remove(self, path: Path) -> None:
         """Delete if there."""

@@ -388,7 +388,7 @@ def _when(
         return _checked(document, "schedule", lambda: parse_cron(text), problems), None
     elif not file.once:
         hint = "or for a single time once: true and at: 2026-11-22T15:30"
-        problems.append(document.error((), "'schedule' is missing", hint=hint))
+        problems.append(document.error(("schedule",), "'schedule' is missing", hint=hint))
     return None, _checked(document, "at", lambda: parse_moment(file.at or "", zone), problems) if file.once else None
 
 

@@ -8,10 +8,12 @@ no time and no requests.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from fleetsim.caller.ceremonies.ceremony import Ceremony, parse_ceremony
 from fleetsim.caller.file_watch import Changes, FileWatch
@@ -43,10 +45,11 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderContents:
-    """What the folder holds: ceremonies by id, the file each came from, and the problems by file."""
+    """What the folder holds: ceremonies by id, the file each came from and its keys, and the problems by file."""
 
     ceremonies: Mapping[str, Ceremony] = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     problems: tuple[FileProblem, ...] = ()
 
 
@@ -54,6 +57,7 @@ class FolderContents:
 class _File:
     ceremony_id: str = ""
     good: Ceremony | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
 
 
@@ -66,10 +70,25 @@ class CeremonyFolder:
         self._files_read: dict[Path, _File] = {}
         self._folder_error = ""
         self._watch = FileWatch(self._listing)
+        self._lock = asyncio.Lock()
         self.contents = FolderContents()
 
     async def poll(self) -> bool:
         """Look once; True if ``contents`` changed. Never raises: what is wrong is among the problems."""
+        async with self._lock:
+            return await self._poll()
+
+    async def take_up(self, path: Path) -> None:
+        """Read one file now, or see that it is gone: whoever wrote or removed it need not wait for the next look."""
+        async with self._lock:
+            stamp = await self._files.stamp(path)
+            self._watch.note(path, stamp)
+            self._files_read.pop(path, None)
+            if stamp is not None:
+                self._files_read[path] = await self._read(path)
+            self.contents = self._in_force()
+
+    async def _poll(self) -> bool:
         trouble, changes = "", Changes()
         try:
             changes = await self._watch.look()
@@ -107,17 +126,17 @@ class CeremonyFolder:
         return "" if path.parent == self.path else path.parent.parent.name
 
     async def _read(self, path: Path) -> _File:
-        good = self._files_read[path].good if path in self._files_read else None
+        before = self._files_read.get(path, _File())
         key = path.stem
         try:
             document = load(await self._files.read(path, bytes_max=CEREMONY_BYTES_MAX), str(path))
             said = document.at(("id",))
             key = one_line(said, 128) if isinstance(said, str) else key
             ceremony = parse_ceremony(document)
-            return _File(ceremony_id=key, good=replace(ceremony, project=self._project(path)))
+            return _File(ceremony_id=key, good=replace(ceremony, project=self._project(path)), values=document.value)
         except ConfigError as error:
             hint = f" ({error.hint})" if error.hint else ""
-            return _File(ceremony_id=key, good=good, error=f"{error}{hint}")
+            return replace(before, ceremony_id=key, error=f"{error}{hint}")
 
     def _in_force(self) -> FolderContents:
         """A project's file counts before the folder's, then the first of an id by name; limits are per owner and
@@ -125,6 +144,7 @@ class CeremonyFolder:
         """
         ceremonies: dict[str, Ceremony] = {}
         paths: dict[str, str] = {}
+        values: dict[str, Mapping[str, Any]] = {}
         owners: Counter[str] = Counter()
         problems = [FileProblem(path=str(self.path), error=self._folder_error)] if self._folder_error else []
         for path, file in sorted(self._files_read.items(), key=lambda item: (not self._project(item[0]), item[0])):
@@ -139,11 +159,12 @@ class CeremonyFolder:
                 else:
                     ceremonies[good.ceremony_id] = good
                     paths[good.ceremony_id] = str(path)
+                    values[good.ceremony_id] = file.values
                     owners[good.created_by] += 1
             if error:
                 kept = good is not None and paths.get(good.ceremony_id) == str(path)
                 problems.append(FileProblem(path=str(path), error=error, ceremony_id=file.ceremony_id, kept=kept))
-        return FolderContents(ceremonies=ceremonies, paths=paths, problems=tuple(problems))
+        return FolderContents(ceremonies=ceremonies, paths=paths, values=values, problems=tuple(problems))
 
 
 def _refusal(ceremony: Ceremony, paths: Mapping[str, str], owners: Mapping[str, int]) -> str:

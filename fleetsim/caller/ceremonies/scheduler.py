@@ -148,6 +148,7 @@ class Scheduler:
         self._runs = Runs(runtime, events, ledger, wait=wait, resolve=resolve, ended=self._run_ended)
         self._workers = Workers("scheduler")
         self._entries: dict[str, _Entry] = {}
+        self._followed = FolderContents()
         self._past: dict[str, datetime] = {}
         self._published_errors: dict[str, str] = {}
         self._timer = Timer(runtime.clock)
@@ -215,10 +216,15 @@ class Scheduler:
     async def reload(self) -> None:
         """Read the folder now, and judge the targets by the fleet of now."""
         async with self._reloading:
-            if await self._folder.poll():
-                self._update_entries()
-            elif self._judge_targets():
-                self._publish_loaded()
+            await self._folder.poll()
+            self.follow_folder()
+
+    def follow_folder(self) -> None:
+        """Take up what the folder was last read to hold."""
+        if self._folder.contents != self._followed:
+            self._update_entries()
+        elif self._judge_targets():
+            self._publish_loaded()
 
     def _judge_targets(self) -> bool:
         """Note what is wrong with the targets of each ceremony, and log what is new; whether anything differs."""
@@ -261,7 +267,7 @@ class Scheduler:
 
     def _update_entries(self) -> None:
         """Follow the folder. An entry keeps its place in time unless its schedule is new."""
-        now = self._clock.now()
+        now, self._followed = self._clock.now(), self._folder.contents
         kept: dict[str, _Entry] = {}
         for key, ceremony in self._folder.contents.ceremonies.items():
             old = self._entries.get(key)

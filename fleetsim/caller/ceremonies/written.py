@@ -1,0 +1,117 @@
+"""A ceremony as YAML that a person can read and edit: written anew, or changed where it stands. Pure.
+
+A change keeps every other line as it is, comments too. Where that cannot be done (the whole file is one ``{...}``), the
+file is written anew, and its comments are gone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from fleetsim.caller.ceremonies.ceremony import CeremonyFile
+from fleetsim.model.errors import ConfigError
+from fleetsim.runtime.yaml import load
+
+KEYS = tuple(member.alias or name for name, member in CeremonyFile.model_fields.items())
+"""In the order in which a file has them."""
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@-]*(?: [A-Za-z0-9_./@-]+)*")
+_NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+"""Words that YAML, of one version or another, does not read as text."""
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_BLOCK_LINE = re.compile(r"[\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*")
+
+
+def written(values: Mapping[str, Any]) -> str:
+    """The text of a file with these keys."""
+    order = [key for key in KEYS if key in values] + [key for key in values if key not in KEYS]
+    return "".join(f"{_pair(key, values[key])}\n" for key in order)
+
+
+def changed(text: str, changes: Mapping[str, Any]) -> str:
+    """The file's text with some keys changed, added or (None) taken out. Raises ConfigError if it is none of YAML."""
+    before = load(text, "ceremony").value
+    if not isinstance(before, dict):
+        raise ConfigError("a ceremony file holds one mapping")
+    merged = {**before, **changes}
+    wanted = {key: value for key, value in merged.items() if value is not None or key not in changes}
+    edited = text
+    for key, value in changes.items():
+        edited = _with(edited, key, value)
+    try:
+        if load(edited, "ceremony").value == wanted:
+            return edited
+    except ConfigError:
+        pass
+    return written(wanted)
+
+
+def _with(text: str, key: str, value: Any) -> str:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    pairs = root.value if isinstance(root, yaml.MappingNode) else []
+    found = [(name.start_mark.index, node) for name, node in pairs if name.value == key]
+    if not found:
+        added = "" if value is None else f"{_pair(key, value)}\n"
+        return text + ("" if text.endswith("\n") or not text or not added else "\n") + added
+    start, node = found[0]
+    end = node.end_mark.index
+    scalar = isinstance(node, yaml.ScalarNode)
+    if not scalar or node.style in {"|", ">"}:
+        # A list or a block ends where the next key begins: what stands between belongs to that key.
+        lines = text[start:end].splitlines(keepends=True)
+        while len(lines) > 1 and (not lines[-1].strip() or (not scalar and lines[-1].lstrip().startswith("#"))):
+            lines.pop()
+        end = start + len("".join(lines).rstrip("\r\n"))
+    line_end = text.find("\n", end) if "\n" in text[end:] else len(text)
+    if value is None:
+        return text[:start] + text[line_end + 1 :]
+    return text[:start] + _pair(key, value, block=not text[end:line_end].strip()) + text[end:]
+
+
+def _pair(key: str, value: Any, *, block: bool = True) -> str:
+    if key == "schedule" and isinstance(value, str):
+        return f"{key}: {_quoted(value)}"
+    if block and isinstance(value, str) and _fits_block(value):
+        body = "\n".join(f"  {line}" if line else "" for line in value.removesuffix("\n").split("\n"))
+        return f"{_text(key)}: {'|' if value.endswith(chr(10)) else '|-'}\n{body}"
+    return f"{_text(key)}: {_value(value)}"
+
+
+def _fits_block(text: str) -> bool:
+    """Whether lines can stand as they are: nothing that is not printed, and no space before the first."""
+    lines = text.removesuffix("\n").split("\n")
+    fits = len(lines) > 1 and lines[0].strip() and lines[-1].strip() and not lines[0].startswith(" ")
+    return bool(fits) and all(_BLOCK_LINE.fullmatch(line) for line in lines) and "\u2028" not in text
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_text(str(key))}: {_value(inner)}' for key, inner in value.items())}}}"
+    return json.dumps(value)
+
+
+def _text(text: str) -> str:
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN
+    return text if plain else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    def escaped(character: str) -> str:
+        if character in _ESCAPES:
+            return _ESCAPES[character]
+        if _BLOCK_LINE.fullmatch(character) and character not in "\u2028\u2029":
+            return character
+        code = ord(character)
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+    return f'"{"".join(map(escaped, text))}"'
