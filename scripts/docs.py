@@ -329,6 +329,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ceremony": partial(keys_of, CEREMONY_SCHEMA),
     "request": partial(keys_of, API_SCHEMA, "RequestBody"),
     "keys": partial(keys_of, AGENT_KEYS_SCHEMA, "AgentKeyEntry"),
+    "conversation": partial(keys_of, API_SCHEMA, "ChatBody"),
     "answer": partial(keys_of, API_SCHEMA, "AnswerBody"),
 }
 """What stands in pages written by hand between two marks, by the name in the first."""

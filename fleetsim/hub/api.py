@@ -7,7 +7,6 @@ taken for. Everything else under ``/api`` answers ``{"success": true, "data": �
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from starlette.applications import Starlette
@@ -18,7 +17,6 @@ from starlette.types import ASGIApp
 
 from fleetsim.caller.ceremonies.ceremony import ceremony_facts, run_facts
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event, HubStopping, OutcomeDecided, QuestionAsked
 from fleetsim.caller.health import WINDOW
 from fleetsim.hub.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
 from fleetsim.hub.endpoints import ENDPOINTS, Who
@@ -37,13 +35,14 @@ from fleetsim.hub.rows import (
     with_content,
 )
 from fleetsim.hub.streams import EventStreams
+from fleetsim.hub.waits import WAIT_S_MAX, until_news
+from fleetsim.hub.workstacean import WorkstaceanApi
 from fleetsim.model.errors import UnknownTarget
 from fleetsim.model.limits import EXCERPT_CHARS_MAX
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
 from fleetsim.runtime.inbound import Refusal
 
-WAIT_S_MAX = 60.0
 PAGE_MAX = 1_000
 
 
@@ -66,14 +65,14 @@ class Api:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._ownership = Ownership(hub.tracker, hub.ledger)
-        self._streams = EventStreams(hub, self._ownership)
+        self._parts = (self, EventStreams(hub, self._ownership), WorkstaceanApi(hub, self._ownership))
 
     def routes(self) -> list[Route]:
         """Every route but the webhook's."""
         found = []
         for endpoint in ENDPOINTS:
             if endpoint.who is not Who.TOKEN:
-                part = next(part for part in (self, self._streams) if hasattr(part, endpoint.name))
+                part = next(part for part in self._parts if hasattr(part, endpoint.name))
                 handle = handler(getattr(part, endpoint.name))
                 found.append(Route(endpoint.path, handle, methods=[endpoint.method]))
         return found
@@ -90,9 +89,25 @@ class Api:
             body["proof"] = prove(self._hub.keys.proof, self._hub.url or "", challenge)
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
+    async def liveness(self, request: Request) -> Response:
+        """The same, under the name that orchestrators ask for."""
+        return await self.alive(request)
+
+    async def ready(self, _: Request) -> Response:
+        """Whether the hub takes work now."""
+        hub = self._hub
+        ready = hub.running and hub.dispatcher.accepting and hub.failure is None
+        return JSONResponse(
+            {"status": "ready" if ready else "unready"}, 200 if ready else 503, {"Cache-Control": "no-store"}
+        )
+
     async def health(self, _: Request) -> Response:
         """Fleet health (docs/reference/health.md)."""
         return answer(self._hub.snapshot().to_json())
+
+    async def fleet_health(self, request: Request) -> Response:
+        """The same, under the name of Workstacean's topic."""
+        return await self.health(request)
 
     async def agents(self, _: Request) -> Response:
         snapshot = self._hub.snapshot()
@@ -113,7 +128,7 @@ class Api:
         await self._ownership.require(principal_of(request), correlation_id)
         wait_s = number(request, "wait", 0, int(WAIT_S_MAX))
         if wait_s:
-            await self._until_news(correlation_id, wait_s)
+            await until_news(self._hub, correlation_id, wait_s)
         track = self._hub.tracker.track(correlation_id)
         if track is not None:
             return answer(with_content(track_row(track), answer_parts(track.task)[0] if track.task else ()))
@@ -124,23 +139,6 @@ class Api:
         if record is None:
             raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
         return answer({**record_row(record), "open": True})
-
-    async def _until_news(self, correlation_id: str, wait_s: float) -> None:
-        def is_news(event: Event) -> bool:
-            """Whether a request ended, or needs somebody."""
-            mine = event.correlation_id == correlation_id
-            return isinstance(event, HubStopping) or (mine and isinstance(event, OutcomeDecided | QuestionAsked))
-
-        async with self._hub.events.subscribe(wanted=is_news) as heard:
-            # Asked after listening began: what happened before is seen here, what happens from now on is heard.
-            track = self._hub.tracker.track(correlation_id)
-            if track is None or track.asking.question is not None:
-                return
-            try:
-                async with asyncio.timeout(wait_s):
-                    await heard.next_batch()
-            except TimeoutError:
-                return
 
     async def inbox(self, _: Request) -> Response:
         """What agents wait for (long questions as excerpts), and work that may still be vetoed."""

@@ -6,9 +6,10 @@ import binascii
 from base64 import b64decode
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from fleetsim.caller.registry import ALL
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
 from fleetsim.model.work import ID, ID_RULE, Answer, Decision, SkillRequest, Source
@@ -176,6 +177,134 @@ class RequestBody(_Body):
             source=Source(interface=self.interface),
             timeout_s=self.timeout_ms / 1000 if self.timeout_ms else None,
         )
+
+
+def _one_agent(name: str) -> str:
+    if name == ALL:
+        raise ValueError("is one agent, by its name")
+    return name
+
+
+_Agent: TypeAlias = Annotated[_Name, AfterValidator(_one_agent)]
+_Message: TypeAlias = Annotated[str, Pattern(r"(?s)(?=.*\S).*", "a text that is not blank")]
+
+
+class ChatBody(_Body):
+    """One turn of a conversation with an agent, as Workstacean's chat_with_agent sends it."""
+
+    agent: _Agent
+    """Who is spoken to."""
+    message: _Message
+    """What is said."""
+    context_id: _Name | None = None
+    """The conversation, as an answer before named it; the agent makes one without."""
+    task_id: _Name | None = None
+    """The task, as an answer before named it: what is said goes on with it, and answers what it asks."""
+    skill: _Name | None = None
+    """What is asked for; without it the agent says who takes it."""
+    done: bool = False
+    """Whether it is the last turn: then the answer names no context and no task to go on with."""
+    dispatcher_agent: _Name | None = None
+    """The agent that this is for; a question goes to it before it goes to a person."""
+    return_immediately: bool = False
+    """Not to wait for the answer, which pollUrl has later."""
+    wait_ms: Annotated[int, Field(ge=0, le=60_000)] = 25_000
+    """How long to wait for the answer before pollUrl is given, in milliseconds. Tools give up after 30 s."""
+
+    def request(self, fresh_id: str) -> SkillRequest:
+        return SkillRequest(
+            correlation_id=fresh_id,
+            text=self.message,
+            skill=self.skill,
+            targets=(self.agent,),
+            context_id=self.context_id,
+            task_id=self.task_id,
+            first_turn=self.context_id is None and self.task_id is None,
+            dispatcher_agent=self.dispatcher_agent,
+        )
+
+
+class DelegateBody(_Body):
+    """Work for an agent that nobody waits for, as Workstacean's delegate_task sends it."""
+
+    agent: _Agent
+    """Who is to do it."""
+    skill: _Name
+    """What is asked for."""
+    message: _Message
+    """What the agent is told."""
+    project_slug: _Name | None = None
+    """Told to the agent as projectSlug."""
+    dispatcher_agent: _Name | None = None
+    """The agent that this is for; a question goes to it before it goes to a person."""
+
+    def request(self, fresh_id: str) -> SkillRequest:
+        return SkillRequest(
+            correlation_id=fresh_id,
+            text=self.message,
+            skill=self.skill,
+            targets=(self.agent,),
+            metadata={"projectSlug": self.project_slug} if self.project_slug else {},
+            dispatcher_agent=self.dispatcher_agent,
+        )
+
+
+class DecisionBody(_Body):
+    """What a person decided about a request that waits, as Workstacean's hitl_response."""
+
+    type: Literal["hitl_response"] = "hitl_response"
+    """What it is."""
+    correlation_id: _Id
+    """The request that waits."""
+    decision: Literal["approve", "reject", "modify"]
+    """What the agent is told, with feedback in its place if there is any; reject cancels the task."""
+    feedback: str = ""
+    """What the agent is told in words; modify needs it."""
+    decided_by: _Person = "operator"
+    """Who says so."""
+
+    @model_validator(mode="after")
+    def _says_how(self) -> Self:
+        if self.decision == "modify" and not self.feedback.strip():
+            raise ValueError("feedback: modify says how")
+        return self
+
+    def answer(self, question_id: str) -> Answer:
+        rejected = self.decision == "reject"
+        return Answer(
+            question_id=question_id,
+            text=self.feedback if rejected else self.feedback.strip() or self.decision,
+            by=self.decided_by,
+            decision=Decision.REJECT if rejected else Decision.ANSWER,
+        )
+
+
+class PublishBody(_Body):
+    """A message for Workstacean's bus, of which two kinds of topic mean something here."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=300)]
+    """message.inbound.* asks for work, ceremony.{id}.execute fires a ceremony."""
+    payload: dict[str, Any] = {}
+    """Of message.inbound: content, skill or skillHint, targets or agentId."""
+    correlation_id: _Id | None = None
+    """The request's id, if it is to have a certain one."""
+
+
+class InboundPayload(BaseModel):
+    """What is read of the payload of a message that came in; channels put more into it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, alias_generator=to_camel, use_attribute_docstrings=True)
+
+    content: _Message
+    """What the agent is told."""
+    skill: _Name | None = None
+    """What is asked for."""
+    skill_hint: _Name | None = None
+    """The same, if skill is not there."""
+    targets: Annotated[list[_Name], Field(max_length=64)] = []
+    """Names of agents, or all."""
+    agent_id: _Name | None = None
+    """One agent, if there are no targets."""
 
 
 class AnswerBody(_Body):

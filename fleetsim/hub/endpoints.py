@@ -14,7 +14,16 @@ from pydantic import BaseModel
 from starlette.routing import compile_path
 
 from fleetsim.caller.executor import CALLBACK_PATH
-from fleetsim.hub.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
+from fleetsim.hub.bodies import (
+    AnswerBody,
+    ChatBody,
+    DecisionBody,
+    DelegateBody,
+    EmptyBody,
+    PublishBody,
+    RequestBody,
+    VetoBody,
+)
 from fleetsim.hub.keys import Principal
 
 
@@ -67,6 +76,7 @@ def _post(
 
 
 _LIMIT = ("limit", "at most so many")
+_WAIT = ("wait", "seconds to wait for its end or its question, at most 60")
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     _get(
@@ -76,7 +86,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "says that the process lives and, asked with a challenge, proves to be the hub it is taken for",
         query=(("challenge", "16 to 128 of A-Za-z0-9_-"),),
     ),
+    _get("/healthz", "liveness", Who.ANYONE, "says that the process lives"),
+    _get("/readyz", "ready", Who.ANYONE, "says whether the hub takes work (else 503)"),
     _get("/api/health", "health", Who.ADMIN, "fleet health"),
+    _get("/api/agent-fleet-health", "fleet_health", Who.ADMIN, "the same"),
     _get("/api/agents", "agents", Who.ADMIN, "every configured agent: address, dialect, skills, health"),
     _post("/api/agents/{name}/refresh", "refresh", Who.ADMIN, "reads the agent's card now", EmptyBody),
     _post(
@@ -95,7 +108,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Who.AGENT,
         "one request",
         own="its own requests",
-        query=(("wait", "seconds to wait for its end or its question, at most 60"),),
+        query=(_WAIT,),
     ),
     _post(
         "/api/tasks/{id}/cancel",
@@ -130,6 +143,48 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "events as they happen, as server-sent events",
         own="events of its own requests",
         query=(("after", "the number of an event: those after it first"),),
+    ),
+    _get("/api/agent-health", "agent_health", Who.ADMIN, "what is known of each agent, as Workstacean says it"),
+    _get(
+        "/api/outcomes",
+        "outcomes",
+        Who.ADMIN,
+        "how the requests of the last day ended, as Workstacean says it",
+        query=(_LIMIT,),
+    ),
+    _post(
+        "/api/a2a/chat",
+        "chat",
+        Who.AGENT,
+        "says something to an agent, and waits for what it answers or asks",
+        ChatBody,
+        own="in its own name, and on tasks and contexts of its own requests",
+    ),
+    _post(
+        "/api/a2a/delegate",
+        "delegate",
+        Who.AGENT,
+        "asks an agent for work that nobody waits for",
+        DelegateBody,
+        own="in its own name",
+    ),
+    _get(
+        "/api/a2a/task/{correlationId}",
+        "chat_task",
+        Who.AGENT,
+        "what an agent answered or asks, or that it is at work",
+        own="its own requests",
+        query=(_WAIT,),
+    ),
+    _get("/api/hitl/pending", "pending", Who.ADMIN, "open questions, as Workstacean's hitl_request"),
+    _post("/api/hitl/respond", "respond", Who.ADMIN, "answers or rejects one", DecisionBody, statuses=(202,)),
+    _get("/api/hitl-queue", "hitl_queue", Who.ADMIN, "how many there are"),
+    _post(
+        "/publish",
+        "publish",
+        Who.ADMIN,
+        "takes `message.inbound.*` as a request and `ceremony.{id}.execute` as a run; no other topic",
+        PublishBody,
     ),
     Endpoint(
         method="POST",

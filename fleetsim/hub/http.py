@@ -88,11 +88,16 @@ async def read_body(request: Request, model: type[M]) -> M:
     try:
         return model.model_validate(parse_untrusted(body or b"{}", bytes_max=BODY_BYTES_MAX))
     except ValidationError as error:
-        problems = []
-        for problem in error.errors(include_url=False, include_input=False)[:5]:  # which field, never its value (T-41)
-            where = ".".join(one_line(str(step), 40) for step in problem["loc"]) or "the body"
-            problems.append(f"{where}: {in_words(problem)}")
-        raise Refusal(400, "BAD_REQUEST", "; ".join(problems)) from None
+        raise refusal_of(error) from None
+
+
+def refusal_of(error: ValidationError, *inside: str) -> Refusal:
+    """What is wrong with a body, or with what stands ``inside`` it: which fields, never their values (T-41)."""
+    problems = []
+    for problem in error.errors(include_url=False, include_input=False)[:5]:
+        where = ".".join(one_line(str(step), 40) for step in (*inside, *problem["loc"])) or "the body"
+        problems.append(f"{where}: {in_words(problem)}")
+    return Refusal(400, "BAD_REQUEST", "; ".join(problems))
 
 
 def principal_of(request: Request) -> Principal:

@@ -19,7 +19,7 @@ from fleetsim.caller.event_wire import PAYLOAD_MEMBERS
 from fleetsim.caller.events import ENVELOPE, Event
 from fleetsim.caller.jsonable import camel
 from fleetsim.hub.agent_keys import AgentKeysFile
-from fleetsim.hub.bodies import AnswerBody, RequestBody, VetoBody
+from fleetsim.hub.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
 
 AGENTS_SCHEMA = "agents.schema.json"
 AGENT_KEYS_SCHEMA = "agent-keys.schema.json"
@@ -50,10 +50,10 @@ def _of_file(model: type[BaseModel], title: str) -> str:
 
 def schemas() -> dict[str, str]:
     """The text of every schema by its file name."""
-    bodies = (RequestBody, AnswerBody, VetoBody)
+    bodies = (RequestBody, AnswerBody, VetoBody, ChatBody, DelegateBody, DecisionBody, PublishBody)
     _, schema = models_json_schema([(body, "validation") for body in bodies], schema_generator=_Plain)
     either = [{"$ref": f"#/$defs/{body.__name__}"} for body in bodies]
-    title = "Bodies of the hub's API: of a request, an answer and a veto"
+    title = "Bodies of the hub's API"
     return {
         **file_schemas(),
         AGENT_KEYS_SCHEMA: _of_file(AgentKeysFile, "agent-keys.yaml of fleetsim"),

@@ -21,7 +21,7 @@ from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import HubKeys
 from fleetsim.hub.remote import HubRemote
 from fleetsim.hub.state import HubAddress
-from fleetsim.runtime.ports import Reply, Request, Runtime
+from fleetsim.runtime.ports import Limits, Reply, Request, Runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.files import MemoryFiles
 from fleetsim.testbed.network import MemoryNetwork
@@ -84,7 +84,9 @@ class Town:
         """One bare exchange with the hub's HTTP face."""
         sent = {"x-api-key": key, "content-type": "application/json", **(headers or {})}
         sent = {name: value for name, value in sent.items() if value}
-        return await self.runtime.transport.exchange(Request(method=method, url=HUB + path, headers=sent, body=body))
+        limits = Limits(total_s=90.0, first_byte_s=90.0)
+        asked = Request(method=method, url=HUB + path, headers=sent, body=body, limits=limits)
+        return await self.runtime.transport.exchange(asked)
 
     async def restart(self) -> None:
         """Close the hub and start another on the same ledger; the agents go on meanwhile."""

@@ -1,0 +1,242 @@
+"""Workstacean's paths of the API, in its shapes; what is done is what the API's own paths do.
+
+``/api/agent-health``, ``/api/outcomes`` and ``/api/hitl-queue`` answer without the envelope, as they did there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from fleetsim.caller.cards import AgentView
+from fleetsim.caller.events import QuestionAnswered
+from fleetsim.caller.health import WINDOW
+from fleetsim.caller.jsonable import iso, to_json
+from fleetsim.hub.bodies import ChatBody, DecisionBody, DelegateBody, InboundPayload, PublishBody
+from fleetsim.hub.http import answer, number, principal_of, read_body, refusal_of
+from fleetsim.hub.hub import Hub
+from fleetsim.hub.keys import Principal
+from fleetsim.hub.ownership import Ownership
+from fleetsim.hub.rows import outcome_row
+from fleetsim.hub.waits import WAIT_S_MAX, submitted, until_news
+from fleetsim.model.errors import UnknownTarget
+from fleetsim.model.limits import EXCERPT_CHARS_MAX
+from fleetsim.model.text import one_line
+from fleetsim.model.work import Outcome, OutcomeKind, Question, SkillRequest, Source
+from fleetsim.runtime.inbound import Refusal
+
+RECENT_MAX = 50
+COUNTED_MAX = 10_000
+POLL_PATH = "/api/a2a/task/"
+
+_INBOUND = re.compile(r"message\.inbound\.([^.]+)(?:\.(.+))?", re.DOTALL)
+_EXECUTE = re.compile(r"ceremony\.(.+)\.execute", re.DOTALL)
+_INTERFACE = re.compile(r"[a-z][a-z0-9\-]{0,31}")
+
+
+class WorkstaceanApi:
+    """The endpoints that Workstacean's own clients know."""
+
+    def __init__(self, hub: Hub, ownership: Ownership) -> None:
+        self._hub = hub
+        self._ownership = ownership
+
+    # ------------------------------------------------------------------ the fleet
+
+    async def agent_health(self, _: Request) -> Response:
+        """What is known of each agent's reachability and card."""
+        views = self._hub.broker.views()
+        return _bare(
+            {
+                "agentCount": len(views),
+                "reachableCount": sum(view.reachable is True for view in views),
+                "agents": {view.entry.name: _health_row(view) for view in views},
+                "registrationCount": sum(len(view.skills) for view in views),
+            }
+        )
+
+    async def outcomes(self, request: Request) -> Response:
+        """The newest outcomes, and the counts of the last day's; of more than 10,000 only those are counted."""
+        limit = number(request, "limit", RECENT_MAX, RECENT_MAX)
+        since = self._hub.runtime.clock.now() - WINDOW
+        found = await self._hub.ledger.outcomes(since=since, limit=COUNTED_MAX)
+        success = sum(outcome.success for outcome in found)
+        timeout = sum(outcome.kind is OutcomeKind.EXPIRED for outcome in found)
+        counts = {
+            "success": success,
+            "failure": len(found) - success - timeout,
+            "timeout": timeout,
+            "total": len(found),
+        }
+        recent = found[-limit:] if limit else ()
+        return _bare(
+            {"summary": counts, "recent": [outcome_row(one, chars_max=EXCERPT_CHARS_MAX) for one in reversed(recent)]}
+        )
+
+    # ------------------------------------------------------------------ agents
+
+    async def chat(self, request: Request) -> Response:
+        """Say something to one agent, and wait for what it answers, or asks, or for the time to be up."""
+        body = await read_body(request, ChatBody)
+        principal = principal_of(request)
+        wait_s = 0.0 if body.return_immediately else body.wait_ms / 1000
+        correlation_id, _ = await submitted(self._hub, lambda: self._submit(body.request, principal), wait_s)
+        row = await self._chat_row(correlation_id, agent=body.agent)
+        if body.done:
+            row = {key: value for key, value in row.items() if key not in {"contextId", "taskId"}}
+        return answer(row)
+
+    async def delegate(self, request: Request) -> Response:
+        """Ask one agent for work."""
+        body = await read_body(request, DelegateBody)
+        correlation_id = await self._submit(body.request, principal_of(request))
+        told = f"Task delegated to {body.agent} (skill: {body.skill})"
+        return answer({"correlationId": correlation_id, "message": told, "pollUrl": POLL_PATH + correlation_id})
+
+    async def chat_task(self, request: Request) -> Response:
+        """What came of a request so far."""
+        correlation_id = request.path_params["correlationId"]
+        await self._ownership.require(principal_of(request), correlation_id)
+        if wait_s := number(request, "wait", 0, int(WAIT_S_MAX)):
+            await until_news(self._hub, correlation_id, wait_s)
+        return answer(await self._chat_row(correlation_id))
+
+    async def _submit(self, made: Callable[[str], SkillRequest], principal: Principal) -> str:
+        request = await self._ownership.stamped(made(self._hub.runtime.ids.new()), principal, given_id=False)
+        (correlation_id,) = await self._hub.submit(request)
+        return correlation_id
+
+    async def _chat_row(self, correlation_id: str, *, agent: str = "") -> dict[str, Any]:
+        """What an agent said last, with what a caller needs to go on."""
+        outcome = await self._hub.ledger.outcome(correlation_id)
+        if outcome is not None:
+            return _ended_row(outcome)
+        record = await self._hub.ledger.request(correlation_id)
+        if record is None:
+            raise UnknownTarget(f"no request “{one_line(correlation_id, 64)}” is known")
+        track = self._hub.tracker.track(correlation_id)
+        task = track.task if track is not None else record.task
+        question = track.asking.question if track is not None else None
+        row = {
+            "correlationId": correlation_id,
+            "agent": agent or record.agent,
+            "taskState": task.state.value if task is not None else "submitted",
+            "contextId": task.context_id if task is not None else record.request.context_id,
+            "taskId": task.task_id if task is not None else record.request.task_id,
+        }
+        if question is not None:
+            return {"status": "input-required", "response": question.text, **row}
+        return {"status": "working", "response": "", "pending": True, "pollUrl": POLL_PATH + correlation_id, **row}
+
+    # ------------------------------------------------------------------ people
+
+    async def pending(self, _: Request) -> Response:
+        """Open questions, each as Workstacean put them on its bus."""
+        return answer([_question_row(question) for question in self._hub.tracker.questions()])
+
+    async def hitl_queue(self, _: Request) -> Response:
+        """How many questions are open; none is without somebody who can answer it here."""
+        return _bare({"pendingCount": len(self._hub.tracker.questions()), "unrenderedCount": 0})
+
+    async def respond(self, request: Request) -> Response:
+        """Decide about what a request asks now; lands at most once."""
+        body = await read_body(request, DecisionBody)
+        track = self._hub.tracker.track(body.correlation_id)
+        if track is None or track.asking.question is None:
+            raise UnknownTarget(f"no request “{one_line(body.correlation_id, 64)}” waits for somebody")
+        question_id = track.asking.question.question_id
+        try:
+            await self._hub.tracker.answer(body.answer(question_id))
+        except UnknownTarget as error:
+            raise Refusal(409, "NOT_OPEN", str(error), hint=error.hint) from None
+        return answer({"correlationId": body.correlation_id, "questionId": question_id}, 202)
+
+    # ------------------------------------------------------------------ the bus
+
+    async def publish(self, request: Request) -> Response:
+        """Take a message of the two kinds that may come from outside: nobody can publish an outcome, or an answer."""
+        body = await read_body(request, PublishBody)
+        if inbound := _INBOUND.fullmatch(body.topic):
+            try:
+                payload = InboundPayload.model_validate(body.payload)
+            except ValidationError as error:
+                raise refusal_of(error, "payload") from None
+            made = SkillRequest(
+                correlation_id=body.correlation_id or self._hub.runtime.ids.new(),
+                text=payload.content,
+                skill=payload.skill or payload.skill_hint,
+                targets=tuple(payload.targets) or ((payload.agent_id,) if payload.agent_id else ()),
+                source=Source(
+                    interface=inbound[1] if _INTERFACE.fullmatch(inbound[1]) else "api", channel_id=inbound[2]
+                ),
+            )
+            try:
+                return answer({"correlationIds": list(await self._hub.submit(made))})
+            except ValueError:
+                raise Refusal(409, "ID_TAKEN", "a request with this correlationId was accepted before") from None
+        if execute := _EXECUTE.fullmatch(body.topic):
+            return answer({"runId": await self._hub.require_scheduler().run_now(execute[1])})
+        hint = "message.inbound.* asks for work, ceremony.{id}.execute fires a ceremony"
+        raise Refusal(403, "TOPIC_REFUSED", "nothing is published on this topic from outside", hint=hint)
+
+
+def _bare(data: dict[str, Any]) -> Response:
+    return JSONResponse(to_json(data), headers={"Cache-Control": "no-store"})
+
+
+def _health_row(view: AgentView) -> dict[str, Any]:
+    return {
+        "skills": list(view.skills),
+        "executorType": "a2a",
+        "reachable": view.reachable is True,
+        "latencyMs": view.latency_ms,
+        "lastProbedAt": iso(view.tried_at) if view.tried_at else None,
+        "streaming": view.capabilities.streaming,
+        "pushNotifications": view.capabilities.push_notifications,
+        "cardAvailable": view.card is not None,
+        "error": view.stale_reason or None,
+    }
+
+
+def _ended_row(outcome: Outcome) -> dict[str, Any]:
+    """As Workstacean's chat told an end: what went wrong stands where the answer would."""
+    found = {
+        "status": "done",
+        "response": outcome.text or ("" if outcome.success else outcome.reason),
+        "success": outcome.success,
+        "error": None if outcome.success else outcome.reason or outcome.kind.value,
+        "correlationId": outcome.correlation_id,
+        "agent": outcome.agent,
+        "taskState": outcome.kind.value,
+        "contextId": outcome.context_id,
+        "taskId": outcome.task_id,
+        "durationMs": outcome.duration_ms,
+        "usage": asdict(outcome.usage) if outcome.usage is not None else None,
+        "costUsd": outcome.cost_usd,
+        "confidence": outcome.confidence,
+        "confidenceExplanation": outcome.confidence_explanation,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _question_row(question: Question) -> dict[str, Any]:
+    more = f" (checkpoint {question.checkpoint})" if question.checkpoint > 1 else ""
+    return {
+        "type": "hitl_request",
+        "correlationId": question.correlation_id,
+        "questionId": question.question_id,
+        "title": f"Input needed from {question.agent}{more}",
+        "summary": question.text,
+        "options": ["approve", "reject"],
+        "expiresAt": iso(question.expires_at),
+        "checkpoint": {"index": question.checkpoint},
+        "replyTopic": QuestionAnswered.TOPIC.format(correlation_id=question.correlation_id),
+        "agent": question.agent,
+        "skill": question.skill,
+    }
