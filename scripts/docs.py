@@ -176,7 +176,11 @@ def limits() -> str:
         summary = (holder.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")
         parts.append(f"\n## {title}\n\n{summary}\n\n| limit | default |\n|---|---|\n")
         shown = [(f.name, getattr(holder(), f.name)) for f in fields(holder)]
-        parts += [f"| `{name}` | {value} |\n" for name, value in shown if isinstance(value, int | float | tuple)]
+        parts += [
+            f"| `{name}` | {value} |\n"
+            for name, value in shown
+            if isinstance(value, int | float | tuple) and value != ()
+        ]
     return "".join(parts)
 
 

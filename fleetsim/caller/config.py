@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
-from fleetsim.caller.channels.reading import ChannelFile, problems_of
+from fleetsim.caller.channels.reading import ChannelFile, link_problem, problems_of
 from fleetsim.caller.file_watch import FileWatch
 from fleetsim.caller.fleet import (
     AgentEntry,
@@ -28,8 +28,9 @@ from fleetsim.caller.fleet import (
 from fleetsim.caller.registry import ALL
 from fleetsim.client.address import AgentUrl
 from fleetsim.model.errors import ConfigError
+from fleetsim.model.text import one_line
 from fleetsim.model.work import ID, ID_RULE
-from fleetsim.runtime.explain import Pattern, combine, explain
+from fleetsim.runtime.explain import Pattern, combine, did_you_mean, explain
 from fleetsim.runtime.interpolate import MissingVariable, interpolate
 from fleetsim.runtime.ports import Files, FileStamp
 from fleetsim.runtime.yaml import Path, YamlDocument, load, strings
@@ -200,6 +201,7 @@ def parse_fleet(
         entries.append(_entry(agent, without_credential=at in unset))
     for key, channel in file.channels.items():
         problems += problems_of(written, ("channels", key), channel, env)
+    problems += _bad_telling(written, file)
     problems += _bad_address(written, ("fleet", "base_url"), file.fleet.base_url)
     problems += _bad_address(written, ("fleet", "internal_base_url"), file.fleet.internal_base_url)
     if problems:
@@ -315,6 +317,19 @@ def _without_effect(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigE
         if agent.auth is not None and agent.auth.scheme == "hmac":
             message = f"the scheme hmac sends nothing, as in Workstacean: {agent.name} is called without a credential"
             yield written.error(("agents", at, "auth", "scheme"), message)
+
+
+def _bad_telling(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
+    """Who is to be told of what on channels that are not there, and what is wrong with a link."""
+    for at, channel in enumerate(file.fleet.question_channels):
+        if channel not in file.channels:
+            near = did_you_mean(channel, file.channels)
+            yield written.error(
+                ("fleet", "question_channels", at), f"there is no channel “{one_line(channel, 64)}”{near}"
+            )
+    link = file.fleet.question_link
+    if link and (problem := link_problem(link)):
+        yield written.error(("fleet", "question_link"), problem)
 
 
 def _clashes(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:

@@ -34,6 +34,7 @@ else:
 DAY_S = 86_400.0
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=7 * DAY_S, strict=True)]
 Pause: TypeAlias = Annotated[float, Field(ge=0, le=DAY_S, strict=True)]
+ChannelIds: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=128)], ...], Field(max_length=20)]
 Count: TypeAlias = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 
 
@@ -124,6 +125,10 @@ class FleetSettings:
     """How long an agent's question waits for a person."""
     question_expiry: Expiry = "cancel" if _RULES.question_expiry_cancels else "leave"
     """What then becomes of the agent's task: cancel it, or leave it as it is."""
+    question_channels: ChannelIds = ()
+    """Channels on which people are told of questions."""
+    question_link: Annotated[str, Field(max_length=500)] = ""
+    """A link for those who are told, to where they may answer; {questionId} and {correlationId} are filled in."""
     send_total_s: Annotated[float, Field(gt=0, le=600, strict=True)] = 15.0
     """How long a call may take, for agents without timeoutMs."""
     retry_waits_s: Annotated[tuple[Pause, ...], Field(max_length=10)] = _RULES.retry_waits_s

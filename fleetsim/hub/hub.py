@@ -224,7 +224,9 @@ class Hub:
         await enter(self._workers)
         self._workers.start(self._follow_events(), name="events")
         await enter(self.channels)
-        await enter(Notifier(self.events, self.channels, outcome=self.ledger.outcome))
+        await enter(
+            Notifier(self.events, self.channels, settings=lambda: self.config.settings, outcome=self.ledger.outcome)
+        )
         await enter(self.broker)
         await enter(self.tracker)
         await enter(self.desk)

@@ -161,6 +161,32 @@ def test_ceremonies_of_an_agent_may_use_only_channels_that_list_it(
     assert bool(channel.refusal(owner)) is refused
 
 
+def test_questions_go_to_channels_that_are_there() -> None:
+    text = "  ops: {sinks: [{kind: log}]}\nfleet: {question_channels: [ops], question_link: '%s'}\n"
+    settings = parse(text % "https://hub.example/inbox/{questionId}?of={correlationId}").settings
+    assert settings.question_channels == ("ops",)
+    assert settings.question_link == "https://hub.example/inbox/{questionId}?of={correlationId}"
+    said = refusal("  ops: {sinks: [{kind: log}]}\nfleet: {question_channels: [ops, opps]}\n")
+    assert "4:34: there is no channel “opps” (did you mean 'ops'?)" in said
+
+
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ("https://u:p@hub.example/", "is not a plain http(s)://HOST[:PORT]/PATH"),
+        ("https://hub.example/?api_key=canary", "must hold no credential: everybody on the channel reads it"),
+        ("https://hub.example/#token=canary", "is not a plain http(s)://HOST[:PORT]/PATH"),
+        ("javascript:alert(1)", "is not a plain http(s)://HOST[:PORT]/PATH"),
+        ("https://hub.example/{question}", "takes {questionId} and {correlationId} alone"),
+        ("https://hub.example/{questionId.__class__}", "takes {questionId} and {correlationId} alone"),
+    ],
+)
+def test_a_link_for_everybody_on_a_channel_holds_no_credential(link: str, said: str) -> None:
+    found = refusal(f"fleet:\n  question_link: '{link}'\n")
+    assert f"4:18: 'question_link' {said}" in found
+    assert "canary" not in found
+
+
 def test_a_change_of_channels_is_named_and_no_change_is_not() -> None:
     def config(**more: Any) -> FleetConfig:
         return FleetConfig(agents=(), channels={"ops": Channel(channel_id="ops", sinks=(), **more)})

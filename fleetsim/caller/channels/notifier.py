@@ -8,24 +8,48 @@ from collections.abc import Awaitable, Callable
 from fleetsim.caller.channels import telling
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog, Subscription
-from fleetsim.caller.events import CeremonyCompleted, CeremonyLate, CeremonyMissed, CeremonySkipped, Event
+from fleetsim.caller.events import (
+    CeremonyCompleted,
+    CeremonyLate,
+    CeremonyMissed,
+    CeremonySkipped,
+    Event,
+    QuestionAsked,
+    QuestionExpired,
+    QuestionOverdue,
+)
+from fleetsim.caller.fleet import FleetSettings
 from fleetsim.model.errors import FleetsimError
 from fleetsim.model.work import Outcome
 from fleetsim.runtime.workers import Workers
 
 log = logging.getLogger(__name__)
 
-KINDS = (CeremonyCompleted, CeremonyLate, CeremonyMissed, CeremonySkipped)
+KINDS = (
+    CeremonyCompleted,
+    CeremonyLate,
+    CeremonyMissed,
+    CeremonySkipped,
+    QuestionAsked,
+    QuestionExpired,
+    QuestionOverdue,
+)
 
 
 class Notifier:
-    """``async with``. ``outcome`` gives what became of a request, None if nothing is known."""
+    """``async with``. ``settings`` are those of the moment; ``outcome`` gives what became of a request, if known."""
 
     def __init__(
-        self, events: EventLog, channels: Channels, *, outcome: Callable[[str], Awaitable[Outcome | None]]
+        self,
+        events: EventLog,
+        channels: Channels,
+        *,
+        settings: Callable[[], FleetSettings],
+        outcome: Callable[[str], Awaitable[Outcome | None]],
     ) -> None:
         self._events = events
         self._channels = channels
+        self._settings = settings
         self._outcome = outcome
         self._workers = Workers("notifier")
 
@@ -54,6 +78,11 @@ class Notifier:
                 self._channels.send(channel, telling.of_slot(event), owner=event.created_by)
             case CeremonySkipped(notify_channel=channel) if channel:
                 self._channels.send(channel, telling.of_slot(event), owner=event.created_by)
+
+            case QuestionAsked() | QuestionExpired() | QuestionOverdue():
+                settings = self._settings()
+                for channel in settings.question_channels:
+                    self._channels.send(channel, telling.of_question(event, settings.question_link))
 
     async def _outcomes(self, correlation_ids: tuple[str, ...]) -> tuple[Outcome, ...]:
         """Those that can be read: a run is told of although the ledger has trouble."""

@@ -21,6 +21,7 @@ ARGUMENTS_MAX = 32
 COMMAND_MS_MAX = 60_000
 
 _VARIABLE = re.compile(r"(?!whsec_)[A-Za-z_][A-Za-z0-9_]{0,127}")
+_SECRETIVE = re.compile(r"key|token|secret|pass|auth|credential|sig", re.IGNORECASE)
 _Url: TypeAlias = Annotated[str, Field(max_length=2_000)]
 _Agent: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 _Argument: TypeAlias = Annotated[str, Pattern(r"[^\x00]{1,1000}", "1 to 1,000 characters, none of them NUL")]
@@ -129,6 +130,20 @@ def problems_of(
                 if "/" in sink.argv[0] and not sink.argv[0].startswith("/"):
                     message = "the program is an absolute path, or a name that is looked up on PATH"
                     yield written.error((*here, "argv", 0), message)
+
+
+def link_problem(link: str) -> str:
+    """What is wrong with a link that everybody on a channel reads, empty if nothing: it holds no credential."""
+    filled = link.replace("{questionId}", "q").replace("{correlationId}", "c")
+    if "{" in filled or "}" in filled:
+        return "'question_link' takes {questionId} and {correlationId} alone"
+    try:
+        parse_webhook_url(filled, what="'question_link'")
+    except BlockedAddress as error:
+        return str(error)
+    if _SECRETIVE.search(filled.partition("?")[2]):
+        return "'question_link' must hold no credential: everybody on the channel reads it"
+    return ""
 
 
 def _bad_url(written: YamlDocument, path: Path, sink: _UrlFile) -> Iterator[ConfigError]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetsim.caller.channels.notice import TEXT_CHARS_MAX, Notice, Tone
-from fleetsim.caller.events import CeremonyCompleted, CeremonyLate, CeremonyMissed, CeremonySkipped
+from fleetsim.caller.events import (
+    CeremonyCompleted,
+    CeremonyLate,
+    CeremonyMissed,
+    CeremonySkipped,
+    QuestionAsked,
+    QuestionExpired,
+    QuestionOverdue,
+)
 from fleetsim.caller.jsonable import iso
 from fleetsim.caller.ledger import RunStatus
 from fleetsim.model.text import one_line
-from fleetsim.model.work import Outcome
+from fleetsim.model.work import Outcome, QuestionKind
 
 _ANSWERS_MAX = 10
 
@@ -64,6 +72,43 @@ def of_slot(event: CeremonyLate | CeremonyMissed | CeremonySkipped) -> Notice:
             "scheduledAt": iso(event.scheduled_at) if event.scheduled_at else None,
             "slots": count,
             "error": why,
+        },
+    )
+
+
+def of_question(event: QuestionAsked | QuestionOverdue | QuestionExpired, link: str = "") -> Notice:
+    """What an agent waits for, with the command that answers it; that it still waits; that nobody answered in time.
+
+    In ``link`` the question's and the request's id are filled in; it leads to whatever the operator has there.
+    """
+    about = f"{event.agent or 'an agent'} ({one_line(event.skill or '', 60)})"
+    text = command = ""
+    match event:
+        case QuestionAsked():
+            what = f"{about} needs credentials" if event.kind == QuestionKind.AUTH.value else f"{about} asks"
+            answer = "--data '{…}'" if event.asks_for_data else '"your answer"'
+            text, command = event.question.text, f"fleetsim inbox reply {event.question_id} {answer}"
+        case QuestionOverdue():
+            what = f"{about} still waits for an answer"
+            text, command = event.question.text, f'fleetsim inbox reply {event.question_id} "your answer"'
+        case QuestionExpired():
+            what = f"nobody answered {about} in time"
+    expires_at = None if isinstance(event, QuestionExpired) or event.expires_at is None else iso(event.expires_at)
+    return Notice(
+        kind="question",
+        at=event.at,
+        tone=Tone.BAD if isinstance(event, QuestionExpired) else Tone.ASKS,
+        headline=what + (f", until {expires_at[:16].replace('T', ' ')}Z" if expires_at else ""),
+        text=text,
+        command=command,
+        link=link.format(questionId=event.question_id, correlationId=event.correlation_id or "") if command else "",
+        correlation_id=event.correlation_id,
+        facts={
+            "questionId": event.question_id,
+            "agent": event.agent,
+            "skill": event.skill,
+            "status": {QuestionAsked: "asked", QuestionOverdue: "overdue"}.get(type(event), "expired"),
+            "expiresAt": expires_at,
         },
     )
 

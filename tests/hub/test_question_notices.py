@@ -1,0 +1,93 @@
+"""People are told of what agents ask, with what to type to answer, once for each question."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.channels.telling import of_question
+from fleetsim.caller.events import Excerpt, QuestionAsked
+from fleetsim.model.work import Answer, SkillRequest
+from tests.hub.test_hub_channels import told
+from tests.hub.town import Town, town, worker
+
+OPS = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
+TOLD: dict[str, Any] = {"channels": [OPS], "question_channels": ("ops",)}
+
+
+async def asked(t: Town, skill: str = "ask") -> str:
+    await asyncio.sleep(1)
+    await t.hub.submit(SkillRequest(correlation_id="c-1", text="go", skill=skill, targets=("quinn",)))
+    await asyncio.sleep(60)
+    (question,) = t.hub.tracker.questions()
+    return question.question_id
+
+
+async def test_a_question_is_told_with_the_command_that_answers_it_and_a_link() -> None:
+    link = "https://hub.example/inbox/{questionId}?of={correlationId}"
+    async with town(worker(), question_link=link, **TOLD) as t:
+        question_id = await asked(t)
+        (text,) = told(t)
+        headline, _, rest = text.partition("\n")
+        assert headline.startswith("? quinn (ask) asks, until 20")
+        assert headline.endswith("Z")
+        assert rest == (
+            "\nwhich branch?\n\n"
+            f'fleetsim inbox reply {question_id} "your answer"\nhttps://hub.example/inbox/{question_id}?of=c-1\n'
+        )
+
+
+async def test_nobody_is_told_twice_of_a_question_and_not_at_all_once_it_is_answered() -> None:
+    async with town(worker(), **TOLD) as t:
+        question_id = await asked(t)
+        await t.restart()
+        await asyncio.sleep(60)
+        assert len(told(t)) == 1
+        await t.hub.tracker.answer(Answer(question_id=question_id, text="main"))
+        assert (await t.hub.tracker.wait("c-1")).text == "going with main"
+        await asyncio.sleep(2 * 86_400)
+        assert len(told(t)) == 1
+
+
+async def test_a_question_is_told_again_after_half_its_time_and_that_nobody_answered() -> None:
+    async with town(worker(), question_ttl_s=7_200.0, question_link="https://hub.example/", **TOLD) as t:
+        question_id = await asked(t)
+        await asyncio.sleep(3_600)
+        assert len(told(t)) == 2
+        assert told(t)[1].startswith("? quinn (ask) still waits for an answer, until ")
+        assert f"fleetsim inbox reply {question_id} " in told(t)[1]
+        await asyncio.sleep(3_600)
+        assert told(t)[2:] == ["✗ nobody answered quinn (ask) in time\n"]
+
+
+def test_a_question_for_data_is_told_with_how_data_is_given_and_one_for_credentials_says_so() -> None:
+    event = QuestionAsked(
+        agent="quinn",
+        skill="ask",
+        question_id="q-1",
+        kind="auth-required",
+        asks_for_data=True,
+        question=Excerpt.of("how much?"),
+        expires_at=None,
+        context_id=None,
+        system_actor="user",
+    )
+    notice = of_question(event)
+    assert (notice.headline, notice.link) == ("quinn (ask) needs credentials", "")
+    assert notice.command == "fleetsim inbox reply q-1 --data '{…}'"
+
+
+async def test_without_channels_for_them_nobody_is_told_of_questions() -> None:
+    async with town(worker(), channels=[OPS]) as t:
+        await asked(t)
+        assert told(t) == []
+
+
+async def test_a_sink_that_fails_leaves_the_question_open_and_its_answer_lands() -> None:
+    gone = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.SLACK, url="https://nowhere.example/x"),))
+    async with town(worker(), channels=[gone], question_channels=("ops",)) as t:
+        question_id = await asked(t)
+        assert len(t.events("channel.ops.failed")) == 1
+        await t.hub.tracker.answer(Answer(question_id=question_id, text="main"))
+        assert (await t.hub.tracker.wait("c-1")).text == "going with main"
