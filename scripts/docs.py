@@ -45,7 +45,7 @@ from fleetsim.model.limits import (
     WIRE_BYTES_MAX,
 )
 from fleetsim.model.parts import PARTS_MAX
-from fleetsim.model.work import BLAME, MEANING
+from fleetsim.model.work import BLAME
 from fleetsim.runtime.body import PLACES, PLACES_PER_OWNER, SMALL_BYTES, StreamLimits
 from fleetsim.runtime.ports import Limits
 
@@ -192,7 +192,7 @@ def _help(command: click.Command, name: str, parent: click.Context | None) -> st
 def causes() -> str:
     """Who answers for what."""
     return "| kind | cause | blame | when |\n|---|---|---|---|\n" + "".join(
-        f"| `{kind.value}` | `{cause.value}` | {blame.value} | {MEANING[cause]} |\n"
+        f"| `{kind.value}` | `{cause.value}` | {blame.value} | {cause.meaning} |\n"
         for (kind, cause), blame in BLAME.items()
     )
 

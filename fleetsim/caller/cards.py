@@ -142,7 +142,6 @@ class CardBroker:
         return self._desk(agent).view
 
     def views(self) -> tuple[AgentView, ...]:
-        """All agents, in file order."""
         return tuple(desk.view for desk in self._desks.values())
 
     def client(self, agent: str, url: str = "") -> AgentClient:

@@ -144,7 +144,6 @@ class Executor:
         return _task_or_message(reply)
 
     def stream(self, record: RequestRecord) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]:
-        """Send and stream."""
         return self._opened(record, self._message(record, streaming=True), first_event_s=FIRST_EVENT_S)
 
     def subscribe(self, record: RequestRecord) -> AbstractAsyncContextManager[AsyncIterator[TaskEvent]]:
@@ -207,7 +206,6 @@ class Executor:
         return _task_or_message(await self._call(record, call))
 
     async def cancel(self, record: RequestRecord) -> Task:
-        """Ask the agent to stop."""
         async with self.slot(record, breaks=False):
             return _task(await self._call(record, CancelTask(task_id=_bound(record).task_id)))
 

@@ -27,7 +27,7 @@ from fleetsim.model.limits import wire_bytes
 from fleetsim.model.parts import answer_parts
 from fleetsim.model.task import INTERRUPTED, UNSUCCESSFUL, Task, TaskState, answer_of, answer_text, elsewhere
 from fleetsim.model.text import one_line
-from fleetsim.model.work import MEANING, Cause
+from fleetsim.model.work import Cause
 from fleetsim.runtime.body import StreamLimits
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.ports import Runtime
@@ -276,7 +276,7 @@ def _result(ask: AskOptions, client: AgentClient, task: Task, took_s: float, *, 
         text, chars, wants_data = asking.text, asking.chars, answer_schema(asking.parts) is not None
     extras = read_extras(task)
     denied = task.state is TaskState.COMPLETED and extras.denies_success
-    reason = one_line(text, REASON_MAX) if bad else MEANING[Cause.SUCCESS_DENIED] if denied else ""
+    reason = one_line(text, REASON_MAX) if bad else Cause.SUCCESS_DENIED.meaning if denied else ""
     follow = f"fleetsim send {quote(ask.agent)} --task-id {quote(task.task_id)}"
     if ask.context_id or task.context_id:
         follow += f" --context-id {quote(task.context_id)}"

@@ -113,7 +113,6 @@ class AgentClient(BlockingCalls):
 
     @property
     def url(self) -> str:
-        """The configured address."""
         return self._address.text
 
     @property
@@ -461,7 +460,6 @@ class AgentClient(BlockingCalls):
     async def get(
         self, task_id: str, *, history_length: int | None = None, headers: Mapping[str, str] | None = None
     ) -> SentTask:
-        """Read a task."""
         call = GetTask(task_id=task_id, history_length=history_length)
         return SentTask.of(*await self.call_raw(call, headers=headers))
 
@@ -470,11 +468,9 @@ class AgentClient(BlockingCalls):
         return SentTask.of(*await self.call_raw(CancelTask(task_id=task_id), headers=headers))
 
     async def set_push(self, task_id: str, config: PushConfig) -> TaskPush:
-        """Register a webhook."""
         return await self._webhook(SetPush(task_id=task_id, config=config))
 
     async def get_push(self, task_id: str, config_id: str | None = None) -> TaskPush:
-        """Read a webhook."""
         return await self._webhook(GetPush(task_id=task_id, config_id=config_id))
 
     async def _webhook(self, call: SetPush | GetPush) -> TaskPush:
@@ -484,14 +480,12 @@ class AgentClient(BlockingCalls):
         return reply
 
     async def list_push(self, task_id: str) -> tuple[TaskPush, ...]:
-        """Read all webhooks of a task."""
         reply = await self.call(ListPush(task_id=task_id))
         if not isinstance(reply, tuple):
             raise WireError(f"{self.where}: the answer is no list of webhooks")
         return reply
 
     async def delete_push(self, task_id: str, config_id: str | None = None) -> None:
-        """Remove a webhook."""
         await self.call(DeletePush(task_id=task_id, config_id=config_id))
 
     async def list_tasks(

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class BlockingCalls(ABC):
-    """What ``AgentClient`` can do without an event loop, each call in a loop of its own."""
+    """What ``AgentClient`` can do without an event loop, each call in a loop of its own, with the same options."""
 
     @abstractmethod
     def twin(self, *, alone: bool) -> AbstractAsyncContextManager[AgentClient]:
@@ -32,7 +32,6 @@ class BlockingCalls(ABC):
         return self._blocking(lambda twin: twin.discover(refresh))
 
     def send_task_sync(self, text: str, **options: Any) -> SentTask:
-        """``send_task``, blocking; the same options."""
         return self._blocking(lambda twin: twin.send_task(text, **options))
 
     def stream_sync(self, text: str, **options: Any) -> tuple[TaskEvent, ...]:
@@ -44,11 +43,9 @@ class BlockingCalls(ABC):
         return self._blocking(collect)
 
     def get_sync(self, task_id: str, **options: Any) -> SentTask:
-        """``get``, blocking; the same options."""
         return self._blocking(lambda twin: twin.get(task_id, **options))
 
     def cancel_sync(self, task_id: str, **options: Any) -> SentTask:
-        """``cancel``, blocking; the same options."""
         return self._blocking(lambda twin: twin.cancel(task_id, **options))
 
     def set_push_sync(self, task_id: str, config: PushConfig) -> TaskPush:
@@ -64,7 +61,6 @@ class BlockingCalls(ABC):
         return self._blocking(lambda twin: twin.delete_push(task_id, config_id))
 
     def list_tasks_sync(self, **options: Any) -> TaskPage:
-        """``list_tasks``, blocking; the same options."""
         return self._blocking(lambda twin: twin.list_tasks(**options))
 
     def extended_card_sync(self) -> AgentCard:

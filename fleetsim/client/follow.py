@@ -111,12 +111,10 @@ class SentTask:
 
     @property
     def done(self) -> bool:
-        """Whether the task can no longer change."""
         return self.state in TERMINAL
 
     @property
     def waiting(self) -> bool:
-        """Whether the agent waits for somebody."""
         return self.state in INTERRUPTED
 
 
@@ -215,7 +213,6 @@ class Following(AsyncIterator[Task]):
         raise TimedOut(f"{where}: task {self.task.task_id} is still {self.task.state} after {after}")
 
     async def aclose(self) -> None:
-        """Follow no further."""
         await self._updates.aclose()
 
     async def first(self) -> SentTask:
@@ -225,7 +222,6 @@ class Following(AsyncIterator[Task]):
         return self.result
 
     async def end(self) -> SentTask:
-        """What it came to."""
         async for _ in self:
             pass
         return self.result

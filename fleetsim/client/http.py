@@ -162,7 +162,6 @@ def refuse_status(
 
 
 def auth_refused(where: str, credential: str | None, status: int) -> AuthRefused:
-    """The error for 401 and 403."""
     if credential is None:
         text, hint = "wants a credential and none is configured", "configure an API key or bearer token for it"
     else:
@@ -171,7 +170,6 @@ def auth_refused(where: str, credential: str | None, status: int) -> AuthRefused
 
 
 def http_refused(where: str, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> HttpRefused:
-    """The error for a status that is no answer."""
     unclear = not 200 <= status < 600
     return HttpRefused(
         f"{where}: HTTP {status}, {describe(headers, body)}"

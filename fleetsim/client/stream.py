@@ -67,7 +67,6 @@ class EventStream(AsyncIterator[TaskEvent]):
         return await anext(self._events)
 
     async def aclose(self) -> None:
-        """Stop reading."""
         await self._events.aclose()
 
     async def _one(self, event: TaskEvent) -> AsyncGenerator[TaskEvent, None]:
@@ -132,7 +131,6 @@ class _Messages:
         self._has_artifacts = False
 
     def hear(self, message: Message) -> None:
-        """Take one more message."""
         self.at = asyncio.get_running_loop().time()
         self._messages.append(message)
         self._untold = message

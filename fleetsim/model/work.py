@@ -85,55 +85,46 @@ KIND_OF_STATE: Mapping[TaskState, OutcomeKind] = {
 class Cause(StrEnum):
     """What brought a request to its end; with the kind it says whose doing that was (``BLAME``)."""
 
-    AGENT_SAID = "agent_said"
-    SUCCESS_DENIED = "success_denied"
-    INTERNAL_ERROR = "internal_error"
-    REFUSED = "refused"
-    REQUEST_WRONG = "request_wrong"
-    CANCELED_UNASKED = "canceled_unasked"
-    CANCELED_BY_PERSON = "canceled_by_person"
-    REJECTED_BY_PERSON = "rejected_by_person"
-    CANCEL_UNCONFIRMED = "cancel_unconfirmed"
-    UNANSWERED = "unanswered"
-    TASK_DEADLINE = "task_deadline"
-    CALLER_DEADLINE = "caller_deadline"
-    NEVER_SENT = "never_sent"
-    UNREACHABLE = "unreachable"
-    CREDENTIAL_REFUSED = "credential_refused"
-    MISCONFIGURED = "misconfigured"
-    REPLY_LOST = "reply_lost"
-    TASK_GONE = "task_gone"
-    CANNOT_FOLLOW = "cannot_follow"
-    PROTOCOL = "protocol"
-    LIMIT_REACHED = "limit_reached"
-    RECORD_LOST = "record_lost"
+    meaning: str
+    """In a person's words."""
 
+    def __new__(cls, value: str, meaning: str) -> Cause:
+        cause = str.__new__(cls, value)
+        cause._value_, cause.meaning = value, meaning
+        return cause
 
-MEANING: Mapping[Cause, str] = {
-    Cause.AGENT_SAID: "the agent ended the task so",
-    Cause.SUCCESS_DENIED: "the agent said completed, and its own payload says `success: false`",
-    Cause.INTERNAL_ERROR: "the agent answered the send with an internal error",
-    Cause.REFUSED: "the agent refused the send, or an answer, with an error",
-    Cause.REQUEST_WRONG: "the agent says that the request itself is wrong: its parameters, size, media type or task",
-    Cause.CANCELED_UNASKED: "the agent canceled, and nobody had asked for it",
-    Cause.CANCELED_BY_PERSON: "somebody had asked for it to be canceled",
-    Cause.REJECTED_BY_PERSON: "somebody rejected the agent's question",
-    Cause.CANCEL_UNCONFIRMED: "somebody asked for it to be canceled, and the agent did not confirm it in time",
-    Cause.UNANSWERED: "nobody answered the agent's question in time",
-    Cause.TASK_DEADLINE: "the configured time limit passed",
-    Cause.CALLER_DEADLINE: "the caller's own time limit passed, which is shorter than the configured one",
-    Cause.NEVER_SENT: "the time limit passed before it could be sent",
-    Cause.UNREACHABLE: "no connection, or the agent was being left alone after failed ones",
-    Cause.CREDENTIAL_REFUSED: "the agent refused our credential",
-    Cause.MISCONFIGURED: "the hub could not send it, or ask about it: address policy, configuration, storage",
-    Cause.REPLY_LOST: "no reply arrived, and the task was never found: it may have run",
-    Cause.TASK_GONE: "the agent no longer knows the task",
-    Cause.CANNOT_FOLLOW: "the agent offers no way to follow a task",
-    Cause.PROTOCOL: "what the agent sent is not the protocol",
-    Cause.LIMIT_REACHED: "what the agent sent is more than a limit allows",
-    Cause.RECORD_LOST: "the record of it was damaged",
-}
-"""What each cause says, in a person's words."""
+    AGENT_SAID = "agent_said", "the agent ended the task so"
+    SUCCESS_DENIED = "success_denied", "the agent said completed, and its own payload says `success: false`"
+    INTERNAL_ERROR = "internal_error", "the agent answered the send with an internal error"
+    REFUSED = "refused", "the agent refused the send, or an answer, with an error"
+    REQUEST_WRONG = (
+        "request_wrong",
+        "the agent says that the request itself is wrong: its parameters, size, media type or task",
+    )
+    CANCELED_UNASKED = "canceled_unasked", "the agent canceled, and nobody had asked for it"
+    CANCELED_BY_PERSON = "canceled_by_person", "somebody had asked for it to be canceled"
+    REJECTED_BY_PERSON = "rejected_by_person", "somebody rejected the agent's question"
+    CANCEL_UNCONFIRMED = (
+        "cancel_unconfirmed",
+        "somebody asked for it to be canceled, and the agent did not confirm it in time",
+    )
+    UNANSWERED = "unanswered", "nobody answered the agent's question in time"
+    TASK_DEADLINE = "task_deadline", "the configured time limit passed"
+    CALLER_DEADLINE = "caller_deadline", "the caller's own time limit passed, which is shorter than the configured one"
+    NEVER_SENT = "never_sent", "the time limit passed before it could be sent"
+    UNREACHABLE = "unreachable", "no connection, or the agent was being left alone after failed ones"
+    CREDENTIAL_REFUSED = "credential_refused", "the agent refused our credential"
+    MISCONFIGURED = (
+        "misconfigured",
+        "the hub could not send it, or ask about it: address policy, configuration, storage",
+    )
+    REPLY_LOST = "reply_lost", "no reply arrived, and the task was never found: it may have run"
+    TASK_GONE = "task_gone", "the agent no longer knows the task"
+    CANNOT_FOLLOW = "cannot_follow", "the agent offers no way to follow a task"
+    PROTOCOL = "protocol", "what the agent sent is not the protocol"
+    LIMIT_REACHED = "limit_reached", "what the agent sent is more than a limit allows"
+    RECORD_LOST = "record_lost", "the record of it was damaged"
+
 
 BLAME: Mapping[tuple[OutcomeKind, Cause], Blame] = {
     (OutcomeKind.COMPLETED, Cause.AGENT_SAID): Blame.NOBODY,

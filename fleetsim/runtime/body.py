@@ -211,7 +211,6 @@ class BodyPlace:
 
 
 def too_large(where: str, limits: Limits) -> LimitReached:
-    """The error for a body over its limit."""
     return LimitReached(f"{where}: the answer is larger than {limits.body_bytes_max} bytes")
 
 

@@ -32,11 +32,9 @@ class Pattern:
     rule: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """For pydantic: the check."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """For pydantic: the schema."""
         return {**handler(schema), "pattern": f"^{self.pattern}$", "patternErrorMessage": f"must be {self.rule}"}
 
     def _check(self, text: str) -> str:
@@ -88,7 +86,6 @@ def did_you_mean(key: str, valid: Iterable[str]) -> str:
 
 
 def unknown_key(document: YamlDocument, path: Path, valid: Iterable[str]) -> ConfigError:
-    """The error about a key nobody knows."""
     key = str(path[-1]) if path else ""
     return document.error(path, f"unknown key {one_line(key, 60)!r}{did_you_mean(key, valid)}", key=True)
 

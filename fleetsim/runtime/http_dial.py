@@ -41,7 +41,6 @@ class _Responses(ResponseHandler):
     _interim = 0
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
-        """A response's head has come."""
         self._interim = self._interim + 1 if data[0].code < 200 else 0
         if self._interim <= INTERIM_MAX:
             super().feed_data(data, size)

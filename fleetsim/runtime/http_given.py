@@ -48,7 +48,6 @@ _FOREIGN = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
 
 
 def as_transport(given: Given) -> Transport:
-    """The way out as our port."""
     if isinstance(given, httpx.AsyncBaseTransport):
         given = httpx.AsyncClient(transport=given, trust_env=False, cookies=_no_cookies())
     return GivenTransport(given) if isinstance(given, httpx.AsyncClient) else given
@@ -140,7 +139,6 @@ async def _chunks(response: httpx.Response, progress: Progress) -> AsyncGenerato
 
 
 def _told(error: Exception, progress: Progress, connect_s: float) -> FleetsimError:
-    """Our error for one of httpx."""
     where = progress.where
     match error:
         case httpx.ConnectTimeout() | httpx.PoolTimeout():

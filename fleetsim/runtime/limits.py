@@ -99,7 +99,6 @@ class Breaker:
         return True
 
     def note(self, receiver: str, *, delivered: bool) -> None:
-        """Count how a try ended."""
         if delivered:
             self._failures.pop(receiver, None)
             return

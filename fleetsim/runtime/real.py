@@ -33,7 +33,6 @@ class SystemClock:
     """Wall time in UTC, and the running loop's time for durations."""
 
     def now(self) -> datetime:
-        """The wall time, aware, in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
@@ -71,11 +70,9 @@ class UuidIds:
     """Random UUIDs, and secrets from the operating system."""
 
     def new(self) -> str:
-        """A fresh UUID."""
         return str(uuid.uuid4())
 
     def secret(self) -> str:
-        """256 bits, URL-safe."""
         return secrets.token_urlsafe(32)
 
 
@@ -87,7 +84,6 @@ class SystemRng:
         self._streams: dict[str, random.Random] = {}
 
     def stream(self, owner: str) -> random.Random:
-        """The owner's own generator; the same object each time."""
         if owner not in self._streams:
             self._streams[owner] = random.Random(f"{self._seed}/{owner}")
         return self._streams[owner]

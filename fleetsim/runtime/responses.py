@@ -54,7 +54,6 @@ class PacedResponse(Response):
         self._write_s = write_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer over ASGI."""
         body = bytes(self.body)
         if len(body) <= PIECE_BYTES:
             await super().__call__(scope, receive, send)
@@ -72,17 +71,13 @@ class EventSource(Protocol[EventT_co]):
     """What a stream tells. ``about`` is what log lines call it; ``close`` may be called again."""
 
     @property
-    def about(self) -> str:
-        """Its name."""
-        ...
+    def about(self) -> str: ...
 
     def events(self) -> AsyncGenerator[EventT_co | None, None]:
         """Everything there is to say; None keeps the connection alive."""
         ...
 
-    def close(self) -> None:
-        """Nobody reads any more."""
-        ...
+    def close(self) -> None: ...
 
 
 class EventStreamResponse(Response, Generic[EventT]):

@@ -19,9 +19,7 @@ JITTER = 0.2
 class RandomSource(Protocol):
     """The one thing asked of a stream of chance."""
 
-    def uniform(self, a: float, b: float) -> float:
-        """A number between ``a`` and ``b``."""
-        ...
+    def uniform(self, a: float, b: float) -> float: ...
 
 
 def jittered(seconds: float, rng: RandomSource, *, spread: float = JITTER) -> float:

@@ -72,7 +72,6 @@ class Connections:
         return True
 
     def leave(self, who: GuardedProtocol, peer: str) -> None:
-        """Count a connection out."""
         self.asks(who)
         self.peers[peer] -= 1
         if self.peers[peer] <= 0:
@@ -158,7 +157,6 @@ class GuardedProtocol(H11Protocol):
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it out."""
         self._count_out()
         self._stop_head_timer()
         self._stop_unread_timer()
@@ -269,12 +267,10 @@ class Server(uvicorn.Server):
         return super().capture_signals() if self._signals else nullcontext()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Run to the end."""
         async with Workers("accept") as self._accepting:
             await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
         await super().startup([])  # the application alone: uvicorn would leave accepting to asyncio
         for listener in sockets or []:
             self._accepting.start(self._accept(listener), name=str(listener.fileno()))

@@ -50,7 +50,6 @@ class Workers:
             await asyncio.wait(self._running, timeout=seconds)
 
     async def close(self) -> None:
-        """Cancel and await all of them."""
         while self._running:
             running = sorted(self._running, key=lambda task: task.get_name())
             for task in running:

@@ -217,7 +217,6 @@ class Dialect(ABC):
         return {"id": task_id, **present(pushNotificationConfigId=config_id)}
 
     def encode_reply(self, call: Call, reply: Reply) -> Any:
-        """The ``result`` of an answer to ``call``."""
         match reply:
             case Task():
                 return self.write_task(reply)
@@ -440,7 +439,6 @@ def read_list_push(params: JsonObject) -> ListPush:
 
 
 def read_configuration(params: JsonObject) -> JsonObject:
-    """The optional ``configuration`` of a send."""
     value = params.get("configuration")
     return {} if value is None else reading.mapping(value, "configuration")
 

@@ -92,7 +92,6 @@ def _refuse(error: RpcError, request_id: RequestId) -> NoReturn:
 
 
 def request(request_id: RequestId, method: str, params: JsonObject) -> bytes:
-    """A request's body."""
     return dump({"jsonrpc": "2.0", "id": request_id, "method": method, "params": dict(params)})
 
 

@@ -92,7 +92,6 @@ def identifier(obj: JsonObject, *names: str) -> str | None:
 
 
 def need_identifier(obj: JsonObject, *names: str) -> str:
-    """An id that must be there."""
     value = identifier(obj, *names)
     if value is None:
         raise WireError(f"{names[0]} is missing or empty")
@@ -100,7 +99,6 @@ def need_identifier(obj: JsonObject, *names: str) -> str:
 
 
 def flag(obj: JsonObject, *names: str) -> bool | None:
-    """An optional boolean member."""
     value = member(obj, *names)
     if value is not None and not isinstance(value, bool):
         raise WireError(f"{names[0]} must be true or false")
@@ -249,7 +247,6 @@ def _read_file(obj: JsonObject, media_type: str | None, metadata: JsonObject) ->
 
 
 def read_parts(obj: JsonObject) -> tuple[Part, ...]:
-    """The ``parts`` member; absent means none."""
     return tuple(read_part(value) for value in sequence(obj.get("parts"), "parts"))
 
 
@@ -400,7 +397,6 @@ _KINDS: dict[str, _Reader] = {
 
 
 def read_event(value: Any) -> TaskEvent:
-    """One event of a stream."""
     return read_events(value)[0]
 
 

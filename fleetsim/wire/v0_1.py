@@ -209,7 +209,6 @@ class V01(base.Dialect):
         return reading.read_event(value)
 
     def event_name(self, event: TaskEvent) -> str | None:
-        """``artifact`` or ``status``."""
         return "artifact" if isinstance(event, ArtifactUpdate) else "status"
 
     def encode_push(self, event: TaskEvent, task: Task) -> dict[str, Any]:

@@ -172,7 +172,6 @@ class V10(base.Dialect):
         return super().decode_event(reading.camel_case(value))
 
     def write_params(self, call: Call) -> dict[str, Any]:
-        """The parameters of a call."""
         if not isinstance(call, ListTasks):
             return super().write_params(call)
         return {
