@@ -28,7 +28,7 @@ from fleetsim.dashboard.screens.ceremonies import CeremoniesPane
 from fleetsim.dashboard.screens.events import EventsPane
 from fleetsim.dashboard.screens.fleet import FleetPane
 from fleetsim.dashboard.screens.inbox import InboxPane
-from fleetsim.dashboard.screens.pane import FAILED_S, WRITING, Pane
+from fleetsim.dashboard.screens.pane import FAILED_S, Pane
 from fleetsim.dashboard.screens.tasks import TasksPane
 from fleetsim.dashboard.text import BLANK, fitted, line
 from fleetsim.dashboard.theme import THEMES, Palette
@@ -303,10 +303,6 @@ class FleetApp(App[None]):
                 self._link = Link(LinkState.LOST, self._clock.now(), type(event.worker.error).__name__)
 
     # Moving about
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing that changes the fleet is offered to a reader."""
-        return not (self.read_only and action in WRITING)
 
     def show_screen(self, name: str) -> None:
         """Open a screen; its table has the focus, never a text field."""

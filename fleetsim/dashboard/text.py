@@ -23,7 +23,7 @@ MARGIN = 2
 """Cells at the left of a table, where the cursor stands."""
 LONG_CHARS = 20_000
 """A text longer than that is wrapped once, not at each drawing."""
-AIR = 24
+SPARE_CELLS = 24
 """Columns stand two cells apart only if that leaves so many cells for those that can use more."""
 
 line = Text.assemble
@@ -213,8 +213,7 @@ def layout(columns: tuple[Column, ...], width: int) -> Layout:
     """Fit the columns into ``width`` cells: drop by priority, then share what is left among the flexible."""
     kept = list(enumerate(columns))
     cells = width - MARGIN - 1
-    airy = sum(c.width for c in columns) + 2 * len(columns) + AIR
-    gap = 2 if cells >= airy else 1
+    gap = 2 if cells >= sum(c.width for c in columns) + 2 * len(columns) + SPARE_CELLS else 1
     while sum(c.width for _, c in kept) + gap * (len(kept) - 1) > cells and any(c.drop for _, c in kept):
         kept.remove(max(kept, key=lambda item: (item[1].drop, item[0])))
     widths = {at: c.width for at, c in kept}

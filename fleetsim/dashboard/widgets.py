@@ -1,6 +1,6 @@
 """Three widgets that draw lines: a few of them, a page to scroll, and a table whose cursor holds on to its row.
 
-They are the one door to the terminal: whatever came before, a line is neutralised here again, and no screen hands
+Nothing else writes to the terminal: whatever came before, a line is neutralised here again, and no screen hands
 Textual a string of its own. Strings could be markup, and escapes in them reach the terminal.
 """
 
@@ -164,10 +164,6 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
             self.grid = grid
             self.key = key
 
-        @property
-        def control(self) -> Grid:
-            return self.grid
-
     class Opened(Moved):
         """A row was opened with enter or a second click."""
 
@@ -190,7 +186,7 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         self._touched = hold
         self._index = 0
         self._drawn: dict[str, tuple[object, Strip]] = {}
-        self._painted: dict[int, Strip] = {}
+        self._in_sight: dict[int, Strip] = {}
 
     def show(self, rows: Rows[Any], *, columns: Sequence[Column] = (), empty: Sequence[Text] = ()) -> None:
         """Draw these rows; ``empty`` is shown when there are none."""
@@ -202,12 +198,12 @@ class Grid(ScrollView, NeutralisedWidget, can_focus=True):
         self.rows, self.instead = rows, instead
         self._find()
         self.virtual_size = Size(self.inner_width, len(rows.items) + 1)
-        painted, top = self._painted, self.scroll_offset.y
-        self._painted = {at: self._row(at) for at in range(top, min(top + self.size.height - 1, len(rows.items)))}
+        before, top = self._in_sight, self.scroll_offset.y
+        self._in_sight = {at: self._row(at) for at in range(top, min(top + self.size.height - 1, len(rows.items)))}
         if again:
             self.refresh(layout=self.styles.height is not None and self.styles.height.is_auto)
-        for at, strip in self._painted.items():
-            if not again and strip != painted.get(at):
+        for at, strip in self._in_sight.items():
+            if not again and strip != before.get(at):
                 self.refresh(Region(0, at - top + 1, self.inner_width, 1))
         if index != self._index or count != len(rows.items):
             self._keep_in_sight()

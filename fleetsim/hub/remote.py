@@ -30,7 +30,6 @@ from fleetsim.wire.json import dump, parse_untrusted
 REPLY_BYTES_MAX = 2 * WIRE_BYTES_MAX
 """Bytes of one answer of the hub: a request and what came of it, or a page of excerpts."""
 
-WAIT_S = 30
 _MARGIN_S = 10.0
 _PROOF_S = 15.0
 _PROOF_BYTES_MAX = 4_096
