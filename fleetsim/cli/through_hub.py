@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -136,14 +137,18 @@ async def until_news(hub: HubRemote, cid: str, deadline: float) -> dict[str, Any
 
 
 def _result(ask: AskOptions, row: dict[str, Any], took_s: float) -> AskResult:
-    cid, state = row["correlationId"], row["state"]
+    cid, state, cause = row["correlationId"], row["state"], row.get("cause") or "agent_said"
     waiting = bool(row.get("questionId"))
     late = bool(row.get("late"))
     follow = f"fleetsim task get {cid}"
     if waiting:
         follow = reply_command(row["questionId"], data=bool(row.get("asksForData")))
-    code = Exit.TIMEOUT if late else _code(row)
-    refused = ask.task_id is not None and row.get("cause") == "request_wrong"
+    code = Exit.OK  # while it is under way, waits, or has ended as its agent said
+    if late or state == "expired":
+        code = Exit.TIMEOUT
+    elif state in _NO_END or cause not in _AGENTS_OWN:
+        code = _CODES.get(cause, Exit.FAILED)
+    refused = ask.task_id is not None and cause == "request_wrong"
     if refused:  # the agent does not have the task, or takes nothing for it any more
         context = f" --context-id {quote(row['contextId'])}" if row.get("contextId") else ""
         follow = f'without the task: fleetsim send {quote(ask.agent)}{context} "…"'
@@ -163,27 +168,12 @@ def _result(ask: AskOptions, row: dict[str, Any], took_s: float) -> AskResult:
         code=code,
         next_step=follow if waiting or late or refused or ask.detach else "",
         shown=bool(row.get("shown")),
-        denied=row.get("cause") == "success_denied",
+        denied=cause == "success_denied",
         warnings=tuple(row.get("warnings") or ()),
-        **_parts_of(row),
+        parts=tuple(read_part_row(part) for part in row.get("parts") or ()),
+        parts_total=row.get("partsTotal") or 0,
+        download=f"fleetsim task download {cid}",
     )
-
-
-def _code(row: Mapping[str, Any]) -> Exit:
-    """The exit code of a request: 0 while it is under way, waits, or has ended as its agent said."""
-    state, cause = row["state"], row.get("cause") or "agent_said"
-    if state == "expired":
-        return Exit.TIMEOUT
-    return _CODES.get(cause, Exit.FAILED) if state in _NO_END or cause not in _AGENTS_OWN else Exit.OK
-
-
-def _parts_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The files and data a request's row holds, and what saves them."""
-    return {
-        "parts": tuple(read_part_row(part) for part in row.get("parts") or ()),
-        "parts_total": row.get("partsTotal") or 0,
-        "download": f"fleetsim task download {row['correlationId']}",
-    }
 
 
 @asynccontextmanager
@@ -231,19 +221,12 @@ class HubChat:
         self._question = row.get("questionId")
         self._request = self._request if self._question else None
         self.context_id = row.get("contextId") or self.context_id
-        if (code := _code(row)) is not Exit.OK:
-            raise NoAnswer(row.get("reason") or f"the request ended as {row['state']}", code, row["correlationId"])
-        good = row.get("success") or self._question is not None
-        return AskResult(
-            state=row["state"],
-            text=(row.get("text") if good else row.get("reason")) or "",
-            context_id=self.context_id,
-            task_id=row.get("taskId") if self._question else None,
-            text_chars=(row.get("textChars") or 0) if good else 0,
-            rest=whole_at(row.get("agent") or "", row.get("taskId"), row.get("textChars") or 0),
-            warnings=tuple(row.get("warnings") or ()),
-            **_parts_of(row),
-        )
+        result = _result(ask, row, 0.0)
+        if result.code is not Exit.OK:
+            raise NoAnswer(result.reason or f"the request ended as {result.state}", result.code, row["correlationId"])
+        if not row.get("success") and self._question is None:
+            result = replace(result, text=result.reason, text_chars=0)
+        return replace(result, context_id=self.context_id, task_id=result.task_id if self._question else None)
 
     def left(self) -> str:
         """What becomes of what was asked: the hub follows it on."""
