@@ -322,6 +322,7 @@ async def test_turns_that_take_long_are_not_the_senders_silence() -> None:
     chunks: list[bytes | float] = [b"data: 1\n\n", 4.0, b"data: 2\n\n", 4.0, b": hm\n", b"data: 3\n\n"]
     found = [event.data async for event in read_events(incoming(chunks), limits=limits, turns=counted)]
     assert (found, counted.events) == (["1", "2", "3"], 3)
+    assert counted.turns == 1, "a piece of which events came had theirs"
     with pytest.raises(TimedOut, match="not over after 10 s"):
         async for _ in read_events(incoming([*chunks, 3.0, b"data: 4\n\n"]), limits=limits, turns=Counted(50)):
             pass
