@@ -118,7 +118,7 @@ class Exchange:
         """Whether HTTP 200 came, and no JSON-RPC error."""
         return self.status == 200 and self.error is None
 
-    def says(self) -> str:
+    def __str__(self) -> str:
         """The answer in a few words, for a sentence."""
         if self.problem:
             return self.problem

@@ -35,7 +35,7 @@ async def stream_in_pieces(session: Session) -> Exchange:
 async def _whole_stream(session: Session, hint: Hint) -> Exchange:
     async with session.stream(Operation.STREAM, session.params(hint)) as stream:
         not_tested_unless(
-            stream.is_stream, f"the stream this leans on was answered with {stream.exchange.says()}", stream.exchange
+            stream.is_stream, f"the stream this leans on was answered with {stream.exchange}", stream.exchange
         )
         return await stream.drain(STREAM_S)
 
@@ -62,7 +62,7 @@ async def register(session: Session, task_id: str, hook: WebhookAddress, **confi
 async def registered(session: Session, task_id: str, hook: WebhookAddress, **config: Any) -> Exchange:
     """``register``, and the answer. Raises NotPassed (not tested) if it is refused."""
     exchange = await register(session, task_id, hook, **config)
-    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange.says()}", exchange)
+    not_tested_unless(exchange.error is None, f"registering a webhook gave {exchange}", exchange)
     return exchange
 
 
@@ -81,7 +81,7 @@ async def reachable_listener(session: Session) -> None:
         f"(for fleetsim's: --allow-webhook {place})",
         exchange,
     )
-    not_tested_unless(exchange.granted, f"registering a webhook gave {exchange.says()}", exchange)
+    not_tested_unless(exchange.granted, f"registering a webhook gave {exchange}", exchange)
 
 
 async def delivered_webhook(session: Session) -> tuple[str, WebhookAddress, Exchange]:

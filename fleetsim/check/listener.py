@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from fleetsim.check.exchange import SHOWN_CHARS, masked
-from fleetsim.check.raw_dialect import mapping
+from fleetsim.check.raw_dialect import mapping, state_word
 from fleetsim.check.verdict import note_timeout
 from fleetsim.model.errors import ConfigError
 from fleetsim.model.task import TERMINAL
@@ -196,8 +196,7 @@ def status_of(body: Any) -> Mapping[str, Any]:
 
 def state_of(arrival: ReceivedWebhook) -> str:
     """The state a webhook tells, in the words of 0.3; empty if it tells none."""
-    raw = status_of(arrival.value).get("state")
-    return raw.removeprefix("TASK_STATE_").replace("_", "-").lower() if isinstance(raw, str) else ""
+    return state_word({"status": status_of(arrival.value)})
 
 
 def tells_the_end(arrival: ReceivedWebhook) -> bool:

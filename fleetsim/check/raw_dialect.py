@@ -15,8 +15,8 @@ from fleetsim.model.task import TaskState
 from fleetsim.wire.dialect import DIALECTS
 
 STATES = frozenset(TaskState) - {TaskState.UNKNOWN}
-_WRAPPERS = {"task": "task", "message": "message", "statusUpdate": "status-update", "artifactUpdate": "artifact-update"}
-KINDS = frozenset(_WRAPPERS.values())
+WRAPPERS = {"task": "task", "message": "message", "statusUpdate": "status-update", "artifactUpdate": "artifact-update"}
+KINDS = frozenset(WRAPPERS.values())
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -46,6 +46,12 @@ def url_path(value: Any) -> str:
     """The path of an address an agent names, with its slash in front."""
     path = url_parts(value).path
     return path if path.startswith("/") else f"/{path}"
+
+
+def state_word(holder: Any) -> str:
+    """The state of a task or status update in any dialect, in the words of 0.3; empty if there is none."""
+    raw = mapping(mapping(holder).get("status")).get("state")
+    return raw.removeprefix("TASK_STATE_").replace("_", "-").lower() if isinstance(raw, str) else ""
 
 
 class RawDialect:
@@ -157,7 +163,7 @@ class RawDialect:
     def event(self, result: Any) -> tuple[str, Mapping[str, Any]]:
         """Kind and content of a streamed result or webhook body, by key, else by kind, else by shape."""
         found = mapping(result)
-        for key, kind in _WRAPPERS.items():
+        for key, kind in WRAPPERS.items():
             if isinstance(found.get(key), dict) and len(found) <= 2 and "status" not in found:
                 return kind, found[key]
         if among(found.get("kind"), KINDS):
@@ -166,10 +172,7 @@ class RawDialect:
 
     def state(self, holder: Any) -> str:
         """The state of a task or status update, in the words of 0.3; empty if there is none."""
-        raw = mapping(mapping(holder).get("status")).get("state")
-        if not isinstance(raw, str):
-            return ""
-        return raw.removeprefix("TASK_STATE_").replace("_", "-").lower()
+        return state_word(holder)
 
     def spelled(self, holder: Any) -> bool:
         """Whether the state is spelled as this dialect spells it."""

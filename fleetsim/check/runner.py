@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fleetsim import __version__
 from fleetsim.check.agent_under_test import PROBE_EXCHANGES, AgentUnderTest, discover
@@ -230,7 +230,7 @@ class Run:
         self._done += 1
         if self._progress is not None:
             self._progress(self._done, self._all, requirement.id)
-        return self._finding(requirement, name, verdict, reason, evidence, seconds, lost)
+        return self._finding(requirement, name, verdict, reason, evidence=evidence, seconds=seconds, lost=lost)
 
     async def _attempt(self, requirement: Requirement, name: str) -> None:
         session, probe = self._sessions[name], requirement.probe
@@ -259,26 +259,9 @@ class Run:
             log.exception("the probe of %s broke", requirement.id)
             raise _broke(error) from None
 
-    def _finding(
-        self,
-        requirement: Requirement,
-        name: str,
-        verdict: Verdict,
-        reason: str = "",
-        evidence: tuple[str, ...] = (),
-        seconds: float = 0.0,
-        lost: bool = False,
-    ) -> Finding:
+    def _finding(self, requirement: Requirement, name: str, verdict: Verdict, reason: str, **more: Any) -> Finding:
         dialect = "any" if requirement.dialects == ONCE else name or "/".join(requirement.dialects)
-        return Finding(
-            requirement=requirement,
-            dialect=dialect,
-            verdict=verdict,
-            reason=one_line(reason, 400),
-            evidence=evidence,
-            seconds=seconds,
-            lost=lost,
-        )
+        return Finding(requirement=requirement, dialect=dialect, verdict=verdict, reason=one_line(reason, 400), **more)
 
 
 def _missing_method(requirement: Requirement, session: Session, asked: Iterable[Exchange]) -> str:

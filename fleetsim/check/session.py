@@ -98,10 +98,9 @@ class Session:
 
     def hint(self, kind: str) -> Hint:
         """How to get a kind of behaviour. Raises NotPassed (not tested) if nobody knows."""
-        found = self.agent.hints.get(kind)
-        not_tested_unless(found, f"no skill is known for this: add --skill-{kind} SKILL[=TEXT]")
-        assert found is not None
-        return found
+        return not_tested_unless(
+            self.agent.hints.get(kind), f"no skill is known for this: add --skill-{kind} SKILL[=TEXT]"
+        )
 
     def quick(self) -> Hint:
         """The quickest thing there is; any text will do."""
@@ -110,10 +109,7 @@ class Session:
     @property
     def listener(self) -> Listener:
         """Where webhooks go. Raises NotPassed (not tested) if there is none."""
-        found = self.agent.listener
-        not_tested_unless(found, "no webhook listener: add --webhook-listen 127.0.0.1:0")
-        assert found is not None
-        return found
+        return not_tested_unless(self.agent.listener, "no webhook listener: add --webhook-listen 127.0.0.1:0")
 
     def hook(self, *, answers: tuple[int, ...] = (), otherwise: int = 200) -> WebhookAddress:
         """A fresh address at the listener: it answers with each of ``answers`` once, then with ``otherwise``."""
@@ -187,7 +183,7 @@ class Session:
         exchange = await self.send(hint, **more)
         task = self.dialect.task(exchange.result)
         not_tested_unless(
-            isinstance(task.get("id"), str), f"the send this leans on was answered with {exchange.says()}", exchange
+            isinstance(task.get("id"), str), f"the send this leans on was answered with {exchange}", exchange
         )
         return str(task["id"]), exchange
 
@@ -221,9 +217,7 @@ class Session:
         if self.state(exchange) not in TERMINAL or "artifacts" not in self.dialect.task(exchange.result):
             exchange = await self.until(task_id)
         state = self.state(exchange)
-        not_tested_unless(
-            state in TERMINAL, f"the task this leans on did not end: {state or exchange.says()}", exchange
-        )
+        not_tested_unless(state in TERMINAL, f"the task this leans on did not end: {state or exchange}", exchange)
         return task_id, exchange
 
     # Streams.
@@ -252,7 +246,7 @@ class Session:
     async def streaming(self, hint: Hint) -> AsyncIterator[Stream]:
         """Open a stream of a send. Raises NotPassed (not tested) if what comes is no stream."""
         async with self.stream(Operation.STREAM, self.params(hint)) as stream:
-            not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange.says()}", stream.exchange)
+            not_tested_unless(stream.is_stream, f"a stream gave {stream.exchange}", stream.exchange)
             yield stream
 
     async def _unknown_stream(self, operation: Operation | str, stream: Stream) -> bool:
@@ -402,7 +396,5 @@ class Stream:
         frames = self.exchange.frames
         kind, content = self._session.dialect.event(frames[0].result) if frames else ("", {})
         found = self._session.dialect.task_id(kind, mapping(content))
-        not_tested_unless(
-            isinstance(found, str), f"the stream this leans on gave {self.exchange.says()}", self.exchange
-        )
+        not_tested_unless(isinstance(found, str), f"the stream this leans on gave {self.exchange}", self.exchange)
         return str(found)

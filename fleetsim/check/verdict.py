@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fleetsim.check.exchange import Exchange
+
+T = TypeVar("T")
 
 
 class Verdict(StrEnum):
@@ -58,16 +60,18 @@ class NotPassed(Exception):
         self.verdict, self.reason, self.evidence, self.lost = verdict, reason, tuple(evidence), lost
 
 
-def fail_unless(kept: object, reason: str, *evidence: Evidence) -> None:
-    """End the probe with *fail* unless the agent keeps what the requirement asks."""
+def fail_unless(kept: T | None, reason: str, *evidence: Evidence) -> T:
+    """End the probe with *fail* unless the agent keeps what the requirement asks; returns ``kept``."""
     if not kept:
         raise NotPassed(Verdict.FAIL, reason, evidence)
+    return kept
 
 
-def not_tested_unless(there: object, reason: str, *evidence: Evidence) -> None:
-    """End the probe with *not tested* unless what it leans on (an answer, a skill, a webhook) is there."""
+def not_tested_unless(there: T | None, reason: str, *evidence: Evidence) -> T:
+    """End the probe with *not tested* unless what it leans on (an answer, a skill, a webhook) is there; returns it."""
     if not there:
         raise NotPassed(Verdict.NOT_TESTED, reason, evidence)
+    return there
 
 
 def not_applicable_unless(there: object, reason: str) -> None:
@@ -79,4 +83,4 @@ def not_applicable_unless(there: object, reason: str) -> None:
 def fail_unless_error(exchange: Exchange, what: str, *codes: int) -> None:
     """End the probe with *fail* unless the answer is a JSON-RPC error of one of these codes; ``what`` was asked."""
     wanted = " or ".join(map(str, codes))
-    fail_unless(exchange.code in codes, f"{what} must be {wanted}, not {exchange.says()}", exchange)
+    fail_unless(exchange.code in codes, f"{what} must be {wanted}, not {exchange}", exchange)

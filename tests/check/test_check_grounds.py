@@ -118,18 +118,14 @@ def test_an_extended_card_that_0_3_does_not_know_is_no_fault_and_in_1_0_it_is() 
     assert found["C-13@1.0"].verdict is Verdict.FAIL
 
 
-def _told_next() -> Callable[[JsonObject], Iterable[JsonObject]]:
+def _told_next(event: JsonObject, _seen: list[JsonObject]) -> Iterable[JsonObject]:
     """The snapshot without its message, which comes as the next event."""
-
-    def change(event: JsonObject) -> Iterable[JsonObject]:
-        message = event.get("status", {}).pop("message", None) if kind_of(event) == "task" else None
-        if message is None:
-            return [event]
-        ids = {"taskId": event["id"], "contextId": event["contextId"]}
-        status = {**event["status"], "message": message}
-        return [event, {"kind": "status-update", **ids, "status": status, "final": False}]
-
-    return change
+    message = event.get("status", {}).pop("message", None) if kind_of(event) == "task" else None
+    if message is None:
+        return [event]
+    ids = {"taskId": event["id"], "contextId": event["contextId"]}
+    status = {**event["status"], "message": message}
+    return [event, {"kind": "status-update", **ids, "status": status, "final": False}]
 
 
 def test_progress_told_as_the_event_after_the_snapshot_is_told() -> None:

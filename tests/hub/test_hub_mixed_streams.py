@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +28,15 @@ def chatty(*, before: bool) -> Agent:
             await asyncio.sleep(0.2)
             await task.say(piece)
 
-    def talks() -> Callable[[Any], Iterable[Any]]:
-        def change(event: Any) -> Iterable[Any]:
-            if kind_of(event) != "task":
-                return [event]
-            parts = [{"kind": "text", "text": "let me see"}]
-            message = {"kind": "message", "messageId": "m-1", "role": "agent", "parts": parts}
-            if event is not inside(event):
-                message = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "let me see"}]}
-                return [{"message": message}, event] if before else [event, {"message": message}]
-            return [message, event] if before else [event, message]
-
-        return change
+    def talks(event: Any, _seen: list[Any]) -> Iterable[Any]:
+        if kind_of(event) != "task":
+            return [event]
+        parts = [{"kind": "text", "text": "let me see"}]
+        message = {"kind": "message", "messageId": "m-1", "role": "agent", "parts": parts}
+        if event is not inside(event):
+            message = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "let me see"}]}
+            return [{"message": message}, event] if before else [event, {"message": message}]
+        return [message, event] if before else [event, message]
 
     return breaks(edit_frames(talks))(agent)
 

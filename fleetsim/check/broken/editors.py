@@ -11,13 +11,13 @@ from typing import Any
 
 from fleetsim.agent.settings import CARD_PATHS
 from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
+from fleetsim.check.raw_dialect import WRAPPERS, state_word
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
 from fleetsim.wire.json import dump
 
 JsonEdit = Callable[[Json], Json | None]
 
-_WRAPPERS = {"task": "task", "statusUpdate": "status-update", "artifactUpdate": "artifact-update", "message": "message"}
 LEGACY = frozenset({"tasks/send", "tasks/sendSubscribe", "tasks/pushNotification/set", "tasks/pushNotification/get"})
 SENDS = (Operation.SEND, Operation.STREAM)
 STREAMS = (Operation.STREAM, Operation.SUBSCRIBE)
@@ -28,7 +28,7 @@ STREAMS = (Operation.STREAM, Operation.SUBSCRIBE)
 
 def inside(event: Json) -> Json:
     """The event without the wrapper of 1.0."""
-    if isinstance(event, dict) and len(event) == 1 and next(iter(event)) in _WRAPPERS:
+    if isinstance(event, dict) and len(event) == 1 and next(iter(event)) in WRAPPERS:
         return next(iter(event.values()))
     return event
 
@@ -37,7 +37,7 @@ def kind_of(event: Json) -> str:
     """task, status-update, artifact-update or message, however the dialect says it."""
     if not isinstance(event, dict):
         return ""
-    if len(event) == 1 and (wrapped := _WRAPPERS.get(next(iter(event)))):
+    if len(event) == 1 and (wrapped := WRAPPERS.get(next(iter(event)))):
         return wrapped
     if "kind" in event:
         return str(event["kind"])
@@ -46,10 +46,7 @@ def kind_of(event: Json) -> str:
 
 def state_of(event: Json) -> str:
     """The state a task or status update tells, in 0.3's spelling; empty if it tells none."""
-    body = inside(event)
-    status = body.get("status") if isinstance(body, dict) else None
-    state = status.get("state", "") if isinstance(status, dict) else ""
-    return str(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
+    return state_word(inside(event))
 
 
 def closes(event: Json) -> bool:
@@ -270,7 +267,7 @@ def answer_instead(on: Callable[[Asked], bool], value: Json, *, status: int = 20
 
 def edit_frame(to: JsonEdit, *, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
     """Change every event of every stream; None drops it."""
-    return edit_frames(lambda: lambda event: [] if (new := to(event)) is None else [new], on=on)
+    return edit_frames(lambda event, _seen: [] if (new := to(event)) is None else [new], on=on)
 
 
 def drop_frame(which: Callable[[Json], bool], *, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
@@ -279,19 +276,19 @@ def drop_frame(which: Callable[[Json], bool], *, on: Callable[[Asked], bool] = l
 
 
 def edit_frames(
-    make: Callable[[], Callable[[Json], Iterable[Json]]], *, on: Callable[[Asked], bool] = lambda _asked: True
+    change: Callable[[Json, list[Json]], Iterable[Json]], *, on: Callable[[Asked], bool] = lambda _asked: True
 ) -> Edit:
-    """Change events by a function made anew for every stream, so that it may remember what went by."""
+    """Change events. ``change`` is given each and a list that is its stream's own, to remember what went by."""
 
     def frames(_asked: Asked) -> FrameEdit:
-        change = make()
+        seen: list[Json] = []
 
         def one(envelope: Json) -> Iterable[Json]:
             if isinstance(envelope, dict) and "jsonrpc" in envelope:
                 if "result" not in envelope:
                     return [envelope]
-                return [{**envelope, "result": event} for event in change(envelope["result"])]
-            return change(envelope)
+                return [{**envelope, "result": event} for event in change(envelope["result"], seen)]
+            return change(envelope, seen)
 
         return one
 

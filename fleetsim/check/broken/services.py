@@ -180,46 +180,48 @@ class LegacyDeaf(Interceptor):
 # -- cancelling -------------------------------------------------------------------------------------
 
 
-class LyingCancel(Interceptor):
-    """A cancel is answered and not done."""
+class Cancelling(Interceptor):
+    """Answers some cancels in place of the agent."""
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        if isinstance(call, CancelTask):
-            task = await task_of(self.inner, call.task_id, caller)
-            if task is not None and not task.terminal:
-                return canceled(task)
-        return await super().call(call, caller)
-
-
-class NoCancel(Interceptor):
-    """Nothing can be canceled."""
-
-    async def before(self, call: Call, caller: Principal) -> Call:
-        if isinstance(call, CancelTask) and (task := await task_of(self.inner, call.task_id, caller)):
-            raise TaskNotCancelable(f"a task that is {task.state} cannot be canceled here")
-        return call
-
-
-class Cancelable(Interceptor):
-    """Cancels a finished task once more, in words, where ``again`` says so."""
-
-    def again(self, task: Task) -> bool:
-        return task.state is TaskState.CANCELED
+    def cancel(self, task: Task) -> Task | None:
+        """What is answered to a cancel of this task; None leaves it to the agent. May raise RpcError."""
+        return None
 
     async def call(self, call: Call, caller: Principal) -> Reply:
         task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
-        return canceled(task) if task and task.terminal and self.again(task) else await super().call(call, caller)
+        return (task and self.cancel(task)) or await super().call(call, caller)
 
 
-class Racy(Cancelable):
+class LyingCancel(Cancelling):
+    """A cancel is answered and not done."""
+
+    def cancel(self, task: Task) -> Task | None:
+        return None if task.terminal else canceled(task)
+
+
+class NoCancel(Cancelling):
+    """Nothing can be canceled."""
+
+    def cancel(self, task: Task) -> Task | None:
+        raise TaskNotCancelable(f"a task that is {task.state} cannot be canceled here")
+
+
+class Cancelable(Cancelling):
+    """Cancels once more, in words, what was canceled before."""
+
+    def cancel(self, task: Task) -> Task | None:
+        return canceled(task) if task.state is TaskState.CANCELED else None
+
+
+class Racy(Cancelling):
     """A cancel looks at what was last read, so a task that ended since is told to be canceled and is not."""
 
     def __init__(self, inner: Operations) -> None:
         super().__init__(inner)
         self._seen: set[str] = set()
 
-    def again(self, task: Task) -> bool:
-        return task.task_id not in self._seen
+    def cancel(self, task: Task) -> Task | None:
+        return canceled(task) if task.terminal and task.task_id not in self._seen else None
 
     async def call(self, call: Call, caller: Principal) -> Reply:
         reply = await super().call(call, caller)
@@ -273,7 +275,7 @@ class ProgressLost(Retelling):
         return replace(task, status=replace(task.status, message=None)) if task.state is TaskState.WORKING else task
 
 
-class Clobbering(Retelling):
+class Clobbering(Retelling, Cancelling):
     """Cancels what is finished: the check and the write of a cancel are two steps."""
 
     def __init__(self, inner: Operations) -> None:
@@ -283,15 +285,14 @@ class Clobbering(Retelling):
     def retold(self, task: Task) -> Task:
         return canceled(task) if task.task_id in self._clobbered else task
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
-        if task is None or not task.terminal:
-            return await super().call(call, caller)
+    def cancel(self, task: Task) -> Task | None:
+        if not task.terminal:
+            return None
         self._clobbered.add(task.task_id)
-        return self.retold(task)
+        return task
 
 
-class WorkingOn(Retelling):
+class WorkingOn(Retelling, Cancelling):
     """A canceled task works on, and becomes completed when its skill returns."""
 
     def __init__(self, inner: Operations) -> None:
@@ -301,14 +302,13 @@ class WorkingOn(Retelling):
     def retold(self, task: Task) -> Task:
         return canceled(task) if task.task_id in self._canceled and not task.terminal else task
 
-    async def call(self, call: Call, caller: Principal) -> Reply:
-        task = await task_of(self.inner, call.task_id, caller) if isinstance(call, CancelTask) else None
-        if task is None or task.terminal:
-            return await super().call(call, caller)
+    def cancel(self, task: Task) -> Task | None:
+        if task.terminal:
+            return None
         if task.task_id in self._canceled:
             raise TaskNotCancelable(f"the task is already {TaskState.CANCELED}")
         self._canceled.add(task.task_id)
-        return self.retold(task)
+        return task
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -381,6 +381,16 @@ class Tied(Interceptor):
             await self.inner.call(CancelTask(task_id=task_id), caller)
 
 
+class Watching(Interceptor):
+    """Streams are watches of another ``kind``."""
+
+    kind = Watch
+
+    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
+        watch = await super().stream(call, caller)
+        return self.kind(**members(watch)) if isinstance(watch, Watch) else watch
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class HeldWatch(Watch):
     """Gives its slot back only if it was read to the end."""
@@ -397,12 +407,10 @@ class HeldWatch(Watch):
             Watch.close(self)
 
 
-class LeakingReaders(Interceptor):
+class LeakingReaders(Watching):
     """A reader that leaves early is kept for ever, and there is room for few."""
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        watch = await super().stream(call, caller)
-        return HeldWatch(**members(watch)) if isinstance(watch, Watch) else watch
+    kind = HeldWatch
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -418,12 +426,10 @@ class HurriedWatch(Watch):
                 return
 
 
-class Hurried(Interceptor):
+class Hurried(Watching):
     """A reader that is slow at the wrong moment never gets the closing events."""
 
-    async def stream(self, call: SendMessage | SubscribeToTask, caller: Principal) -> Watch | DirectWatch:
-        watch = await super().stream(call, caller)
-        return HurriedWatch(**members(watch)) if isinstance(watch, Watch) else watch
+    kind = HurriedWatch
 
 
 # -- registering webhooks ---------------------------------------------------------------------------

@@ -38,117 +38,75 @@ OLD = in_dialect("0.3", *STREAMS)
 NEW = in_dialect("1.0", *STREAMS)
 JOINS = about(SUBSCRIBE)
 
-Events = Callable[[Json], Iterable[Json]]
-
 
 def _unclosed(event: Json) -> Json:
     return over(event, member("final", lambda _final: False))
 
 
-def _one_more() -> Events:
-    def change(event: Json) -> Iterable[Json]:
-        yield event
-        if closes(event):
-            yield over(event, dict)
-
-    return change
+def _one_more(event: Json, _seen: list[Json]) -> Iterable[Json]:
+    return [event, over(event, dict)] if closes(event) else [event]
 
 
-def _full_text() -> Events:
+def _full_text(event: Json, said: list[Json]) -> Iterable[Json]:
     """Each delta becomes everything said so far."""
-    said: dict[str, str] = {}
-
-    def change(event: Json) -> Iterable[Json]:
-        if is_delta(event):
-            artifact = inside(event)["artifact"]
-            for part in artifact.get("parts", []):
-                if "text" in part:
-                    said[artifact["artifactId"]] = said.get(artifact["artifactId"], "") + part["text"]
-                    part["text"] = said[artifact["artifactId"]]
-        return [event]
-
-    return change
+    if is_delta(event):
+        artifact = inside(event)["artifact"]
+        for part in artifact.get("parts", []):
+            if "text" in part:
+                said.append((artifact["artifactId"], part["text"]))
+                part["text"] = "".join(text for name, text in said if name == artifact["artifactId"])
+    return [event]
 
 
-def _status_first() -> Events:
+def _status_first(event: Json, held: list[Json]) -> Iterable[Json]:
     """The final status comes before the artifact."""
-    held: list[Json] = []
-
-    def change(event: Json) -> Iterable[Json]:
-        if has_artifact(event):
-            held.append(event)
-            return []
-        if closes(event):
-            return [event, *held]
-        return [event]
-
-    return change
-
-
-def _snapshot_again() -> Events:
-    """The task comes once more with the first move."""
-    seen: list[Json] = []
-
-    def change(event: Json) -> Iterable[Json]:
-        if kind_of(event) == "task":
-            seen.append(event)
-            return [event]
-        if len(seen) == 1:
-            seen.append(event)
-            return [seen[0], event]
-        return [event]
-
-    return change
-
-
-def _all_at_once() -> Events:
-    """Nothing is told before the end."""
-    held: list[Json] = []
-
-    def change(event: Json) -> Iterable[Json]:
+    if has_artifact(event):
         held.append(event)
+        return []
+    return [event, *held] if closes(event) else [event]
+
+
+def _snapshot_again(event: Json, seen: list[Json]) -> Iterable[Json]:
+    """The task comes once more with the first move."""
+    if kind_of(event) != "task" and len(seen) == 1:
+        seen.append(event)
+        return [seen[0], event]
+    if kind_of(event) == "task":
+        seen.append(event)
+    return [event]
+
+
+def _all_at_once(event: Json, held: list[Json]) -> Iterable[Json]:
+    """Nothing is told before the end."""
+    held.append(event)
+    if closes(event) or state_of(event) in TERMINAL | INTERRUPTED:
+        told = list(held)
+        held.clear()
+        return told
+    return [event] if not inside(event).keys() & {"status", "artifact"} else []
+
+
+def _last_reader_only() -> Callable[[Json, list[Json]], Iterable[Json]]:
+    """One queue for all readers of a task: whoever joins takes the events from who was there."""
+    latest: dict[str, list[Json]] = {}
+
+    def change(event: Json, mine: list[Json]) -> Iterable[Json]:
         body = inside(event)
-        if closes(event) or state_of(event) in TERMINAL | INTERRUPTED:
-            told = list(held)
-            held.clear()
-            return told
-        return [] if "status" in body or "artifact" in body else [event]
+        if kind_of(event) == "task":
+            latest[str(body.get("id"))] = mine
+        return [event] if latest.get(str(body.get("taskId", body.get("id"))), mine) is mine else []
 
     return change
-
-
-def _last_reader_only() -> Callable[[], Events]:
-    """One queue for all readers of a task: whoever joins takes the events from who was there."""
-    latest: dict[str, object] = {}
-
-    def make() -> Events:
-        me = object()
-
-        def change(event: Json) -> Iterable[Json]:
-            body = inside(event)
-            if kind_of(event) == "task":
-                latest[str(body.get("id"))] = me
-                return [event]
-            return [event] if latest.get(str(body.get("taskId", body.get("id"))), me) is me else []
-
-        return change
-
-    return make
 
 
 def _is_task(event: Json) -> bool:
     return kind_of(event) == "task"
 
 
-def _hangs_if_finished() -> Events:
-    finished: list[bool] = []
-
-    def change(event: Json) -> Iterable[Json]:
-        if kind_of(event) == "task" and state_of(event) in TERMINAL:
-            finished.append(True)
-        return [] if finished else [event]
-
-    return change
+def _hangs_if_finished(event: Json, finished: list[Json]) -> Iterable[Json]:
+    if kind_of(event) == "task" and state_of(event) in TERMINAL:
+        finished.append(event)
+    return [] if finished else [event]
 
 
 catalogue = Catalogue()

@@ -33,7 +33,7 @@ def _reading_of(session: Session, path: str) -> Exchange:
 async def at_the_new_path(session: Session) -> None:
     """GET the path; it must answer 200 with a JSON object that names the agent."""
     exchange = _reading_of(session, NEW)
-    fail_unless(exchange.status == 200, f"GET {NEW} gave {exchange.says()}", exchange)
+    fail_unless(exchange.status == 200, f"GET {NEW} gave {exchange}", exchange)
     fail_unless("name" in mapping(exchange.value), "what is served there is no card", exchange)
 
 
@@ -46,9 +46,7 @@ async def at_the_new_path(session: Session) -> None:
 async def at_the_old_path(session: Session) -> None:
     """GET the old path and compare the card with the one at the new path."""
     exchange = _reading_of(session, OLD)
-    fail_unless(
-        exchange.status == 200 and "name" in mapping(exchange.value), f"GET {OLD} gave {exchange.says()}", exchange
-    )
+    fail_unless(exchange.status == 200 and "name" in mapping(exchange.value), f"GET {OLD} gave {exchange}", exchange)
     new = _reading_of(session, NEW)
     if new.status == 200:
         same = mapping(new.value).get("name") == mapping(exchange.value).get("name")
@@ -90,7 +88,7 @@ async def url_is_the_endpoint(session: Session) -> None:
         place = f"{session.agent.origin}{url_path(url)}"
         asked = await _knock(session, place)
         speaks = asked.answer.get("jsonrpc") == "2.0" and asked.status not in {404, 405}
-        fail_unless(speaks, f"POST to the card's url {url_path(url)} gave {asked.says()}", asked)
+        fail_unless(speaks, f"POST to the card's url {url_path(url)} gave {asked}", asked)
 
 
 @must(
@@ -143,20 +141,18 @@ async def streaming_is_true(session: Session) -> None:
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
         exchange = stream.exchange
         if offered:
-            fail_unless(
-                stream.is_stream, f"the card says streaming: true, but a stream gave {exchange.says()}", exchange
-            )
+            fail_unless(stream.is_stream, f"the card says streaming: true, but a stream gave {exchange}", exchange)
             fail_unless(await stream.next(10), "the card says streaming: true, but no event came", exchange)
             fail_unless(
-                exchange.error is None, f"the card says streaming: true, but a stream gave {exchange.says()}", exchange
+                exchange.error is None, f"the card says streaming: true, but a stream gave {exchange}", exchange
             )
             return
         if stream.is_stream:
             await stream.next(10)
         fail_unless(
-            exchange.error is not None, f"the card says streaming: false, but a stream gave {exchange.says()}", exchange
+            exchange.error is not None, f"the card says streaming: false, but a stream gave {exchange}", exchange
         )
-        fail_unless(exchange.code == -32004, f"a stream nobody offers must be -32004, not {exchange.says()}", exchange)
+        fail_unless(exchange.code == -32004, f"a stream nobody offers must be -32004, not {exchange}", exchange)
 
 
 @must(
@@ -174,13 +170,11 @@ async def push_is_true(session: Session) -> None:
     exchange = await session.rpc(Operation.PUSH_SET, params)
     if session.agent.push:
         taken = exchange.status == 200 and (exchange.error is None or exchange.code == -32602)
-        fail_unless(taken, f"the card says pushNotifications: true, but registering gave {exchange.says()}", exchange)
+        fail_unless(taken, f"the card says pushNotifications: true, but registering gave {exchange}", exchange)
         await session.rpc(Operation.PUSH_DELETE, session.dialect.of_hook(task_id, "flag"))
         return
     fail_unless(
-        exchange.code == -32003,
-        f"the card says pushNotifications: false; expected -32003, got {exchange.says()}",
-        exchange,
+        exchange.code == -32003, f"the card says pushNotifications: false; expected -32003, got {exchange}", exchange
     )
 
 
@@ -228,7 +222,7 @@ async def may_be_cached(session: Session) -> None:
     tag = exchange.headers.get("etag", "")
     fail_unless(tag, "no ETag", exchange)
     again = await session.agent.exchange("GET", exchange.url, headers={"if-none-match": tag})
-    fail_unless(again.status == 304, f"If-None-Match with the current ETag gave {again.says()}", again)
+    fail_unless(again.status == 304, f"If-None-Match with the current ETag gave {again}", again)
 
 
 @must(
@@ -283,15 +277,13 @@ async def extended_card(session: Session) -> None:
     exchange = await session.rpc(method) if not session.dialect.current else await session.rpc(method, {})
     if says is True:
         fail_unless(
-            "name" in mapping(exchange.result),
-            f"the card promises an extended one; it gave {exchange.says()}",
-            exchange,
+            "name" in mapping(exchange.result), f"the card promises an extended one; it gave {exchange}", exchange
         )
         return
     fail_unless(exchange.error is not None, "an extended card is served that the card does not promise", exchange, read)
     # An optional method may be missing in 0.3; that its absence has a code of its own is 1.0's rule.
     codes = {-32007, -32004} if session.dialect.current else {-32007, -32004, -32601}
-    fail_unless(exchange.code in codes, f"expected -32007 or -32004, got {exchange.says()}", exchange)
+    fail_unless(exchange.code in codes, f"expected -32007 or -32004, got {exchange}", exchange)
 
 
 @should(
@@ -318,9 +310,7 @@ async def extra_slash(session: Session) -> None:
     url = session.endpoint
     other = url.rstrip("/") if url_parts(url).path.rstrip("/") and url.endswith("/") else f"{url.rstrip('/')}/"
     exchange = await _knock(session, other)
-    fail_unless(
-        exchange.answer.get("jsonrpc") == "2.0", f"POST {url_parts(other).path} gave {exchange.says()}", exchange
-    )
+    fail_unless(exchange.answer.get("jsonrpc") == "2.0", f"POST {url_parts(other).path} gave {exchange}", exchange)
 
 
 @must(
@@ -380,7 +370,5 @@ async def offers_what_it_speaks(session: Session) -> None:
     # Seen when the agent was discovered; all other requirements are probed in the dialects it knows.
     speaks = ", ".join(session.agent.spoken)
     for name, exchange in session.agent.unknown.items():
-        reason = (
-            f"the card reads as A2A {name}, of which the agent knows no method ({exchange.says()}); it speaks {speaks}"
-        )
+        reason = f"the card reads as A2A {name}, of which the agent knows no method ({exchange}); it speaks {speaks}"
         fail_unless(False, reason, exchange)

@@ -25,7 +25,7 @@ async def card_is_public(session: Session) -> None:
     for url, exchange in reads.items():
         if at and url.rpartition("/")[0] != beside:
             continue  # what else is closed, or below a guarded endpoint, is not the card
-        fail_unless(exchange.status not in {401, 403}, f"the card without credentials gave {exchange.says()}", exchange)
+        fail_unless(exchange.status not in {401, 403}, f"the card without credentials gave {exchange}", exchange)
 
 
 @must(
@@ -38,7 +38,7 @@ async def card_is_public(session: Session) -> None:
 async def no_credentials(session: Session) -> None:
     """POST a call without credentials."""
     exchange = await session.rpc(Operation.SEND, session.params(), credentials={})
-    fail_unless(exchange.status == 401, f"a call without credentials gave {exchange.says()}", exchange)
+    fail_unless(exchange.status == 401, f"a call without credentials gave {exchange}", exchange)
 
 
 @must(
@@ -54,11 +54,11 @@ async def wrong_credentials(session: Session) -> None:
     for cut, more in ((None, "x"), (-1, ""), (-1, "~")):
         wrong = {name: value[:cut] + more for name, value in session.agent.target.headers.items()}
         exchange = await session.rpc("fleetsim/check", {}, credentials=wrong)
-        fail_unless(exchange.status in {401, 403}, f"a call with wrong credentials gave {exchange.says()}", exchange)
+        fail_unless(exchange.status in {401, 403}, f"a call with wrong credentials gave {exchange}", exchange)
     odd = {name: f"\xe9\xff{value}" for name, value in session.agent.target.headers.items()}
     exchange = await session.rpc("fleetsim/check", {}, credentials=odd)
     if exchange.status is not None:  # some transports do not send such bytes
-        fail_unless(exchange.status in {400, 401, 403}, f"credentials with odd bytes gave {exchange.says()}", exchange)
+        fail_unless(exchange.status in {400, 401, 403}, f"credentials with odd bytes gave {exchange}", exchange)
 
 
 @should(
@@ -71,7 +71,7 @@ async def wrong_credentials(session: Session) -> None:
 async def scheme_is_named(session: Session) -> None:
     """Read the header of the refusal."""
     exchange = await session.raw(written(session.envelope("fleetsim/check", {})), credentials={})
-    not_tested_unless(exchange.status == 401, f"a call without credentials gave {exchange.says()}", exchange)
+    not_tested_unless(exchange.status == 401, f"a call without credentials gave {exchange}", exchange)
     fail_unless(exchange.headers.get("www-authenticate"), "the 401 has no WWW-Authenticate", exchange)
 
 
@@ -107,8 +107,6 @@ async def foreign_tasks(session: Session) -> None:
     unknown = await session.call(Operation.GET, session.dialect.by_id(session.new()), credentials=other)
     for operation in (Operation.GET, Operation.CANCEL):
         exchange = await session.call(operation, session.dialect.by_id(task_id), credentials=other)
-        fail_unless(
-            exchange.code == -32001, f"{operation.value} of another caller's task gave {exchange.says()}", exchange
-        )
+        fail_unless(exchange.code == -32001, f"{operation.value} of another caller's task gave {exchange}", exchange)
         same = mapping(exchange.error).get("message") == mapping(unknown.error).get("message")
         fail_unless(same, "a foreign task and a missing one are told apart by the message", exchange, unknown)

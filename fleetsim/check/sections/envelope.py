@@ -151,7 +151,7 @@ async def id_comes_back(session: Session) -> None:
 async def null_id(session: Session) -> None:
     """POST half a JSON object and read the id of the error."""
     exchange = await session.raw(b'{"jsonrpc": "2.0", "id": 1, ')
-    not_tested_unless(exchange.error is not None, f"a body that is no JSON gave {exchange.says()}", exchange)
+    not_tested_unless(exchange.error is not None, f"a body that is no JSON gave {exchange}", exchange)
     fail_unless(
         "id" in exchange.answer and exchange.answer["id"] is None, "the id of a parse error is not null", exchange
     )
@@ -249,7 +249,7 @@ async def result_or_error(session: Session) -> None:
 async def error_info(session: Session) -> None:
     """Read error.data of -32001: a list with an ErrorInfo of domain a2a-protocol.org."""
     exchange = await session.get(session.new())
-    not_tested_unless(exchange.error is not None, f"reading an unknown task gave {exchange.says()}", exchange)
+    not_tested_unless(exchange.error is not None, f"reading an unknown task gave {exchange}", exchange)
     details = [mapping(entry) for entry in listed(mapping(exchange.error).get("data"))]
     info = [entry for entry in details if str(entry.get("@type", "")).endswith("google.rpc.ErrorInfo")]
     fail_unless(info, "error.data holds no google.rpc.ErrorInfo", exchange)
@@ -275,7 +275,7 @@ async def huge_body(session: Session) -> None:
     exchange.sent = body[:200]
     closed = exchange.status is None and exchange.problem
     fail_unless(
-        closed or exchange.status == 413 or exchange.code in {-32600, -32602}, f"9 MiB gave {exchange.says()}", exchange
+        closed or exchange.status == 413 or exchange.code in {-32600, -32602}, f"9 MiB gave {exchange}", exchange
     )
 
 
@@ -290,8 +290,8 @@ async def deep_json(session: Session) -> None:
     deep = b"[" * 5_000 + b"]" * 5_000
     exchange = await session.raw(b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + deep + b"}")
     exchange.sent = exchange.sent[:200]
-    fail_unless(exchange.status is not None and exchange.status < 500, f"deep JSON gave {exchange.says()}", exchange)
-    fail_unless(exchange.error is not None, f"deep JSON gave {exchange.says()}", exchange)
+    fail_unless(exchange.status is not None and exchange.status < 500, f"deep JSON gave {exchange}", exchange)
+    fail_unless(exchange.error is not None, f"deep JSON gave {exchange}", exchange)
 
 
 @must(
@@ -307,9 +307,9 @@ async def wrong_types(session: Session) -> None:
     for operation, params in asked:
         exchange = await session.call(operation, params)
         fail_unless(
-            exchange.status is not None and exchange.status < 500, f"{operation.value} gave {exchange.says()}", exchange
+            exchange.status is not None and exchange.status < 500, f"{operation.value} gave {exchange}", exchange
         )
-        fail_unless(exchange.error is not None, f"wrong types were taken: {exchange.says()}", exchange)
+        fail_unless(exchange.error is not None, f"wrong types were taken: {exchange}", exchange)
         fail_unless(exchange.code != -32603, "wrong types are an internal error (-32603)", exchange)
 
 
@@ -326,7 +326,7 @@ async def unknown_fields(session: Session) -> None:
     params["message"]["parts"][0]["fleetsimExtra"] = 1
     params["configuration"]["fleetsimExtra"] = True
     exchange = await session.call(Operation.SEND, params)
-    fail_unless(exchange.granted, f"a send with unknown fields gave {exchange.says()}", exchange)
+    fail_unless(exchange.granted, f"a send with unknown fields gave {exchange}", exchange)
 
 
 @should(
@@ -350,9 +350,9 @@ METHOD_REQUIREMENTS: dict[Operation, str] = {}
 
 
 def _fail_unless_method(exchange: Exchange, method: str) -> None:
-    fail_unless(exchange.code != -32601, f"{method} does not exist: {exchange.says()}", exchange)
-    fail_unless(exchange.status not in {404, 405}, f"{method} gave {exchange.says()}", exchange)
-    fail_unless(exchange.answer.get("jsonrpc") == "2.0", f"{method} gave {exchange.says()}", exchange)
+    fail_unless(exchange.code != -32601, f"{method} does not exist: {exchange}", exchange)
+    fail_unless(exchange.status not in {404, 405}, f"{method} gave {exchange}", exchange)
+    fail_unless(exchange.answer.get("jsonrpc") == "2.0", f"{method} gave {exchange}", exchange)
 
 
 def _params_for_nobody(dialect: RawDialect, operation: Operation) -> dict[str, object]:
@@ -420,7 +420,7 @@ async def old_name_of_stream(session: Session) -> None:
         await stream.next(10)
     exchange = stream.exchange
     _fail_unless_method(exchange, "message/sendStream")
-    fail_unless(exchange.frames, f"message/sendStream gave {exchange.says()}, no stream", exchange)
+    fail_unless(exchange.frames, f"message/sendStream gave {exchange}, no stream", exchange)
 
 
 METHOD_REQUIREMENTS[Operation.LIST] = "M-11"

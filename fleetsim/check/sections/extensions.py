@@ -165,4 +165,4 @@ async def unknown_extension_is_ignored(session: Session) -> None:
     name = "a2a-extensions" if session.dialect.current else "x-a2a-extensions"
     headers = {name: "https://fleetsim.example/extensions/unknown/v1"}
     exchange = await session.call(Operation.SEND, session.params(), headers=headers)
-    fail_unless(exchange.granted, f"a send with an unknown extension gave {exchange.says()}", exchange)
+    fail_unless(exchange.granted, f"a send with an unknown extension gave {exchange}", exchange)

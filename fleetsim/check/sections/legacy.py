@@ -25,7 +25,7 @@ async def under_our_id(session: Session) -> None:
     """Send with id and sessionId: the task comes back with both, submitted, working or finished."""
     params = session.params()
     exchange = await session.call(Operation.SEND, params)
-    fail_unless(exchange.error is None, f"tasks/send gave {exchange.says()}", exchange)
+    fail_unless(exchange.error is None, f"tasks/send gave {exchange}", exchange)
     task = mapping(exchange.result)
     fail_unless(task.get("id") == params["id"], f"the task has the id {task.get('id')!r}", exchange)
     fail_unless(task.get("sessionId") == params["sessionId"], f"its session is {task.get('sessionId')!r}", exchange)
@@ -62,7 +62,7 @@ async def named_events(session: Session) -> None:
     """Stream: events named status and artifact, each with jsonrpc and the id, the last with final: true."""
     params = session.params(session.agent.hints.get("stream"))
     async with session.stream(Operation.STREAM, params, request_id=31) as stream:
-        fail_unless(stream.is_stream, f"tasks/sendSubscribe gave {stream.exchange.says()}", stream.exchange)
+        fail_unless(stream.is_stream, f"tasks/sendSubscribe gave {stream.exchange}", stream.exchange)
         exchange = await stream.drain(30)
     not_tested_unless(exchange.frames, "the stream had no events", exchange)
     for frame in exchange.frames:
@@ -107,9 +107,9 @@ async def set_and_get(session: Session) -> None:
     hook = session.hook()
     task_id, _ = await session.finished()
     exchange = await _set(session, task_id, hook.url)
-    fail_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange.says()}", exchange)
+    fail_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange}", exchange)
     read = await session.rpc(Operation.PUSH_GET, {"id": task_id})
-    fail_unless(read.error is None, f"tasks/pushNotification/get gave {read.says()}", read)
+    fail_unless(read.error is None, f"tasks/pushNotification/get gave {read}", read)
     found = mapping(mapping(read.result).get("pushNotificationConfig")) or mapping(read.result)
     fail_unless(found.get("url") == hook.url, f"get shows the url {found.get('url')!r}", exchange, read)
 
@@ -140,7 +140,7 @@ async def legacy_webhook(session: Session) -> None:
     hook = session.hook()
     task_id, _ = await session.begin(session.hint("slow"))
     exchange = await _set(session, task_id, hook.url)
-    not_tested_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange.says()}", exchange)
+    not_tested_unless(exchange.error is None, f"tasks/pushNotification/set gave {exchange}", exchange)
     arrival = await hook.until(tells_the_end, session.options.patience_s)
     fail_unless(arrival, "no terminal webhook came", exchange)
     for found in hook.arrivals:
@@ -163,11 +163,11 @@ async def answered_under_its_id(session: Session) -> None:
     task_id, exchange = await session.begin(session.hint("ask"))
     exchange = await session.until(task_id, frozenset({"input-required"}) | TERMINAL)
     state = session.state(exchange)
-    fail_unless(state == "input-required", f"the asking skill is {state or exchange.says()}", exchange)
+    fail_unless(state == "input-required", f"the asking skill is {state or exchange}", exchange)
     fail_unless(message_text(session.dialect.task(exchange.result)), "status.message holds no question", exchange)
     place = session.dialect.task(exchange.result).get("sessionId")
     answer = {**session.params(session.hint("ask")), "id": task_id, "sessionId": place}
     answered = await session.call(Operation.SEND, answer)
-    fail_unless(answered.error is None, f"the answer gave {answered.says()}", answered)
+    fail_unless(answered.error is None, f"the answer gave {answered}", answered)
     last = await session.until(task_id)
     fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", answered, last)

@@ -38,7 +38,7 @@ async def set_returns_it(session: Session) -> None:
     hook = session.hook()
     task_id, _ = await session.fixture(finished_task)
     exchange = await register(session, task_id, hook, id="fleetsim-1", token=session.new())
-    fail_unless(exchange.granted, f"registering a webhook gave {exchange.says()}", exchange)
+    fail_unless(exchange.granted, f"registering a webhook gave {exchange}", exchange)
     got = webhook_config(session, exchange.result).get("url")
     fail_unless(got == hook.url, f"the registered url came back as {got!r}", exchange)
     named = mapping(exchange.result).get("taskId")
@@ -50,7 +50,7 @@ async def _registered_webhook(session: Session, **config: Any) -> tuple[str, Web
     hook = session.hook()
     task_id, _ = await session.finished()
     exchange = await register(session, task_id, hook, **config)
-    not_tested_unless(exchange.granted, f"registering a webhook gave {exchange.says()}", exchange)
+    not_tested_unless(exchange.granted, f"registering a webhook gave {exchange}", exchange)
     return task_id, hook, exchange
 
 
@@ -69,7 +69,7 @@ async def get_reads_it(session: Session) -> None:
     """Get it by task and config id."""
     task_id, hook, exchange = await _registered_webhook(session, id="fleetsim-2")
     read = await _call(session, Operation.PUSH_GET, task_id, "fleetsim-2")
-    fail_unless(read.error is None, f"reading a registered webhook gave {read.says()}", exchange, read)
+    fail_unless(read.error is None, f"reading a registered webhook gave {read}", exchange, read)
     got = webhook_config(session, read.result).get("url")
     fail_unless(got == hook.url, f"get shows the url {got!r}", exchange, read)
 
@@ -90,7 +90,7 @@ async def list_shows_it(session: Session) -> None:
     """List: an array in 0.3, {configs: [...]} in 1.0, with the registered url."""
     task_id, hook, exchange = await _registered_webhook(session, id="fleetsim-3")
     read = await _call(session, Operation.PUSH_LIST, task_id)
-    fail_unless(read.error is None, f"listing webhooks gave {read.says()}", read)
+    fail_unless(read.error is None, f"listing webhooks gave {read}", read)
     configs = webhook_configs(session, read.result)
     fail_unless(configs is not None, "the list has another shape than the dialect's", read)
     urls = [config.get("url") for config in configs or []]
@@ -110,7 +110,7 @@ async def delete_removes_it(session: Session) -> None:
     task_id, _ = await session.begin(session.hint("slow"))
     await registered(session, task_id, hook, id="fleetsim-4")
     gone = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-4")
-    fail_unless(gone.error is None, f"deleting a webhook gave {gone.says()}", gone)
+    fail_unless(gone.error is None, f"deleting a webhook gave {gone}", gone)
     read = await _call(session, Operation.PUSH_LIST, task_id)
     left = [config.get("url") for config in webhook_configs(session, read.result) or []]
     fail_unless(hook.url not in left, "the deleted webhook is still listed", gone, read)
@@ -130,7 +130,7 @@ async def get_without_id(session: Session) -> None:
     """Register without an id, get with the task alone."""
     task_id, hook, exchange = await _registered_webhook(session)
     read = await _call(session, Operation.PUSH_GET, task_id)
-    fail_unless(read.error is None, f"reading the only webhook gave {read.says()}", exchange, read)
+    fail_unless(read.error is None, f"reading the only webhook gave {read}", exchange, read)
     fail_unless(webhook_config(session, read.result).get("url") == hook.url, "another webhook was read", exchange, read)
 
 
@@ -145,9 +145,9 @@ async def delete_twice(session: Session) -> None:
     """Delete the same config twice."""
     task_id, _, _ = await _registered_webhook(session, id="fleetsim-6")
     first = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-6")
-    not_tested_unless(first.error is None, f"deleting a webhook gave {first.says()}", first)
+    not_tested_unless(first.error is None, f"deleting a webhook gave {first}", first)
     again = await _call(session, Operation.PUSH_DELETE, task_id, "fleetsim-6")
-    fail_unless(again.error is None, f"deleting it again gave {again.says()}", again)
+    fail_unless(again.error is None, f"deleting it again gave {again}", again)
 
 
 @must(
@@ -198,7 +198,7 @@ async def _all_refused(session: Session, *urls: str) -> None:
         if exchange.error is None:
             await session.rpc(Operation.PUSH_DELETE, dialect.of_hook(task_id, "fleetsim-ssrf"))
         fail_unless(exchange.error is not None, f"a webhook to {url} was accepted", exchange)
-        fail_unless(exchange.code == -32602, f"a webhook to {url} must be -32602, not {exchange.says()}", exchange)
+        fail_unless(exchange.code == -32602, f"a webhook to {url} must be -32602, not {exchange}", exchange)
     read = await session.rpc(Operation.PUSH_LIST, dialect.of_hook(task_id))
     kept = {str(config.get("url")) for config in webhook_configs(session, read.result) or []}
     fail_unless(not (set(urls) & kept), "a refused webhook is listed all the same", read)
@@ -286,10 +286,8 @@ async def inline_is_refused_aloud(session: Session) -> None:
     push = session.dialect.hook(url, id="fleetsim-ssrf")
     exchange = await session.call(Operation.SEND, session.params(push=push))
     fail_unless(exchange.error is not None, f"a send with a webhook to {url} was accepted", exchange)
-    fail_unless(
-        exchange.code == -32602, f"a send with a webhook to {url} must be -32602, not {exchange.says()}", exchange
-    )
+    fail_unless(exchange.code == -32602, f"a send with a webhook to {url} must be -32602, not {exchange}", exchange)
     if session.agent.streaming:
         async with session.stream(Operation.STREAM, session.params(push=push)) as stream:
             await stream.next(5)
-        fail_unless(stream.exchange.code == -32602, f"a stream with it gave {stream.exchange.says()}", stream.exchange)
+        fail_unless(stream.exchange.code == -32602, f"a stream with it gave {stream.exchange}", stream.exchange)

@@ -44,7 +44,7 @@ async def work_goes_on(session: Session) -> None:
     task_id, before = await dropped_stream(session)
     read = await session.until(task_id)
     state = session.state(read)
-    fail_unless(state == "completed", f"after its reader left the task is {state or read.says()}", before, read)
+    fail_unless(state == "completed", f"after its reader left the task is {state or read}", before, read)
 
 
 async def rejoined_stream(session: Session) -> tuple[Exchange, Exchange]:
@@ -65,7 +65,7 @@ async def can_be_rejoined(session: Session) -> None:
     """Drop a stream of the slow skill, resubscribe, and read to the end."""
     before, exchange = await session.fixture(rejoined_stream)
     fail_unless(
-        exchange.frames and exchange.error is None, f"rejoining a running task gave {exchange.says()}", before, exchange
+        exchange.frames and exchange.error is None, f"rejoining a running task gave {exchange}", before, exchange
     )
     last = session.dialect.event(exchange.frames[-1].result)[1]
     fail_unless(
@@ -76,9 +76,7 @@ async def can_be_rejoined(session: Session) -> None:
 
 
 def _first(session: Session, exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
-    not_tested_unless(
-        exchange.frames and exchange.error is None, f"rejoining a running task gave {exchange.says()}", exchange
-    )
+    not_tested_unless(exchange.frames and exchange.error is None, f"rejoining a running task gave {exchange}", exchange)
     return session.dialect.event(exchange.frames[0].result)
 
 
@@ -178,7 +176,7 @@ async def unknown_task(session: Session) -> None:
 async def refusal_is_an_event(session: Session) -> None:
     """Read the Content-Type of the refusal of a resubscribe."""
     exchange = await _rejoin(session, session.new())
-    not_tested_unless(exchange.error is not None, f"rejoining an unknown task gave {exchange.says()}", exchange)
+    not_tested_unless(exchange.error is not None, f"rejoining an unknown task gave {exchange}", exchange)
     fail_unless(exchange.frames, f"the refusal came as {exchange.media_type}, not as an event", exchange)
 
 
@@ -210,7 +208,7 @@ async def finished_ends(session: Session) -> None:
     answered = exchange.error is not None or any(
         session.dialect.state(session.dialect.event(frame.result)[1]) in TERMINAL for frame in exchange.frames
     )
-    fail_unless(answered, f"rejoining a finished task gave {exchange.says()}", exchange)
+    fail_unless(answered, f"rejoining a finished task gave {exchange}", exchange)
 
 
 @should(
@@ -222,9 +220,7 @@ async def finished_ends(session: Session) -> None:
 async def all_readers_see_the_end(session: Session) -> None:
     """Rejoin twice while the task runs; both must see the terminal event."""
     async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as first:
-        not_tested_unless(
-            first.is_stream and await first.next(5), f"a stream gave {first.exchange.says()}", first.exchange
-        )
+        not_tested_unless(first.is_stream and await first.next(5), f"a stream gave {first.exchange}", first.exchange)
         task_id = first.task_id()
 
         async def follow() -> Exchange:
@@ -235,7 +231,7 @@ async def all_readers_see_the_end(session: Session) -> None:
             others = [group.create_task(follow()) for _ in range(2)]
             own = await first.drain(REJOIN_S)
     for exchange in (own, *(other.result() for other in others)):
-        not_tested_unless(exchange.error is None, f"rejoining a running task gave {exchange.says()}", exchange)
+        not_tested_unless(exchange.error is None, f"rejoining a running task gave {exchange}", exchange)
         last = session.dialect.event(exchange.frames[-1].result)[1] if exchange.frames else {}
         fail_unless(session.dialect.state(last) in TERMINAL, "one of three readers did not see the end", exchange)
 
@@ -250,10 +246,10 @@ async def cancel_ends_streams(session: Session) -> None:
     """Cancel a task while a stream of it is open."""
     async with session.stream(Operation.STREAM, session.params(session.hint("slow"))) as stream:
         not_tested_unless(
-            stream.is_stream and await stream.next(5), f"a stream gave {stream.exchange.says()}", stream.exchange
+            stream.is_stream and await stream.next(5), f"a stream gave {stream.exchange}", stream.exchange
         )
         exchange = await session.cancel(stream.task_id())
-        not_tested_unless(exchange.error is None, f"the cancel gave {exchange.says()}", exchange)
+        not_tested_unless(exchange.error is None, f"the cancel gave {exchange}", exchange)
         await stream.drain(5)
     seen = stream.exchange
     last = session.dialect.event(seen.frames[-1].result)[1]

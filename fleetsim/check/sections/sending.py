@@ -22,7 +22,7 @@ async def answered_by_a_task(session: Session) -> None:
     """Send a text and read id, context and status (kind: task in 0.3, the key task in 1.0)."""
     exchange = await session.send()
     fail_unless(
-        exchange.status == 200 and exchange.error is None, f"a plain text was answered with {exchange.says()}", exchange
+        exchange.status == 200 and exchange.error is None, f"a plain text was answered with {exchange}", exchange
     )
     dialect, result = session.dialect, mapping(exchange.result)
     if dialect.current:
@@ -45,7 +45,7 @@ async def answered_by_a_task(session: Session) -> None:
 
 async def _at_once(session: Session, wait: bool | None, what: str) -> None:
     exchange = await session.send(session.hint("slow"), wait=wait)
-    fail_unless(exchange.granted, f"{what} gave {exchange.says()}", exchange)
+    fail_unless(exchange.granted, f"{what} gave {exchange}", exchange)
     rush = session.options.rush_s
     fail_unless(
         exchange.seconds <= rush,
@@ -110,7 +110,7 @@ async def immediately(session: Session) -> None:
 async def waits(session: Session) -> None:
     """Send to the slow skill without it; the answer is terminal or waits for input."""
     exchange = await session.send(session.hint("slow"), wait=None)
-    fail_unless(exchange.granted, f"a waiting send gave {exchange.says()}", exchange)
+    fail_unless(exchange.granted, f"a waiting send gave {exchange}", exchange)
     state = session.state(exchange)
     fail_unless(
         state in TERMINAL | INTERRUPTED, f"a waiting send was answered while the task was {state or '?'}", exchange
@@ -158,7 +158,7 @@ async def any_script(session: Session) -> None:
     params = session.params()
     params["message"]["parts"] = [session.dialect.part(text)]
     exchange = await session.call(Operation.SEND, params)
-    fail_unless(exchange.granted, f"a text of many scripts gave {exchange.says()}", exchange)
+    fail_unless(exchange.granted, f"a text of many scripts gave {exchange}", exchange)
     task = session.dialect.task(exchange.result)
     not_tested_unless(task, "the answer is no task", exchange)
     read = await session.get(task.get("id"))
@@ -178,7 +178,7 @@ async def data_part(session: Session) -> None:
     params["message"]["parts"].append(session.dialect.data_part({"answer": 42, "nested": {"a": [1, 2]}}))
     exchange = await session.call(Operation.SEND, params)
     taken = exchange.status == 200 and (exchange.error is None or exchange.code == -32005)
-    fail_unless(taken, f"a data part gave {exchange.says()}", exchange)
+    fail_unless(taken, f"a data part gave {exchange}", exchange)
 
 
 @must(
@@ -199,4 +199,4 @@ async def the_fleet_caller(session: Session) -> None:
     del params["configuration"]["acceptedOutputModes"]
     headers = {"x-correlation-id": correlation, "x-parent-id": session.new()}
     exchange = await session.call(Operation.SEND, params, headers=headers)
-    fail_unless(exchange.granted, f"the fleet's own send gave {exchange.says()}", exchange)
+    fail_unless(exchange.granted, f"the fleet's own send gave {exchange}", exchange)

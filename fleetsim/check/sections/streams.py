@@ -31,7 +31,7 @@ async def is_sse(session: Session) -> None:
     """Ask for a stream and read status and Content-Type."""
     async with session.stream(Operation.STREAM, session.params(session.quick())) as stream:
         exchange = stream.exchange
-        fail_unless(exchange.status == 200, f"a stream gave {exchange.says()}", exchange)
+        fail_unless(exchange.status == 200, f"a stream gave {exchange}", exchange)
         fail_unless(
             exchange.media_type == "text/event-stream", f"a stream came as {exchange.media_type or 'nothing'}", exchange
         )
@@ -74,7 +74,7 @@ async def ids_in_events(session: Session) -> None:
         params = session.params(session.quick())
         async with session.stream(Operation.STREAM, params, request_id=request_id) as stream:
             exchange = await stream.drain(STREAM_S)
-        not_tested_unless(exchange.frames, f"the stream gave {exchange.says()}", exchange)
+        not_tested_unless(exchange.frames, f"the stream gave {exchange}", exchange)
         for frame in exchange.frames:
             value = mapping(frame.value)
             fail_unless(value.get("jsonrpc") == "2.0" and "result" in value, "an event is no JSON-RPC answer", exchange)
@@ -338,8 +338,7 @@ async def question_ends_the_stream(session: Session) -> None:
     async with session.streaming(session.hint("ask")) as stream:
         asked = await stream.until(lambda _kind, content: session.dialect.state(content) in INTERRUPTED, 10)
         exchange = stream.exchange
-        not_tested_unless(asked, "no question came over the stream", exchange)
-        assert asked is not None
+        asked = not_tested_unless(asked, "no question came over the stream", exchange)
         kind, content = session.dialect.event(asked.result)
         fail_unless(kind == "task" or content.get("final") is True, "the question is not final", exchange)
         await stream.drain(3)

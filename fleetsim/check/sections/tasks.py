@@ -31,7 +31,7 @@ async def can_be_read(session: Session) -> None:
     task_id, exchange = await session.begin()
     first = session.dialect.task(exchange.result)
     last = await session.until(task_id)
-    fail_unless(last.granted, f"reading the task gave {last.says()}", last)
+    fail_unless(last.granted, f"reading the task gave {last}", last)
     task = session.dialect.task(last.result)
     fail_unless(task.get("id") == task_id, f"get shows the id {task.get('id')!r}", last)
     same = session.dialect.context_id(task) == session.dialect.context_id(first)
@@ -93,10 +93,10 @@ async def running_task_is_cancelled(session: Session) -> None:
         not_tested_unless(
             not over, "the slow skill was over at once: name a slower one with --skill-slow", exchange, found
         )
-    fail_unless(exchange.error is None, f"cancelling a running task gave {exchange.says()}", exchange)
+    fail_unless(exchange.error is None, f"cancelling a running task gave {exchange}", exchange)
     read = await session.until(task_id, seconds=5)
     state = session.state(read)
-    fail_unless(state == "canceled", f"after the cancel the task is {state or read.says()}", exchange, read)
+    fail_unless(state == "canceled", f"after the cancel the task is {state or read}", exchange, read)
 
 
 @must(
@@ -127,7 +127,7 @@ async def finished_task_stays(session: Session) -> None:
 async def second_cancel(session: Session) -> None:
     """Cancel a task twice."""
     task_id, first = await session.fixture(canceled_task)
-    not_tested_unless(first.error is None, f"the first cancel gave {first.says()}", first)
+    not_tested_unless(first.error is None, f"the first cancel gave {first}", first)
     await session.until(task_id, seconds=5)
     fail_unless_error(await session.cancel(task_id), "a second cancel", -32002)
 
@@ -144,7 +144,7 @@ async def finished_takes_no_message(session: Session) -> None:
     if session.dialect.current:
         fail_unless_error(exchange, "a message for a finished task", -32004)
         return
-    fail_unless(exchange.error is not None, f"a message for a finished task gave {exchange.says()}", exchange)
+    fail_unless(exchange.error is not None, f"a message for a finished task gave {exchange}", exchange)
     fail_unless_error(exchange, "a message for a finished task", -32602, -32600, -32004, -32002)
 
 
@@ -217,36 +217,27 @@ def history_of(session: Session, exchange: Exchange) -> list[object]:
     return listed(session.dialect.task(exchange.result).get("history"))
 
 
-async def _history_length_is_honoured(session: Session) -> None:
-    task_id, _ = await session.fixture(finished_task)
-    none = await session.get(task_id, historyLength=0)
-    fail_unless(none.error is None, f"historyLength 0 gave {none.says()}", none)
-    count = len(history_of(session, none))
-    fail_unless(count == 0, f"historyLength 0 gave {count} messages", none)
-    one = await session.get(task_id, historyLength=1)
-    fail_unless(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
-
-
 @must(
     "T-19: historyLength is honoured",
     V10,
     source="A2A 1.0 §3.2.4",
     remedy="Cut the history to the newest N messages; 0 means none.",
 )
-async def history_on_1_0(session: Session) -> None:
-    """Get a task with historyLength 0 (none) and 1 (at most one)."""
-    await _history_length_is_honoured(session)
-
-
 @should(
     "T-20: historyLength is honoured on 0.3",
     V03,
     source="A2A 0.3 §7.3.1",
     remedy="Cut the history to the newest N messages; 0 means none.",
 )
-async def history_on_0_3(session: Session) -> None:
+async def history_length(session: Session) -> None:
     """Get a task with historyLength 0 (none) and 1 (at most one)."""
-    await _history_length_is_honoured(session)
+    task_id, _ = await session.fixture(finished_task)
+    none = await session.get(task_id, historyLength=0)
+    fail_unless(none.error is None, f"historyLength 0 gave {none}", none)
+    count = len(history_of(session, none))
+    fail_unless(count == 0, f"historyLength 0 gave {count} messages", none)
+    one = await session.get(task_id, historyLength=1)
+    fail_unless(len(history_of(session, one)) <= 1, "historyLength 1 gave more than one message", one)
 
 
 @must(
@@ -263,7 +254,7 @@ async def failure_is_a_state(session: Session) -> None:
     task = session.dialect.task(last.result)
     state = session.dialect.state(task)
     fail_unless(
-        state == "failed", f"the failing skill ended {state or last.says()}: {answer_text(task)[:80]!r}", exchange, last
+        state == "failed", f"the failing skill ended {state or last}: {answer_text(task)[:80]!r}", exchange, last
     )
     fail_unless(message_text(task), "status.message does not say why", last)
 
@@ -306,7 +297,7 @@ async def waiting_task(session: Session) -> tuple[str, Exchange]:
         exchange = await session.until(task_id, TERMINAL | INTERRUPTED)
     state = session.state(exchange)
     not_tested_unless(
-        state == "input-required", f"the asking skill is {state or exchange.says()}, not input-required", exchange
+        state == "input-required", f"the asking skill is {state or exchange}, not input-required", exchange
     )
     return task_id, exchange
 
@@ -354,7 +345,7 @@ async def other_context_is_fine(session: Session) -> None:
     """Answer the asking skill's question with another contextId; the task must go on."""
     task_id, exchange = await waiting_task(session)
     exchange = await session.send(taskId=task_id, contextId=session.new(), **_in_form(session, exchange))
-    fail_unless(exchange.error is None, f"an answer with another contextId gave {exchange.says()}", exchange)
+    fail_unless(exchange.error is None, f"an answer with another contextId gave {exchange}", exchange)
     last = await session.until(task_id)
     fail_unless(session.state(last) in TERMINAL, f"after the answer the task is {session.state(last)}", exchange, last)
 
@@ -373,21 +364,19 @@ async def question_and_answer(session: Session) -> None:
     if session.state(exchange) not in INTERRUPTED:
         exchange = await session.until(task_id, TERMINAL | INTERRUPTED)
     state = session.state(exchange)
-    fail_unless(
-        state == "input-required", f"the asking skill is {state or exchange.says()}, not input-required", exchange
-    )
+    fail_unless(state == "input-required", f"the asking skill is {state or exchange}, not input-required", exchange)
     asked = _asked_parts(session, exchange)
     # Data and files ask too: a question may be a form.
     asks = any(part.get(member) for part in asked for member in ("text", "data", "file", "raw", "url"))
     fail_unless(asks, "status.message holds no question", exchange)
     context = str(session.dialect.task(exchange.result).get("contextId"))
     answered = await session.send(taskId=task_id, contextId=context, **_in_form(session, exchange))
-    fail_unless(answered.error is None, f"the answer to the question gave {answered.says()}", answered)
+    fail_unless(answered.error is None, f"the answer to the question gave {answered}", answered)
     back = session.dialect.task(answered.result).get("id")
     fail_unless(back == task_id, "the answer began another task", exchange, answered)
     last = await session.until(task_id)
     state = session.state(last)
-    fail_unless(state in TERMINAL, f"after the answer the task is {state or last.says()}", answered, last)
+    fail_unless(state in TERMINAL, f"after the answer the task is {state or last}", answered, last)
 
 
 async def three_tasks(session: Session) -> tuple[str, list[str]]:
@@ -398,7 +387,7 @@ async def three_tasks(session: Session) -> tuple[str, list[str]]:
 
 async def _list(session: Session, **params: Any) -> Exchange:
     exchange = await session.rpc(Operation.LIST, params)
-    fail_unless(exchange.error is None, f"ListTasks gave {exchange.says()}", exchange)
+    fail_unless(exchange.error is None, f"ListTasks gave {exchange}", exchange)
     fail_unless(isinstance(mapping(exchange.result).get("tasks"), list), "ListTasks returned no tasks array", exchange)
     return exchange
 
