@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fleetsim.model.errors import ConnectionLost, Unreachable
 from fleetsim.testbed.asgi import AsgiCall
-from fleetsim.testbed.faults import FOREVER, Again, Answer, Break, Data, End, Fault, Moment, Start, Wait
+from fleetsim.testbed.faults import FOREVER, Again, Break, Data, End, Fault, Moment, Response, Start, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class FaultResult:
     """What became of a request: an answer from in between, or a body to deliver, and its copies."""
 
     body: bytes
-    answer: Answer | None
+    answer: Response | None
     again: tuple[Again, ...]
 
 
@@ -61,7 +61,7 @@ class FaultPipeline:
                         body = step.content
                     case Again():
                         again.append(step)
-                    case Answer():
+                    case Response():
                         return FaultResult(body, step, tuple(again))
         return FaultResult(body, None, tuple(again))
 

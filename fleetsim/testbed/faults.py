@@ -60,7 +60,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """This is answered, and the request goes no further."""
 
     start: Start
@@ -75,7 +75,7 @@ class Again:
 
 
 OnConnect: TypeAlias = Iterable[Wait | Break]
-OnRequest: TypeAlias = Iterable[Wait | Break | Data | Answer | Again]
+OnRequest: TypeAlias = Iterable[Wait | Break | Data | Response | Again]
 OnStart: TypeAlias = Iterable[Wait | Break | Start]
 OnChunk: TypeAlias = Iterable[Wait | Break | Data | End]
 
@@ -214,7 +214,7 @@ class Status(Fault):
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "text/plain"})
 
     def on_request(self, moment: Moment, body: bytes) -> OnRequest:
-        return (Answer(Start(self.status, dict(self.headers)), self.body),)
+        return (Response(Start(self.status, dict(self.headers)), self.body),)
 
 
 HTML_ERROR = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n"

@@ -93,9 +93,9 @@ class MemoryNetwork:
     def up(self, origin: str) -> None:
         self._at(origin).up = True
 
-    def seen_from(self, source: str) -> Link:
+    def seen_from(self, source: str) -> NetworkLink:
         """The same network under the sender's name, which faults can match."""
-        return Link(self, source, None)
+        return NetworkLink(self, source, None)
 
     async def resolve(self, host: str, port: int) -> tuple[str, ...]:
         """What ``addresses`` says, or the mounted host's own address. Raises Unreachable."""
@@ -138,8 +138,8 @@ class MemoryNetwork:
     async def exchange(self, request: Request) -> Reply:
         return await exchange(self.open, request)
 
-    def guarded(self, policy: AddressPolicy) -> Link:
-        return Link(self, "", policy)
+    def guarded(self, policy: AddressPolicy) -> NetworkLink:
+        return NetworkLink(self, "", policy)
 
     async def aclose(self) -> None:
         """Stop every application and break every connection."""
@@ -205,7 +205,7 @@ class MemoryNetwork:
         return mount
 
 
-class Link:
+class NetworkLink:
     """A ``Transport`` onto a network: under a sender's name, or through an address policy."""
 
     def __init__(self, network: MemoryNetwork, source: str, policy: AddressPolicy | None) -> None:
@@ -219,8 +219,8 @@ class Link:
     async def exchange(self, request: Request) -> Reply:
         return await exchange(self.open, request)
 
-    def guarded(self, policy: AddressPolicy) -> Link:
-        return Link(self._network, self._source, policy)
+    def guarded(self, policy: AddressPolicy) -> NetworkLink:
+        return NetworkLink(self._network, self._source, policy)
 
     async def aclose(self) -> None:
         """Nothing: the network is closed by who opened it."""

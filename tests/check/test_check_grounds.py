@@ -28,7 +28,7 @@ from fleetsim.check.broken.editors import (
     in_dialect,
     kind_of,
 )
-from fleetsim.check.broken.wire import Asked, Edit, Headers
+from fleetsim.check.broken.wire import Edit, Headers, HttpRequest
 from fleetsim.check.inprocess import AGENT, ALLOW, check_app
 from fleetsim.check.options import Hint, Options
 from fleetsim.check.report import Finding, Report
@@ -146,7 +146,7 @@ def test_a_shadowed_alias_is_a_fault_and_a_missing_one_is_none() -> None:
 
 
 def test_the_message_of_a_refused_send_names_what_was_sent() -> None:
-    def text_taken(asked: Asked) -> bool:
+    def text_taken(asked: HttpRequest) -> bool:
         return asked.params.get("message") == "hello"
 
     found = judged(broken("E-08", answer_error(text_taken, -32603, "Internal error")), "E-08")

@@ -14,7 +14,7 @@ from fleetsim.check.inprocess import ALLOW, CHECKER, check_app
 from fleetsim.check.report import Report
 from fleetsim.runtime.ports import Runtime
 from fleetsim.testbed.faults import EditRequest, Match
-from fleetsim.testbed.network import Link
+from fleetsim.testbed.network import NetworkLink
 from tests.volume import some
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ class Hostile:
     def __init__(self, runtime: Runtime, spoil: Spoil) -> None:
         self._app = reference_agent(runtime=runtime, allow_webhook=(ALLOW,)).app()
         self._spoil = spoil
-        assert isinstance(runtime.transport, Link)
+        assert isinstance(runtime.transport, NetworkLink)
         runtime.transport._network.fault(EditRequest(edit=self.edit), Match(origin=CHECKER))
 
     def edit(self, body: bytes) -> bytes:

@@ -76,7 +76,7 @@ def checked(broken: Mutant | None, requirements: Iterable[Requirement] | None = 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MutantOutcome:
     """What the check found of one broken agent, against what it should find."""
 
     mutant: Mutant
@@ -93,7 +93,7 @@ class Outcome:
         return tuple(sorted(row for row in self.failed if self.mutant.may_fail(row) is None))
 
 
-def outcome(broken: Mutant, report: Report) -> Outcome:
+def outcome(broken: Mutant, report: Report) -> MutantOutcome:
     """Judge a report of a broken agent."""
     fails = report.of(Verdict.FAIL)
-    return Outcome(broken, frozenset(f.requirement.id for f in fails), {f.key: f.reason for f in fails})
+    return MutantOutcome(broken, frozenset(f.requirement.id for f in fails), {f.key: f.reason for f in fails})

@@ -21,7 +21,7 @@ from fleetsim.check.broken.editors import (
     without,
 )
 from fleetsim.check.broken.services import BeginsForUnknown
-from fleetsim.check.broken.wire import Answer, Asked, Edit, Json
+from fleetsim.check.broken.wire import Edit, HttpRequest, HttpResponse, Json
 from fleetsim.model.call import Operation
 
 METHOD_MISSING = -32601
@@ -30,18 +30,18 @@ KNOWN_PARAMS = {"message", "configuration", "metadata", "tenant", "contextId", "
 TRACEBACK = 'Traceback (most recent call last):\n  File "/srv/agent/handler.py", line 214, in send\nKeyError: message'
 
 
-def _read(asked: Asked) -> Any:
+def _read(asked: HttpRequest) -> Any:
     try:
         return json.loads(asked.body)
     except (ValueError, RecursionError):
         return None
 
 
-def _to_rpc(asked: Asked) -> bool:
+def _to_rpc(asked: HttpRequest) -> bool:
     return asked.verb == "POST" and asked.path.rstrip("/") == "/a2a"
 
 
-def _lacks(member: str) -> Callable[[Asked], bool]:
+def _lacks(member: str) -> Callable[[HttpRequest], bool]:
     return lambda asked: _to_rpc(asked) and bool(asked.call) and member not in asked.call
 
 
@@ -53,11 +53,11 @@ def _no_parts(body: Json) -> Json:
     return {**body, "params": {**body["params"], "message": {**message, "parts": [part]}}}
 
 
-def _crash_if(wrong: Callable[[Asked], bool]) -> Edit:
+def _crash_if(wrong: Callable[[HttpRequest], bool]) -> Edit:
     return answer_as(wrong, lambda _asked, answer: answer.crash())
 
 
-def _http_400(_asked: Asked, answer: Answer) -> None:
+def _http_400(_asked: HttpRequest, answer: HttpResponse) -> None:
     if answer.status == 200 and isinstance(answer.json, dict) and "error" in answer.json:
         answer.status = 400
 

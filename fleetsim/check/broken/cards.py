@@ -25,7 +25,7 @@ from fleetsim.check.broken.editors import (
     without,
 )
 from fleetsim.check.broken.services import Ownerless
-from fleetsim.check.broken.wire import Answer, Asked, Edit, Json
+from fleetsim.check.broken.wire import Edit, HttpRequest, HttpResponse, Json
 from fleetsim.model.call import Operation
 from fleetsim.model.extensions import COST_TYPE, EFFECT_DOMAIN, WORLDSTATE_DELTA_TYPE
 
@@ -33,11 +33,11 @@ AGENT_CARD, AGENT_JSON = CARD_PATHS
 CREDENTIALS = {"x-api-key", "authorization"}
 
 
-def _keyless(asked: Asked) -> bool:
+def _keyless(asked: HttpRequest) -> bool:
     return not asked.headers.keys() & CREDENTIALS
 
 
-def _keyless_but_send(asked: Asked) -> bool:
+def _keyless_but_send(asked: HttpRequest) -> bool:
     return asked.path.rstrip("/") == "/a2a" and _keyless(asked) and asked.operation is not Operation.SEND
 
 
@@ -53,7 +53,7 @@ def _no_part(mime: str) -> Callable[[Json], Json]:
     return member("parts", lambda parts: [part for part in parts if part.get("metadata", {}).get("mimeType") != mime])
 
 
-def _own_host(asked: Asked, answer: Answer) -> None:
+def _own_host(asked: HttpRequest, answer: HttpResponse) -> None:
     host, card = asked.headers.get("host", ""), answer.json
     if isinstance(card, dict) and isinstance(card.get("url"), str):
         answer.say({**card, "url": f"http://{host}/a2a"})
@@ -155,7 +155,7 @@ add(
 )
 add(
     "C-15 slash-redirect: the endpoint with a slash redirects",
-    Edit(on=at("/a2a/"), instead=lambda _asked: Answer(307, {"location": "/a2a", "content-length": "0"}, b"")),
+    Edit(on=at("/a2a/"), instead=lambda _asked: HttpResponse(307, {"location": "/a2a", "content-length": "0"}, b"")),
 )
 add(
     "C-16 card-url-relative: the card's url has no host",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fleetsim.agent.settings import CARD_PATHS
-from fleetsim.check.broken.wire import Answer, Asked, Edit, FrameEdit, Headers, Json
+from fleetsim.check.broken.wire import Edit, FrameEdit, Headers, HttpRequest, HttpResponse, Json
 from fleetsim.check.raw_dialect import WRAPPERS, state_word
 from fleetsim.model.call import Operation
 from fleetsim.model.task import TERMINAL
@@ -110,22 +110,22 @@ def over(event: Json, to: Callable[[Json], Json]) -> Json:
 # -- what is asked ---------------------------------------------------------------------------------
 
 
-def about(*operations: Operation) -> Callable[[Asked], bool]:
+def about(*operations: Operation) -> Callable[[HttpRequest], bool]:
     """Requests for one of these operations, over JSON-RPC."""
     return lambda asked: asked.operation in operations
 
 
-def in_dialect(dialect: str, *operations: Operation) -> Callable[[Asked], bool]:
+def in_dialect(dialect: str, *operations: Operation) -> Callable[[HttpRequest], bool]:
     """Such requests in 1.0 or 0.3, told by the method name; names that 0.3 shares with 0.1 count as 0.3's."""
     wanted = about(*operations)
 
-    def fits(asked: Asked) -> bool:
+    def fits(asked: HttpRequest) -> bool:
         return wanted(asked) and ("/" not in asked.method) == (dialect == "1.0") and asked.method not in LEGACY
 
     return fits
 
 
-def at(*paths: str) -> Callable[[Asked], bool]:
+def at(*paths: str) -> Callable[[HttpRequest], bool]:
     """Requests to these paths."""
     return lambda asked: asked.path in paths
 
@@ -135,7 +135,7 @@ def edit_params(*operations: Operation, to: Callable[[Json], Json]) -> Edit:
     return Edit(on=about(*operations), request=member("params", to))
 
 
-def edit_request(on: Callable[[Asked], bool], to: JsonEdit) -> Edit:
+def edit_request(on: Callable[[HttpRequest], bool], to: JsonEdit) -> Edit:
     """Change the whole JSON body before the agent reads it."""
     return Edit(on=on, request=to)
 
@@ -146,7 +146,7 @@ def edit_request(on: Callable[[Asked], bool], to: JsonEdit) -> Edit:
 def edit_card(to: JsonEdit, *, paths: Iterable[str] = CARD_PATHS) -> Edit:
     """Change the card; None is 404."""
 
-    def change(_asked: Asked, answer: Answer) -> None:
+    def change(_asked: HttpRequest, answer: HttpResponse) -> None:
         card = answer.json
         if answer.status != 200 or card is None:
             return
@@ -159,7 +159,7 @@ def edit_card(to: JsonEdit, *, paths: Iterable[str] = CARD_PATHS) -> Edit:
 def edit_reply(*operations: Operation, to: JsonEdit, dialect: str | None = None) -> Edit:
     """Change the ``result`` of answers to these operations."""
 
-    def change(_asked: Asked, answer: Answer) -> None:
+    def change(_asked: HttpRequest, answer: HttpResponse) -> None:
         envelope = answer.json
         if isinstance(envelope, dict) and "result" in envelope:
             answer.say({**envelope, "result": to(envelope["result"])})
@@ -167,10 +167,10 @@ def edit_reply(*operations: Operation, to: JsonEdit, dialect: str | None = None)
     return Edit(on=in_dialect(dialect, *operations) if dialect else about(*operations), answer=change)
 
 
-def edit_envelope(on: Callable[[Asked], bool], to: JsonEdit) -> Edit:
+def edit_envelope(on: Callable[[HttpRequest], bool], to: JsonEdit) -> Edit:
     """Change whole JSON-RPC answers."""
 
-    def change(_asked: Asked, answer: Answer) -> None:
+    def change(_asked: HttpRequest, answer: HttpResponse) -> None:
         if isinstance(answer.json, dict):
             answer.say(to(answer.json))
 
@@ -178,7 +178,7 @@ def edit_envelope(on: Callable[[Asked], bool], to: JsonEdit) -> Edit:
 
 
 def edit_error(
-    code: int, *, to: int, message: str | None = None, on: Callable[[Asked], bool] = lambda _asked: True
+    code: int, *, to: int, message: str | None = None, on: Callable[[HttpRequest], bool] = lambda _asked: True
 ) -> Edit:
     """Answer another JSON-RPC code, or message, where the agent answers ``code``; in error frames of a stream too."""
 
@@ -188,27 +188,27 @@ def edit_error(
             return {**envelope, "error": {**error, "code": to, "message": message or error.get("message")}}
         return envelope
 
-    def change(_asked: Asked, answer: Answer) -> None:
+    def change(_asked: HttpRequest, answer: HttpResponse) -> None:
         before = answer.json
         if (after := swap(before)) is not before:
             answer.say(after)
 
-    def frames(_asked: Asked) -> FrameEdit:
+    def frames(_asked: HttpRequest) -> FrameEdit:
         return lambda envelope: [swap(envelope)]
 
     return Edit(on=on, answer=change, frames=frames)
 
 
-def answer_error(on: Callable[[Asked], bool], code: int, message: str, *, if_granted: bool = False) -> Edit:
+def answer_error(on: Callable[[HttpRequest], bool], code: int, message: str, *, if_granted: bool = False) -> Edit:
     """Answer every such request with this JSON-RPC error, as plain JSON or as a stream's only event.
 
     With ``if_granted`` only those that would have been granted; other refusals stay as they are.
     """
 
-    def error(asked: Asked) -> Json:
+    def error(asked: HttpRequest) -> Json:
         return {"jsonrpc": "2.0", "id": asked.call.get("id"), "error": {"code": code, "message": message}}
 
-    def frames(asked: Asked) -> FrameEdit:
+    def frames(asked: HttpRequest) -> FrameEdit:
         told: list[bool] = []
 
         def first(envelope: Json) -> Iterable[Json]:
@@ -219,68 +219,72 @@ def answer_error(on: Callable[[Asked], bool], code: int, message: str, *, if_gra
 
         return first
 
-    def whole(asked: Asked, answer: Answer) -> None:
+    def whole(asked: HttpRequest, answer: HttpResponse) -> None:
         if not if_granted or "result" in (answer.json or {}):
             answer.say(error(asked), status=200)
 
     return Edit(on=on, answer=whole, frames=frames)
 
 
-def answer_as(on: Callable[[Asked], bool], to: Callable[[Asked, Answer], None]) -> Edit:
+def answer_as(on: Callable[[HttpRequest], bool], to: Callable[[HttpRequest, HttpResponse], None]) -> Edit:
     """Change an answer in place: status, headers, bytes."""
     return Edit(on=on, answer=to)
 
 
 def answer_if(
-    on: Callable[[Asked], bool], value: Json, *, status: int, if_so: Callable[[Answer], bool] = lambda _answer: True
+    on: Callable[[HttpRequest], bool],
+    value: Json,
+    *,
+    status: int,
+    if_so: Callable[[HttpResponse], bool] = lambda _answer: True,
 ) -> Edit:
     """Answer such requests with this JSON, where the agent's own answer is as ``if_so`` says."""
     return Edit(on=on, answer=lambda _asked, answer: answer.say(value, status=status) if if_so(answer) else None)
 
 
-def grant(on: Callable[[Asked], bool], code: int) -> Edit:
+def grant(on: Callable[[HttpRequest], bool], code: int) -> Edit:
     """Answer requests that are refused with ``code`` as if they had been done, with their own parameters."""
 
-    def change(asked: Asked, answer: Answer) -> None:
+    def change(asked: HttpRequest, answer: HttpResponse) -> None:
         if answer.error_code == code:
             answer.say({"jsonrpc": "2.0", "id": asked.call.get("id"), "result": dict(asked.params)})
 
     return Edit(on=on, answer=change)
 
 
-def edit_headers(on: Callable[[Asked], bool], to: Callable[[Headers], Headers]) -> Edit:
+def edit_headers(on: Callable[[HttpRequest], bool], to: Callable[[Headers], Headers]) -> Edit:
     """Change the headers of answers and streams."""
 
-    def change(_asked: Asked, answer: Answer) -> None:
+    def change(_asked: HttpRequest, answer: HttpResponse) -> None:
         answer.headers = to(answer.headers)
 
     return Edit(on=on, answer=change, stream_headers=to)
 
 
-def answer_instead(on: Callable[[Asked], bool], value: Json, *, status: int = 200) -> Edit:
+def answer_instead(on: Callable[[HttpRequest], bool], value: Json, *, status: int = 200) -> Edit:
     """Answer such requests with this JSON, and never let the agent know. Told by verb and path alone."""
-    return Edit(on=on, instead=lambda _asked: Answer(status, {"content-type": "application/json"}, dump(value)))
+    return Edit(on=on, instead=lambda _asked: HttpResponse(status, {"content-type": "application/json"}, dump(value)))
 
 
 # -- streams ---------------------------------------------------------------------------------------
 
 
-def edit_frame(to: JsonEdit, *, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
+def edit_frame(to: JsonEdit, *, on: Callable[[HttpRequest], bool] = lambda _asked: True) -> Edit:
     """Change every event of every stream; None drops it."""
     return edit_frames(lambda event, _seen: [] if (new := to(event)) is None else [new], on=on)
 
 
-def drop_frame(which: Callable[[Json], bool], *, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
+def drop_frame(which: Callable[[Json], bool], *, on: Callable[[HttpRequest], bool] = lambda _asked: True) -> Edit:
     """Leave events out."""
     return edit_frame(lambda event: None if which(event) else event, on=on)
 
 
 def edit_frames(
-    change: Callable[[Json, list[Json]], Iterable[Json]], *, on: Callable[[Asked], bool] = lambda _asked: True
+    change: Callable[[Json, list[Json]], Iterable[Json]], *, on: Callable[[HttpRequest], bool] = lambda _asked: True
 ) -> Edit:
     """Change events. ``change`` is given each and a list that is its stream's own, to remember what went by."""
 
-    def frames(_asked: Asked) -> FrameEdit:
+    def frames(_asked: HttpRequest) -> FrameEdit:
         seen: list[Json] = []
 
         def one(envelope: Json) -> Iterable[Json]:
@@ -295,10 +299,10 @@ def edit_frames(
     return Edit(on=on, frames=frames)
 
 
-def edit_frame_envelope(to: JsonEdit, *, on: Callable[[Asked], bool] = lambda _asked: True) -> Edit:
+def edit_frame_envelope(to: JsonEdit, *, on: Callable[[HttpRequest], bool] = lambda _asked: True) -> Edit:
     """Change the JSON-RPC envelope of every frame."""
 
-    def frames(_asked: Asked) -> FrameEdit:
+    def frames(_asked: HttpRequest) -> FrameEdit:
         return lambda envelope: [] if (new := to(envelope)) is None else [new]
 
     return Edit(on=on, frames=frames)
@@ -307,12 +311,12 @@ def edit_frame_envelope(to: JsonEdit, *, on: Callable[[Asked], bool] = lambda _a
 def edit_everything(change: Callable[[dict[str, Any]], None]) -> Edit:
     """Change every object of every answer to a call and of every event, in place; webhooks are left alone."""
 
-    def answer(asked: Asked, found: Answer) -> None:
+    def answer(asked: HttpRequest, found: HttpResponse) -> None:
         value = found.json
         if asked.operation is not None and isinstance(value, dict):
             found.say(each_object(value, change))
 
-    def frames(_asked: Asked) -> FrameEdit:
+    def frames(_asked: HttpRequest) -> FrameEdit:
         return lambda envelope: [each_object(envelope, change)]
 
     return Edit(answer=answer, frames=frames)

@@ -20,23 +20,23 @@ from fleetsim.check.broken.editors import (
 )
 from fleetsim.check.broken.senders import edit_webhook
 from fleetsim.check.broken.services import LegacyDeaf
-from fleetsim.check.broken.wire import Answer, Asked, Edit
+from fleetsim.check.broken.wire import Edit, HttpRequest, HttpResponse
 from fleetsim.wire.json import dump
 from fleetsim.wire.sse import frame
 
 
-def _path(pattern: str) -> Callable[[Asked], bool]:
+def _path(pattern: str) -> Callable[[HttpRequest], bool]:
     wanted = re.compile(pattern)
     return lambda asked: wanted.fullmatch(asked.path) is not None
 
 
-def _method(*names: str) -> Callable[[Asked], bool]:
+def _method(*names: str) -> Callable[[HttpRequest], bool]:
     return lambda asked: asked.method in names
 
 
-def _taken_for_an_id(asked: Asked) -> Answer:
+def _taken_for_an_id(asked: HttpRequest) -> HttpResponse:
     detail = {"detail": f"Task not found: {asked.path.rpartition('/')[2]}"}
-    return Answer(404, {"content-type": "application/json"}, dump(detail))
+    return HttpResponse(404, {"content-type": "application/json"}, dump(detail))
 
 
 catalogue = Catalogue()

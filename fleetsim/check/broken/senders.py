@@ -345,7 +345,7 @@ class Fragile:
     def sender(self, runtime: Runtime, policy: AddressPolicy, **options: Any) -> WebhookSender:
         failed = self.failed
 
-        class Noting(OneShotSender):
+        class NotingFailures(OneShotSender):
             async def deliver(self, delivery: Delivery) -> DeliveryResult:
                 for delay_s in (*DELAYS_S, None):
                     result = await super().deliver(delivery)
@@ -357,7 +357,7 @@ class Fragile:
                     await asyncio.sleep(delay_s)
                 return result
 
-        return Noting(runtime, policy, **options)
+        return NotingFailures(runtime, policy, **options)
 
     def intercept(self, inner: Operations) -> Operations:
         failed = self.failed

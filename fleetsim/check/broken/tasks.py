@@ -38,7 +38,7 @@ from fleetsim.check.broken.services import (
     Stuck,
     WorkingOn,
 )
-from fleetsim.check.broken.wire import Answer, Asked, Edit, Json
+from fleetsim.check.broken.wire import Edit, HttpRequest, HttpResponse, Json
 from fleetsim.model.call import Operation
 from fleetsim.model.task import Message, TaskState
 from fleetsim.runtime.ports import Ids
@@ -50,17 +50,17 @@ def _params(dialect: str, operation: Operation, to: Callable[[Json], Json]) -> E
     return edit_request(in_dialect(dialect, operation), member("params", to))
 
 
-def _crash(_asked: Asked, answer: Answer) -> None:
+def _crash(_asked: HttpRequest, answer: HttpResponse) -> None:
     if "result" in (answer.json or {}):
         answer.crash()
 
 
-def _has_data(asked: Asked) -> bool:
+def _has_data(asked: HttpRequest) -> bool:
     parts = asked.message.get("parts") if asked.operation in SENDS else None
     return isinstance(parts, list) and any(isinstance(part, dict) and "data" in part for part in parts)
 
 
-def _no_output_modes(asked: Asked) -> bool:
+def _no_output_modes(asked: HttpRequest) -> bool:
     configuration = asked.params.get("configuration")
     return (
         asked.operation in SENDS

@@ -36,7 +36,7 @@ _METHODS: Mapping[str, Operation] = {
 
 
 @dataclass(slots=True)
-class Asked:
+class HttpRequest:
     """One request: what came, as far as it has been read."""
 
     verb: str
@@ -75,7 +75,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Answer:
+class HttpResponse:
     """A whole answer that is no stream."""
 
     status: int
@@ -118,12 +118,12 @@ class Edit:
     answers in place of the agent, before the body is read.
     """
 
-    on: Callable[[Asked], bool] = lambda _asked: True
+    on: Callable[[HttpRequest], bool] = lambda _asked: True
     request: Callable[[Json], Json] | None = None
-    answer: Callable[[Asked, Answer], None] | None = None
-    frames: Callable[[Asked], FrameEdit] | None = None
+    answer: Callable[[HttpRequest, HttpResponse], None] | None = None
+    frames: Callable[[HttpRequest], FrameEdit] | None = None
     hold_open_s: float = 0.0
-    instead: Callable[[Asked], Answer] | None = None
+    instead: Callable[[HttpRequest], HttpResponse] | None = None
     headers: Callable[[Headers], Headers] | None = None
     stream_headers: Callable[[Headers], Headers] | None = None
 
@@ -139,7 +139,7 @@ class Rewired:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        asked = Asked(scope["method"], scope["path"], headers)
+        asked = HttpRequest(scope["method"], scope["path"], headers)
         changed = headers
         for edit in self._edits:
             changed = edit.headers(changed) if edit.headers else changed
@@ -157,7 +157,7 @@ class Rewired:
 class _Incoming:
     """Listens in on the body, and hands over an edited one where an edit wants that."""
 
-    def __init__(self, asked: Asked, receive: Receive, edits: Sequence[Edit]) -> None:
+    def __init__(self, asked: HttpRequest, receive: Receive, edits: Sequence[Edit]) -> None:
         self._asked, self._receive, self._edits = asked, receive, edits
 
     async def receive(self) -> Message:
@@ -195,7 +195,7 @@ class _Incoming:
 class _Outgoing:
     """Holds an answer until it is whole, edits it and sends it on; a stream is edited frame by frame."""
 
-    def __init__(self, asked: Asked, send: Send, edits: Sequence[Edit]) -> None:
+    def __init__(self, asked: HttpRequest, send: Send, edits: Sequence[Edit]) -> None:
         self._asked, self._send, self._edits = asked, send, edits
         self._start: Message | None = None
         self._held = bytearray()
@@ -217,7 +217,7 @@ class _Outgoing:
 
     async def _whole(self) -> None:
         assert self._start is not None
-        answer = Answer(self._start["status"], _headers(self._start), bytes(self._held))
+        answer = HttpResponse(self._start["status"], _headers(self._start), bytes(self._held))
         for edit in self._edits:
             if edit.answer is not None and edit.on(self._asked):
                 edit.answer(self._asked, answer)
@@ -262,7 +262,7 @@ class _Outgoing:
         return b"".join(v if isinstance(v, bytes) else frame(dump(v).decode(), event=event) for v in values)
 
 
-async def _send_whole(send: Send, answer: Answer) -> None:
+async def _send_whole(send: Send, answer: HttpResponse) -> None:
     await send({"type": "http.response.start", "status": answer.status, "headers": _raw(answer.headers)})
     await send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
