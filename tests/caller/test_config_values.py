@@ -322,6 +322,8 @@ OTHER: dict[str, Any] = {
     "skill_limits_s": {"s": 1.0},
     "base_url": "http://hub",
     "internal_base_url": "http://hub",
+    "question_channels": ("team",),
+    "question_link": "http://hub",
     "rates": Rates(by_model={}),
     "health": Thresholds(up_at=0.5),
 }
