@@ -321,12 +321,14 @@ def _without_effect(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigE
 
 def _bad_telling(written: YamlDocument, file: AgentsFile) -> Iterator[ConfigError]:
     """Who is to be told of what on channels that are not there, and what is wrong with a link."""
-    for at, channel in enumerate(file.fleet.question_channels):
+    named: list[tuple[Path, str]] = [
+        *((("fleet", "question_channels", at), name) for at, name in enumerate(file.fleet.question_channels)),
+        *((("fleet", "alerts", "channels", at), name) for at, name in enumerate(file.fleet.alerts.channels)),
+    ]
+    for path, channel in named:
         if channel not in file.channels:
             near = did_you_mean(channel, file.channels)
-            yield written.error(
-                ("fleet", "question_channels", at), f"there is no channel “{one_line(channel, 64)}”{near}"
-            )
+            yield written.error(path, f"there is no channel “{one_line(channel, 64)}”{near}")
     link = file.fleet.question_link
     if link and (problem := link_problem(link)):
         yield written.error(("fleet", "question_link"), problem)

@@ -552,6 +552,28 @@ class WebhooksDegraded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRaised(Event):
+    """Something is wrong with the fleet, as `fleet.alerts` has it; `since` when it holds."""
+
+    TOPIC: ClassVar[str] = "alert.{kind}.raised"
+    level: Level = Level.ERROR
+    kind: str
+    subject: str
+    detail: str
+    since: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertCleared(Event):
+    """What an alert told of is over; `since` when it held."""
+
+    TOPIC: ClassVar[str] = "alert.{kind}.cleared"
+    kind: str
+    subject: str
+    since: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeDelivered(Event):
     """People were told of something: one sink of a channel took it."""
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core import CoreSchema
 
-from fleetsim.caller.channels.channel import Channel
+from fleetsim.caller.channels.alerts import AlertSettings
+from fleetsim.caller.channels.channel import Channel, ChannelIds
 from fleetsim.caller.health import Thresholds
 from fleetsim.caller.rates import BUILT_IN, Rate, Rates
 from fleetsim.caller.track import Rules
@@ -34,7 +35,6 @@ else:
 DAY_S = 86_400.0
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=7 * DAY_S, strict=True)]
 Pause: TypeAlias = Annotated[float, Field(ge=0, le=DAY_S, strict=True)]
-ChannelIds: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=128)], ...], Field(max_length=20)]
 Count: TypeAlias = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 
 
@@ -153,6 +153,8 @@ class FleetSettings:
     """US dollars per million tokens, by model, beside the built-in ones."""
     health: Thresholds = field(default_factory=Thresholds)
     """Where its words change: up, degraded, down."""
+    alerts: AlertSettings = field(default_factory=AlertSettings)
+    """When people are told that something is wrong, and on which channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

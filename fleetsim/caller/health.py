@@ -145,6 +145,18 @@ def _at(row: OutcomeRow) -> float:
     return row.at
 
 
+class FailureRate(NamedTuple):
+    """Outcomes that an agent answers for, and how many of them it failed at."""
+
+    answered: int
+    failures: int
+
+    @property
+    def share(self) -> float:
+        """Failures over outcomes; 0 without any."""
+        return self.failures / self.answered if self.answered else 0.0
+
+
 class Bucket:
     """A set of rows with every sum kept as rows come and go, so that reading never walks them."""
 
@@ -260,10 +272,11 @@ class Bucket:
             since = row.at
         return None if since is None else datetime.fromtimestamp(since, UTC)
 
-    def _failure_rate_since(self, cutoff: float) -> float:
+    def last_hour(self, now: float) -> FailureRate:
+        """What the agent answered for in the hour before ``now``, in seconds since 1970."""
+        cutoff = now - RECENT.total_seconds()
         answered = len(self.answered_at) - bisect_left(self.answered_at, cutoff)
-        successes = len(self.success_at) - bisect_left(self.success_at, cutoff)
-        return (answered - successes) / answered if answered else 0.0
+        return FailureRate(answered, answered - (len(self.success_at) - bisect_left(self.success_at, cutoff)))
 
     def _quantile(self, share: float) -> int:
         """Value at index min(floor(n × share), n − 1) of the sorted durations."""
@@ -300,7 +313,7 @@ class Bucket:
             cost_per_successful_outcome=self.cost_per_success(),
             input_tokens=self.sums["input"],
             output_tokens=self.sums["output"],
-            failure_rate_1h=self._failure_rate_since(now - RECENT.total_seconds()),
+            failure_rate_1h=self.last_hour(now).share,
             mean_confidence=self.sums["confidence"] / _NANO / rated if rated else None,
             confident_failures=self.sums["confident failure"],
             kinds=self._group("kind:"),
@@ -472,6 +485,10 @@ class FleetHealth:
         rated = ((name, bucket.rate(), bucket.cost_per_success()) for name, bucket in self._agents.items())
         weights = {name: weight(rate, cost) for name, rate, cost in rated if rate is not None}
         return weights | {name: 0.0 for name, condition in (conditions or {}).items() if condition.barred}
+
+    def last_hour(self, now: datetime) -> dict[str, FailureRate]:
+        """What each agent answered for in the last hour."""
+        return {name: bucket.last_hour(now.timestamp()) for name, bucket in self._agents.items()}
 
     def snapshot(self, now: datetime, conditions: Mapping[str, Condition] | None = None) -> HealthSnapshot:
         """All figures at ``now``. ``conditions`` names the configured agents, which appear even without outcomes."""

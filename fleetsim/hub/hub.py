@@ -18,6 +18,7 @@ from fleetsim.caller.cards import CardBroker
 from fleetsim.caller.ceremonies.folder import CeremonyFolder
 from fleetsim.caller.ceremonies.scheduler import Scheduler
 from fleetsim.caller.ceremonies.store import CeremonyStore
+from fleetsim.caller.channels.alert_desk import AlertDesk, FleetFacts
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.channels.notifier import Notifier
 from fleetsim.caller.config import FleetFile
@@ -171,6 +172,11 @@ class Hub:
         """Fleet health at this moment."""
         return self.health.snapshot(self.runtime.clock.now(), self.conditions())
 
+    def _fleet_facts(self) -> FleetFacts:
+        now, conditions = self.runtime.clock.now(), self.conditions()
+        working = {name: condition for name, condition in conditions.items() if not condition.paused}
+        return FleetFacts(self.health.snapshot(now, conditions), self.health.last_hour(now), working)
+
     def conditions(self) -> dict[str, Condition]:
         """What is known of each configured agent beside its outcomes."""
         return {view.entry.name: self._notes.condition(view, self.limiter) for view in self.broker.views()}
@@ -226,6 +232,9 @@ class Hub:
         await enter(self.channels)
         await enter(
             Notifier(self.events, self.channels, settings=lambda: self.config.settings, outcome=self.ledger.outcome)
+        )
+        await enter(
+            AlertDesk(self.events, self.ledger, settings=lambda: self.config.settings.alerts, look=self._fleet_facts)
         )
         await enter(self.broker)
         await enter(self.tracker)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fleetsim.caller.channels.alerts import AlertSettings
 from fleetsim.caller.config import parse_fleet
 from fleetsim.caller.fleet import (
     AT_START,
@@ -326,6 +327,7 @@ OTHER: dict[str, Any] = {
     "question_link": "http://hub",
     "rates": Rates(by_model={}),
     "health": Thresholds(up_at=0.5),
+    "alerts": AlertSettings(cooldown_s=1.0),
 }
 
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
+
+from pydantic import Field
+
+ChannelIds: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=128)], ...], Field(max_length=20)]
+"""Channels that settings name."""
 
 OPERATOR = "system"
 """Whose ceremonies may use every channel: those that no agent made."""

@@ -9,6 +9,8 @@ from fleetsim.caller.channels import telling
 from fleetsim.caller.channels.delivery import Channels
 from fleetsim.caller.event_log import EventLog, Subscription
 from fleetsim.caller.events import (
+    AlertCleared,
+    AlertRaised,
     CeremonyCompleted,
     CeremonyLate,
     CeremonyMissed,
@@ -26,6 +28,8 @@ from fleetsim.runtime.workers import Workers
 log = logging.getLogger(__name__)
 
 KINDS = (
+    AlertCleared,
+    AlertRaised,
     CeremonyCompleted,
     CeremonyLate,
     CeremonyMissed,
@@ -83,6 +87,10 @@ class Notifier:
                 settings = self._settings()
                 for channel in settings.question_channels:
                     self._channels.send(channel, telling.of_question(event, settings.question_link))
+
+            case AlertRaised() | AlertCleared():
+                for channel in self._settings().alerts.channels:
+                    self._channels.send(channel, telling.of_alert(event))
 
     async def _outcomes(self, correlation_ids: tuple[str, ...]) -> tuple[Outcome, ...]:
         """Those that can be read: a run is told of although the ledger has trouble."""

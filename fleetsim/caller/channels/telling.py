@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fleetsim.caller.channels.alerts import AlertKey, AlertKind
 from fleetsim.caller.channels.notice import TEXT_CHARS_MAX, Notice, Tone
 from fleetsim.caller.events import (
+    AlertCleared,
+    AlertRaised,
     CeremonyCompleted,
     CeremonyLate,
     CeremonyMissed,
@@ -111,6 +114,32 @@ def of_question(event: QuestionAsked | QuestionOverdue | QuestionExpired, link: 
             "expiresAt": expires_at,
         },
     )
+
+
+def of_alert(event: AlertRaised | AlertCleared) -> Notice:
+    """Something is wrong with the fleet, or not any more."""
+    key, raised = AlertKey(AlertKind(event.kind), event.subject), isinstance(event, AlertRaised)
+    lasted_s = (event.at - event.since).total_seconds() if event.since else 0.0
+    lasted = f" (it lasted {_minutes(lasted_s)})" if lasted_s >= 60 else ""
+    return Notice(
+        kind="alert" if raised else "recovery",
+        at=event.at,
+        tone=Tone.BAD if raised else Tone.GOOD,
+        headline=f"alert: {key.what}" if raised else f"over: {key.what}{lasted}",
+        text=event.detail if isinstance(event, AlertRaised) else "",
+        command="fleetsim ceremony list" if key.kind is AlertKind.CEREMONY_MISSED else "fleetsim health",
+        facts={
+            "alert": event.kind,
+            "subject": event.subject,
+            "detail": event.detail if isinstance(event, AlertRaised) else None,
+            "since": iso(event.since) if event.since else None,
+        },
+    )
+
+
+def _minutes(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _name(event: CeremonyCompleted | CeremonyLate | CeremonyMissed | CeremonySkipped) -> str:

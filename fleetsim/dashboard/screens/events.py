@@ -208,6 +208,10 @@ _IN_WORDS: Mapping[type[Event], Callable[[Any], str]] = {
     e.WebhookRejected: lambda event: _joined("401", one_line(event.why), _by("from", event.peer)),
     e.WebhookRegistered: lambda event: "the agent took our webhook",
     e.WebhooksDegraded: lambda event: _joined("polling instead:", one_line(event.why)),
+    e.AlertRaised: lambda event: _joined(
+        "alert:", one_line(event.kind, 40), one_line(event.subject, 60), one_line(event.detail)
+    ),
+    e.AlertCleared: lambda event: _joined("over:", one_line(event.kind, 40), one_line(event.subject, 60)),
     e.NoticeDelivered: lambda event: _joined("told", one_line(event.channel, 60), one_line(event.sink)),
     e.NoticeFailed: lambda event: _joined(
         "not told:", one_line(event.channel, 60), one_line(event.sink), one_line(event.reason)

@@ -1,0 +1,128 @@
+"""Looks at the fleet every few seconds, and publishes what is wrong and what is not any more (``fleet.alerts``).
+
+Whom that is told is the notifier's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from fleetsim.caller.channels.alerts import AlertKind, Alerts, AlertSettings, what_holds
+from fleetsim.caller.event_log import EventLog, Subscription
+from fleetsim.caller.events import (
+    EPOCH,
+    AlertCleared,
+    AlertRaised,
+    CeremoniesLoaded,
+    CeremonyFired,
+    CeremonyMissed,
+)
+from fleetsim.caller.health import Condition, FailureRate, HealthSnapshot
+from fleetsim.caller.ledger.sqlite import Ledger
+from fleetsim.model.errors import FleetsimError
+from fleetsim.model.text import one_line
+from fleetsim.runtime.workers import Workers
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 15.0
+RECALLED_MAX = 2_000
+"""Events of an earlier run that are looked through for what it told."""
+
+
+class FleetFacts(NamedTuple):
+    """The fleet at one moment; ``conditions`` are those of the agents that take work."""
+
+    snapshot: HealthSnapshot
+    last_hour: Mapping[str, FailureRate]
+    conditions: Mapping[str, Condition]
+
+
+class AlertDesk:
+    """``async with``. ``look`` gives the fleet of the moment, ``settings`` what is an alert now."""
+
+    def __init__(
+        self,
+        events: EventLog,
+        ledger: Ledger,
+        *,
+        settings: Callable[[], AlertSettings],
+        look: Callable[[], FleetFacts],
+    ) -> None:
+        self._events = events
+        self._ledger = ledger
+        self._settings = settings
+        self._look = look
+        self._alerts = Alerts()
+        self._missed: dict[str, tuple[datetime, str]] = {}
+        """By ceremony, the newest slot that it missed, and why."""
+        self._fired: dict[str, datetime] = {}
+        """By ceremony, the newest slot that fired."""
+        self._workers = Workers("alerts")
+
+    async def __aenter__(self) -> AlertDesk:
+        heard = self._events.subscribe(kinds=(CeremonyMissed, CeremonyFired, CeremoniesLoaded))
+        if self._settings().channels:
+            await self._recall()
+        self._workers.start(self._follow(heard), name="events")
+        self._workers.start(self._watch(), name="watch")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._workers.close()
+
+    async def _recall(self) -> None:
+        """What was told before a restart is not told again, and that it is over still is."""
+        try:
+            last = await self._ledger.last_seq()
+            events = await self._ledger.events(after_seq=max(0, last - RECALLED_MAX), limit=RECALLED_MAX)
+        except FleetsimError as error:
+            log.warning("alerts of before may be told again: %s", error)
+            return
+        for key in self._alerts.recall(e for e in events if isinstance(e, AlertRaised | AlertCleared)):
+            if key.kind is AlertKind.CEREMONY_MISSED:
+                self._missed[key.subject] = (EPOCH, "before the hub was started")
+
+    async def _follow(self, events: Subscription) -> None:
+        async with events:
+            async for batch in events:
+                for event in batch:
+                    match event:
+                        case CeremonyMissed():
+                            slots = f"{event.count} slots: " if event.count > 1 else ""
+                            self._missed[event.ceremony_id] = (
+                                event.scheduled_at or event.at,
+                                slots + one_line(event.why),
+                            )
+                        case CeremonyFired():
+                            self._fired[event.ceremony_id] = event.scheduled_at or event.at
+                        case CeremoniesLoaded():
+                            there = {row.get("id") for row in event.ceremonies}
+                            self._missed = {key: missed for key, missed in self._missed.items() if key in there}
+                            self._fired = {key: slot for key, slot in self._fired.items() if key in there}
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            settings = self._settings()
+            if settings.channels:
+                try:
+                    self._judge(settings)
+                except Exception:  # one look that failed keeps nobody from the next
+                    log.exception("the fleet could not be judged for alerts")
+
+    def _judge(self, settings: AlertSettings) -> None:
+        facts = self._look()
+        self._alerts.forget_agents_but(facts.conditions)
+        missed = {ceremony: why for ceremony, (_, why) in self._missed.items()}
+        found = what_holds(settings, facts.snapshot, facts.last_hour, missed, facts.conditions)
+        for event in self._alerts.judge(found, facts.snapshot.collected_at, settings.cooldown_s):
+            self._events.publish(event)
+        # Told of above at least once, also where the next slot fired at once; over from the next look on.
+        for ceremony, (slot, _) in tuple(self._missed.items()):
+            if self._fired.get(ceremony, EPOCH) > slot:
+                del self._missed[ceremony]

@@ -1,0 +1,193 @@
+"""Alerts: what is wrong with the fleet as a whole, told once when it begins and once when it is over. Pure.
+
+What holds is read off fleet health at each look; ``Alerts`` remembers what was told, so that something that comes and
+goes is told of no more often than the cooldown says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, ClassVar, NamedTuple
+
+from pydantic import ConfigDict, Field
+
+from fleetsim.caller.channels.channel import ChannelIds
+from fleetsim.caller.events import AlertCleared, AlertRaised
+from fleetsim.caller.health import Condition, FailureRate, HealthSnapshot, Share
+from fleetsim.model.text import one_line
+from fleetsim.runtime.explain import DECLARED
+
+
+class AlertKind(StrEnum):
+    """What may be wrong."""
+
+    FAILURE_RATE = "failure_rate"
+    COST = "cost"
+    ORPHANED_SKILL = "orphaned_skill"
+    AGENT_DOWN = "agent_down"
+    CEREMONY_MISSED = "ceremony_missed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertSettings:
+    """``fleet.alerts``: who is told that something is wrong, and from where on. Null is never."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = DECLARED
+    channels: ChannelIds = ()
+    """Channels on which people are told; without any nothing is looked for."""
+    failure_rate_above: Share | None = 0.5
+    """An agent that failed at more than this share of its last hour's outcomes."""
+    failure_outcomes_min: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 5
+    """How many outcomes of that hour it takes to judge by."""
+    cost_usd_1d_above: Annotated[float, Field(ge=0, le=1e9, strict=True)] | None = None
+    """A fleet that cost more than so many US dollars in the last 24 hours."""
+    agent_down_s: Annotated[float, Field(ge=0, le=86_400, strict=True)] | None = 60.0
+    """An agent that has been unreachable, left alone after failures, or refusing our credential for so long."""
+    orphaned_skills: bool = True
+    """A skill that failed in the last 24 hours, and at which no agent succeeded."""
+    ceremony_missed: bool = True
+    """A ceremony that missed a slot, until it fires again."""
+    cooldown_s: Annotated[float, Field(ge=0, le=86_400, strict=True)] = 3_600.0
+    """The least time between two alerts of one kind about the same thing."""
+
+
+class AlertKey(NamedTuple):
+    """What an alert is about: an agent, a skill, a ceremony, or nothing in particular."""
+
+    kind: AlertKind
+    subject: str = ""
+
+    @property
+    def what(self) -> str:
+        """The alert in words."""
+        subject = one_line(self.subject, 80)
+        return {
+            AlertKind.FAILURE_RATE: f"{subject} fails too often",
+            AlertKind.COST: "the fleet costs too much",
+            AlertKind.ORPHANED_SKILL: f"nobody succeeds at {subject}",
+            AlertKind.AGENT_DOWN: f"{subject} is down",
+            AlertKind.CEREMONY_MISSED: f"ceremony {subject} missed its time",
+        }[self.kind]
+
+
+class AlertFacts(NamedTuple):
+    """What holds now, each with its figures; ``undecided`` is what nobody can tell at the moment."""
+
+    holding: Mapping[AlertKey, str]
+    undecided: Collection[AlertKey] = ()
+
+
+def what_holds(
+    settings: AlertSettings,
+    snapshot: HealthSnapshot,
+    last_hour: Mapping[str, FailureRate],
+    missed: Mapping[str, str],
+    conditions: Mapping[str, Condition],
+) -> AlertFacts:
+    """What is wrong at the moment of ``snapshot``.
+
+    ``conditions`` are those of the agents that take work; ``missed`` are ceremonies and why. An agent is down if it
+    would take no work; one that is not yet known, or has not been down for long enough, is neither down nor up.
+    """
+    holding: dict[AlertKey, str] = {}
+    undecided: set[AlertKey] = set()
+    for row in (row for row in snapshot.agents if row.agent_name in conditions):
+        rate, condition = last_hour.get(row.agent_name, FailureRate(0, 0)), conditions[row.agent_name]
+        limit = settings.failure_rate_above
+        if limit is not None and rate.answered >= settings.failure_outcomes_min and rate.share > limit:
+            said = f"{rate.failures} of {rate.answered} in the last hour"
+            holding[AlertKey(AlertKind.FAILURE_RATE, row.agent_name)] = said
+        down = AlertKey(AlertKind.AGENT_DOWN, row.agent_name)
+        if condition.barred and settings.agent_down_s is not None:
+            lasted_s = (snapshot.collected_at - row.since).total_seconds() if row.since else settings.agent_down_s
+            if lasted_s >= settings.agent_down_s:
+                holding[down] = row.why
+            else:
+                undecided.add(down)
+        elif condition.reachable is None:
+            undecided.add(down)
+    limit = settings.cost_usd_1d_above
+    if limit is not None and snapshot.total_cost_usd_1d > limit:
+        said = f"${snapshot.total_cost_usd_1d:,.2f} in the last 24 hours, more than ${limit:,.2f}"
+        holding[AlertKey(AlertKind.COST)] = said
+    if settings.orphaned_skills:
+        for skill in snapshot.orphaned_skills:
+            holding[AlertKey(AlertKind.ORPHANED_SKILL, skill)] = "it failed, and not one success in the last 24 hours"
+    if settings.ceremony_missed:
+        holding |= {AlertKey(AlertKind.CEREMONY_MISSED, ceremony): why for ceremony, why in missed.items()}
+    return AlertFacts(holding, undecided)
+
+
+@dataclass(slots=True)
+class _State:
+    """``since`` it holds, None if it does not; whether that was told; and when it was told last."""
+
+    since: datetime | None = None
+    told: bool = False
+    told_at: datetime | None = None
+
+
+class Alerts:
+    """What holds, and what was told of it."""
+
+    def __init__(self) -> None:
+        self._states: dict[AlertKey, _State] = {}
+
+    def recall(self, events: Iterable[AlertRaised | AlertCleared]) -> tuple[AlertKey, ...]:
+        """Take up what an earlier run of the hub told, oldest first; what it told of and not the end of."""
+        for event in events:
+            if event.kind in set(AlertKind):
+                state = self._states.setdefault(AlertKey(AlertKind(event.kind), event.subject), _State())
+                state.told = isinstance(event, AlertRaised)
+                state.since = (event.since or event.at) if state.told else None
+                state.told_at = event.at if state.told else state.told_at
+        return tuple(key for key, state in self._states.items() if state.told)
+
+    def forget_agents_but(self, agents: Collection[str]) -> None:
+        """Tell no more of agents that were removed or paused: whoever did that knows."""
+        about = {AlertKind.AGENT_DOWN, AlertKind.FAILURE_RATE}
+        for key in [key for key in self._states if key.kind in about and key.subject not in agents]:
+            del self._states[key]
+
+    def judge(self, facts: AlertFacts, now: datetime, cooldown_s: float) -> tuple[AlertRaised | AlertCleared, ...]:
+        """What there is to tell at ``now``."""
+        news: list[AlertRaised | AlertCleared] = []
+        for key, detail in facts.holding.items():
+            state = self._states.setdefault(key, _State())
+            state.since = state.since or now
+            elapsed_s = None if state.told_at is None else (now - state.told_at).total_seconds()
+            # A clock that was set back must not silence alerts for as long as it was ahead.
+            if not state.told and (elapsed_s is None or not 0 <= elapsed_s < cooldown_s):
+                state.told, state.told_at = True, now
+                agent, skill = _about(key)
+                news.append(
+                    AlertRaised(
+                        agent=agent,
+                        skill=skill,
+                        kind=key.kind.value,
+                        subject=key.subject,
+                        detail=detail,
+                        since=state.since,
+                    )
+                )
+        for key, state in tuple(self._states.items()):
+            if key in facts.holding or key in facts.undecided:
+                continue
+            if state.told:
+                agent, skill = _about(key)
+                kind = key.kind.value
+                news.append(AlertCleared(agent=agent, skill=skill, kind=kind, subject=key.subject, since=state.since))
+            state.since, state.told = None, False
+            if state.told_at is None or not 0 <= (now - state.told_at).total_seconds() < cooldown_s:
+                del self._states[key]
+        return tuple(news)
+
+
+def _about(key: AlertKey) -> tuple[str | None, str | None]:
+    """The agent and the skill that an alert is about."""
+    if key.kind in {AlertKind.AGENT_DOWN, AlertKind.FAILURE_RATE}:
+        return key.subject, None
+    return None, key.subject if key.kind is AlertKind.ORPHANED_SKILL else None

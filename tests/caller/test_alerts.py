@@ -1,0 +1,247 @@
+"""What is an alert, and when it is told: when it begins, when it ends, no more often than the cooldown says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetsim.caller.channels.alerts import AlertFacts, AlertKey, AlertKind, Alerts, AlertSettings, what_holds
+from fleetsim.caller.channels.telling import of_alert
+from fleetsim.caller.events import AlertCleared, AlertRaised
+from fleetsim.caller.health import Condition, FailureRate, FleetHealth
+from fleetsim.model.errors import Blame
+from fleetsim.model.work import Cause, Outcome, OutcomeKind
+
+NOW = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
+DOWN = AlertKey(AlertKind.AGENT_DOWN, "quinn")
+COOLDOWN_S = 3_600.0
+
+
+def outcome(n: int, *, success: bool, agent: str = "quinn", skill: str = "echo", usd: float = 0.0) -> Outcome:
+    return Outcome(
+        correlation_id=f"c-{agent}-{skill}-{n}",
+        agent=agent,
+        skill=skill,
+        system_actor="user",
+        kind=OutcomeKind.COMPLETED if success else OutcomeKind.FAILED,
+        success=success,
+        blame=Blame.NOBODY if success else Blame.AGENT,
+        cause=Cause.AGENT_SAID,
+        started_at=NOW,
+        ended_at=NOW,
+        duration_ms=1,
+        cost_usd=usd,
+    )
+
+
+def holds(
+    *outcomes: Outcome,
+    conditions: dict[str, Condition] | None = None,
+    missed: dict[str, str] | None = None,
+    at: datetime = NOW,
+    **settings: Any,
+) -> dict[str, str]:
+    health = FleetHealth()
+    for one in outcomes:
+        health.fold(one)
+    known = conditions or {"quinn": Condition(reachable=True)}
+    found = what_holds(
+        AlertSettings(channels=("ops",), **settings),
+        health.snapshot(at, known),
+        health.last_hour(at),
+        missed or {},
+        known,
+    )
+    return {f"{key.kind.value} {key.subject}".strip(): said for key, said in found.holding.items()}
+
+
+def some(successes: int, failures: int, **more: Any) -> list[Outcome]:
+    return [outcome(n, success=n < successes, **more) for n in range(successes + failures)]
+
+
+def test_an_agent_that_fails_more_than_its_share_of_an_hour_is_an_alert() -> None:
+    assert holds(*some(4, 6)) == {"failure_rate quinn": "6 of 10 in the last hour"}
+    assert holds(*some(5, 5)) == {}
+    assert holds(*some(4, 6), failure_rate_above=None) == {}
+
+
+def test_too_few_outcomes_or_too_old_ones_are_no_alert() -> None:
+    assert holds(*some(1, 4), failure_outcomes_min=6) == {}
+    assert holds(*some(1, 4), failure_outcomes_min=5) == {"failure_rate quinn": "4 of 5 in the last hour"}
+    assert holds(*some(4, 6), at=NOW + timedelta(hours=1, seconds=1)) == {}
+
+
+def test_a_day_that_costs_more_than_its_limit_is_an_alert() -> None:
+    assert holds(outcome(1, success=True, usd=10.01), cost_usd_1d_above=10.0) == {
+        "cost": "$10.01 in the last 24 hours, more than $10.00"
+    }
+    assert holds(outcome(1, success=True, usd=10.0), cost_usd_1d_above=10.0) == {}
+    assert holds(outcome(1, success=True, usd=1e6)) == {}
+
+
+def test_a_skill_nobody_succeeds_at_is_an_alert() -> None:
+    failed, worked = outcome(1, success=False, skill="plan"), outcome(2, success=True, skill="plan", agent="ava")
+    assert list(holds(failed)) == ["orphaned_skill plan"]
+    assert holds(failed, worked) == {}
+    assert holds(failed, orphaned_skills=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("since_s", "limit_s", "alert"), [(60, 60.0, True), (59, 60.0, False), (0, 0.0, True), (999, None, False)]
+)
+def test_an_agent_that_has_been_down_for_long_enough_is_an_alert(
+    since_s: int, limit_s: float | None, alert: bool
+) -> None:
+    gone = Condition(reachable=False, unreachable_since=NOW - timedelta(seconds=since_s))
+    found = holds(conditions={"quinn": gone}, agent_down_s=limit_s)
+    assert found == ({"agent_down quinn": "unreachable"} if alert else {})
+
+
+def test_an_agent_nobody_has_reached_yet_is_neither_down_nor_up() -> None:
+    snapshot = FleetHealth().snapshot(NOW, {"quinn": Condition()})
+    found = what_holds(AlertSettings(channels=("ops",)), snapshot, {}, {}, {"quinn": Condition()})
+    assert found == AlertFacts({}, {DOWN})
+    young = Condition(reachable=False, unreachable_since=NOW - timedelta(seconds=59))
+    found = what_holds(
+        AlertSettings(channels=("ops",)), FleetHealth().snapshot(NOW, {"quinn": young}), {}, {}, {"quinn": young}
+    )
+    assert found == AlertFacts({}, {DOWN})
+
+
+def test_agents_that_are_not_in_the_fleet_are_no_alert() -> None:
+    snapshot = FleetHealth().snapshot(NOW, {"quinn": Condition(reachable=False)})
+    found = what_holds(AlertSettings(channels=("ops",)), snapshot, {"quinn": FailureRate(10, 10)}, {}, {})
+    assert found.holding == {}
+
+
+def test_a_ceremony_that_missed_its_time_is_an_alert() -> None:
+    assert holds(missed={"digest": "too late"}) == {"ceremony_missed digest": "too late"}
+    assert holds(missed={"digest": "too late"}, ceremony_missed=False) == {}
+
+
+class Told:
+    """What ``Alerts`` tells as seconds pass: (second, raised or cleared)."""
+
+    def __init__(self, cooldown_s: float = COOLDOWN_S) -> None:
+        self.alerts = Alerts()
+        self.cooldown_s = cooldown_s
+        self.said: list[tuple[float, str]] = []
+
+    def at(self, second: float, *, down: bool | None) -> None:
+        facts = AlertFacts({DOWN: "unreachable"} if down else {}, {DOWN} if down is None else ())
+        for event in self.alerts.judge(facts, NOW + timedelta(seconds=second), self.cooldown_s):
+            self.said.append((second, type(event).__name__.removeprefix("Alert").lower()))
+
+
+def test_an_alert_is_told_once_while_it_lasts_and_once_when_it_is_over() -> None:
+    told = Told()
+    for second in range(0, 60, 15):
+        told.at(second, down=True)
+    for second in range(60, 120, 15):
+        told.at(second, down=False)
+    assert told.said == [(0, "raised"), (60, "cleared")]
+
+
+def test_what_comes_again_within_the_cooldown_is_told_when_it_is_over_if_it_still_holds() -> None:
+    told = Told()
+    for second, down in ((0, True), (15, False), (30, True), (45, False), (60, True), (3_599, True), (3_600, True)):
+        told.at(second, down=down)
+    told.at(3_615, down=False)
+    assert told.said == [(0, "raised"), (15, "cleared"), (3_600, "raised"), (3_615, "cleared")]
+
+
+def test_the_end_of_what_was_not_told_is_not_told() -> None:
+    told = Told()
+    for second, down in ((0, True), (15, False), (30, True), (45, False), (3_700, False)):
+        told.at(second, down=down)
+    assert told.said == [(0, "raised"), (15, "cleared")]
+
+
+def test_a_moment_in_which_nobody_knows_ends_nothing() -> None:
+    told = Told()
+    for second, down in ((0, True), (15, None), (30, True), (45, None), (60, False)):
+        told.at(second, down=down)
+    assert told.said == [(0, "raised"), (60, "cleared")]
+
+
+def test_a_clock_that_is_set_back_silences_nothing() -> None:
+    told = Told()
+    told.at(0, down=True)
+    told.at(15, down=False)
+    told.at(-365 * 86_400, down=True)
+    assert told.said == [(0, "raised"), (15, "cleared"), (-365 * 86_400, "raised")]
+
+
+def test_since_is_the_beginning_and_not_when_it_was_told() -> None:
+    alerts = Alerts()
+    for second, down in ((0, True), (15, False), (30, True), (3_600, True)):
+        news = alerts.judge(AlertFacts({DOWN: "x"} if down else {}), NOW + timedelta(seconds=second), COOLDOWN_S)
+    (raised,) = news
+    assert (raised.kind, raised.subject, raised.agent) == ("agent_down", "quinn", "quinn")
+    assert raised.since == NOW + timedelta(seconds=30)
+
+
+def test_an_agent_that_is_removed_is_told_of_no_more() -> None:
+    told = Told()
+    told.at(0, down=True)
+    told.alerts.forget_agents_but({"ava"})
+    told.at(15, down=False)
+    assert told.said == [(0, "raised")]
+
+
+def test_after_a_restart_nothing_is_told_twice_and_the_end_still_is() -> None:
+    told = Told()
+    raised = AlertRaised(at=NOW, kind="agent_down", subject="quinn", detail="unreachable", since=NOW)
+    over = [
+        AlertRaised(at=NOW, kind="cost", subject="", detail="", since=NOW),
+        AlertCleared(at=NOW, kind="cost", subject="", since=NOW),
+        AlertRaised(at=NOW, kind="of a later version", subject="", detail=""),
+    ]
+    assert told.alerts.recall([raised, *over]) == (DOWN,)
+    for second, down in ((15, None), (30, True), (45, False), (60, True)):
+        told.at(second, down=down)
+    assert told.said == [(45, "cleared")]
+
+
+@given(st.lists(st.tuples(st.integers(1, 2_000), st.sampled_from([True, False, None])), max_size=60))
+def test_beginnings_and_ends_alternate_and_beginnings_are_a_cooldown_apart(
+    steps: list[tuple[int, bool | None]],
+) -> None:
+    told, second = Told(cooldown_s=600.0), 0
+    for gap, down in steps:
+        second += gap
+        told.at(second, down=down)
+    words = [word for _, word in told.said]
+    assert words == [("raised", "cleared")[n % 2] for n in range(len(words))]
+    raised = [at for at, word in told.said if word == "raised"]
+    assert all(later - earlier >= 600 for earlier, later in pairwise(raised))
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "headline", "command"),
+    [
+        ("agent_down", "quinn", "alert: quinn is down", "fleetsim health"),
+        ("failure_rate", "quinn", "alert: quinn fails too often", "fleetsim health"),
+        ("cost", "", "alert: the fleet costs too much", "fleetsim health"),
+        ("orphaned_skill", "plan\n@all", "alert: nobody succeeds at plan @all", "fleetsim health"),
+        ("ceremony_missed", "digest", "alert: ceremony digest missed its time", "fleetsim ceremony list"),
+    ],
+)
+def test_an_alert_says_what_is_wrong_and_where_to_look(kind: str, subject: str, headline: str, command: str) -> None:
+    notice = of_alert(AlertRaised(at=NOW, kind=kind, subject=subject, detail="the figures", since=NOW))
+    assert (notice.kind, notice.headline, notice.text, notice.command) == ("alert", headline, "the figures", command)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "said"),
+    [(0, ""), (12, " (it lasted 12 min)"), (119, " (it lasted 119 min)"), (150, " (it lasted 2 h 30 min)")],
+)
+def test_a_recovery_says_how_long_it_lasted(minutes: int, said: str) -> None:
+    since = NOW - timedelta(minutes=minutes)
+    notice = of_alert(AlertCleared(at=NOW, kind="agent_down", subject="quinn", since=since))
+    assert (notice.kind, notice.headline) == ("recovery", f"over: quinn is down{said}")

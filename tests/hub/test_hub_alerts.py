@@ -1,0 +1,130 @@
+"""A whole hub tells people that something is wrong with its fleet, and that it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleetsim.caller.channels.alert_desk import LOOK_S
+from fleetsim.caller.channels.alerts import AlertSettings
+from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.events import AlertRaised, Level
+from fleetsim.model.work import SkillRequest
+from fleetsim.testbed.runtime import VirtualClock
+from tests.hub.test_hub_channels import told
+from tests.hub.town import Town, town, worker
+
+OPS = Channel(channel_id="ops", sinks=(Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",)),))
+QUINN = "http://quinn.example:8000"
+MINUTE = 60.0
+
+
+def alerts(**settings: Any) -> dict[str, Any]:
+    """A hub that tells ``ops``, and looks at cards often enough to notice within a minute."""
+    return {
+        "channels": [OPS],
+        "card_refresh_s": 30.0,
+        "alerts": AlertSettings(**{"channels": ("ops",), "orphaned_skills": False, **settings}),
+    }
+
+
+def headlines(t: Town) -> list[str]:
+    return [text.partition("\n")[0] for text in told(t)]
+
+
+async def work(t: Town, skill: str, count: int = 1) -> None:
+    for _ in range(count):
+        request = SkillRequest(correlation_id=t.runtime.ids.new(), text="x", skill=skill, targets=("quinn",))
+        (cid,) = await t.hub.submit(request)
+        await t.hub.tracker.wait(cid)
+
+
+async def test_an_agent_that_goes_down_and_comes_back_is_told_once_each() -> None:
+    async with town(worker(), **alerts()) as t:
+        await asyncio.sleep(5 * MINUTE)
+        assert told(t) == []
+        t.network.down(QUINN)
+        await asyncio.sleep(10 * MINUTE)
+        assert told(t) == ["✗ alert: quinn is down\n\nunreachable\n\nfleetsim health\n"]
+        t.network.up(QUINN)
+        await asyncio.sleep(10 * MINUTE)
+        assert len(told(t)) == 2
+        assert headlines(t)[1].startswith("✓ over: quinn is down (it lasted ")
+        (raised,) = (event for event in t.hub.events.recent() if isinstance(event, AlertRaised))
+        assert (raised.level, raised.agent, raised.topic) == (Level.ERROR, "quinn", "alert.agent_down.raised")
+
+
+async def test_a_flapping_agent_is_told_once_in_a_cooldown() -> None:
+    async with town(worker(), **alerts(agent_down_s=0.0)) as t:
+        await asyncio.sleep(MINUTE)
+        for _ in range(5):
+            t.network.down(QUINN)
+            await asyncio.sleep(3 * MINUTE)
+            t.network.up(QUINN)
+            await asyncio.sleep(3 * MINUTE)
+        assert [line[:12] for line in headlines(t)] == ["✗ alert: qui", "✓ over: quin"]
+
+
+@pytest.mark.slow
+async def test_failures_cost_and_a_skill_nobody_succeeds_at_are_told() -> None:
+    settings = {**alerts(cost_usd_1d_above=1.0, orphaned_skills=True), "card_refresh_s": 3_600.0}
+    async with town(worker(), **settings) as t:
+        await asyncio.sleep(MINUTE)
+        await work(t, "echo", 5)
+        await work(t, "fail", 6)
+        await asyncio.sleep(LOOK_S + 1)
+        assert sorted(headlines(t)) == [
+            "✗ alert: nobody succeeds at fail",
+            "✗ alert: quinn fails too often",
+            "✗ alert: the fleet costs too much",
+        ]
+        await asyncio.sleep(25 * 60 * MINUTE)
+        assert len([line for line in headlines(t) if line.startswith("✓ over: ")]) == 3
+
+
+async def test_a_missed_ceremony_is_told_and_that_it_fired_again() -> None:
+    ceremony = "id: digest\nname: D\nschedule: '0 * * * *'\nskill: echo\ntargets: [quinn]\ncatchUp: none\n"
+    async with town(worker(), ceremony=ceremony, **alerts()) as t:
+        await asyncio.sleep(MINUTE)
+        assert isinstance(t.runtime.clock, VirtualClock)
+        t.runtime.clock.jump(10 * 3_600 + 1_800)
+        await asyncio.sleep(3 * MINUTE)
+        assert headlines(t) == ["✗ alert: ceremony digest missed its time"]
+        await asyncio.sleep(60 * MINUTE)
+        (over,) = headlines(t)[1:]
+        assert over.startswith("✓ over: ceremony digest missed its time (it lasted ")
+
+
+async def test_a_restart_does_not_tell_again_and_still_tells_the_end() -> None:
+    async with town(worker(), **alerts()) as t:
+        await asyncio.sleep(MINUTE)
+        t.network.down(QUINN)
+        await asyncio.sleep(10 * MINUTE)
+        await t.restart()
+        await asyncio.sleep(10 * MINUTE)
+        assert headlines(t) == ["✗ alert: quinn is down"]
+        t.network.up(QUINN)
+        await asyncio.sleep(10 * MINUTE)
+        assert [line[:8] for line in headlines(t)] == ["✗ alert:", "✓ over: "]
+
+
+async def test_an_agent_that_is_disabled_while_it_is_down_is_told_of_no_more() -> None:
+    async with town(worker(), **alerts()) as t:
+        await asyncio.sleep(MINUTE)
+        t.network.down(QUINN)
+        await asyncio.sleep(10 * MINUTE)
+        config = t.hub.config
+        t.hub._take_over(replace(config, agents=tuple(replace(entry, enabled=False) for entry in config.agents)))
+        await asyncio.sleep(10 * MINUTE)
+        assert headlines(t) == ["✗ alert: quinn is down"]
+
+
+async def test_without_channels_nothing_is_an_alert() -> None:
+    async with town(worker(), card_refresh_s=30.0) as t:
+        await asyncio.sleep(MINUTE)
+        t.network.down(QUINN)
+        await asyncio.sleep(10 * MINUTE)
+        assert t.events("alert.") == []
