@@ -17,7 +17,7 @@ from fleetsim.testbed.faults import EditRequest, Match
 from fleetsim.testbed.network import NetworkLink
 from tests.volume import some
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_garbage")]
 
 ODD: tuple[Any, ...] = ([["x"]], {"a": [1]}, 4711, -1.5, None, True, "", "http://[x", "\x00", [], {})
 
