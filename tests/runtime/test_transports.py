@@ -26,7 +26,7 @@ from fleetsim.model.errors import (
     WireError,
 )
 from fleetsim.runtime.ports import Limits, Transport
-from tests.runtime.rawserver import Peer, free_port, raw_server
+from tests.runtime.rawserver import Handler, Peer, free_port, raw_server
 from tests.runtime.ways_out import FAST, PATIENT, fails, over_aiohttp, over_httpx, post
 
 pytestmark = pytest.mark.sockets
@@ -37,6 +37,21 @@ async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
     form: Any = request.param
     async with form() as made:
         yield made
+
+
+def connected(then: Handler) -> Handler:
+    """Answer the first request at once: the next has its whole time to itself, for its connection is there."""
+    answered = False
+
+    async def handler(peer: Peer) -> None:
+        nonlocal answered
+        if answered:
+            await then(peer)
+        else:
+            answered = True
+            await peer.reply()
+
+    return handler
 
 
 async def test_a_request_arrives_whole_and_the_answer_comes_back(transport: Transport) -> None:
@@ -208,7 +223,8 @@ async def test_the_sooner_deadline_for_the_first_byte_counts_and_is_named(
     async def handler(peer: Peer) -> None:
         await peer.left()
 
-    async with raw_server(handler) as server:
+    async with raw_server(connected(handler)) as server:
+        await transport.exchange(post(server.url))
         limits = Limits(connect_s=5, first_byte_s=first_byte_s, total_s=total_s)
         began = time.perf_counter()
         error = await fails(transport, post(server.url, limits=limits))
@@ -248,9 +264,11 @@ async def test_a_flood_of_interim_answers_is_bounded_by_the_deadline(transport: 
             await peer.send(b"HTTP/1.1 102 Processing\r\n\r\n" * 200)
             await asyncio.sleep(0)
 
-    async with raw_server(handler) as server:
+    async with raw_server(connected(handler)) as server:
+        await transport.exchange(post(server.url))
         began = time.perf_counter()
-        assert isinstance(await fails(transport, post(server.url, limits=FAST)), (TimedOut, WireError, LimitReached))
+        error = await fails(transport, post(server.url, limits=replace(PATIENT, total_s=0.6)))
+        assert isinstance(error, (TimedOut, WireError, LimitReached))
         assert time.perf_counter() - began < 20
 
 
@@ -261,9 +279,10 @@ async def test_a_body_that_drips_ends_at_the_total_deadline(transport: Transport
             await peer.send(b"x")
             await asyncio.sleep(0.05)
 
-    async with raw_server(handler) as server:
+    async with raw_server(connected(handler)) as server:
+        await transport.exchange(post(server.url))
         began = time.perf_counter()
-        error = await fails(transport, post(server.url, limits=FAST))
+        error = await fails(transport, post(server.url, limits=replace(PATIENT, total_s=0.6)))
         assert isinstance(error, TimedOut)
         assert error.sent
         assert 0.5 < time.perf_counter() - began < 20, "it would drip for 50 s"
@@ -273,13 +292,12 @@ async def test_the_total_deadline_leaves_the_readers_own_time_alone(transport: T
     async def handler(peer: Peer) -> None:
         await peer.reply(b"x" * 10)
 
-    async with (
-        raw_server(handler) as server,
-        transport.open(post(server.url, limits=replace(FAST, total_s=0.2))) as got,
-    ):
-        first = await anext(got.chunks)
-        await asyncio.sleep(0.3)  # longer than the deadline, in the reader's code: nothing may be cancelled here
-        assert first == b"x" * 10
+    async with raw_server(connected(handler)) as server:
+        await transport.exchange(post(server.url))
+        async with transport.open(post(server.url, limits=replace(FAST, total_s=2.0))) as got:
+            first = await anext(got.chunks)
+            await asyncio.sleep(2.1)  # longer than the deadline, in the reader's code: nothing may be cancelled here
+            assert first == b"x" * 10
 
 
 @pytest.mark.parametrize("at", [0, 1, 9, 17, 40, 60, 70])
