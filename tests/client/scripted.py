@@ -88,13 +88,13 @@ class ScriptedAgent:
     def app(self) -> Starlette:
         return Starlette(
             routes=[
-                Route("/{base:path}.well-known/agent-card.json", self._card, methods=["GET"]),
+                Route("/{base:path}.well-known/agent-card.json", self.answer_card, methods=["GET"]),
                 Route("/{base:path}.well-known/agent.json", self._old_card, methods=["GET"]),
-                Route("/{path:path}", self._call, methods=["POST"]),
+                Route("/{path:path}", self.answer_call, methods=["POST"]),
             ]
         )
 
-    async def _card(self, request: Request) -> Response:
+    async def answer_card(self, request: Request) -> Response:
         return self._serve_card(request, self.card)
 
     async def _old_card(self, request: Request) -> Response:
@@ -106,7 +106,7 @@ class ScriptedAgent:
             return card
         return Response("not here", status_code=404) if card is None else JSONResponse(card)
 
-    async def _call(self, request: Request) -> Response:
+    async def answer_call(self, request: Request) -> Response:
         body = json.loads(await request.body())
         self.seen.append(Seen(request.url.path, request.headers, body))
         answer = self.answers.get(body["method"], self.answers.get("*"))

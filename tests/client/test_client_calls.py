@@ -273,7 +273,7 @@ async def test_a_slow_answer_times_out_as_sent_unless_more_time_is_given(
         return JSONResponse({"jsonrpc": "2.0", "id": body["id"], "result": task()})
 
     agent = ScriptedAgent()
-    agent._call = slow  # type: ignore[method-assign]
+    agent.answer_call = slow  # type: ignore[method-assign]
     at(network, agent)
     async with network:
         asking = client(runtime)

@@ -53,7 +53,7 @@ async def test_a_card_is_read_where_a_redirect_within_the_origin_leads(
     runtime: Runtime, network: MemoryNetwork, status: int, to: str
 ) -> None:
     agent = ScriptedAgent({"*": task()})
-    routes = [*away(status, to, "/.well-known/agent-card.json"), Route("/moved/card.json", agent._card)]
+    routes = [*away(status, to, "/.well-known/agent-card.json"), Route("/moved/card.json", agent.answer_card)]
     network.mount(ORIGIN, Starlette(routes=routes))
     async with network:
         assert (await client(runtime).discover()).name == CARD["name"]

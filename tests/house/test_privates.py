@@ -1,0 +1,86 @@
+"""Tests reach what they test by public means."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import parsed, shown, sources
+
+FOREIGN = {"_compositor", "_exit", "_filters", "_selector"}
+"""Of Textual, of ``os`` and of asyncio."""
+
+REACHED: dict[str, set[str]] = {
+    "tests/bench/draws.py": {"_builder"},
+    "tests/bench/soak.py": {"_gates", "_readers", "_seen", "_shed", "_vetoes", "_workers"},
+    "tests/bench/walks.py": {"_builder"},
+    "tests/caller/fleet.py": {"_choice"},
+    "tests/caller/test_agent_limiter.py": {"_first", "_free", "_inside", "_rest", "_take"},
+    "tests/caller/test_caller_faults.py": {"_rearm", "_tracks"},
+    "tests/caller/test_ceremony_store.py": {"_content", "_folder"},
+    "tests/caller/test_health.py": {"_agents"},
+    "tests/caller/test_ledger_file.py": {"_storage"},
+    "tests/caller/test_ledger_machine.py": {"_storage"},
+    "tests/caller/test_ledger_pages.py": {"_cells"},
+    "tests/caller/test_ledger_schema.py": {"_storage"},
+    "tests/caller/test_ledger_storage.py": {"_storage"},
+    "tests/caller/test_ledger_verify.py": {"_storage"},
+    "tests/check/test_check_hostile.py": {"_network"},
+    "tests/dashboard/stage.py": {"_status"},
+    "tests/dashboard/test_app.py": {"_panes"},
+    "tests/dashboard/test_hostile.py": {"_status"},
+    "tests/house/test_public_names.py": {"_HOMES"},
+    "tests/hub/test_hub_alerts.py": {"_take_over"},
+    "tests/hub/test_hub_api.py": {"_kept"},
+    "tests/hub/test_hub_faults.py": {"_storage"},
+    "tests/hub/test_ownership.py": {"_kept"},
+    "tests/hub/test_reload.py": {"_former"},
+    "tests/runtime/test_deadline.py": {"_time"},
+    "tests/storms/powerloss.py": {"_opened", "_storage"},
+    "tests/wire/test_wire_json.py": {"_without_text"},
+}
+"""Path: what a test still reaches there. Entries go and none comes."""
+
+
+def own_names(tree: ast.AST) -> Iterator[str]:
+    """The private names that a file gives its own classes, functions and objects."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
+            yield node.attr
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+
+
+def reached(tree: ast.AST) -> set[str]:
+    """The private attributes that a file reaches and that are not its own."""
+    read = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and not _is_self(node.value))
+    return {node.attr for node in read if node.attr[0] == "_" and node.attr[:2] != "__"} - {*own_names(tree), *FOREIGN}
+
+
+def _is_self(value: ast.expr) -> bool:
+    return isinstance(value, ast.Name) and value.id in {"self", "cls"}
+
+
+def _files() -> list[Path]:
+    return [path for path in sources("tests") if "interop" not in path.parts]
+
+
+@pytest.mark.slow
+def test_no_private_attribute_is_reached_but_those_on_the_list() -> None:
+    found = {shown(path): names for path in _files() if (names := reached(parsed(path)))}
+    assert found == REACHED
+
+
+@pytest.mark.parametrize("line", ["ledger._storage.read()", "x = hub.desk._gates", "client()._call = slow"])
+def test_a_reach_is_found(line: str) -> None:
+    assert reached(ast.parse(line)) != set()
+
+
+@pytest.mark.parametrize("line", ["self._own = 1", "os._exit(1)", "x.__dict__", "def _f(): ...\nm._f()"])
+def test_what_is_ones_own_or_foreign_is_none(line: str) -> None:
+    assert reached(ast.parse(line)) == set()
