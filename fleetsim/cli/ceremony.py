@@ -1,11 +1,12 @@
-"""``fleetsim ceremony``: what fires when, and firing it now."""
+"""``fleetsim ceremony``: what fires when, what fired, firing it now, and the files it stands in."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -15,7 +16,11 @@ from fleetsim.cli.exit_codes import Exit
 from fleetsim.cli.hub_client import at_hub, connect, find_hub
 from fleetsim.cli.main import CommonOptions
 from fleetsim.cli.options import timeout_option, within
-from fleetsim.model.errors import TimedOut
+from fleetsim.model.errors import ConfigError, TimedOut
+
+if TYPE_CHECKING:
+    from fleetsim.caller.ceremonies.store import StoredCeremony
+    from fleetsim.hub.remote import HubRemote
 
 
 @click.group()
@@ -32,10 +37,7 @@ def list_ceremonies(common: CommonOptions, strict: bool) -> int:
     Without a running hub the files are read: targets are judged by agents.yaml, skills only by the hub, which
     reads the cards.
     """
-    if find_hub(common):
-        listing = at_hub(common, lambda hub: hub.get("/ceremonies"))
-    else:
-        listing = asyncio.run(_from_files(common))
+    listing = _listing(common)
     wrong = list(_wrong(listing))
     for line in wrong:
         common.note(line)
@@ -48,8 +50,8 @@ def list_ceremonies(common: CommonOptions, strict: bool) -> int:
                 [
                     "yes" if row["enabled"] else "no",
                     row["id"],
-                    row["schedule"],
-                    row["nextFireAt"],
+                    row["schedule"] or f"once {row['at']}",
+                    row["nextFireAt"] or ("spent" if row["once"] and row["enabled"] else "-"),
                     row["skill"],
                     ", ".join(row["targets"]),
                     render.word(row["lastRun"]["status"], plain=common.ascii) if row["lastRun"] else "-",
@@ -71,51 +73,356 @@ def _wrong(listing: dict[str, Any], ceremony_id: str | None = None) -> Iterator[
             yield from (f"warning: {row['id']}: {warning}" for warning in row["warnings"])
 
 
+@ceremony.command("show")
+@click.argument("ceremony_id", metavar="ID")
+@click.pass_obj
+def show(common: CommonOptions, ceremony_id: str) -> int:
+    """Show all of a ceremony: its keys, its next five fires, its last run and what is wrong with it."""
+    from fleetsim.cli import ceremony_files
+
+    listing = _listing(common)
+    (row,) = ceremony_files.chosen(listing, (ceremony_id,))
+    for line in _wrong(listing, ceremony_id):
+        common.note(line)
+    fires = ceremony_files.fires([row], ceremony_files.now(), 5) if row["enabled"] else []
+    if common.as_json:
+        render.emit_json({**row, "nextFires": [moment.isoformat() for moment, _ in fires]})
+        return Exit.OK
+    last = row["lastRun"]
+    render.labels(
+        [
+            ("id", row["id"]),
+            ("name", row["name"]),
+            ("description", row["description"]),
+            ("schedule", f"{row['schedule'] or 'once at ' + row['at']} ({row['timezone']})"),
+            ("enabled", "yes" if row["enabled"] else "no"),
+            ("skill", row["skill"]),
+            ("targets", ", ".join(row["targets"])),
+            ("overlap", row["overlap"]),
+            ("catch up", f"{row['catchUp']}, within {row['catchUpWindow']} s"),
+            ("late after", f"{row['lateAfter']} s"),
+            ("timeout", f"{row['timeoutMs'] / 1000:g} s"),
+            ("notify", row["notifyChannel"]),
+            ("created by", row["createdBy"]),
+            ("project", row["project"]),
+            ("file", row["path"]),
+            *(("next", ceremony_files.shown(moment, row["timezone"])) for moment, _ in fires),
+            ("last run", f"{last['status']} at {last['startedAt']}" if last else None),
+            ("error", last["error"] if last else None),
+        ]
+    )
+    return Exit.OK
+
+
+@ceremony.command("next")
+@click.argument("ceremony_ids", metavar="[ID]...", nargs=-1)
+@click.option("--count", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many fires in all.")
+@click.option("--tz", "zone", metavar="ZONE", help="Show times on this clock.  [default: each ceremony's own]")
+@click.option("--from", "start", metavar="TIME", help="Count from there.  [default: now]")
+@click.pass_obj
+def next_fires(
+    common: CommonOptions, ceremony_ids: tuple[str, ...], count: int, zone: str | None, start: str | None
+) -> int:
+    """List what fires next, of the ceremonies named or of all that are enabled.
+
+    \b
+    fleetsim ceremony next --count 20 --tz Europe/Berlin
+    fleetsim ceremony next quinn.daily-digest --from 2026-10-24T00:00
+    """
+    from fleetsim.cli import ceremony_files
+
+    rows = [row for row in ceremony_files.chosen(_listing(common), ceremony_ids) if row["enabled"]]
+    place = ceremony_files.zone_of(zone) if zone else None
+    after = (
+        ceremony_files.parse_moment(start, place or UTC) - timedelta(microseconds=1) if start else ceremony_files.now()
+    )
+    fires = ceremony_files.fires(rows, after, count)
+    if common.as_json:
+        render.emit_json([{"at": moment.isoformat(), "id": row["id"], "skill": row["skill"]} for moment, row in fires])
+    else:
+        render.table(
+            ["WHEN", "CEREMONY", "SKILL", "TARGETS"],
+            [
+                [
+                    ceremony_files.shown(moment, zone or row["timezone"]),
+                    row["id"],
+                    row["skill"],
+                    ", ".join(row["targets"]),
+                ]
+                for moment, row in fires
+            ],
+        )
+    return Exit.OK if fires else Exit.NOTHING_RAN
+
+
 @ceremony.command("run")
 @click.argument("ceremony_id", metavar="ID")
-@click.option("--wait", is_flag=True, help="Wait for the run to end; exit 1 if it failed.")
+@click.option("--wait", is_flag=True, help="Wait for the run to end; exit 1 if it failed, 5 if it took too long.")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent, and to whom; exit 6 if to nobody.")
+@click.option("--at", metavar="TIME", help="With --dry-run: what would be sent at that time.")
 @timeout_option("How long to wait in all; then exit 5, and the run goes on.  [default: until it ended]", default=None)
 @click.pass_obj
-def run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: float | None) -> int:
-    """Fire a ceremony now, whatever its schedule says."""
+def run(
+    common: CommonOptions, ceremony_id: str, wait: bool, dry_run: bool, at: str | None, timeout_s: float | None
+) -> int:
+    """Fire a ceremony now, whatever its schedule says.
+
+    \b
+    fleetsim ceremony run quinn.daily-digest --wait --timeout 600
+    fleetsim ceremony run quinn.daily-digest --dry-run --at 2026-12-24T14:00Z
+    """
+    if at is not None and not dry_run:
+        hint = "for a single time later: fleetsim ceremony new ID --at TIME"
+        raise ConfigError("--at belongs to --dry-run", hint=hint)
+    if dry_run:
+        return _dry_run(common, ceremony_id, at)
     done = asyncio.run(_run(common, ceremony_id, wait, timeout_s))
     if common.as_json:
         render.emit_json(done)
     else:
-        render.labels([("run", done["runId"]), ("status", done.get("status"))])
-    return Exit.OK if done.get("status") in {None, "success"} else Exit.FAILED
+        render.labels([("run", done["runId"]), ("status", done.get("status")), ("error", done.get("error"))])
+    return _EXITS.get(done.get("status"), Exit.FAILED)
 
 
-async def _from_files(common: CommonOptions) -> dict[str, Any]:
-    """What the hub would list, from the same files, without runs."""
-    from fleetsim.caller.ceremonies.ceremony import CeremonyRow, ceremony_facts, next_due
-    from fleetsim.caller.ceremonies.folder import CeremonyFolder
-    from fleetsim.caller.config import load_fleet
-    from fleetsim.caller.jsonable import to_json
-    from fleetsim.caller.registry import judge
-    from fleetsim.runtime.files import DiskFiles
-    from fleetsim.runtime.real import SystemClock
+_EXITS = {None: Exit.OK, "success": Exit.OK, "timeout": Exit.TIMEOUT}
+"""How a run that was waited for ended; everything else is a failure."""
 
-    path = common.require_agents_yaml()
-    fleet = await load_fleet(path, files=DiskFiles(), env=os.environ)
-    folder = CeremonyFolder(DiskFiles(), path.parent / "ceremonies")
-    await folder.poll()
-    # a credential that is not set here may be set where the hub runs
-    working = [agent for agent in fleet.agents if agent.enabled or agent.disabled_why]
-    offers = {agent.name: agent.skill_names for agent in working}
-    disabled = {agent.name: "not enabled in agents.yaml" for agent in fleet.agents if agent not in working}
-    say, now, loaded = judge(offers=offers, unread=offers, disabled=disabled), SystemClock().now(), folder.contents
-    rows = [
-        CeremonyRow(
-            ceremony=one,
-            path=loaded.paths[key],
-            next_at=next_due(one, now) if one.enabled else None,
-            warnings=tuple(filter(None, (say(one.skill, target) for target in one.targets))),
+
+def _dry_run(common: CommonOptions, ceremony_id: str, at: str | None) -> int:
+
+    from fleetsim.cli import ceremony_files
+
+    ceremony, agents, problems = asyncio.run(ceremony_files.who_would_be_asked(common, ceremony_id))
+    moment = ceremony_files.parse_moment(at, ceremony_files.zone_of(ceremony.timezone)) if at else ceremony_files.now()
+    (row,) = ceremony_files.chosen(_listing(common), (ceremony_id,))
+    before = ceremony_files.fires([row], moment - timedelta(microseconds=1), 1)
+    requests = [ceremony_files.child_request(ceremony, "RUN", "REQUEST", agent) for agent in agents if ceremony.enabled]
+    told = {
+        "id": ceremony_id,
+        "at": moment.isoformat(),
+        "isSlot": bool(before) and before[0][0] == moment,
+        "nextFireAt": before[0][0].isoformat() if before else None,
+        "enabled": ceremony.enabled,
+        "requests": [
+            {"agent": r.targets[0], "skill": r.skill, "text": r.text, "timeoutS": r.timeout_s} for r in requests
+        ],
+        "problems": problems,
+    }
+    if common.as_json:
+        render.emit_json(told)
+    else:
+        slot = "a slot of its schedule" if told["isSlot"] else f"no slot; the next is {told['nextFireAt'] or 'none'}"
+        render.labels(
+            [("at", f"{told['at']} ({slot})"), ("enabled", "yes" if ceremony.enabled else "no: it would not fire")]
         )
-        for key, one in sorted(loaded.ceremonies.items())
-    ]
-    common.note("no hub is running: read from the files")
-    return {"ceremonies": [ceremony_facts(row) for row in rows], "errors": to_json(loaded.problems)}
+        for request in requests:
+            render.labels([("agent", request.targets[0]), ("skill", request.skill), ("text", request.text)])
+    for problem in problems:
+        common.note(f"warning: {problem}")
+    return Exit.OK if requests else Exit.NOTHING_RAN
+
+
+@ceremony.command("history")
+@click.argument("ceremony_ids", metavar="[ID]...", nargs=-1)
+@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many, the newest.")
+@click.option("--since", metavar="TIME", help="Only runs that began since then.")
+@click.pass_obj
+def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, since: str | None) -> int:
+    """List the runs of ceremonies, the newest first: those that fired, and slots that were missed or let go.
+
+    Exits 6 if there are none.
+    """
+    from fleetsim.cli import ceremony_files
+
+    async def runs(hub: HubRemote) -> list[dict[str, Any]]:
+        ids = ceremony_ids or tuple(row["id"] for row in (await hub.get("/ceremonies"))["ceremonies"])
+        pages = [await hub.get(f"/ceremonies/{quote(one, safe='')}/runs", limit=limit) for one in ids]
+        return sorted((run for page in pages for run in page), key=lambda run: str(run["startedAt"]), reverse=True)
+
+    after = ceremony_files.parse_moment(since, UTC) if since else None
+    found = [run for run in at_hub(common, runs) if after is None or datetime.fromisoformat(run["startedAt"]) >= after]
+    found = found[:limit]
+    if common.as_json:
+        render.emit_json(found)
+    else:
+        render.table(
+            ["SLOT", "CEREMONY", "WHY", "LATE", "OUTCOME", "SLOTS", "RUN", "ERROR"],
+            [
+                [
+                    run["scheduledAt"],
+                    run["ceremonyId"],
+                    run["trigger"],
+                    render.seconds(run["latenessMs"] / 1000) if run["late"] else "-",
+                    render.word(run["status"], plain=common.ascii),
+                    run["count"],
+                    run["runId"],
+                    run["error"],
+                ]
+                for run in found
+            ],
+            right=frozenset({5}),
+        )
+    return Exit.OK if found else Exit.NOTHING_RAN
+
+
+# ------------------------------------------------------------------ files
+
+
+def folder_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--folder``: where the files are."""
+    what = "The folder of ceremonies.  [default: ceremonies, beside agents.yaml]"
+    return click.option("--folder", type=click.Path(path_type=Path), metavar="DIR", help=what)(command)
+
+
+@ceremony.command("validate")
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@folder_option
+@click.pass_obj
+def validate(common: CommonOptions, files: tuple[Path, ...], folder: Path | None) -> int:
+    """Check ceremony files, those named or all of the folder: exit 2 if one is wrong, 6 if there is none."""
+    from fleetsim.cli import ceremony_files
+
+    found = asyncio.run(ceremony_files.check(common, files, folder))
+    if common.as_json:
+        render.emit_json(found)
+    else:
+        for one in found:
+            render.line(one["error"] or f"{one['path']}: {one['id']} is fine")
+    if not found:
+        common.note("there is no ceremony file here")
+        return Exit.NOTHING_RAN
+    return Exit.USAGE if any(one["error"] for one in found) else Exit.OK
+
+
+@ceremony.command("new")
+@click.argument("ceremony_id", metavar="ID")
+@click.option("--skill", required=True, help="What to ask for.")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="AGENT",
+    help="Whom to ask; several times for several.  [default: all]",
+)
+@click.option("--schedule", metavar="CRON", help="Five fields, or @daily and the like.")
+@click.option("--at", metavar="TIME", help="Once, at that time: 2026-11-22T15:30, on the clock of --timezone.")
+@click.option("--in", "span", metavar="SPAN", help="Once, so long from now: 30m, 2h, 1d.")
+@click.option("--name", help="For people.  [default: the id]")
+@click.option("--prompt", metavar="TEXT", help="What the agent is told.")
+@click.option("--timezone", metavar="ZONE", help="The clock that times are read on.  [default: UTC]")
+@click.option("--notify", metavar="CHANNEL", help="Whom to tell how it went.")
+@click.option("--overlap", type=click.Choice(["skip", "queue", "allow"]), help="A slot while the run before goes on.")
+@click.option("--catch-up", type=click.Choice(["none", "one", "all"]), help="Which missed slots still fire.")
+@click.option("--disabled", is_flag=True, help="Write it, and let it wait.")
+@folder_option
+@click.pass_obj
+def new(common: CommonOptions, /, ceremony_id: str, folder: Path | None, **given: Any) -> int:
+    """Write a new ceremony, ID.yaml in the folder; nothing is written over. A running hub takes it up within 5 s.
+
+    \b
+    fleetsim ceremony new quinn.digest --skill qa_report --target quinn --schedule "0 14 * * MON-FRI"
+    fleetsim ceremony new re-audit --skill audit --target quinn --in 30m --prompt "audit PR 412 again"
+    """
+    from fleetsim.cli import ceremony_files
+
+    if sum(given[key] is not None for key in ("schedule", "at", "span")) != 1:
+        raise ConfigError("say when, in one way: --schedule, --at or --in")
+    values = {
+        "id": ceremony_id,
+        "name": given["name"] or ceremony_id,
+        "schedule": given["schedule"],
+        "at": given["at"],
+        "in": given["span"],
+        "timezone": given["timezone"],
+        "skill": given["skill"],
+        "targets": list(given["targets"]) or ["all"],
+        "notifyChannel": given["notify"],
+        "prompt": given["prompt"],
+        "overlap": given["overlap"],
+        "catchUp": given["catch_up"],
+        "enabled": False if given["disabled"] else None,
+    }
+
+    async def create() -> StoredCeremony:
+        return await (await ceremony_files.store(common, folder)).create(values, created_by="system")
+
+    return _told(common, asyncio.run(create()))
+
+
+@ceremony.command("enable")
+@click.argument("ceremony_id", metavar="ID")
+@folder_option
+@click.pass_obj
+def enable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
+    """Let a ceremony fire again. Slots that came meanwhile are not made up for."""
+    return _told(common, asyncio.run(_set_enabled(common, ceremony_id, folder, True)))
+
+
+@ceremony.command("disable")
+@click.argument("ceremony_id", metavar="ID")
+@folder_option
+@click.pass_obj
+def disable(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
+    """Keep a ceremony from firing, by schedule and by hand. A run that goes on is left alone."""
+    return _told(common, asyncio.run(_set_enabled(common, ceremony_id, folder, False)))
+
+
+@ceremony.command("delete")
+@click.argument("ceremony_id", metavar="ID")
+@folder_option
+@click.pass_obj
+def delete(common: CommonOptions, ceremony_id: str, folder: Path | None) -> int:
+    """Remove a ceremony's file. Its history stays; a run that goes on is left alone."""
+    from fleetsim.cli import ceremony_files
+
+    async def remove() -> None:
+        await (await ceremony_files.store(common, folder)).delete(ceremony_id)
+
+    asyncio.run(remove())
+    if common.as_json:
+        render.emit_json({"id": ceremony_id, "deleted": True})
+    else:
+        render.line(f"{ceremony_id} is deleted")
+    return Exit.OK
+
+
+async def _set_enabled(common: CommonOptions, ceremony_id: str, folder: Path | None, enabled: bool) -> StoredCeremony:
+    from fleetsim.cli import ceremony_files
+
+    return await (await ceremony_files.store(common, folder)).update(ceremony_id, {"enabled": enabled})
+
+
+def _told(common: CommonOptions, stored: StoredCeremony) -> int:
+    """Say what is in the file now, and when it fires."""
+    from fleetsim.cli import ceremony_files
+
+    ceremony = stored.ceremony
+    if common.as_json:
+        render.emit_json({**stored.values, "path": stored.path})
+        return Exit.OK
+    due = ceremony_files.next_due(ceremony, ceremony_files.now()) if ceremony.enabled else None
+    shown = (
+        ceremony_files.shown(due, ceremony.timezone)
+        if due
+        else "never"
+        if ceremony.enabled
+        else "not while it is disabled"
+    )
+    render.labels([("id", ceremony.ceremony_id), ("file", stored.path), ("next", shown)])
+    return Exit.OK
+
+
+# ------------------------------------------------------------------ what there is
+
+
+def _listing(common: CommonOptions) -> dict[str, Any]:
+    """What the hub lists, or without one what the files say."""
+    from fleetsim.cli import ceremony_files
+
+    if find_hub(common):
+        listing: dict[str, Any] = at_hub(common, lambda hub: hub.get("/ceremonies"))
+        return listing
+    return asyncio.run(ceremony_files.listing(common))
 
 
 async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: float | None) -> dict[str, Any]:

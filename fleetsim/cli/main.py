@@ -34,7 +34,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "chat": ("fleetsim.cli.chat:chat", "Talk with one agent, turn by turn."),
     "task": ("fleetsim.cli.task:task", "Look at requests in flight, or cancel one."),
     "inbox": ("fleetsim.cli.inbox:inbox", "Read and answer what agents ask."),
-    "ceremony": ("fleetsim.cli.ceremony:ceremony", "List ceremonies, or fire one now."),
+    "ceremony": ("fleetsim.cli.ceremony:ceremony", "What fires when: write, list, pause, fire ceremonies."),
     "channel": ("fleetsim.cli.channel:channel", "See where people are told of what happens, and test it."),
     "health": ("fleetsim.cli.health:health", "Show how the fleet has done over the last day."),
     "card": ("fleetsim.cli.card:card", "Read an agent's card and say how it would be called."),

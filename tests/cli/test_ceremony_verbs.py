@@ -1,0 +1,167 @@
+"""``fleetsim ceremony`` from a second process: what fires when, what fired, and the files it stands in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fleetsim.agent.builtin import reference_agent
+from tests.cli.world import Shell
+
+pytestmark = pytest.mark.sockets
+
+AGENTS = "agents:\n  - name: quinn\n    url: http://127.0.0.1:9/a2a\n    skills: [report, audit]\n"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path)
+    shell.write("agents.yaml", AGENTS)
+    return shell
+
+
+@pytest_asyncio.fixture
+async def agent() -> AsyncIterator[str]:
+    async with reference_agent("scout").serving() as url:
+        yield url
+
+
+def test_a_new_ceremony_is_a_file_that_the_other_verbs_read(shell: Shell) -> None:
+    made = shell.run(
+        *("ceremony", "new", "quinn.digest", "--skill", "report", "--target", "quinn"),
+        *("--schedule", "0 14 * * MON-FRI", "--timezone", "Europe/Berlin", "--prompt", "say what is new"),
+    )
+    assert (made.returncode, "Europe/Berlin" in made.stdout) == (0, True)
+    assert (shell.home / "ceremonies" / "quinn.digest.yaml").read_text() == (
+        'id: quinn.digest\nname: quinn.digest\nschedule: "0 14 * * MON-FRI"\nskill: report\ntargets: [quinn]\n'
+        "createdBy: system\ntimezone: Europe/Berlin\nprompt: say what is new\n"
+    )
+    fires = shell.json("ceremony", "next", "quinn.digest", "--count", "3", "--from", "2026-10-23T00:00")
+    assert [fire["at"] for fire in fires] == [
+        "2026-10-23T12:00:00+00:00",
+        "2026-10-26T13:00:00+00:00",
+        "2026-10-27T13:00:00+00:00",
+    ]
+    local = shell.run("ceremony", "next", "--count", "1", "--from", "2026-10-23T00:00", "--tz", "Asia/Kolkata")
+    assert "Fri 2026-10-23 17:30:00+0530 Asia/Kolkata  quinn.digest" in local.stdout
+    again = shell.run("ceremony", "new", "quinn.digest", "--skill", "other", "--schedule", "@daily")
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+    assert "skill: report" in (shell.home / "ceremonies" / "quinn.digest.yaml").read_text()
+
+
+def test_a_ceremony_is_paused_resumed_and_deleted_and_its_comments_stay(shell: Shell) -> None:
+    text = '# mine\nid: tick\nname: Tick\nschedule: "@daily" # at midnight\nskill: report\ntargets: [quinn]\n'
+    shell.write("ceremonies/a.yaml", text)
+    assert "not while it is disabled" in shell.run("ceremony", "disable", "tick").stdout
+    assert (shell.home / "ceremonies" / "a.yaml").read_text() == text + "enabled: false\n"
+    assert shell.run("ceremony", "next").returncode == 6
+    assert shell.json("ceremony", "show", "tick")["nextFires"] == []
+    assert shell.run("ceremony", "enable", "tick").returncode == 0
+    assert len(shell.json("ceremony", "show", "tick")["nextFires"]) == 5
+    shown = shell.run("ceremony", "show", "tick").stdout
+    assert "schedule: 0 0 * * * (UTC)\n" in shown
+    assert shell.run("ceremony", "delete", "tick").returncode == 0
+    assert not (shell.home / "ceremonies" / "a.yaml").exists()
+    for verb in ("delete", "enable", "disable", "show", "next"):
+        gone = shell.run("ceremony", verb, "tick")
+        assert (gone.returncode, "tick" in gone.stderr) == (2, True), verb
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--schedule", "R * * * *"], 2, "random and hashed fields are refused"),
+        (["--schedule", "@daily", "--in", "5m"], 2, "say when, in one way"),
+        ([], 2, "say when, in one way"),
+        (["--in", "soon"], 2, "'in' must be seconds"),
+        (["--at", "tomorrow"], 2, "is no date and time"),
+        (["--schedule", "@daily", "--timezone", "Mars"], 2, "unknown time zone"),
+        (["--in", "5m"], 0, ""),
+        (["--at", "2126-11-22T15:30Z"], 0, ""),
+    ],
+)
+def test_what_is_wrong_with_a_new_ceremony_is_told_and_nothing_is_written(
+    shell: Shell, options: list[str], code: int, says: str
+) -> None:
+    done = shell.run("ceremony", "new", "tick", "--skill", "report", *options)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert (shell.home / "ceremonies" / "tick.yaml").exists() is (code == 0)
+
+
+def test_an_id_that_leads_out_of_the_folder_is_refused(shell: Shell) -> None:
+    for id_ in ("../up", "..", "a/b", ".x"):
+        assert shell.run("ceremony", "new", "--skill", "x", "--schedule", "@daily", "--", id_).returncode == 2
+    assert not (shell.home / "up.yaml").exists()
+
+
+def test_files_are_checked_without_a_hub(shell: Shell) -> None:
+    assert shell.run("ceremony", "validate").returncode == 6
+    shell.write("ceremonies/a.yaml", 'id: tick\nname: T\nschedule: "@daily"\nskill: report\ntargets: [quinn]\n')
+    fine = shell.run("ceremony", "validate")
+    assert (fine.returncode, fine.stdout) == (0, "ceremonies/a.yaml: tick is fine\n")
+    shell.write("ceremonies/b.yaml", 'id: tock\nname: T\nschedule: "@daily"\nskil: report\ntargets: [quinn]\n')
+    for arguments in ((), ("ceremonies/b.yaml",)):
+        wrong = shell.run("ceremony", "validate", *arguments)
+        assert wrong.returncode == 2
+        assert "ceremonies/b.yaml:4:1: unknown key 'skil' (did you mean 'skill'?)" in wrong.stdout
+    assert shell.run("ceremony", "validate", "ceremonies/a.yaml").returncode == 0
+    assert shell.run("ceremony", "validate", "ceremonies/none.yaml").returncode == 2
+
+
+def test_a_dry_run_says_who_would_be_asked_for_what(shell: Shell) -> None:
+    more = "prompt: say what is new\n"
+    shell.write("ceremonies/a.yaml", f'id: a\nname: T\nschedule: "@daily"\nskill: report\ntargets: [all]\n{more}')
+    shell.write("ceremonies/b.yaml", 'id: b\nname: T\nschedule: "@daily"\nskill: report\ntargets: [quin]\n')
+    told = shell.json("ceremony", "run", "a", "--dry-run", "--at", "2126-01-01T00:00Z")
+    assert (told["isSlot"], told["nextFireAt"]) == (True, "2126-01-01T00:00:00+00:00")
+    assert told["requests"] == [{"agent": "quinn", "skill": "report", "text": "say what is new", "timeoutS": 600.0}]
+    between = shell.run("ceremony", "run", "a", "--dry-run", "--at", "2126-01-01T00:01Z")
+    assert (between.returncode, "no slot; the next is 2126-01-02T00:00:00+00:00" in between.stdout) == (0, True)
+    nobody = shell.run("ceremony", "run", "b", "--dry-run")
+    assert (nobody.returncode, "did you mean “quinn”?" in nobody.stderr) == (6, True)
+    shell.run("ceremony", "disable", "a")
+    assert shell.run("ceremony", "run", "a", "--dry-run").returncode == 6
+    assert shell.run("ceremony", "run", "a", "--at", "2126-01-01T00:00Z").returncode == 2
+
+
+async def test_how_a_run_ended_is_told_by_the_exit_code_and_stays_in_the_history(shell: Shell, agent: str) -> None:
+    shell.write("agents.yaml", f"fleet: {{ poll_interval_s: 1 }}\nagents:\n  - name: scout\n    url: {agent}/a2a\n")
+    base = "name: T\nschedule: '0 0 1 1 *'\nskill: echo\ntargets: [scout]\nprompt: hello\n"
+    shell.write("ceremonies/good.yaml", f"id: good\n{base}")
+    shell.write("ceremonies/bad.yaml", f"id: bad\n{base}expect: {{excludes: [hello]}}\n")
+    with shell.up():
+        assert (await shell.arun("ceremony", "run", "good", "--wait")).returncode == 0
+        bad = await shell.arun("ceremony", "run", "bad", "--wait")
+        assert (bad.returncode, "the answer contains “hello”" in bad.stdout) == (1, True)
+        assert (await shell.arun("ceremony", "run", "none", "--wait")).returncode == 2
+        listed = await shell.arun("ceremony", "history", "-o", "json")
+        assert listed.returncode == 0
+        assert [(run["ceremonyId"], run["status"], run["trigger"]) for run in json.loads(listed.stdout)] == [
+            ("bad", "failure", "manual"),
+            ("good", "success", "manual"),
+        ]
+        assert "failure" in (await shell.arun("ceremony", "history", "bad")).stdout
+        assert (await shell.arun("ceremony", "history", "--since", "2126-01-01T00:00Z")).returncode == 6
+        assert "last run: success" in (await shell.arun("ceremony", "show", "good")).stdout
+        made = await shell.arun("ceremony", "new", "soon", "--skill", "echo", "--target", "scout", "--in", "1s")
+        assert made.returncode == 0
+        async with asyncio.timeout(30):  # the folder is looked at every 4.5 s
+            ended = ""
+            while '"success"' not in ended:
+                ended = (await shell.arun("ceremony", "history", "soon", "-o", "json")).stdout
+        assert "spent" in (await shell.arun("ceremony", "list")).stdout
+    assert (await shell.arun("ceremony", "history")).returncode == 2
+
+
+def test_the_help_of_each_verb_shows_how_it_is_used(shell: Shell) -> None:
+    for verb in ("new", "next", "run"):
+        assert f"fleetsim ceremony {verb} " in shell.run("ceremony", verb, "--help").stdout
+    assert "exit 2 if one is wrong, 6 if there is none" in " ".join(
+        shell.run("ceremony", "validate", "--help").stdout.split()
+    )
