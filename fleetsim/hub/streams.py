@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fleetsim.caller.event_log import KEEP_MAX
 from fleetsim.caller.event_wire import to_wire
-from fleetsim.caller.events import Event, HubStopping
+from fleetsim.caller.events import Event, HubStopping, NoticeDelivered, NoticeFailed
 from fleetsim.hub.http import number, principal_of
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import Principal
@@ -61,7 +61,9 @@ class EventStreams:
         return StreamingResponse(self._follow(principal, after, wanted), media_type=MEDIA_TYPE, headers=headers)
 
     async def _may_see(self, principal: Principal, event: Event) -> bool:
-        """Whether an agent is told: of its own requests, and that the hub is going."""
+        """Whether an agent is told: of its own requests (how people are told of them is the operator's), and of the end."""
+        if isinstance(event, NoticeDelivered | NoticeFailed):
+            return False
         if event.correlation_id is not None:
             return await self._ownership.owns(principal, event.correlation_id)
         return isinstance(event, HubStopping)

@@ -9,7 +9,10 @@ from typing import Any
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
 from fleetsim.caller.events import ConfigReloaded
 from fleetsim.testbed.programs import MemoryPrograms
-from tests.hub.town import AGENTS, Town, town, worker
+from tests.hub.test_agent_keys import AVA, ENV
+from tests.hub.test_ownership import told as streamed
+from tests.hub.test_ownership import waiting
+from tests.hub.town import AGENTS, KEY, Town, town, worker
 
 PAGE = Sink(kind=SinkKind.COMMAND, argv=("/usr/bin/page",))
 OPS = Channel(channel_id="ops", sinks=(PAGE,), agents=("quinn",))
@@ -61,3 +64,13 @@ async def test_a_channel_that_is_written_into_agents_yaml_is_there_within_five_s
         assert [event.settings for event in t.hub.events.recent() if isinstance(event, ConfigReloaded)] == [
             ("channels",)
         ]
+
+
+async def test_an_agent_does_not_see_how_people_are_told_of_its_requests() -> None:
+    async with town(worker(), agent_keys=ENV, channels=[OPS], question_channels=("ops",)) as t:
+        await asyncio.sleep(1)
+        cid, *_ = await waiting(t, AVA)
+        topics = [event["topic"] for event in await streamed(t, AVA, 100)]
+        assert f"hitl.request.{cid}" in topics
+        assert [topic for topic in topics if topic.startswith("channel.")] == []
+        assert "channel.ops.delivered" in [event["topic"] for event in await streamed(t, KEY, 100)]
