@@ -383,6 +383,7 @@ class Hub:
             wait=self.tracker.wait,
             resolve=self.registry.resolve,
             judge=self._judge,
+            channels=lambda: self.config.channels,
         )
 
     def _judge(self) -> Judge:

@@ -61,7 +61,7 @@ class EventStreams:
         return StreamingResponse(self._follow(principal, after, wanted), media_type=MEDIA_TYPE, headers=headers)
 
     async def _may_see(self, principal: Principal, event: Event) -> bool:
-        """Whether an agent is told: of its own requests (how people are told of them is the operator's), and of the end."""
+        """Whether an agent is told: of its own requests, not of how people are told of them, and of the end."""
         if isinstance(event, NoticeDelivered | NoticeFailed):
             return False
         if event.correlation_id is not None:

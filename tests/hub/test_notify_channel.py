@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -204,3 +205,32 @@ async def test_what_an_agent_answered_is_bounded_and_calls_nobody() -> None:
         for content in (json.loads(discord)["content"], json.loads(slack)["text"]):
             assert content.count("```") == 2
             assert len(content) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("channel", "owner", "said"),
+    [
+        ("ops", "system", "notifyChannel: agents.yaml has no channel “ops” (did you mean 'oops'?)"),
+        ("oops", "ava", "notifyChannel: channel “oops” does not list “ava” under agents"),
+        ("oops", "quinn", None),
+        ("oops", "system", None),
+        ("''", "system", None),
+    ],
+)
+async def test_a_ceremony_whose_channel_tells_nobody_has_a_warning(channel: str, owner: str, said: str | None) -> None:
+    text = ceremony(more=f"createdBy: {owner}\n").replace(f"'{DIGEST}'", channel)
+    oops = Channel(channel_id="oops", sinks=(PAGE,), agents=("quinn",))
+    async with town(worker(), ceremony=text, channels=[oops]) as t:
+        await asyncio.sleep(10)
+        (row,) = t.hub.require_scheduler().rows()
+        assert list(row.warnings) == ([said] if said else [])
+
+
+async def test_ceremonies_of_the_seeds_have_no_warning_where_nothing_is_configured_and_one_once_something_is() -> None:
+    async with town(worker(), ceremony=ceremony()) as t:
+        await asyncio.sleep(10)
+        assert t.hub.require_scheduler().rows()[0].warnings == ()
+        other = Channel(channel_id="ops", sinks=(PAGE,))
+        t.hub.config = replace(t.hub.config, channels={"ops": other})
+        await asyncio.sleep(5)
+        assert DIGEST in t.hub.require_scheduler().rows()[0].warnings[0]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +32,7 @@ from fleetsim.caller.ceremonies.ceremony import (
 from fleetsim.caller.ceremonies.cron import Cron
 from fleetsim.caller.ceremonies.folder import CeremonyFolder, FileProblem, FolderContents
 from fleetsim.caller.ceremonies.runs import CAUGHT_UP, OVERLAP, TOO_LATE, WAITED, Runs
+from fleetsim.caller.channels.channel import Channel, channel_doubt
 from fleetsim.caller.event_log import EventLog
 from fleetsim.caller.events import CeremoniesLoaded, ConfigRejected, StorageFailed
 from fleetsim.caller.file_watch import LOOK_EVERY_S
@@ -121,7 +122,7 @@ class Scheduler:
     """Keeps the folder and the clock. ``async with`` starts it.
 
     ``dispatch`` accepts a run's requests together with its slot, or returns False if the slot is taken; ``judge``
-    gives a judge of what the fleet of the moment could be asked for.
+    gives a judge of what the fleet of the moment could be asked for, ``channels`` those that people are told on now.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Scheduler:
         wait: Callable[[str], Awaitable[Outcome]],
         resolve: Callable[[str, tuple[str, ...]], tuple[str, ...]],
         judge: Callable[[], Judge],
+        channels: Callable[[], Mapping[str, Channel]] = dict,
         poll_s: float = LOOK_EVERY_S,
     ) -> None:
         self._clock = runtime.clock
@@ -143,8 +145,9 @@ class Scheduler:
         self._folder = folder
         self._dispatch = dispatch
         self._judge = judge
+        self._channels = channels
         self._warnings: dict[str, tuple[str, ...]] = {}
-        self._judged: tuple[Judge, FolderContents] | None = None
+        self._judged: tuple[Judge, Mapping[str, Channel], FolderContents] | None = None
         self._runs = Runs(runtime, events, ledger, wait=wait, resolve=resolve, ended=self._run_ended)
         self._workers = Workers("scheduler")
         self._entries: dict[str, _Entry] = {}
@@ -227,14 +230,16 @@ class Scheduler:
             self._publish_loaded()
 
     def _judge_targets(self) -> bool:
-        """Note what is wrong with the targets of each ceremony, and log what is new; whether anything differs."""
-        judge, loaded = self._judge(), self._folder.contents
-        if self._judged == (judge, loaded):  # a thousand of them are not judged every few seconds for nothing
+        """Note what is wrong with each ceremony's targets and channel, and log what is new; whether it differs."""
+        judge, channels, loaded = self._judge(), self._channels(), self._folder.contents
+        if self._judged == (judge, channels, loaded):  # a thousand are not judged every few seconds for nothing
             return False
-        self._judged = judge, loaded
+        self._judged = judge, channels, loaded
         before, self._warnings = self._warnings, {}
         for key, ceremony in loaded.ceremonies.items():
-            doubts = tuple(filter(None, (judge(ceremony.skill, target) for target in ceremony.targets)))
+            said = [judge(ceremony.skill, target) for target in ceremony.targets]
+            said.append(channel_doubt(channels, ceremony.notify_channel, ceremony.created_by))
+            doubts = tuple(doubt for doubt in said if doubt)
             if doubts:
                 self._warnings[key] = doubts
             for doubt in doubts:

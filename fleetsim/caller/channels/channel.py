@@ -6,12 +6,16 @@ Only the operator's agents.yaml makes one (``reading``): nobody else can have a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import Field
+
+from fleetsim.model.text import one_line
+from fleetsim.runtime.explain import did_you_mean
 
 ChannelIds: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=128)], ...], Field(max_length=20)]
 """Channels that settings name."""
@@ -55,6 +59,20 @@ class Sink:
         if self.url:
             return f"{self.kind.value} {urlsplit(self.url).hostname or ''}"
         return f"{self.kind.value} {self.argv[0]}" if self.argv else self.kind.value
+
+
+def channel_doubt(channels: Mapping[str, Channel], channel_id: str, owner: str) -> str:
+    """Why nobody is told on the channel that a ceremony of ``owner`` names; empty if somebody is.
+
+    Where agents.yaml has no channels there is no doubt: the ceremonies of the seeds name those of another program.
+    """
+    if not channel_id or not channels:
+        return ""
+    if channel_id not in channels:
+        near = did_you_mean(channel_id, channels)
+        return f"notifyChannel: agents.yaml has no channel “{one_line(channel_id, 64)}”{near}"
+    refusal = channels[channel_id].refusal(owner)
+    return f"notifyChannel: {refusal}" if refusal else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
