@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from shlex import quote
 from typing import Any
@@ -20,8 +20,9 @@ from fleetsim.cli.options import within
 from fleetsim.cli.parts import body_part
 from fleetsim.cli.terminal import LivePieces, Progress
 from fleetsim.hub.remote import HubRemote
-from fleetsim.model.errors import ConfigError, TimedOut, UnknownTarget
+from fleetsim.model.errors import ConfigError, ConnectionLost, FleetsimError, TimedOut, UnknownTarget, Unreachable
 from fleetsim.model.work import KIND_OF_STATE, OutcomeKind
+from fleetsim.runtime.workers import Workers
 
 _WAIT_S = 20
 _CODES = {"credential_refused": Exit.AUTH, "unreachable": Exit.UNREACHABLE, "never_sent": Exit.UNREACHABLE}
@@ -81,6 +82,9 @@ async def send(common: CommonOptions, ask: AskOptions) -> AskResult:
         except asyncio.CancelledError:
             common.note(f"left running: fleetsim task get {cid}")
             raise
+        except (Unreachable, ConnectionLost) as error:
+            hint = f"start it again with `fleetsim up`, then `fleetsim task get {cid}`"
+            raise ConnectionLost(f"the hub went away; it had taken the request {cid}", hint=hint) from error
         return _result(ask, row, asyncio.get_running_loop().time() - began)
 
 
@@ -92,19 +96,19 @@ async def _stream(hub: HubRemote, cid: str, seq: int, deadline: float) -> dict[s
     live = LivePieces()
 
     async def show() -> None:
-        async for event in hub.events(after=seq):
-            if event["topic"] == "events.dropped":
-                live.hold()
-            elif event["correlationId"] == cid:
-                match from_wire(event):
-                    case StreamReceived(type="artifact", text=text, append=append, artifact_id=name):
-                        piece = live.more(str(name), text.text, append=append is True, cut=text.truncated)
-                        render.say(piece, end="")
+        with suppress(FleetsimError):  # what is shown on the way may break off: the row has the whole text
+            async for event in hub.events(after=seq):
+                if event["topic"] == "events.dropped":
+                    live.hold()
+                elif event["correlationId"] == cid:
+                    match from_wire(event):
+                        case StreamReceived(type="artifact", text=text, append=append, artifact_id=name):
+                            piece = live.more(str(name), text.text, append=append is True, cut=text.truncated)
+                            render.say(piece, end="")
 
-    async with asyncio.TaskGroup() as group:
-        showing = group.create_task(show(), name="stream")
+    async with Workers("stream") as workers:
+        workers.start(show(), name=cid)
         row = await until_news(hub, cid, deadline)
-        showing.cancel()
     if live.shown and row.get("success"):
         render.say(live.rest(row.get("text") or ""), end="")
         row["shown"] = True

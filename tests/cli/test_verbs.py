@@ -285,6 +285,32 @@ async def test_a_dead_agent_and_an_unknown_skill_leave_the_rest_of_the_fleet_wor
         assert (fine.returncode, fine.stdout) == (0, "hi\n")
 
 
+@pytest.mark.parametrize("more", [(), ("--stream",)])
+async def test_a_hub_that_is_gone_is_told_as_such_to_who_waits_for_an_answer(
+    shell: Shell, more: tuple[str, ...]
+) -> None:
+    begun, agent = asyncio.Event(), Agent("slow")
+
+    @agent.skill("wait")
+    async def wait(task: SkillContext) -> None:
+        await task.say("a word")
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with agent.serving() as url:
+        shell.write("agents.yaml", f"agents:\n  - name: slow\n    url: {url}\n")
+        with shell.up() as hub:
+            asked = asyncio.create_task(shell.arun("send", "slow", "go", *more))
+            await begun.wait()
+            hub.kill()
+            done = await asked
+    assert done.returncode == 3, done.stderr
+    error, hint = done.stderr.splitlines()[-2:]
+    cid = error.rpartition(" ")[2]
+    assert error == f"error: the hub went away; it had taken the request {cid}"
+    assert hint == f"  next: start it again with `fleetsim up`, then `fleetsim task get {cid}`"
+
+
 async def test_a_demo_without_a_terminal_ends_by_itself_with_a_table(shell: Shell) -> None:
     done = await asyncio.to_thread(shell.run, "demo", timeout=110)
     assert done.returncode == 0, done.stderr[-2000:]
