@@ -70,7 +70,7 @@ async def test_of_several_agents_each_has_a_line() -> None:
         await fire(t)
         (text,) = told(t)
         assert "(echo, quinn, ava)\n\nquinn: you said all of today\nava: you said all of today\n" in text
-        assert "fleetsim" not in text
+        assert text.endswith("\n\nfleetsim ceremony history quinn.daily-digest\n")
 
 
 async def test_a_run_nobody_could_do_is_told_too() -> None:

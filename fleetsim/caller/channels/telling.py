@@ -30,14 +30,14 @@ def of_run(event: CeremonyCompleted, outcomes: Sequence[Outcome]) -> Notice:
     agents = ", ".join(dict.fromkeys(outcome.agent for outcome in outcomes)) or "nobody"
     lasted = "" if event.duration_ms is None else f" in {event.duration_ms / 1000:.1f} s"
     headline = f"{_name(event)}: {event.status}{lasted} ({one_line(event.skill or '', 60)}, {one_line(agents, 60)})"
-    (command,) = [f"fleetsim task get {outcome.correlation_id}" for outcome in outcomes] if len(outcomes) == 1 else [""]
+    whole = f"task get {outcomes[0].correlation_id}" if len(outcomes) == 1 else f"ceremony history {event.ceremony_id}"
     return Notice(
         kind="run",
         at=event.at,
         tone=Tone.GOOD if event.status == RunStatus.SUCCESS.value else Tone.BAD,
         headline=headline,
         text=_answers(outcomes) or event.error,
-        command=command,
+        command=f"fleetsim {whole}",
         correlation_id=event.run_id,
         facts={
             "ceremonyId": event.ceremony_id,
@@ -67,6 +67,7 @@ def of_slot(event: CeremonyLate | CeremonyMissed | CeremonySkipped) -> Notice:
         tone=Tone.BAD,
         headline=f"{_name(event)}: {what}{slots} ({one_line(event.skill or '', 60)})",
         text=why,
+        command=f"fleetsim ceremony history {event.ceremony_id}",
         correlation_id=event.correlation_id,
         facts={
             "ceremonyId": event.ceremony_id,
