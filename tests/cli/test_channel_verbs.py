@@ -73,6 +73,9 @@ async def test_people_are_told_by_a_signed_webhook_and_a_program_and_no_secret_i
         said = f"{done}{broken}{listing}{rows}{health}{shell.said}"
         assert "canary" not in said
         assert write_secret(SECRET) not in said
+        kept = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
+        assert b"channel.broken.failed" in kept
+        assert b"canary" not in kept
 
 
 async def test_a_ceremony_on_loopback_tells_a_real_receiver_how_it_went(tmp_path: Path) -> None:
