@@ -377,6 +377,7 @@ class CeremonyFired(Event):
     targets: tuple[str, ...]
     lateness_ms: int | None
     next_fire_at: datetime | None = field(default=None, metadata=TO_MILLISECONDS)
+    created_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -235,7 +235,7 @@ def history(common: CommonOptions, ceremony_ids: tuple[str, ...], limit: int, si
     from fleetsim.cli import ceremony_files
 
     async def runs(hub: HubRemote) -> list[dict[str, Any]]:
-        ids = ceremony_ids or tuple(row["id"] for row in (await hub.get("/ceremonies"))["ceremonies"])
+        ids = ceremony_ids or tuple(row["id"] for row in (await hub.ceremonies())["ceremonies"])
         pages = [await hub.get(f"/ceremonies/{quote(one, safe='')}/runs", limit=limit) for one in ids]
         return sorted((run for page in pages for run in page), key=lambda run: str(run["startedAt"]), reverse=True)
 
@@ -420,7 +420,7 @@ def _listing(common: CommonOptions) -> dict[str, Any]:
     from fleetsim.cli import ceremony_files
 
     if find_hub(common):
-        listing: dict[str, Any] = at_hub(common, lambda hub: hub.get("/ceremonies"))
+        listing: dict[str, Any] = at_hub(common, lambda hub: hub.ceremonies())
         return listing
     return asyncio.run(ceremony_files.listing(common))
 
@@ -436,7 +436,7 @@ async def _run(common: CommonOptions, ceremony_id: str, wait: bool, timeout_s: f
 
     async with within(timeout_s, late), connect(common) as hub:
         run_id = await hub.run_ceremony(ceremony_id)
-        for line in _wrong(await hub.get("/ceremonies"), ceremony_id):
+        for line in _wrong(await hub.ceremonies(), ceremony_id):
             common.note(line)
         while wait:
             runs = await hub.get(f"/ceremonies/{quote(ceremony_id, safe='')}/runs", limit=20)

@@ -15,12 +15,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from fleetsim.caller.ceremonies.ceremony import ceremony_facts, run_facts
 from fleetsim.caller.event_wire import to_wire
 from fleetsim.caller.health import WINDOW
 from fleetsim.hub.bodies import AnswerBody, EmptyBody, RequestBody, VetoBody
+from fleetsim.hub.ceremonies import CeremonyApi
 from fleetsim.hub.endpoints import ENDPOINTS, Who
-from fleetsim.hub.http import ApiGuard, answer, handler, hosts_of, number, principal_of, read_body
+from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, hosts_of, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import CHALLENGE, prove
 from fleetsim.hub.ownership import Ownership
@@ -43,8 +43,6 @@ from fleetsim.model.parts import answer_parts
 from fleetsim.model.text import one_line
 from fleetsim.runtime.inbound import Refusal
 
-PAGE_MAX = 1_000
-
 
 def build_app(hub: Hub, *, allow_hosts: Iterable[str] = ()) -> ASGIApp:
     """The application of a hub. ``allow_hosts`` are further Host headers it answers to."""
@@ -65,7 +63,12 @@ class Api:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._ownership = Ownership(hub.tracker, hub.ledger)
-        self._parts = (self, EventStreams(hub, self._ownership), WorkstaceanApi(hub, self._ownership))
+        self._parts = (
+            self,
+            EventStreams(hub, self._ownership),
+            CeremonyApi(hub, self._ownership),
+            WorkstaceanApi(hub, self._ownership),
+        )
 
     def routes(self) -> list[Route]:
         """Every route but the webhook's."""
@@ -158,18 +161,6 @@ class Api:
         text = request.query_params.get("prefix", "")
         return answer([known_row(known) for known in await self._hub.ledger.ids(text)] if text else [])
 
-    async def ceremonies(self, _: Request) -> Response:
-        """Every ceremony in force, and what is wrong with the files that are not."""
-        scheduler = self._hub.scheduler
-        rows = scheduler.rows() if scheduler else ()
-        problems = scheduler.problems() if scheduler else ()
-        return answer({"ceremonies": [ceremony_facts(row) for row in rows], "errors": list(problems)})
-
-    async def runs(self, request: Request) -> Response:
-        """A ceremony's runs, newest first."""
-        found = await self._hub.ledger.runs(request.path_params["id"], limit=number(request, "limit", 100, PAGE_MAX))
-        return answer([run_facts(run) for run in found])
-
     async def channels(self, _: Request) -> Response:
         """Where people are told of what happens, and how each sink has fared."""
         return answer(list(self._hub.channels.rows()))
@@ -222,11 +213,6 @@ class Api:
         except UnknownTarget as error:
             raise Refusal(409, "NOT_OPEN", str(error), hint=error.hint) from None
         return answer(question_row(question), 202)
-
-    async def run(self, request: Request) -> Response:
-        await read_body(request, EmptyBody)
-        run_id = await self._hub.require_scheduler().run_now(request.path_params["id"])
-        return answer({"runId": run_id}, 202)
 
     async def test_channel(self, request: Request) -> Response:
         """Send a test notice to each sink of a channel, and wait for what became of it."""

@@ -6,9 +6,10 @@ import binascii
 from base64 import b64decode
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from fleetsim.caller.ceremonies.ceremony import TARGETS_MAX, CeremonyFile
 from fleetsim.caller.registry import ALL
 from fleetsim.model.parts import PARTS_MAX
 from fleetsim.model.task import DataPart, FilePart, Part, TextPart
@@ -305,6 +306,51 @@ class InboundPayload(BaseModel):
     """Names of agents, or all."""
     agent_id: _Name | None = None
     """One agent, if there are no targets."""
+
+
+_In: TypeAlias = Annotated[int | str | None, Field(alias="in")]
+
+
+class CreateCeremonyBody(CeremonyFile):
+    """A new ceremony, by the keys of its file."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["schedule"]}, {"required": ["at"]}, {"required": ["in"]}]}
+    )
+
+    targets: Annotated[list[_Name], Field(min_length=1, max_length=TARGETS_MAX)] = Field(default_factory=lambda: [ALL])
+    """One request per agent; [all], as without it, is every agent with the skill."""
+    created_by: Annotated[str, Field(min_length=1, max_length=128)] = "system"
+    """Whose it is; only the hub's own key may say so, an agent's own are its own."""
+    in_: _In = None
+    """How long from now it fires, once: seconds, or a number with s, m, h or d."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_whole(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            when = any(value.get(key) is not None for key in ("schedule", "at", "in"))
+            if not when or not all(value.get(key) for key in ("id", "name", "skill")):
+                raise ValueError("id, name, schedule, and skill are required")
+        return value
+
+
+def _changes_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The fields of a model, each of which may be left out, or be null."""
+    fields: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        kind = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        fields[name] = (Annotated[kind | None, Field(description=field.description)], None)  # type: ignore[operator]
+    return fields
+
+
+UpdateCeremonyBody: type[BaseModel] = create_model(
+    "UpdateCeremonyBody",
+    __base__=_Body,
+    __doc__="What is to be other in a ceremony; null takes a key out, and `createdBy` is left as it is.",
+    **_changes_of(CeremonyFile),
+    in_=(_In, Field(default=None, alias="in", description="How long from now it fires, once.")),
+)
 
 
 class AnswerBody(_Body):

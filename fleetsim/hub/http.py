@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetsim.caller.ceremonies.scheduler import CeremonyBusy
+from fleetsim.caller.ceremonies.store import CeremonyExists, CeremonyNotWritable, TooManyCeremonies
 from fleetsim.caller.dispatcher import TaskBusy
 from fleetsim.caller.jsonable import to_json
 from fleetsim.hub.endpoints import Endpoint, Who, endpoints_at
@@ -31,6 +32,7 @@ from fleetsim.wire.json import parse_untrusted
 
 BODY_BYTES_MAX = WIRE_BYTES_MAX
 BODY_S = 10.0
+PAGE_MAX = 1_000
 _bodies = BodyReader(bytes_max=BODY_BYTES_MAX, seconds=BODY_S)
 
 _PRINCIPAL = "fleetsim.principal"
@@ -39,6 +41,9 @@ M = TypeVar("M", bound=BaseModel)
 
 _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
     (CeremonyBusy, 409, "BUSY"),
+    (CeremonyExists, 409, "EXISTS"),
+    (CeremonyNotWritable, 409, "NOT_WRITABLE"),
+    (TooManyCeremonies, 409, "TOO_MANY"),
     (TaskBusy, 409, "BUSY"),
     (NotAccepting, 503, "NOT_ACCEPTING"),
     (UnknownTarget, 404, "UNKNOWN_TARGET"),
@@ -49,9 +54,10 @@ _STATUS: tuple[tuple[type[FleetsimError], int, str], ...] = (
 )
 
 
-def answer(data: Any, status: int = 200) -> Response:
+def answer(data: Any, status: int = 200, *, message: str = "") -> Response:
     """A success, in the envelope of the original's API."""
-    return JSONResponse({"success": True, "data": to_json(data)}, status, {"Cache-Control": "no-store"})
+    body = {"success": True, "data": to_json(data), **({"message": message} if message else {})}
+    return JSONResponse(body, status, {"Cache-Control": "no-store"})
 
 
 def refuse(error: FleetsimError) -> Response:

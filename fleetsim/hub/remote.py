@@ -107,6 +107,10 @@ class HubRemote:
         """Stop work whose window for a veto is open."""
         return await self.post(f"/tasks/{_part(correlation_id)}/veto", {"by": by})
 
+    async def ceremonies(self) -> dict[str, Any]:
+        """Every ceremony in force as ``ceremonies``, and what is wrong with files as ``errors``."""
+        return {"ceremonies": await self.get("/ceremonies"), "errors": await self.get("/ceremonies/errors")}
+
     async def run_ceremony(self, ceremony_id: str) -> str:
         fired = await self.post(f"/ceremonies/{_part(ceremony_id)}/run")
         return str(fired["runId"])

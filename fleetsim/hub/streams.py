@@ -61,9 +61,13 @@ class EventStreams:
         return StreamingResponse(self._follow(principal, after, wanted), media_type=MEDIA_TYPE, headers=headers)
 
     async def _may_see(self, principal: Principal, event: Event) -> bool:
-        """Whether an agent is told: of its own requests, not of how people are told of them, and of the end."""
+        """Whether an agent is told: of its own requests and ceremonies, not of how people are told of them, and of the
+        hub's end.
+        """
         if isinstance(event, NoticeDelivered | NoticeFailed):
             return False
+        if (created_by := getattr(event, "created_by", None)) is not None:
+            return bool(created_by == principal.agent)
         if event.correlation_id is not None:
             return await self._ownership.owns(principal, event.correlation_id)
         return isinstance(event, HubStopping)

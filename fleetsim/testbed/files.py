@@ -26,6 +26,10 @@ class MemoryFiles:
         """The content. Raises KeyError if there is no such file."""
         return self._content[Path(path)]
 
+    def content(self) -> dict[Path, bytes]:
+        """Every file there is."""
+        return dict(self._content)
+
     async def read(self, path: Path, *, bytes_max: int, private: bool = False) -> bytes:
         """The content. Raises ConfigError if missing, larger than ``bytes_max``, or not as ``private`` as asked."""
         content = self._content.get(path)

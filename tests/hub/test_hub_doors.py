@@ -21,7 +21,7 @@ BODY = json.dumps(
 @pytest.mark.parametrize(
     "path", ["/api/ceremonies", "/api/ceremonies/tick", "/api/ceremonies/new", "/api/ceremonies/tick/runs"]
 )
-async def test_ceremonies_are_files_and_no_request_makes_changes_or_removes_one(method: str, path: str) -> None:
+async def test_ceremonies_are_changed_on_no_other_paths_than_their_own(method: str, path: str) -> None:
     async with town(worker(), ceremony=CEREMONY) as t:
         await asyncio.sleep(1)
         before = t.hub.require_scheduler().rows()

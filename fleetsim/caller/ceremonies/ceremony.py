@@ -168,7 +168,7 @@ def child_request(ceremony: Ceremony, run_id: str, correlation_id: str, target: 
         skill=ceremony.skill,
         targets=(target,),
         system_actor=ceremony.system_actor,
-        source=Source(interface="cron", channel_id=ceremony.notify_channel or None),
+        source=Source(interface="cron", channel_id=ceremony.notify_channel or None, user_id=ceremony.created_by),
         metadata={
             "ceremonyId": ceremony.ceremony_id,
             "ceremonyName": ceremony.name,

@@ -139,6 +139,7 @@ class Runs:
                 targets=ceremony.targets,
                 lateness_ms=lateness_ms(run),
                 next_fire_at=self._next(ceremony, claim.scheduled_at),
+                created_by=ceremony.created_by,
             )
         )
         if run.late:

@@ -79,9 +79,11 @@ class CeremonyStore:
         """Every ceremony in force, by id, disabled ones included."""
         return tuple(self.get(key) for key in sorted(self._folder.contents.ceremonies))
 
-    def get(self, ceremony_id: str) -> StoredCeremony:
-        """One ceremony in force. Raises CeremonyNotFound."""
+    def get(self, ceremony_id: str, *, owner: str | None = None) -> StoredCeremony:
+        """One ceremony in force; with ``owner``, one of theirs, as if there were no others. Raises CeremonyNotFound."""
         contents = self._folder.contents
+        if owner is not None and not self._is_of(owner, ceremony_id):
+            raise CeremonyNotFound(f"Ceremony “{one_line(ceremony_id, 64)}” not found")
         if ceremony_id not in contents.ceremonies:
             told = [problem.error for problem in self._problems(ceremony_id)]
             hint = f"its file is broken: {told[0]}" if told else None
@@ -128,8 +130,9 @@ class CeremonyStore:
             await self._take_up(path)
             return self.get(ceremony.ceremony_id)
 
-    async def update(self, ceremony_id: str, changes: Mapping[str, Any]) -> StoredCeremony:
-        """Change keys of a ceremony; None takes one out. What is not named stays, ``enabled`` too.
+    async def update(self, ceremony_id: str, changes: Mapping[str, Any], *, owner: str | None = None) -> StoredCeremony:
+        """Change keys of a ceremony; None takes one out. What is not named stays, ``enabled`` too. With ``owner`` only
+        one of theirs is there.
 
         Raises:
             CeremonyNotFound: there is none of that id.
@@ -138,6 +141,7 @@ class CeremonyStore:
             ConfigError: the file cannot be read or written.
         """
         async with self._lock:
+            self.get(ceremony_id, owner=owner)
             stored = self._writable(ceremony_id)
             path = Path(stored.path)
             fixed = {"id": ceremony_id, "createdBy": stored.ceremony.created_by}
@@ -157,14 +161,25 @@ class CeremonyStore:
                 await self._take_up(path)
             return self.get(ceremony_id)
 
-    async def delete(self, ceremony_id: str) -> None:
-        """Remove a ceremony's file, a broken one too. Raises CeremonyNotFound, CeremonyNotWritable."""
+    async def delete(self, ceremony_id: str, *, owner: str | None = None) -> None:
+        """Remove a ceremony's file, a broken one too. With ``owner`` only one of theirs is there.
+
+        Raises:
+            CeremonyNotFound: there is none of that id.
+            CeremonyNotWritable: its file is not to be removed from here.
+        """
         async with self._lock:
+            if owner is not None:
+                self.get(ceremony_id, owner=owner)
             broken = [Path(problem.path) for problem in self._problems(ceremony_id)]
             in_force = ceremony_id in self._folder.contents.ceremonies
             path = Path(self._writable(ceremony_id).path) if in_force or len(broken) != 1 else broken[0]
             await self._files.remove(path)
             await self._take_up(path)
+
+    def _is_of(self, owner: str, ceremony_id: str) -> bool:
+        ceremony = self._folder.contents.ceremonies.get(ceremony_id)
+        return ceremony is not None and ceremony.created_by == owner
 
     def _writable(self, ceremony_id: str) -> StoredCeremony:
         stored = self.get(ceremony_id)

@@ -1,0 +1,323 @@
+"""Ceremonies over HTTP: the seed's shapes, and none of the original's incidents (T-33 to T-36)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.test_ownership import told
+from tests.hub.town import FOLDER, KEY, Town, town, worker
+
+SWEEP: dict[str, Any] = {
+    "id": "quinn.hourly-sweep",
+    "name": "Hourly Sweep",
+    "schedule": "0 * * * *",
+    "skill": "echo",
+    "targets": ["quinn"],
+    "enabled": True,
+}
+PATH = f"/api/ceremonies/{SWEEP['id']}"
+
+
+async def call(t: Town, method: str, path: str, body: Any = None, *, key: str = KEY) -> tuple[int, dict[str, Any]]:
+    sent = b"" if method == "GET" else json.dumps(body if body is not None else {}).encode()
+    reply = await t.http(method, path, sent, key=key)
+    return reply.status, json.loads(reply.body)
+
+
+async def create(t: Town, *, key: str = QUINN, **more: Any) -> tuple[int, dict[str, Any]]:
+    return await call(t, "POST", "/api/ceremonies/create", {**SWEEP, **more}, key=key)
+
+
+async def listed(t: Town, *, key: str = KEY, query: str = "") -> dict[str, dict[str, Any]]:
+    status, found = await call(t, "GET", "/api/ceremonies" + query, key=key)
+    assert status == 200
+    return {row["id"]: row for row in found["data"]}
+
+
+async def test_an_agent_makes_lists_changes_fires_and_deletes_a_ceremony() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        status, made = await create(t)
+        assert (status, made["success"], made["data"]["createdBy"]) == (200, True, "quinn")
+        assert {key: made["data"][key] for key in SWEEP} == SWEEP
+        assert "createdBy: quinn" in t.files.take(FOLDER / f"{SWEEP['id']}.yaml").decode()
+        status, changed = await call(t, "POST", f"{PATH}/update", {"schedule": "30 * * * *"}, key=QUINN)
+        assert (status, changed["data"]["schedule"], changed["data"]["name"]) == (200, "30 * * * *", "Hourly Sweep")
+        status, fired = await call(t, "POST", f"{PATH}/run", key=QUINN)
+        assert (status, fired["success"]) == (200, True)
+        await asyncio.sleep(5)
+        status, runs = await call(t, "GET", f"{PATH}/runs", key=QUINN)
+        assert (status, [run["runId"] for run in runs["data"]]) == (200, [fired["data"]["runId"]])
+        status, gone = await call(t, "POST", f"{PATH}/delete", key=QUINN)
+        assert (status, gone["success"]) == (200, True)
+        assert "deleted" in gone["message"]
+        assert await listed(t, key=QUINN) == {}
+        assert (await call(t, "POST", f"{PATH}/delete", key=QUINN))[0] == 404
+
+
+async def test_the_list_is_an_array_and_broken_files_are_listed_apart() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        t.files.put(FOLDER / "b.yaml", "id: x\n")
+        await asyncio.sleep(6)
+        assert (await call(t, "GET", "/api/ceremonies"))[1] == {"success": True, "data": []}
+        (problem,) = (await call(t, "GET", "/api/ceremonies/errors"))[1]["data"]
+        assert "b.yaml" in problem["path"]
+        assert (await t.remote.ceremonies())["errors"] == [problem]
+
+
+async def test_every_owner_sees_their_own_and_the_hubs_owner_sees_all() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        for key, ceremony_id in ((QUINN, "q"), (AVA, "a"), (KEY, "s")):
+            assert (await create(t, key=key, id=ceremony_id))[0] == 200
+        assert set(await listed(t)) == set(await listed(t, query="?all=true")) == {"q", "a", "s"}
+        assert set(await listed(t, key=QUINN)) == set(await listed(t, key=QUINN, query="?all=false")) == {"q"}
+        assert set(await listed(t, key=AVA)) == {"a"}
+        assert (await call(t, "GET", "/api/ceremonies?all=true", key=QUINN))[0] == 401
+
+
+async def test_what_is_left_out_is_filled_in() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        bare = {"id": "b", "name": "B", "schedule": "0 0 1 1 *", "skill": "echo"}
+        row = (await call(t, "POST", "/api/ceremonies/create", bare, key=AVA))[1]["data"]
+        assert (row["targets"], row["enabled"], row["notifyChannel"]) == (["all"], True, "")
+        once = (await create(t, id="later", schedule=None, **{"in": "30m"}))[1]["data"]
+        assert once["nextFireAt"] is not None
+        (only,) = [row for row in t.hub.require_scheduler().rows() if row.ceremony.ceremony_id == "later"]
+        assert only.next_at is not None
+        assert 1_790 <= (only.next_at - t.runtime.clock.now()).total_seconds() <= 1_800
+
+
+@pytest.mark.parametrize("key", [QUINN, AVA, KEY])
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_incident_a_ceremony_is_never_overwritten_by_making_one(key: str, enabled: bool) -> None:  # T-33
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        await create(t, enabled=enabled)
+        before, rows = t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), await listed(t)
+        status, said = await create(t, key=key, name="Mine now", createdBy="ava")
+        assert (status, said["code"]) == (409, "FLEETSIM_ERR_EXISTS")
+        assert (t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), await listed(t)) == (before, rows)
+
+
+@pytest.mark.parametrize("more", [{}, {"enabled": None}], ids=["left out", "null"])
+async def test_incident_12_a_paused_ceremony_stays_paused_whatever_else_is_changed(more: dict[str, Any]) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        await create(t, enabled=False)
+        status, row = await call(t, "POST", f"{PATH}/update", {"name": "Renamed", **more}, key=QUINN)
+        assert (status, row["data"]["name"], row["data"]["enabled"]) == (200, "Renamed", False)
+        assert (await listed(t))[SWEEP["id"]]["nextFireAt"] is None
+        status, row = await call(t, "POST", f"{PATH}/update", {"enabled": True}, key=QUINN)
+        assert (status, row["data"]["enabled"], row["data"]["name"]) == (200, True, "Renamed")
+
+
+async def test_incident_14_agents_that_share_a_key_cannot_touch_a_ceremony_of_either() -> None:
+    async with town(worker(), agent_keys={**ENV, "WORKSTACEAN_API_KEY_AVA": QUINN}) as t:
+        assert (await create(t, key=QUINN))[0] == 401
+        assert await listed(t) == {}
+
+
+@pytest.mark.parametrize("owner", [QUINN, KEY], ids=["another agent's", "the hub's owner's"])
+@pytest.mark.parametrize(("method", "verb"), [("POST", "update"), ("POST", "delete"), ("POST", "run"), ("GET", "runs")])
+async def test_a_ceremony_of_somebody_else_is_not_there(owner: str, method: str, verb: str) -> None:  # T-33
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        await create(t, key=owner)
+        before, seq = t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), t.hub.events.last_seq
+        status, foreign = await call(t, method, f"{PATH}/{verb}", {}, key=AVA)
+        _, unknown = await call(t, method, f"/api/ceremonies/no.hourly-sweep/{verb}", {}, key=AVA)
+        assert status == 404
+        assert foreign == {**unknown, "error": unknown["error"].replace("no.", "quinn.")}
+        assert await listed(t, key=AVA) == {}
+        assert (t.files.take(FOLDER / f"{SWEEP['id']}.yaml"), t.hub.events.last_seq) == (before, seq)
+
+
+async def test_who_made_it_is_stamped_and_stays() -> None:  # T-33
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        assert (await create(t, createdBy="ava"))[1]["data"]["createdBy"] == "quinn"
+        status, row = await call(t, "POST", f"{PATH}/update", {"createdBy": "ava", "name": "x"}, key=QUINN)
+        assert (status, row["data"]["createdBy"], row["data"]["name"]) == (200, "quinn", "x")
+        assert (await call(t, "POST", f"{PATH}/update", {"id": "other"}, key=QUINN))[0] == 400
+        assert (await create(t, key=KEY, id="for-ava", createdBy="ava"))[1]["data"]["createdBy"] == "ava"
+        assert set(await listed(t, key=AVA)) == {"for-ava"}
+        assert (await create(t, key=KEY, id="plain"))[1]["data"]["createdBy"] == "system"
+
+
+async def test_an_id_that_changed_hands_is_deleted_by_its_owner_of_now() -> None:
+    """Between a look at whose it is and the act another may have made one of the same id."""
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        await create(t)
+        acts = [
+            call(t, "POST", f"{PATH}/delete", key=QUINN),
+            create(t, key=AVA),
+            call(t, "POST", f"{PATH}/delete", key=QUINN),
+            call(t, "POST", f"{PATH}/update", {"name": "taken"}, key=QUINN),
+        ]
+        said = [status for status, _ in await asyncio.gather(*acts)]
+        assert said == [200, 200, 404, 404]
+        row = (await listed(t))[SWEEP["id"]]
+        assert (row["createdBy"], row["name"]) == ("ava", "Hourly Sweep")
+
+
+async def test_what_an_owner_before_had_is_not_the_next_ones() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        await create(t)
+        await call(t, "POST", f"{PATH}/run", key=QUINN)
+        await asyncio.sleep(5)
+        await call(t, "POST", f"{PATH}/delete", key=QUINN)
+        await create(t, key=AVA)
+        assert (await call(t, "GET", f"{PATH}/runs", key=AVA))[1]["data"] == []
+        assert len((await call(t, "GET", f"{PATH}/runs"))[1]["data"]) == 1
+        assert await told(t, AVA, 1_000) == []
+
+
+async def test_an_owner_follows_the_runs_of_its_ceremonies() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        await create(t)
+        await create(t, key=KEY, id="s")
+        for ceremony_id in (SWEEP["id"], "s"):
+            await call(t, "POST", f"/api/ceremonies/{ceremony_id}/run")
+        await asyncio.sleep(5)
+        topics = {event["topic"] for event in await told(t, QUINN, 1_000)}
+        assert {f"ceremony.{SWEEP['id']}.execute", f"ceremony.{SWEEP['id']}.completed"} <= topics
+        assert not any(topic.startswith("ceremony.s") or topic == "ceremony.loaded" for topic in topics)
+        (run,) = (await call(t, "GET", f"{PATH}/runs", key=QUINN))[1]["data"]
+        (child,) = run["correlationIds"]
+        assert [(await call(t, "GET", f"/api/tasks/{child}", key=key))[0] for key in (QUINN, AVA)] == [200, 404]
+
+
+@pytest.mark.parametrize(
+    "ceremony_id",
+    [
+        "..",
+        ".",
+        "../x",
+        "a/b",
+        ".hidden",
+        "-x",
+        "x\n",
+        "x\x00",
+        "é",
+        "１２３",
+        "",
+        "x" * 129,
+        "a b",
+        "a\\b",
+        "%2e%2e",
+        7,
+    ],
+)
+async def test_an_id_that_is_a_path_or_a_trick_makes_no_file(ceremony_id: Any) -> None:  # T-35
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        before = t.files.content()
+        assert (await create(t, id=ceremony_id))[0] == 400
+        assert t.files.content() == before
+
+
+@pytest.mark.parametrize("ceremony_id", ["..", "%2e%2e", "..%2f..%2fagents", "tick%0a", "%00"])
+@pytest.mark.parametrize("verb", ["update", "delete", "run"])
+@pytest.mark.parametrize("key", [QUINN, KEY])
+async def test_an_address_that_is_a_path_or_a_trick_reaches_no_file(ceremony_id: str, verb: str, key: str) -> None:
+    async with town(worker(), agent_keys=ENV) as t:  # T-35
+        await asyncio.sleep(1)
+        before = t.files.content()
+        assert (await t.http("POST", f"/api/ceremonies/{ceremony_id}/{verb}", b"{}", key=key)).status == 404
+        assert t.files.content() == before
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "* * * * * *",
+        "0 0 * * * * *",
+        "R * * * *",
+        "0 0 30 2 *",
+        "61 * * * *",
+        "* " * 60,
+        "x" * 300_000,
+        "",
+        " ",
+        "＊ * * * *",
+    ],
+)
+async def test_a_schedule_that_costs_or_never_fires_is_refused(schedule: str) -> None:  # T-34
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        assert (await create(t, schedule=schedule))[0] == 400
+        assert await listed(t) == {}
+
+
+async def test_one_owner_has_at_most_a_hundred_ceremonies_and_leaves_room_for_others() -> None:  # T-34
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        said = [(await create(t, id=f"q{n}", schedule="0 0 1 1 *"))[0] for n in range(101)]
+        assert said == [200] * 100 + [409]
+        assert (await create(t, key=AVA))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"name": "x: [&a *a]\n- {"},
+        {"name": "*alias", "description": "&anchor !!python/object:os.system"},
+        {"description": "a\nid: other\ncreatedBy: ava\n"},
+        {"prompt": "---\n%YAML 9.9\n...\n"},
+        {"notifyChannel": "1469080556720623699"},
+        {"name": "no", "description": "1.10", "prompt": "12:30:00"},
+        {"name": "${HOME} <<: {a: b}"},
+    ],
+)
+async def test_what_a_body_says_is_text_in_the_file_and_nothing_else(more: dict[str, Any]) -> None:  # T-36
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        status, row = await create(t, **more)
+        assert status == 200
+        assert {key: row["data"][key] for key in more if key in row["data"]} == {
+            key: value for key, value in more.items() if key in row["data"]
+        }
+        await asyncio.sleep(6)
+        assert set(await listed(t)) == {SWEEP["id"]}
+        assert (await listed(t))[SWEEP["id"]]["createdBy"] == "quinn"
+        assert (await call(t, "GET", "/api/ceremonies/errors"))[1]["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"id": None}, "id, name, schedule, and skill are required"),
+        ({"name": ""}, "id, name, schedule, and skill are required"),
+        ({"schedule": None}, "id, name, schedule, and skill are required"),
+        ({"skill": None}, "id, name, schedule, and skill are required"),
+        ({"targets": "quinn"}, "targets"),
+        ({"targets": []}, "targets"),
+        ({"enabled": "false"}, "enabled"),
+        ({"shedule": "0 * * * *"}, "shedule"),
+        ({"timezone": "Mars/Olympus"}, "time zone"),
+        ({"timeoutMs": 0}, "timeoutMs"),
+        ({"in": "soon", "schedule": None}, "in"),
+    ],
+)
+async def test_a_ceremony_that_cannot_be_is_refused_and_told_why(more: dict[str, Any], says: str) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        status, said = await create(t, **more)
+        assert (status, says in said["error"]) == (400, True), said
+        assert await listed(t) == {}
+
+
+async def test_a_hub_without_a_folder_says_so() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        t.hub.ceremonies = None
+        assert (await create(t))[0] == 404
