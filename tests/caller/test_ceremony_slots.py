@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleetsim.caller.ceremonies.ceremony import CATCH_UP_SLOTS_MAX, Ceremony, divide, next_due, parse_ceremony
 from fleetsim.caller.ceremonies.runs import OVERLAP, WAITED
-from fleetsim.caller.ledger import RunStatus
+from fleetsim.caller.ledger import RunRecord, RunStatus, SlotClaim
 from fleetsim.model.errors import ConfigError, NotAccepting, UnknownTarget
 from fleetsim.runtime.yaml import load
 from tests.caller.ceremonies import DAY, FOLDER, HOUR, MINUTE, Ground, ground, yaml
@@ -185,6 +185,23 @@ async def test_a_disk_that_is_full_while_slots_are_missed_costs_no_slot() -> Non
             g.desk.refuse = None
             await asyncio.sleep(12)
         assert [slot[-5:] for slot in g.desk.slots()] == ["00:05", *(f"00:{m}" for m in range(10, 36, 5))]
+
+
+async def test_a_daily_slot_is_missed_and_said_to_be_however_often_others_fire() -> None:
+    async with ground("2026-01-01T00:58:30") as g:
+        g.put(yaml("0 * * * *", more="catchUpWindow: 3600\n"))
+        g.put(yaml(id_="busy"), "busy.yaml")
+        async with g.scheduler():
+            await asyncio.sleep(2 * MINUTE)
+        for n in range(1_000):
+            claim = SlotClaim(ceremony_id="busy", scheduled_at=g.clock.now() + timedelta(seconds=n), run_id=f"r{n}")
+            run = RunRecord(claim=claim, status=RunStatus.SUCCESS, started_at=g.clock.now(), ended_at=g.clock.now())
+            assert await g.ledger.accept((), run=run)
+        await asyncio.sleep(2 * HOUR)
+        async with g.scheduler():
+            await asyncio.sleep(2)
+        assert ("02:00", "missed", 1) in await history(g)
+        assert [run.claim.scheduled_at.hour for _, run, _ in g.desk.fired if run.claim.ceremony_id == "tick"] == [1, 3]
 
 
 SLOTS = st.lists(st.integers(1, 400), min_size=1, max_size=200).map(

@@ -55,6 +55,7 @@ SET_BACK_UNNOTICED_S = 60.0
 SLOTS_WITHOUT_PAUSE = 100
 IDLE_S = 365 * 86_400.0
 RUNS_REMEMBERED = 1_000
+RUNS_OF_ONE = 20
 SLOTS_WALKED_MAX = 2_000
 WALKED_AT_LEAST = timedelta(days=1)
 
@@ -250,14 +251,22 @@ class Scheduler:
     async def __aenter__(self) -> Scheduler:
         await self._folder.poll()
         for run in reversed(await self._ledger.runs(limit=RUNS_REMEMBERED)):
-            key, slot = run.claim.ceremony_id, run.claim.scheduled_at
-            self._runs.recall(run, self._folder.contents.ceremonies.get(key))
-            if run.claim.trigger == "cron":
-                self._past[key] = max(self._past.get(key, slot), slot)
+            self._recall(run)
+        for key in self._folder.contents.ceremonies.keys() - self._past.keys():
+            # Others may fire so often that one that fires daily is not among the newest.
+            for run in reversed(await self._ledger.runs(key, limit=RUNS_OF_ONE)):
+                self._recall(run)
         self._update_entries()
         self._workers.start(self._watch(), name="folder")
         self._workers.start(self._keep_time(), name="clock")
         return self
+
+    def _recall(self, run: RunRecord) -> None:
+        key, slot = run.claim.ceremony_id, run.claim.scheduled_at
+        if run.claim.run_id not in self._runs.running(key):
+            self._runs.recall(run, self._folder.contents.ceremonies.get(key))
+        if run.claim.trigger == "cron":
+            self._past[key] = max(self._past.get(key, slot), slot)
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.close()
