@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole check format interop storm fuzz crash crash-ledger cron-sweep powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
+.PHONY: help demo test test-fast test-whole check format interop storm fuzz crash crash-ledger slots cron-sweep powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -80,6 +80,10 @@ SEEDS ?= 2000
 storm: ## random interleavings of stream, poll and webhook: make storm SEEDS=20000
 	@scripts/setup dev
 	@STORM_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/storms/test_interleavings.py
+
+slots: ## 10,000 slots under kill -9 of their scheduler: each fired exactly once (SLOTS=n)
+	@scripts/setup dev
+	@$(BIN)/python -m tests.storms.slots --slots $(or $(SLOTS),10000)
 
 cron-sweep: ## every change of the clock in every zone against a calendar and cronsim (YEARS=2000-2037)
 	@scripts/setup dev

@@ -1,0 +1,158 @@
+"""Kill -9 a scheduler while slot after slot comes due, again and again; then every slot must have fired exactly once.
+
+Children run the scheduler on its ledger file by a clock that goes some hundred times as fast as ours and does not
+stop while nobody is alive, so that each start finds slots that were missed. What was missed is caught up whole
+(``catchUp: all``). In the end the ledger must have one run with one request for
+every minute of every ceremony, from its first to the last, and no other.
+``python -m tests.storms.slots --slots 10000``
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from fleetsim.caller.ceremonies.folder import CeremonyFolder
+from fleetsim.caller.ceremonies.scheduler import Scheduler
+from fleetsim.caller.event_log import EventLog
+from fleetsim.caller.ledger import RunStatus
+from fleetsim.caller.ledger.sqlite import Ledger, LedgerLimits, open_ledger
+from fleetsim.caller.registry import judge, resolve
+from fleetsim.runtime.files import DiskFiles
+from fleetsim.testbed.runtime import virtual_runtime
+from tests.caller.ceremonies import OFFERS, Desk, yaml
+
+START = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
+CEREMONIES = 40
+LIMITS = LedgerLimits(events_max=10_000_000, outcomes_min=10_000_000)
+
+
+class FastClock:
+    """Minutes pass in parts of a second, from ``began`` (of the machine's clock) on, and no further than ``end``."""
+
+    def __init__(self, began: float, speed: float, end: datetime) -> None:
+        self.began, self.speed, self.end = began, speed, end
+
+    def now(self) -> datetime:
+        return min(self.end, START + timedelta(seconds=(time.time() - self.began) * self.speed))
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep_until(self, when: datetime) -> None:
+        while True:
+            now = self.now()
+            if now >= when:
+                return
+            await asyncio.sleep((when - now).total_seconds() / self.speed + 0.001 if now < self.end else 3_600.0)
+
+
+async def life(folder: Path, clock: FastClock, seed: int) -> None:
+    """One run of the scheduler, until it is killed or the end has come and every run with it."""
+    runtime = replace(virtual_runtime(seed), clock=clock, files=DiskFiles())
+    async with open_ledger(folder / "ledger.db", clock=clock, limits=LIMITS) as ledger:
+        desk = Desk(runtime, ledger)
+        desk.work_s = 0.002
+        scheduler = Scheduler(
+            runtime,
+            EventLog(clock),
+            ledger,
+            CeremonyFolder(runtime.files, folder / "ceremonies"),
+            dispatch=desk.dispatch,
+            wait=desk.wait,
+            judge=lambda: judge(offers=OFFERS, unread=()),
+            resolve=lambda skill, targets: resolve(skill, targets, offers=OFFERS, weights={}, chance=lambda: 0.0),
+        )
+        async with scheduler:
+            await clock.sleep_until(clock.end)
+            while await unfinished(ledger, clock.end):
+                pass
+
+
+async def unfinished(ledger: Ledger, end: datetime) -> bool:
+    newest = {run.claim.ceremony_id: run for run in reversed(await ledger.runs(limit=CEREMONIES * 4))}
+    last = end.replace(second=0)
+    return len(newest) < CEREMONIES or any(run.claim.scheduled_at < last for run in newest.values())
+
+
+def child(folder: Path, clock: FastClock, seed: int) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            asyncio.run(life(folder, clock, seed))
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+
+async def verdict(folder: Path, end: datetime) -> Counter[str]:
+    """What the ledger says of every slot."""
+    found = Counter[str]()
+    async with open_ledger(folder / "ledger.db", clock=virtual_runtime().clock, limits=LIMITS) as ledger:
+        for n in range(CEREMONIES):
+            runs = await ledger.runs(f"c{n}", limit=1_000_000)
+            slots = Counter(run.claim.scheduled_at for run in runs)
+            at = min(slots)
+            while at <= end:
+                found["slots"] += 1
+                found["lost"] += slots[at] == 0
+                found["twice"] += slots[at] > 1
+                at += timedelta(minutes=1)
+            found["let go"] += sum(run.status in {RunStatus.MISSED, RunStatus.SKIPPED} for run in runs)
+            for run in runs:
+                asked = len(run.children) == 1 and await ledger.request(run.children[0]) is not None
+                found["without its request"] += not asked
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--slots", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--speed", type=float, default=300.0)
+    chosen = parser.parse_args(arguments)
+    rng, kills = random.Random(chosen.seed), 0
+    with tempfile.TemporaryDirectory(prefix="fleetsim-slots-") as place:
+        folder = Path(place)
+        (folder / "ceremonies").mkdir()
+        for n in range(CEREMONIES):
+            more = "catchUp: all\ncatchUpWindow: 86400\noverlap: allow\n"
+            (folder / "ceremonies" / f"c{n}.yaml").write_text(yaml(id_=f"c{n}", more=more))
+        end = START + timedelta(minutes=-(-chosen.slots // CEREMONIES) + 3)
+        clock = FastClock(time.time(), chosen.speed, end)
+        while True:
+            pid = child(folder, clock, kills)
+            limit = time.monotonic() + (rng.uniform(0.05, 1.2) if clock.now() < end else 600)
+            done = 0
+            while not done and time.monotonic() < limit:
+                done, status = os.waitpid(pid, os.WNOHANG)
+                signal.sigtimedwait([], 0.01)
+            if done:
+                if status:
+                    print(f"a life ended by itself with status {status}")
+                    return 1
+                break
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            kills += 1
+        found = asyncio.run(verdict(folder, end.replace(second=0)))
+    told = ("lost", "twice", "let go", "without its request")
+    print(f"{found['slots']} slots, {kills} kills: {', '.join(f'{found[what]} {what}' for what in told)}")
+    return 1 if any(found[what] for what in told) or found["slots"] < chosen.slots else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
