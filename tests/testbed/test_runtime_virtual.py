@@ -44,7 +44,7 @@ async def test_a_jump_moves_the_wall_clock_and_no_timer() -> None:
 
 async def test_a_sleep_until_a_date_ends_at_that_date() -> None:
     clock = VirtualClock()
-    for days in (400, 1, 0, -1):
+    for days in (8, 1, 0, -1):
         when = clock.now() + timedelta(days=days, milliseconds=1)
         before = clock.now()
         await clock.sleep_until(when)
