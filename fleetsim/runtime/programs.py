@@ -46,7 +46,8 @@ class SystemPrograms:
                 _Talk, *program.argv, env=env, cwd="/", start_new_session=True, stderr=asyncio.subprocess.STDOUT
             )
         except (OSError, ValueError) as error:
-            return ProgramResult(reason=f"cannot be started: {getattr(error, 'strerror', None) or 'its arguments'}")
+            why = getattr(error, "strerror", None) or "its arguments"
+            return ProgramResult(reason=f"{one_line(program.argv[0], 100)} cannot be started: {why}")
         try:
             stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
             stdin.write(program.stdin)

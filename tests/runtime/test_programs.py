@@ -65,9 +65,11 @@ async def test_a_failure_says_the_status_and_the_last_line_made_harmless() -> No
 
 async def test_a_program_that_is_not_there_is_a_failure_that_says_so() -> None:
     assert await run(Program(argv=("/nowhere/page",))) == ProgramResult(
-        reason="cannot be started: No such file or directory"
+        reason="/nowhere/page cannot be started: No such file or directory"
     )
-    assert (await run(Program(argv=("page-that-is-not-installed",)))).reason.startswith("cannot be started")
+    assert (await run(Program(argv=("page-that-is-not-installed",)))).reason.startswith(
+        "page-that-is-not-installed cannot be started"
+    )
 
 
 async def test_a_program_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:

@@ -179,7 +179,9 @@ class Channels:
         channel = self._channels.get(channel_id)
         if channel is None:
             near = did_you_mean(channel_id, self._channels)
-            raise UnknownTarget(f"there is no channel “{one_line(channel_id, 64)}”{near}", hint="see channels.md")
+            raise UnknownTarget(
+                f"there is no channel “{one_line(channel_id, 64)}”{near}", hint="`fleetsim channel list` shows them"
+            )
         notice = Notice(
             kind="test",
             at=self._runtime.clock.now(),
