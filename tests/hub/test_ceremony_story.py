@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from fleetsim.agent import Agent, SkillContext
 from fleetsim.caller.ceremonies.ceremony import run_facts
 from fleetsim.caller.channels.channel import Channel, Sink, SinkKind
+from fleetsim.caller.events import CeremonyCompleted, CeremonyFired, Event
+from fleetsim.caller.fleet import AgentEntry, FleetConfig
+from fleetsim.caller.ledger.sqlite import open_ledger
+from fleetsim.hub.server import running_hub
+from fleetsim.runtime.real import running_runtime
 from fleetsim.testbed.asgi import App
 from fleetsim.testbed.runtime import VirtualClock
+from tests.bench.same_minute import SetClock
 from tests.hub.test_hub_channels import told
 from tests.hub.town import FOLDER, town
 
@@ -94,3 +104,31 @@ async def test_the_seeds_story_of_a_ceremony() -> None:
         await t.files.remove(FOLDER / "quinn.daily-digest.yaml")
         await asyncio.sleep(2 * 86_400)
         assert len(t.events("ceremony.quinn.daily-digest.execute")) == 1
+
+
+@pytest.mark.sockets
+async def test_the_seeds_story_on_loopback(tmp_path: Path) -> None:
+    """The same on real sockets and a real disk, by a clock that is set to some seconds before the slot."""
+    slot = datetime(2026, 3, 2, 14, tzinfo=UTC)
+    async with quinn().serving() as url, running_runtime() as real:
+        runtime = replace(real, clock=SetClock(slot - timedelta(seconds=7)))
+        config = FleetConfig(agents=(AgentEntry(name="quinn", url=f"{url}/a2a", wire="0.3"),))
+        async with (
+            open_ledger(None, clock=runtime.clock) as ledger,
+            running_hub(config, runtime, ledger, ceremonies=tmp_path) as hub,
+            hub.events.subscribe() as heard,
+            asyncio.timeout(60),
+        ):
+            (tmp_path / "quinn.daily-digest.yaml").write_text(SEED)
+            seen: dict[type[Event], Event] = {}
+            while CeremonyCompleted not in seen:
+                seen |= {type(event): event for event in await heard.next_batch()}
+            fired, ended = seen[CeremonyFired], seen[CeremonyCompleted]
+            assert isinstance(fired, CeremonyFired)
+            assert isinstance(ended, CeremonyCompleted)
+            assert (fired.scheduled_at, fired.trigger) == (slot, "cron")
+            assert (ended.status, ended.notify_channel) == ("success", CHANNEL.channel_id)
+            (run,) = await ledger.runs("quinn.daily-digest")
+            outcome = await ledger.outcome(run.children[0])
+            assert outcome is not None
+            assert (outcome.agent, outcome.text) == ("quinn", "all green")
