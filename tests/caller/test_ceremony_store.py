@@ -24,7 +24,7 @@ from fleetsim.caller.ceremonies.store import (
     TooManyCeremonies,
 )
 from fleetsim.caller.ceremonies.written import changed, written
-from fleetsim.caller.file_watch import LOOK_EVERY_S
+from fleetsim.caller.file_watch import LOOK_EVERY_S, SETTLE_S
 from fleetsim.runtime.files import DiskFiles
 from fleetsim.runtime.real import SystemClock
 from fleetsim.runtime.yaml import load
@@ -121,6 +121,17 @@ async def test_of_two_who_create_one_id_at_once_one_does() -> None:
         )
         assert [isinstance(one, CeremonyExists) for one in both] == [False, True]
         assert store.get("tick").ceremony.created_by == "ava"
+
+
+async def test_what_is_created_while_the_folder_is_looked_at_stays() -> None:
+    async with storing() as (g, store, scheduler):
+        g.put(yaml(id_="other"), "other.yaml")
+        await asyncio.sleep(LOOK_EVERY_S + SETTLE_S / 2)
+        await store.create(NEW, created_by="ava")
+        for _ in range(20):
+            assert store.get("tick").ceremony.name == "Tick"
+            await asyncio.sleep(SETTLE_S / 10)
+        assert [row.ceremony.ceremony_id for row in scheduler.rows()] == ["other", "tick"]
 
 
 @pytest.mark.parametrize(
@@ -370,6 +381,7 @@ def test_whatever_is_changed_is_read_as_wanted(before: dict[str, Any], after: di
         ("id: a\r\nname: b\r\n", {"name": "c"}, "id: a\r\nname: c\r\n"),
         ("id: a\nname:\n", {"name": "c"}, "id: a\nname: c\n"),
         ("id: a\nname: >\n  b\n  c\n\n# d\nskill: e\n", {"name": "c"}, "id: a\nname: c\n\n# d\nskill: e\n"),
+        ("id: a\nprompt: |\n  b\n  # c\n\nskill: e\n", {"prompt": "x"}, "id: a\nprompt: x\n\nskill: e\n"),
         ("id: a\ntargets:\n- b\n# c\n\nskill: e\n", {"targets": ["x"]}, "id: a\ntargets: [x]\n# c\n\nskill: e\n"),
     ],
 )

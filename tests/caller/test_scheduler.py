@@ -59,6 +59,7 @@ async def test_the_run_and_its_children_say_where_they_come_from() -> None:
             "targets": ["quinn", "ava"],
             "latenessMs": 0,
             "nextFireAt": "2026-01-01T00:02:00.000Z",
+            "createdBy": "system",
         }
         (completed,) = g.said("ceremony.tick.completed")
         assert (completed["status"], completed["durationMs"]) == ("success", 1_000)
