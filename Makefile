@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, from a bare Python >= 3.11 with pip. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-whole check format interop storm fuzz crash crash-ledger slots cron-sweep powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
+.PHONY: help demo test test-fast test-whole check format interop storm fuzz api-cases crash crash-ledger slots cron-sweep powerloss planted soak attack bench walks mutants mutation mutation-sample lock clean
 BIN := .venv/bin
 
 help: ## this list
@@ -93,6 +93,11 @@ SECONDS ?= 600
 fuzz: ## wrong inputs by the million for every reader and door: make fuzz SECONDS=3600
 	@scripts/setup dev
 	@$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS)
+
+CASES ?= 20000
+api-cases: ## the hub's API asked anything, in any order, with three keys: make api-cases CASES=20000
+	@scripts/setup dev
+	@API_CASES=$(CASES) $(BIN)/python -m pytest -s tests/hub/test_openapi.py -k whatever
 
 docs: ## write the generated pages of docs/reference
 	@scripts/setup dev

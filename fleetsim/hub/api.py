@@ -23,6 +23,7 @@ from fleetsim.hub.endpoints import ENDPOINTS, Who
 from fleetsim.hub.http import PAGE_MAX, ApiGuard, answer, handler, hosts_of, number, principal_of, read_body
 from fleetsim.hub.hub import Hub
 from fleetsim.hub.keys import CHALLENGE, prove
+from fleetsim.hub.openapi import document
 from fleetsim.hub.ownership import Ownership
 from fleetsim.hub.rows import (
     agent_row,
@@ -103,6 +104,10 @@ class Api:
         return JSONResponse(
             {"status": "ready" if ready else "unready"}, 200 if ready else 503, {"Cache-Control": "no-store"}
         )
+
+    async def openapi(self, _: Request) -> Response:
+        """This API, for programs."""
+        return JSONResponse(document(), headers={"Cache-Control": "no-store"})
 
     async def health(self, _: Request) -> Response:
         """Fleet health (docs/reference/health.md)."""

@@ -187,7 +187,7 @@ def _one_agent(name: str) -> str:
 
 
 _Agent: TypeAlias = Annotated[_Name, AfterValidator(_one_agent)]
-_Message: TypeAlias = Annotated[str, Pattern(r"(?s)(?=.*\S).*", "a text that is not blank")]
+_Message: TypeAlias = Annotated[str, Pattern(r"[\s\S]*\S[\s\S]*", "a text that is not blank")]
 
 
 class ChatBody(_Body):

@@ -38,6 +38,14 @@ class Who(StrEnum):
     ADMIN = "admin"
 
 
+class ResponseMode(StrEnum):
+    """What a success looks like: in the envelope of the API, bare, or as server-sent events."""
+
+    ENVELOPE = "envelope"
+    BARE = "bare"
+    STREAM = "stream"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """One method of one path; ``name`` is that of the method that does it.
@@ -55,14 +63,26 @@ class Endpoint:
     body: type[BaseModel] | None = None
     query: tuple[tuple[str, str], ...] = ()
     statuses: tuple[int, ...] = (200,)
+    shape: ResponseMode = ResponseMode.ENVELOPE
 
     def allows(self, principal: Principal) -> bool:
         """Whether it is for this one at all."""
         return principal.is_admin or self.who in {Who.AGENT, Who.ANYONE}
 
 
-def _get(path: str, name: str, who: Who, does: str, own: str = "", query: tuple[tuple[str, str], ...] = ()) -> Endpoint:
-    return Endpoint(method="GET", path=path, name=name, who=who, does=does, own=own, query=query)
+def _get(
+    path: str,
+    name: str,
+    who: Who,
+    does: str,
+    own: str = "",
+    query: tuple[tuple[str, str], ...] = (),
+    statuses: tuple[int, ...] = (200,),
+    shape: ResponseMode = ResponseMode.ENVELOPE,
+) -> Endpoint:
+    return Endpoint(
+        method="GET", path=path, name=name, who=who, does=does, own=own, query=query, statuses=statuses, shape=shape
+    )
 
 
 def _post(
@@ -87,9 +107,25 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Who.ANYONE,
         "says that the process lives and, asked with a challenge, proves to be the hub it is taken for",
         query=(("challenge", "16 to 128 of A-Za-z0-9_-"),),
+        shape=ResponseMode.BARE,
     ),
-    _get("/healthz", "liveness", Who.ANYONE, "says that the process lives"),
-    _get("/readyz", "ready", Who.ANYONE, "says whether the hub takes work (else 503)"),
+    _get("/healthz", "liveness", Who.ANYONE, "says that the process lives", shape=ResponseMode.BARE),
+    _get(
+        "/readyz",
+        "ready",
+        Who.ANYONE,
+        "says whether the hub takes work (else 503)",
+        statuses=(200, 503),
+        shape=ResponseMode.BARE,
+    ),
+    _get(
+        "/openapi.json",
+        "openapi",
+        Who.AGENT,
+        "this API as an OpenAPI document",
+        own="all of it",
+        shape=ResponseMode.BARE,
+    ),
     _get("/api/health", "health", Who.ADMIN, "fleet health"),
     _get("/api/agent-fleet-health", "fleet_health", Who.ADMIN, "the same"),
     _get("/api/agents", "agents", Who.ADMIN, "every configured agent: address, dialect, skills, health"),
@@ -176,15 +212,23 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Who.AGENT,
         "events as they happen, as server-sent events",
         own="events of its own requests and ceremonies",
-        query=(("after", "the number of an event: those after it first"),),
+        query=(("after", "the number of an event: those after it first"), ("topic", "a pattern of topics")),
+        shape=ResponseMode.STREAM,
     ),
-    _get("/api/agent-health", "agent_health", Who.ADMIN, "what is known of each agent, as Workstacean says it"),
+    _get(
+        "/api/agent-health",
+        "agent_health",
+        Who.ADMIN,
+        "what is known of each agent, as Workstacean says it",
+        shape=ResponseMode.BARE,
+    ),
     _get(
         "/api/outcomes",
         "outcomes",
         Who.ADMIN,
         "how the requests of the last day ended, as Workstacean says it",
         query=(_LIMIT,),
+        shape=ResponseMode.BARE,
     ),
     _post(
         "/api/a2a/chat",
@@ -212,7 +256,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     _get("/api/hitl/pending", "pending", Who.ADMIN, "open questions, as Workstacean's hitl_request"),
     _post("/api/hitl/respond", "respond", Who.ADMIN, "answers or rejects one", DecisionBody, statuses=(202,)),
-    _get("/api/hitl-queue", "hitl_queue", Who.ADMIN, "how many there are"),
+    _get("/api/hitl-queue", "hitl_queue", Who.ADMIN, "how many there are", shape=ResponseMode.BARE),
     _post(
         "/publish",
         "publish",

@@ -20,12 +20,14 @@ from fleetsim.caller.events import ENVELOPE, Event
 from fleetsim.caller.jsonable import camel
 from fleetsim.hub.agent_keys import AgentKeysFile
 from fleetsim.hub.bodies import AnswerBody, ChatBody, DecisionBody, DelegateBody, PublishBody, RequestBody, VetoBody
+from fleetsim.hub.openapi import document
 
 AGENTS_SCHEMA = "agents.schema.json"
 AGENT_KEYS_SCHEMA = "agent-keys.schema.json"
 CEREMONY_SCHEMA = "ceremony.schema.json"
 API_SCHEMA = "api.schema.json"
 EVENTS_SCHEMA = "events.schema.json"
+OPENAPI = "openapi.json"
 
 
 class _Plain(GenerateJsonSchema):
@@ -59,6 +61,7 @@ def schemas() -> dict[str, str]:
         AGENT_KEYS_SCHEMA: _of_file(AgentKeysFile, "agent-keys.yaml of fleetsim"),
         API_SCHEMA: _text(title, {"anyOf": either, **schema}),
         EVENTS_SCHEMA: _of_events(),
+        OPENAPI: json.dumps(document(), indent=2, ensure_ascii=False) + "\n",
     }
 
 

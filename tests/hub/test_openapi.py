@@ -1,0 +1,249 @@
+"""The OpenAPI document: valid, whole, served, and true of what the hub answers, whoever asks and in whatever order."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import re
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from zlib import crc32
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.transport import Response
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from fleetsim.hub.endpoints import ENDPOINTS, Endpoint, Who, endpoints_at
+from fleetsim.hub.openapi import document
+from fleetsim.runtime.ports import Limits, Request
+from fleetsim.testbed.loop import VirtualLoop
+from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.town import HUB, KEY, Town, town, worker
+
+CASES = int(os.environ.get("API_CASES", 1_000))
+"""How many cases each of the two tests tries at least; `make api-cases` says more."""
+
+STEPS = 25
+AGENT_OF = {QUINN: "quinn", AVA: "ava", KEY: None}
+OURS = {"x-api-key", "authorization", "content-length"}
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+def test_the_document_is_valid_openapi() -> None:
+    assert list(OpenAPIV31SpecValidator(copy.deepcopy(document())).iter_errors()) == []
+
+
+def test_the_document_has_every_endpoint_with_its_body() -> None:
+    found = {
+        (method.upper(), path): told
+        for path, methods in document()["paths"].items()
+        for method, told in methods.items()
+    }
+    assert set(found) == {(one.method, one.path.replace(":path}", "}")) for one in ENDPOINTS}
+    for one in ENDPOINTS:
+        told = found[one.method, one.path.replace(":path}", "}")]
+        assert ("requestBody" in told) == (one.body is not None)
+        assert set(told["responses"]) == {*map(str, one.statuses), "default"}
+
+
+@pytest.mark.parametrize("key", [KEY, QUINN, "", "wrong"])
+async def test_the_document_is_served_to_who_has_a_key(key: str) -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        reply = await t.http("GET", "/openapi.json", key=key)
+        assert reply.status == (200 if key in AGENT_OF else 401)
+        assert (json.loads(reply.body) == document()) is (key in AGENT_OF)
+
+
+class Witness:
+    """A hub, and what is known of whose each thing is from what was answered."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self._stack = AsyncExitStack()
+        self._owners: dict[str, str | None] = {}
+        self.statuses: Counter[int] = Counter()
+        self.t: Town = self._runner.run(self._open())
+
+    async def _open(self) -> Town:
+        t = await self._stack.enter_async_context(town(worker(), agent_keys=ENV))
+        await asyncio.sleep(1)
+        return t
+
+    def close(self) -> None:
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
+
+    def send(self, prepared: requests.PreparedRequest, key: str) -> Response:
+        body = prepared.body.encode() if isinstance(prepared.body, str) else prepared.body or b""
+        own = {name: value for name, value in prepared.headers.items() if name.lower() not in OURS}
+        headers = {name: text if isinstance(text, str) else text.decode("latin-1") for name, text in own.items()}
+        sent = Request(
+            method=str(prepared.method),
+            url=str(prepared.url),
+            headers={**headers, "x-api-key": key},
+            body=body,
+            limits=Limits(total_s=90.0, first_byte_s=90.0),
+        )
+        reply = self._runner.run(self.t.runtime.transport.exchange(sent))
+        self.judge(sent, reply.status, reply.body, key)
+        found = {name: [value] for name, value in reply.headers.items()}
+        return Response(reply.status, found, reply.body, prepared, 0.01, True)
+
+    def judge(self, sent: Request, status: int, body: bytes, key: str) -> None:
+        """Hold an answer to the table of permissions and to whose things are."""
+        self.statuses[status] += 1
+        path = urlsplit(sent.url).path
+        endpoint = endpoints_at(unquote(path)).get(sent.method)
+        agent = AGENT_OF[key]
+        assert status < 500, (sent.method, path, body)
+        if endpoint is None:
+            assert status in {404, 405, 421}, (status, path)
+            return
+        if agent is not None and endpoint.who is Who.ADMIN:
+            assert status == 403, f"{endpoint.method} {endpoint.path} is open to agents"
+            return
+        if status >= 300:
+            return
+        self._hold_owner(endpoint, unquote(path), agent)
+        if body.startswith(b"{"):
+            self._learn(endpoint, json.loads(body).get("data"), agent)
+
+    def _hold_owner(self, endpoint: Endpoint, path: str, agent: str | None) -> None:
+        """What was done with a thing of a known owner was done by that owner, or by the hub's."""
+        names = re.findall(r"{(\w+)", endpoint.path)
+        match = re.fullmatch(re.sub(r"{[^}]+}", "([^/]+)", endpoint.path), path, re.DOTALL) if names else None
+        if match and agent is not None and match[1] in self._owners:
+            assert self._owners[match[1]] == agent, f"{endpoint.method} {path} by {agent}"
+        if match and endpoint.name == "delete_ceremony":
+            self._owners.pop(match[1], None)
+
+    def _learn(self, endpoint: Endpoint, data: Any, agent: str | None) -> None:
+        match endpoint.name:
+            case "request":
+                self._owners.update(dict.fromkeys(data["correlationIds"], agent))
+            case "chat" | "delegate":
+                self._owners.setdefault(data["correlationId"], agent)
+            case "create_ceremony":
+                assert agent in {None, data["createdBy"]}
+                self._owners[data["id"]] = data["createdBy"]
+            case "ceremonies" if agent is not None:
+                assert {row["createdBy"] for row in data} <= {agent}
+
+
+def api() -> dict[str, Any]:
+    """The document without what never ends, and without the webhooks' door, which takes another kind of key."""
+    found = copy.deepcopy(document())
+    for path in ("/api/events", "/api/a2a/callback/{taskId}"):
+        del found["paths"][path]
+    return found
+
+
+def likely() -> dict[str, Any]:
+    """The same with bodies that the hub mostly takes, so that there is something to go on with."""
+    found = api()
+    usual: dict[str, Any] = {
+        "agent": ["quinn"],
+        "skill": ["echo", "ask", "ponder"],
+        "targets": [["quinn"], ["all"]],
+        "schedule": ["0 0 1 1 *", "@daily"],
+        "timezone": ["UTC"],
+        "text": ["hi"],
+        "message": ["hi"],
+        "id": ["a", "b", "c"],
+        "waitMs": [0, 1_000],
+        "createdBy": ["quinn", "ava", "system"],
+    }
+    for name in ("RequestBody", "ChatBody", "DelegateBody", "CreateCeremonyBody", "UpdateCeremonyBody"):
+        model = found["components"]["schemas"][name]
+        model.pop("anyOf", None)
+        for key in list(model["properties"]):
+            if key in usual:
+                model["properties"][key] = {"enum": usual[key]}
+            elif key not in {"name", "enabled", "description", "done"}:
+                del model["properties"][key]
+        if name == "CreateCeremonyBody":
+            model["required"] = ["id", "name", "skill", "schedule"]
+        if name == "RequestBody":
+            model["required"] = ["text", "skill", "targets"]
+    return found
+
+
+def prepared(case: Any) -> requests.PreparedRequest:
+    return requests.Request(**case.as_transport_kwargs(base_url=HUB)).prepare()
+
+
+def chosen(case: Any) -> str:
+    """One of the three keys, the same for the same case."""
+    keys = list(AGENT_OF)
+    return keys[crc32(repr((case.path_parameters, case.method, case.body)).encode()) % len(keys)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(max(600, CASES))
+def test_whatever_is_asked_with_whichever_key_is_answered_as_the_document_says() -> None:
+    schema = schemathesis.openapi.from_dict(api())
+    operations = [found.ok() for found in schema.get_all_operations()]
+    witness = Witness()
+    each = max(CASES // len(operations), 1)
+    try:
+        for operation in operations:
+
+            @settings(max_examples=each, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+            @given(case=operation.as_strategy())
+            def ask(case: Any) -> None:
+                for key in AGENT_OF:
+                    case.validate_response(witness.send(prepared(case), key), checks=CHECKS)
+
+            ask()
+    finally:
+        witness.close()
+    print(f"{witness.statuses.total()} cases of {len(operations)} operations: {dict(witness.statuses)}")
+    assert set(witness.statuses) >= {200, 400, 403, 404}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(max(600, CASES))
+def test_whatever_comes_after_whatever_no_agent_reaches_what_is_not_its_own() -> None:
+    schema = schemathesis.openapi.from_dict(likely())
+    calls: Counter[tuple[str, int]] = Counter()
+
+    class Machine(schema.as_state_machine()):  # type: ignore[misc]
+        def setup(self) -> None:
+            self.witness = Witness()
+
+        def teardown(self) -> None:
+            self.witness.close()
+
+        def call(self, case: Any, **_: Any) -> Response:
+            response = self.witness.send(prepared(case), chosen(case))
+            calls[case.operation.label, response.status_code] += 1
+            return response
+
+        def validate_response(self, response: Response, case: Any, **_: Any) -> None:
+            case.validate_response(response, checks=CHECKS)
+
+    Machine.run(
+        settings=settings(
+            max_examples=max(CASES // STEPS, 1),
+            stateful_step_count=STEPS,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            derandomize=True,
+        )
+    )
+    shown = sorted((name, status, count) for (name, status), count in calls.items())
+    print(f"{calls.total()} cases: {shown}")
+    assert {name for name, status in calls if status < 300} & {name for name, status in calls if status == 404}
