@@ -1,0 +1,103 @@
+"""Streams of events: patterns of topics, readers that come again, and how many there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from fleetsim.hub.streams import STREAMS_MAX, STREAMS_PER_AGENT_MAX, topic_fits
+from fleetsim.runtime.body import read_events
+from fleetsim.runtime.ports import Limits, Request
+from tests.hub.test_agent_keys import AVA, ENV, QUINN
+from tests.hub.town import HUB, KEY, Town, town, worker
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "fits"),
+    [
+        ("a.b", "a.b", True),
+        ("a.b", "a.B", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*", "a.b.c", False),
+        ("*.b", "a.b", True),
+        ("a.#", "a", True),
+        ("a.#", "a.b.c", True),
+        ("a.#", "ab", False),
+        ("#", "a.b", True),
+        ("*.#", "a", True),
+        ("a*", "ab", False),
+    ],
+)
+def test_a_pattern_fits_level_by_level(pattern: str, topic: str, fits: bool) -> None:
+    assert topic_fits(pattern, topic) is fits
+
+
+def stream(query: str = "", *, key: str = KEY, **headers: str) -> Request:
+    return Request(
+        method="GET",
+        url=f"{HUB}/api/events{query}",
+        headers={"x-api-key": key, **{name.replace("_", "-"): value for name, value in headers.items()}},
+        limits=Limits(total_s=None, body_bytes_max=2**30),
+        streaming=True,
+    )
+
+
+async def told(t: Town, request: Request, count: int = 10_000) -> list[dict[str, Any]]:
+    """The first events of a stream; fewer if no more come within ten seconds."""
+    found: list[dict[str, Any]] = []
+    try:
+        async with asyncio.timeout(10), t.runtime.transport.open(request) as incoming:
+            assert incoming.status == 200
+            async for event in read_events(incoming):
+                found.append(json.loads(event.data))
+                if len(found) == count:
+                    break
+    except TimeoutError:
+        pass
+    return found
+
+
+async def test_only_what_fits_a_pattern_is_told() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        (cid,) = await t.remote.submit({"text": "hi", "skill": "echo"})
+        await t.hub.tracker.wait(cid)
+        found = await told(t, stream("?after=0&topic=autonomous.outcome.%23&topic=agent.card.*"))
+        assert {event["topic"] for event in found} == {"autonomous.outcome.user.echo", "agent.card.updated"}
+
+
+@pytest.mark.parametrize("query", ["?topic=a.%23.b", "?topic=%23.b", "?topic=" + "a" * 301, "?" + "&topic=a" * 33])
+async def test_a_pattern_that_says_nothing_is_refused(query: str) -> None:
+    async with town(worker()) as t:
+        assert (await t.http("GET", "/api/events" + query)).status == 400
+
+
+async def test_a_reader_that_comes_again_goes_on_where_it_was() -> None:
+    async with town(worker()) as t:
+        await asyncio.sleep(1)
+        first = await told(t, stream("?after=0"), 2)
+        again = await told(t, stream("?after=0", last_event_id=str(first[-1]["seq"])))
+        assert [event["seq"] for event in first + again] == list(range(1, t.hub.events.last_seq + 1))
+
+
+async def open_streams(t: Town, key: str, count: int) -> list[asyncio.Task[Any]]:
+    tasks = [asyncio.ensure_future(told(t, stream("?topic=none", key=key))) for _ in range(count)]
+    await asyncio.sleep(0.1)
+    return tasks
+
+
+async def test_one_agent_leaves_streams_for_the_others() -> None:
+    async with town(worker(), agent_keys=ENV) as t:
+        await asyncio.sleep(1)
+        tasks = await open_streams(t, QUINN, STREAMS_PER_AGENT_MAX)
+        assert (await t.http("GET", "/api/events", key=QUINN)).status == 429
+        tasks += await open_streams(t, AVA, 1)
+        tasks += await open_streams(t, KEY, STREAMS_MAX - len(tasks))
+        assert (await t.http("GET", "/api/events")).status == 429
+        await asyncio.gather(*tasks)
+        await asyncio.sleep(60)
+        assert await told(t, stream("?after=0", key=QUINN)) == []
