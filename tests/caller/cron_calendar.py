@@ -72,7 +72,7 @@ REASONS = {
 """What cronsim does otherwise; docs/reference/cron.md says why we do not."""
 
 
-def reason(text: str, zone: str, theirs: Sequence[datetime] | None) -> str | None:
+def reason(text: str, window: Window, theirs: Sequence[datetime] | None) -> str | None:
     """Which of the reasons explains that cronsim says something else; None: no reason is known."""
     if theirs is None:
         return (
@@ -86,7 +86,7 @@ def reason(text: str, zone: str, theirs: Sequence[datetime] | None) -> str | Non
         return "minute star"
     if not fixed and not hour.startswith("*"):
         return "stepped range"
-    return "half an hour" if hour.startswith("*") and zone == "Australia/Lord_Howe" else None
+    return "half an hour" if hour.startswith("*") and abs(window.moved) == timedelta(minutes=30) else None
 
 
 def _wraps(item: str) -> bool:
@@ -173,6 +173,12 @@ class Window:
         walls = tuple((at, at.astimezone(where).replace(tzinfo=None)) for at in minutes)
         earlier = ((start - n * MINUTE).astimezone(where).replace(tzinfo=None) for n in range(1, 2 * 24 * 60))
         return cls(zone, change, walls, tuple(earlier))
+
+    @property
+    def moved(self) -> timedelta:
+        """By how much the clock is set at the change."""
+        (first, before), (last, after) = self.minutes[0], self.minutes[-1]
+        return (after - before) - (last - first)
 
     def slots(self, expression: Expression) -> list[datetime]:
         """What should fire: the written rule of the two kinds of hours."""
@@ -283,7 +289,7 @@ def main(arguments: Sequence[str]) -> int:
                     count["wrong"] += 1
                 theirs = window.cronsims(text)
                 if theirs != wanted:
-                    count[f"cronsim {reason(text, zone, theirs)}"] += 1
+                    count[f"cronsim {reason(text, window, theirs)}"] += 1
     print(", ".join(f"{number} {what}" for what, number in count.items()))
     return 1 if count["wrong"] else 0
 

@@ -40,7 +40,7 @@ def test_around_every_change_of_the_clock_the_calendar_decides(zone: str) -> Non
             wanted = window.slots(Expression.of(text))
             assert window.ours(text) == wanted, f"{text} around {change}"
             theirs = window.cronsims(text)
-            if theirs != wanted and reason(text, zone, theirs) is None:
+            if theirs != wanted and reason(text, window, theirs) is None:
                 unexplained.append((text, change))
     assert unexplained == []
 
@@ -58,7 +58,7 @@ def test_every_reason_to_differ_from_cronsim_is_one_and_stands_in_the_page() -> 
             window = Window.of(zone, change)
             wanted, theirs = window.slots(Expression.of(text)), window.cronsims(text)
             if theirs != wanted:
-                found.add(reason(text, zone, theirs))
+                found.add(reason(text, window, theirs))
     assert found == set(REASONS)
     page = " ".join(PAGE.read_text().split())
     assert [told for told in REASONS.values() if told not in page] == []
